@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Contenders as processes at the hosts of an emulated testbed, over the same links."""
+"""Runs a contender as processes on the hosts of an emulated testbed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,15 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any
 
-from baselines.contest import GLOO, IN_NETWORK, Contender, ContestError, Outcome, Work, service_of
+from baselines.comparison import (
+    GLOO,
+    IN_NETWORK,
+    ComparisonError,
+    Contender,
+    Outcome,
+    Work,
+    service_of,
+)
 from baselines.members import Report
 from emulation.lifecycle.execution import begin
 from emulation.lifecycle.launcher import Launch
@@ -24,10 +32,10 @@ from planner.expected import Direction
 from testbed.preflight import JobPlan
 
 Message = dict[str, Any]
-_FIRST_PORT = 20_000  # member m's, of TCP
+_FIRST_PORT = 20_000  # TCP port of member 0; member m adds m
 _SETTLE_SECONDS = 0.1
 _MOST_SETTLE_SECONDS = 30.0
-_TOLD_LINKS = 5
+_MOST_LINKS = 5  # named in an error message
 
 __all__ = ["play", "settled"]
 
@@ -39,9 +47,15 @@ def play(
     work: Work,
     tell: Callable[[Message], None] = lambda message: None,
 ) -> Outcome:
-    """Runs a contender on a testbed that is up. tell: takes how many of its iterations are over.
+    """Runs a contender on a running testbed.
 
-    Raises ContestError if one of its processes fails, LaunchError if the testbed does."""
+    Args:
+        tell: Receives the number of finished iterations.
+
+    Raises:
+        ComparisonError: A member process failed.
+        LaunchError: The testbed failed.
+    """
     with contextlib.ExitStack() as stack:
         members = [
             stack.enter_context(_Process(launched.run, contender, number))
@@ -51,8 +65,8 @@ def play(
             one.tell(_description(contender, number, plan, work))
         for one in members:
             one.answer()
-        told = _all(members, {"do": "prepare"})[0]
-        _all(members, {"do": "open", "told": told})
+        setup = _all(members, {"do": "prepare"})[0]
+        _all(members, {"do": "open", "setup": setup})
         _iterate(members, 0)
         before = _settled(launched)
         reports = []
@@ -71,28 +85,32 @@ def _iterate(members: Sequence[_Process], number: int) -> tuple[Report, ...]:
 
 
 def _settled(launched: Launch) -> dict[Direction, Carried]:
-    """What links have carried when nothing is under way any more. Raises ContestError if something
-    goes on and on: it is of nobody who is compared."""
+    """Returns link counters once traffic has stopped. Raises ComparisonError if it does not stop:
+    then it is not the members' traffic."""
     return settled(lambda: _carried(launched), _MOST_SETTLE_SECONDS)
 
 
 def settled(read: Callable[[], dict[Direction, Carried]], most: float) -> dict[Direction, Carried]:
-    """What is read twice in a row. Raises ContestError if that does not come in `most` seconds."""
+    """Reads counters until two consecutive readings agree.
+
+    Raises:
+        ComparisonError: They still differ after `most` seconds.
+    """
     until = time.monotonic() + most
     before = read()
     while True:
-        time.sleep(_SETTLE_SECONDS)  # counters can only be read again
+        time.sleep(_SETTLE_SECONDS)  # counters can only be polled
         now = read()
         moving = [way for way, load in now.items() if load != before.get(way)]
         if not moving:
             return now
         if time.monotonic() > until:
-            some = ", ".join(f"{way.node} ({way.interface})" for way in moving[:_TOLD_LINKS])
-            more = f" and {len(moving) - _TOLD_LINKS} more" if len(moving) > _TOLD_LINKS else ""
-            raise ContestError(
+            some = ", ".join(f"{way.node} ({way.interface})" for way in moving[:_MOST_LINKS])
+            more = f" and {len(moving) - _MOST_LINKS} more" if len(moving) > _MOST_LINKS else ""
+            raise ComparisonError(
                 f"all members are done, but after {most:g} s these still send: {some}{more};"
-                " what links carry cannot be told. See with `rackhub exec NODE tcpdump -ni"
-                " INTERFACE` what it is, or try again if the machine is busy"
+                " so link counters cannot be attributed. Find the traffic with `rackhub exec NODE"
+                " tcpdump -ni INTERFACE`, or try again if the machine is busy"
             )
         before = now
 
@@ -107,7 +125,7 @@ def _carried(launched: Launch) -> dict[Direction, Carried]:
 
 
 class _Process:
-    """``baselines.process`` for a member, at its host; a context manager."""
+    """A member's ``baselines.process`` on its host. A context manager."""
 
     def __init__(self, run: RunDirectory, contender: Contender, number: int) -> None:
         self._run, self._number = run, number
@@ -144,24 +162,24 @@ class _Process:
     ) -> None:
         os.close(self._input)
         if error is None:
-            self._output.read()  # until it has ended
-        self._connection.close()  # which ends it, if it has not
+            self._output.read()  # waits for its end
+        self._connection.close()  # kills it if it is still running
         self._output.close()
 
     def tell(self, message: Message) -> None:
         """Sends a request."""
-        with contextlib.suppress(BrokenPipeError):  # the answer says why
+        with contextlib.suppress(BrokenPipeError):  # answer() reports the cause
             data = json.dumps(message).encode() + b"\n"
             while data:
                 data = data[os.write(self._input, data) :]
 
     def answer(self) -> Any:
-        """Waits for what it says. Raises ContestError if that is an error, or nothing."""
+        """Waits for the answer. Raises ComparisonError if it is an error or the process ended."""
         line = self._output.readline()
-        told = json.loads(line) if line else {"error": "its process ended"}
-        if "error" in told:
-            raise ContestError(f"{self._node}: {told['error']}\n{tail(self._log)}")
-        return told["answer"]
+        message = json.loads(line) if line else {"error": "its process ended"}
+        if "error" in message:
+            raise ComparisonError(f"{self._node}: {message['error']}\n{tail(self._log)}")
+        return message["answer"]
 
 
 def _all(members: Sequence[_Process], message: Message) -> list[Any]:
@@ -171,21 +189,21 @@ def _all(members: Sequence[_Process], message: Message) -> list[Any]:
 
 
 def _description(contender: Contender, number: int, plan: JobPlan, work: Work) -> Message:
-    """See ``baselines.process.begin``."""
-    told: Message = {
+    """Returns the setup message for ``baselines.process.create_member``."""
+    setup: Message = {
         "name": contender.name,
         "member": number,
         "workers": contender.workers,
         "sizes": work.sizes,
     }
     if contender.name == IN_NETWORK:
-        return {**told, "job": service_of(plan)}
-    told["addresses"] = [
+        return {**setup, "job": service_of(plan)}
+    setup["addresses"] = [
         (str(end.ipv4), _FIRST_PORT + member) for member, end in enumerate(contender.ends)
     ]
-    told["set_up_tcp"] = True  # at a host of this testbed, whose namespace is its own
+    setup["set_up_tcp"] = True  # the host's network namespace is the testbed's own
     if contender.name == GLOO:
-        return {**told, "interface": contender.ends[number].interface}
+        return {**setup, "interface": contender.ends[number].interface}
     peers = [a + b - number for a, b in contender.pairs if number in (a, b)]
     part = contender.part(number, work.size)
-    return {**told, "peers": peers, "piece": contender.piece(work.size), "part": part}
+    return {**setup, "peers": peers, "piece": contender.piece(work.size), "part": part}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch's gloo, where PyTorch is installed: to compare with, in emulation only."""
+"""The gloo baseline: PyTorch's all-reduce. Optional, and in emulation only."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TIMEOUT = timedelta(seconds=60)
 
 
 def missing() -> str:
-    """Why it cannot be had, and what would help; empty if it can."""
+    """Returns why gloo is unavailable and how to install it; empty if it is available."""
     if importlib.util.find_spec("torch") is None:
         return (
             "gloo is PyTorch's, which is not installed: pip install torch --index-url"
@@ -28,35 +28,38 @@ def missing() -> str:
 
 
 class GlooMember:
-    """A worker; see ``members.Member``. interface: of this host. address, port: of the first
-    worker, where all meet."""
+    """A worker that uses gloo (a ``members.Member``).
+
+    interface: This host's network interface.
+    address, port: The rendezvous at the first worker.
+    """
 
     def __init__(
         self, rank: int, workers: int, size: int, interface: str, address: str, port: int
     ) -> None:
         self._rank, self._workers, self._size = rank, workers, size
-        self._meet = f"tcp://{address}:{port}"
+        self._rendezvous = f"tcp://{address}:{port}"
         os.environ["GLOO_SOCKET_IFNAME"] = interface
 
     def prepare(self) -> None:
-        """See Member."""
+        """Implements ``Member.prepare``."""
 
-    def open(self, told: Any) -> None:
-        """See Member."""
+    def open(self, setup: Any) -> None:
+        """Implements ``Member.open``."""
         import torch
         import torch.distributed as group
 
         torch.set_num_threads(1)
         group.init_process_group(
             "gloo",
-            init_method=self._meet,
+            init_method=self._rendezvous,
             rank=self._rank,
             world_size=self._workers,
             timeout=_TIMEOUT,
         )
 
     def iterate(self, number: int) -> Report:
-        """See Member."""
+        """Implements ``Member.iterate``."""
         import torch
         import torch.distributed as group
 
@@ -68,7 +71,7 @@ class GlooMember:
         return Report(began, ended, int(wrong))
 
     def close(self) -> None:
-        """See Member."""
+        """Implements ``Member.close``."""
         import torch.distributed as group
 
         group.destroy_process_group()

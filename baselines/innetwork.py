@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sums in the network as a member of a comparison: the client of any training job."""
+"""The in-network contender: a member that sums with the client of training jobs."""
 
 from __future__ import annotations
 
@@ -15,10 +15,13 @@ from hosts.session.job_service import create_service
 
 
 class InNetwork:
-    """A worker whose sums are made as its job says: by switches, or servers.
+    """A worker whose job is summed by switches or servers (a ``members.Member``).
 
-    sizes: values of each key. create: what ``create_service`` takes, for the one that creates the
-    job; None for the others. Where chunks have no payload (see Outside) there is nothing to check.
+    sizes: Values of each key.
+    client: Creates the client.
+    create: Arguments of ``create_service`` for the member that creates the job, else None.
+    service: Address of the job service.
+    outside: The host's environment. If its chunks have no payload, sums are not checked.
     """
 
     def __init__(
@@ -38,21 +41,21 @@ class InNetwork:
         self._client: Client | None = None
 
     def prepare(self) -> Any:
-        """See Member: creates the job."""
+        """Implements ``Member.prepare``: creates the job."""
         if self._create is None:
             return None
         made = create_service(self._service, **self._create, outside=self._outside)
         return {"nonce": made.nonce, "servers": list(made.servers)}
 
-    def open(self, told: Any) -> None:
-        """See Member."""
+    def open(self, setup: Any) -> None:
+        """Implements ``Member.open``."""
         self._client = self._make()
-        self._client.connect_service(told["nonce"], self._rank)
+        self._client.connect_service(setup["nonce"], self._rank)
         keys = zip(self._ends, self._ends[1:], strict=False)
         self._client.init_service({str(i): b - a for i, (a, b) in enumerate(keys)})
 
     def iterate(self, number: int) -> Report:
-        """See Member."""
+        """Implements ``Member.iterate``."""
         assert self._client is not None
         clock = self._outside.world.now
         values = values_of(self._rank, number, self._ends[-1])
@@ -67,6 +70,6 @@ class InNetwork:
         return Report(began, ended, wrong(came, self._workers, number))
 
     def close(self) -> None:
-        """See Member."""
+        """Implements ``Member.close``."""
         if self._client is not None:
             self._client.leave()

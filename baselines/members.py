@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who takes part in a sum of everybody's values, by whichever way: three steps, the same in
-emulation and in virtual time.
+"""Members of a comparison, the same in emulation and in virtual time.
 
-`prepare`, then `open` when all have, then `iterate` as often as wanted, each time when all are
-ready, then `close`. Values are whole numbers, and so are their sums: float32 and fixed point hold
-both exactly, so a sum is right or wrong, in whatever order it was made.
+A member is driven by `prepare`, `open`, `iterate` (repeatedly) and `close`; each call waits until
+all members have finished the previous one. Values and sums are whole numbers that float32 and
+fixed point hold exactly, so every correct summation order gives the same result.
 """
 
 from __future__ import annotations
@@ -22,15 +21,18 @@ __all__ = ["GLOO", "IN_NETWORK", "Member", "Report", "StreamMember", "sum_of", "
 IN_NETWORK = "in-network"
 GLOO = "gloo"  # an optional extra, for emulation only
 
-MOST_WORKERS = 1024  # so that sums stay below 2^24, which float32 counts to
+MOST_WORKERS = 1024  # keeps sums below 2^24, up to which float32 holds every integer
 _NUMBERS = 16
 _PART = 1 << 14
 
 
 @dataclass(frozen=True)
 class Report:
-    """Of an iteration at one member: when it began and ended (s), and how many values of the sum
-    were wrong; None: there were none, only chunks."""
+    """One member's measurement of an iteration.
+
+    began, ended: In seconds.
+    wrong: The number of wrong values in its sum; None if chunks had no payload.
+    """
 
     began: float
     ended: float
@@ -38,40 +40,39 @@ class Report:
 
 
 class Member(Protocol):
-    """See the module."""
+    """A worker or server of a contender (see the module)."""
 
     def prepare(self) -> Any:
-        """Before the others open; what the first of them returns, all are told."""
+        """Runs before any member opens; the first member's result is passed to `open` of all."""
 
-    def open(self, told: Any) -> None:
-        """Gets ready to iterate."""
+    def open(self, setup: Any) -> None:
+        """Connects. setup: the result of the first member's `prepare`."""
 
     def iterate(self, number: int) -> Report:
         """Takes part in one sum."""
 
     def close(self) -> None:
-        """It is over."""
+        """Disconnects."""
 
 
 def values_of(rank: int, number: int, size: int) -> Array:
-    """What a worker adds in an iteration: odd numbers that differ by place, times one that differs
-    by rank."""
+    """Returns a worker's values: pseudo-random odd numbers by position, times rank + 1."""
     found = np.empty(size, np.float32)
     for first, part in _parts(found):
-        part[...] = _places(number, first, len(part), rank + 1)
+        part[...] = _pattern(number, first, len(part), rank + 1)
     return found
 
 
 def sum_of(workers: int, number: int, size: int) -> Array:
-    """What all workers' values add up to."""
+    """Returns the sum of all workers' values."""
     return values_of(_times_all(workers) - 1, number, size)
 
 
 def wrong(came: Array, workers: int, number: int) -> int:
-    """How many values of a sum are not what they should be."""
+    """Counts the wrong values of a sum."""
     times = _times_all(workers)
     return sum(
-        int(np.count_nonzero(part != _places(number, first, len(part), times)))
+        int(np.count_nonzero(part != _pattern(number, first, len(part), times)))
         for first, part in _parts(came)
     )
 
@@ -81,13 +82,13 @@ def _times_all(workers: int) -> int:
 
 
 def _parts(values: Array) -> Iterator[tuple[int, Array]]:
-    """Of which a processor's cache holds one and all that it is made of, with their beginnings."""
+    """Yields cache-sized parts with their offsets."""
     for first in range(0, len(values), _PART):
         yield first, values[first : first + _PART]
 
 
-def _places(number: int, first: int, size: int, times: int) -> Array:
-    # (Multiplicative hashing: neighbours differ, and so does every iteration.)
+def _pattern(number: int, first: int, size: int, times: int) -> Array:
+    # Multiplicative hashing: neighbours differ, and so do iterations.
     mixed = np.arange(first, first + size, dtype=np.uint32)
     mixed += np.uint32(number)
     mixed *= np.uint32(2654435769)
@@ -99,10 +100,11 @@ def _places(number: int, first: int, size: int, times: int) -> Array:
 
 
 class StreamMember:
-    """Of a baseline: a worker, or a server with a number that is `workers` or more.
+    """A baseline's worker, or its server if `member` >= `workers` (a ``Member``).
 
-    name: of the baseline. sizes: values of the whole and, for servers, of this one's part. open,
-    close: of the streams.
+    name: Of the baseline.
+    sizes: Values in all, and in this server's part.
+    opened, closed: Open and close the streams.
     """
 
     def __init__(
@@ -123,14 +125,14 @@ class StreamMember:
         self._opened, self._closed = opened, closed
 
     def prepare(self) -> None:
-        """See Member: it listens from when it was made."""
+        """Implements ``Member.prepare``: nothing to do, the streams listen from the start."""
 
-    def open(self, told: Any) -> None:
-        """See Member."""
+    def open(self, setup: Any) -> None:
+        """Implements ``Member.open``."""
         self._opened()
 
     def iterate(self, number: int) -> Report:
-        """See Member."""
+        """Implements ``Member.iterate``."""
         size, part = self._sizes
         if self._member >= self._workers:
             began = self._clock()
@@ -149,5 +151,5 @@ class StreamMember:
         return Report(began, ended, wrong(values, self._workers, number))
 
     def close(self) -> None:
-        """See Member."""
+        """Implements ``Member.close``."""
         self._closed()

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A comparison as bars: the time of an iteration, and bytes on the busiest links, with the closed
-form of each as a line. SVG that stands alone."""
+"""Draws a comparison as an SVG bar chart: time and bytes, with each closed form as a line."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ _PANELS = (
 
 
 def draw(facts: Message, rows: Sequence[Message]) -> str:
-    """Of what ``rackhub compare --json`` prints."""
+    """Returns an SVG of the facts and rows that ``rackhub compare --json`` prints."""
     panels = [one for one in _PANELS if any(row[one[1]] or row[one[2]] for row in rows)]
     tall = _ROW * len(rows) + _GAP
     height = _TOP + tall * len(panels)
@@ -57,7 +56,7 @@ def _panel(
     panel: tuple[str, str, str, Callable[[float], str]],
     top: float,
 ) -> None:
-    title, field, ideal, told = panel
+    title, field, ideal, form = panel
     most = max(max(row[field], row[ideal]) for row in rows)
     scale = (_WIDTH - _LEFT - _RIGHT) / most
     _write(picture, _LEFT, top, title, "start", "#56637a")
@@ -68,7 +67,7 @@ def _panel(
         _add(picture, "rect", x=_LEFT, y=y + 3, width=wide, height=_ROW - 6, fill=colour)
         _add(picture, "line", x1=line, x2=line, y1=y, y2=y + _ROW, stroke="#222222")
         _write(picture, _LEFT - 6, y + 15, row["name"], "end", "#222222")
-        text = told(row[field])
+        text = form(row[field])
         if row[ideal] and field == "seconds":
             text += f", {row['ratio']:.3f} x line"
         end = max(_LEFT + wide, line)

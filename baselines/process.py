@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A member of a comparison as a process: ``python -m baselines.process``, at its host.
+"""A member of a comparison as a process on its host: ``python -m baselines.process``.
 
-The first line of its input says which member it is (``begin``); each further one is a step:
-``{"do": "prepare"}``, ``open`` with what the first member was told, ``iterate`` with a number,
-``close``. It answers each with a line, and ends with its input.
+It reads JSON lines: first the member's setup (``create_member``), then steps: ``{"do":
+"prepare"}``, ``open`` with the setup of the job, ``iterate`` with a number, ``close``. It answers
+each with a line, and ends at the end of its input.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ from protocol.world import REAL
 Message = dict[str, Any]
 
 
-def begin(told: Message) -> Member:
-    """The member that a message describes."""
-    name, member, workers = told["name"], told["member"], told["workers"]
+def create_member(setup: Message) -> Member:
+    """Creates the member that a setup message describes."""
+    name, member, workers = setup["name"], setup["member"], setup["workers"]
     if name == IN_NETWORK:
-        # Only here: it takes longer to import than baselines need to start.
+        # Imported here, as it takes longer than baselines need to start.
         from baselines.innetwork import InNetwork
         from hosts.client import Client
 
-        job = told["job"] if member == 0 else None
-        return InNetwork(member, workers, told["sizes"], Client, job)
-    if told["set_up_tcp"]:
+        job = setup["job"] if member == 0 else None
+        return InNetwork(member, workers, setup["sizes"], Client, job)
+    if setup["set_up_tcp"]:
         tcp.set_up()
-    addresses = [(host, port) for host, port in told["addresses"]]
+    addresses = [(host, port) for host, port in setup["addresses"]]
     if name == GLOO:
-        return GlooMember(member, workers, sum(told["sizes"]), told["interface"], *addresses[0])
-    streams = TcpStreams(member, addresses, told["peers"], told["piece"])
+        return GlooMember(member, workers, sum(setup["sizes"]), setup["interface"], *addresses[0])
+    streams = TcpStreams(member, addresses, setup["peers"], setup["piece"])
     return StreamMember(
         name,
         member,
         workers,
         len(addresses) - workers,
-        (sum(told["sizes"]), told["part"]),
+        (sum(setup["sizes"]), setup["part"]),
         streams,
         REAL.now,
         streams.open,
@@ -53,18 +53,18 @@ def begin(told: Message) -> Member:
 
 
 def main() -> int:
-    """The process; returns its exit status."""
+    """Serves steps until the input ends; returns the exit status."""
     member: Member | None = None
     for line in sys.stdin:
         request = json.loads(line)
         try:
             answer: Any = None
             if member is None:
-                member = begin(request)
+                member = create_member(request)
             elif request["do"] == "prepare":
                 answer = member.prepare()
             elif request["do"] == "open":
-                member.open(request["told"])
+                member.open(request["setup"])
             elif request["do"] == "iterate":
                 answer = dataclasses.asdict(member.iterate(request["number"]))
             else:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Streams over TCP, as the kernel has them: one connection for each pair of members."""
+"""Streams over kernel TCP: one connection per pair of members."""
 
 from __future__ import annotations
 
@@ -18,10 +18,13 @@ _CONNECT_SECONDS = 60.0
 
 
 class TcpStreams:
-    """Of one member; see ``collectives.Streams``.
+    """One member's streams (implements ``collectives.Streams``).
 
-    addresses: of all members, where each listens. peers: those that this one is connected with.
-    Everybody is made (and so listens) before anybody opens.
+    Listens from construction on: construct all members before opening any.
+
+    addresses: Listening addresses of all members.
+    peers: The members to connect with.
+    piece: Values forwarded before the rest has arrived.
     """
 
     def __init__(
@@ -41,7 +44,7 @@ class TcpStreams:
         self._errors: list[OSError] = []
 
     def open(self) -> None:
-        """Connects with all peers: those with a higher number call."""
+        """Connects with all peers; the higher number of each pair initiates."""
         for peer in self._peers:
             if peer < self._member:
                 host = self._addresses[self._member][0]
@@ -65,11 +68,11 @@ class TcpStreams:
             self._threads.append(thread)
 
     def send(self, peer: int, values: Array) -> None:
-        """See Streams."""
+        """Implements ``Streams.send``."""
         self._queues[peer].put(values.tobytes())
 
     def receive(self, peer: int, into: Array) -> None:
-        """See Streams. Raises OSError if the connection ended."""
+        """Implements ``Streams.receive``. Raises OSError if the connection ended."""
         view = into.view(np.uint8).data
         while view:
             count = self._sockets[peer].recv_into(view)
@@ -78,7 +81,7 @@ class TcpStreams:
             view = view[count:]
 
     def close(self) -> None:
-        """Sends what is left, then ends all connections."""
+        """Sends what is queued, then closes all connections."""
         for waiting in self._queues.values():
             waiting.put(None)
         for thread in self._threads:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which TCP members speak in emulation: the same on every machine, whatever it has by default.
+"""TCP settings of baselines in emulation, independent of the machine's defaults.
 
-Reno (RFC 5681), the one that every Linux has and allows to everybody, and to which CUBIC comes down
-where round trips are as short as here (RFC 9438, 4.3); and explicit congestion notification
-(RFC 3168), as switches mark packets at the topology's `ecn_bytes`, for sums in the network, too.
-Both are settings of a network namespace, and hold for connections that begin later.
+Reno (RFC 5681), which every Linux has and allows without privileges, and which CUBIC equals at
+round trips as short as here (RFC 9438, 4.3); and explicit congestion notification (RFC 3168), as
+switches mark packets at the topology's `ecn_bytes` for in-network aggregation, too. Both are
+settings of a network namespace that apply to later connections.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _SETTINGS = Path("/proc/sys/net/ipv4")
 
 
 def set_up(settings: Path = _SETTINGS) -> None:
-    """For this process's network namespace. Raises OSError with what to do."""
+    """Applies the settings to this process's network namespace. Raises OSError with a remedy."""
     for name, value in (("tcp_congestion_control", CONGESTION_CONTROL), ("tcp_ecn", "1")):
         path = settings / name
         if path.read_text().split() == [value]:
@@ -28,7 +28,6 @@ def set_up(settings: Path = _SETTINGS) -> None:
         except OSError as error:
             raise OSError(
                 error.errno,
-                f"{path} cannot be set to {value} ({error.strerror}), so that it would depend on"
-                f" this machine what TCP is compared with; try `sysctl net.ipv4.{name}={value}` as"
-                " root, outside",
+                f"{path} cannot be set to {value} ({error.strerror}), so results would depend on"
+                f" this machine's TCP; try `sysctl net.ipv4.{name}={value}` as root, outside",
             ) from error

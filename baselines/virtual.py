@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A contender on a network in virtual time: the members' code is that of emulation."""
+"""Runs a contender in virtual time, with the same member code as in emulation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from baselines.contest import IN_NETWORK, Contender, Outcome, Work, service_of
+from baselines.comparison import IN_NETWORK, Contender, Outcome, Work, service_of
 from baselines.innetwork import InNetwork
 from baselines.members import Member, Report, StreamMember
 from controller.p4rt.dataplane import DataPlane
@@ -31,23 +31,23 @@ from topologies.model.addressing import Addressing
 Result = TypeVar("Result")
 Message = dict[str, Any]
 _POLL_SECONDS = 0.01
-_ALMOST = 0.999  # of an iteration that is not over
-_QUIET_QUEUES = 10  # of the slowest link: how long whatever is under way may take
+_ALMOST = 0.999  # the most progress shown within an iteration
+_QUIET_QUEUES = 10  # queue drain times of the slowest link, after which nothing is in flight
 
 
 class NodeStreams:
-    """See ``collectives.Streams``: those of a member at a simulated host."""
+    """Streams of a member at a simulated host (implements ``collectives.Streams``)."""
 
     def __init__(self, node: StreamNode, member: int, piece: int) -> None:
         self.piece = piece
         self._node, self._member = node, member
 
     def send(self, peer: int, values: Array) -> None:
-        """See Streams."""
+        """Implements ``Streams.send``."""
         self._node.send(self._member, peer, values.tobytes())
 
     def receive(self, peer: int, into: Array) -> None:
-        """See Streams."""
+        """Implements ``Streams.receive``."""
         self._node.receive(self._member, peer, into.view(np.uint8).data)
 
 
@@ -88,16 +88,15 @@ class _Play:
         self._under_way: tuple[int, int] | None = None  # iteration, and bytes carried before it
         self._expected = sum(load.bytes for load in total(contender.loads).values())
 
-    # How far it is, see ``simulation.kernel.progress``.
+    # Implements ``simulation.kernel.progress.Watched``.
 
     @property
     def iterations(self) -> int:
-        """See Watched: with the one that is not measured."""
+        """The number of iterations, with the one that is not measured."""
         return 1 + self._work.iterations
 
     def iterations_done(self) -> float | None:
-        """See Watched: by the share of an iteration's bytes that links have carried, but for what
-        is sent again."""
+        """Returns progress by the share of expected bytes that links have carried."""
         if self._under_way is None:
             return None
         number, before = self._under_way
@@ -107,16 +106,16 @@ class _Play:
         return sum(load.bytes or 0 for load in self.network.carried().values())
 
     def conduct(self) -> None:
-        """All of it; for a task of the operator."""
+        """Runs all iterations; the body of an operator task."""
         network = self.network
         operator = network.operator
         while not ask(network.engine, operator, network.controller, self._is_up):
             operator.tasks.sleep(_POLL_SECONDS)
         members = [self._member(number) for number in range(len(self._one.ends))]
-        told = self._each([one.prepare for one in members])[0]
-        for rank, name in enumerate(told["servers"] if told else ()):
-            self._join(name, told["nonce"], rank)
-        self._each([partial(one.open, told) for one in members])
+        setup = self._each([one.prepare for one in members])[0]
+        for rank, name in enumerate(setup["servers"] if setup else ()):
+            self._join(name, setup["nonce"], rank)
+        self._each([partial(one.open, setup) for one in members])
         self._iterate(members, 0)
         before = network.carried()
         for number in range(1, self._work.iterations + 1):
@@ -142,7 +141,7 @@ class _Play:
         return tuple(reports)
 
     def _each(self, work: Sequence[Callable[[], Result]]) -> list[Result]:
-        """Has work done by every member at its host, all beginning at one time."""
+        """Runs one callable per member on its host, all starting at the same time."""
         network, operator = self.network, self.network.operator
         found: dict[int, Result] = {}
 
@@ -199,10 +198,14 @@ def play(
     engine: Engine | None = None,
     tell: Callable[[Message], None] = lambda message: None,
 ) -> Outcome:
-    """Runs a contender. engine: another one than usual, which changes nothing. tell: takes events
-    ``within`` iterations, see ``simulation.kernel.progress``.
+    """Runs a contender.
 
-    Raises ContestError, ClientError, VirtualError.
+    Args:
+        engine: Replaces the default engine; results are the same.
+        tell: Receives progress events within iterations (``simulation.kernel.progress``).
+
+    Raises:
+        ComparisonError, ClientError, VirtualError
     """
     played = _Play(contender, addressing, plan, plane, work, framing=framing, engine=engine)
     network = played.network

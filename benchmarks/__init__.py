@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How fast hosts are on this machine: ``rackhub bench`` (docs/benchmarks.md).
+"""Benchmarks of hosts and switches on this machine: ``rackhub bench`` (docs/benchmarks.md).
 
-What is measured is the code that trains, between processes of their own, each on a core of its own.
-Figures are ratios within one run wherever that is possible, for machines differ and this one
-has other work to do.
+They measure the production code, in separate processes pinned to separate cores. Wherever possible
+figures are ratios within one run, as machines differ and may be busy with other work.
 """

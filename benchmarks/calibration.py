@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What packets cost hosts and servers of this machine, as a topology's `costs` has it.
+"""Calibrates the `costs` of a topology: what packets cost hosts and servers of this machine.
 
-*Hosts*: a whole worker on one core over loopback (``benchmarks.throughput``), with chunks of
-1 KiB and of 8 KiB: client, transport, socket and kernel. For each chunk it sends a frame and gets
-one, so a frame takes half of a chunk's CPU time, and its bytes what the two sizes differ by.
-*Servers*: how many payloads a server's core takes in, when it sends each sum to all
-workers (``benchmarks.turns``).
+*Hosts*: a whole worker (client, transport, socket, kernel) on one core over loopback
+(``benchmarks.throughput``), with chunks of 1 KiB and of 8 KiB. It sends and receives one frame per
+chunk, so a frame takes half of a chunk's CPU time; the two sizes give the time per byte.
+*Servers*: the payload rate that a server's core receives while it sends each sum to all workers
+(``benchmarks.server_core``).
 
-All are times that a core computed, so what others have of it changes them only as far as it spoils
-caches and makes trains of packets shorter or longer.
+All are CPU times, so other processes affect them only through caches and packet train lengths.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from benchmarks import throughput, turns
+from benchmarks import server_core, throughput
 from benchmarks.common import LEAST_BUSY, Message, Schedule, Spread, machine, pinned, two_cores
 from protocol.frames import OVERHEAD
 from protocol.header import HEADER_BYTES
@@ -24,16 +23,16 @@ from protocol.pipeline import TALL
 
 SMALL, LARGE = 256, 2048  # lanes of a chunk
 _WINDOW = 1024
-_ELEMENTS = 1 << 22  # of the tensor that is summed
-_FRAMES = 2  # of a chunk, one each way
-_WORKERS_SHARE = 0.5  # of the time: each turn has processes to start
-_FASTEST = 10**12  # bit/s that a topology's rates go to
+_ELEMENTS = 1 << 22  # of the summed tensor
+_FRAMES = 2  # per chunk, one each way
+_WORKERS_SHARE = 0.5  # of the time: their turns start processes
+_FASTEST = 10**12  # bit/s, the highest rate of a topology file
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """Seconds that a host takes for a frame and for each of its bytes, bit/s of payloads that a
-    server takes (None: more than a topology can say), and how all that was found."""
+    """Host seconds per frame and per byte, a server's payload rate (bit/s; None: above what a
+    topology file allows), and the measurements behind them."""
 
     per_packet: float
     per_byte: float
@@ -41,7 +40,7 @@ class Calibration:
     found: Message
 
     def snippet(self) -> str:
-        """As a topology file takes it."""
+        """Returns the `costs` group of a topology file."""
         lines = [
             f"# rackhub calibrate, on {self.found['machine']['cpu']}",
             "costs:",
@@ -53,7 +52,7 @@ class Calibration:
         return "\n".join(lines) + "\n"
 
     def message(self) -> Message:
-        """As JSON takes it."""
+        """Returns the JSON object."""
         return {
             "costs": {
                 "host_per_packet": self.per_packet,
@@ -65,14 +64,14 @@ class Calibration:
 
 
 def frame(lanes: int) -> int:
-    """Bytes of the frame of a chunk."""
+    """Returns the frame size of a chunk, in bytes."""
     return OVERHEAD + HEADER_BYTES + 4 * lanes
 
 
 def of_frames(small: float, large: float) -> tuple[float, float]:
-    """Seconds of a frame and of a byte, by what chunks of SMALL and LARGE lanes take.
+    """Returns seconds per frame and per byte from those per chunk of SMALL and LARGE lanes.
 
-    None of the two is below 0: where noise would have it so, the other takes it all.
+    If noise would make one negative, it is 0 and the other explains all of the time.
     """
     least, most = small / _FRAMES, large / _FRAMES
     per_byte = max(0.0, (most - least) / (frame(LARGE) - frame(SMALL)))
@@ -83,7 +82,7 @@ def of_frames(small: float, large: float) -> tuple[float, float]:
 
 
 def of_server(chunks: float) -> int | None:
-    """bit/s of payloads, by the chunks/s of SMALL lanes that a server takes in."""
+    """Returns a server's payload rate (bit/s) from its rate of chunks of SMALL lanes."""
     rate = 8 * 4 * SMALL * chunks
     return round(rate) if rate < _FASTEST else None
 
@@ -91,10 +90,17 @@ def of_server(chunks: float) -> int | None:
 def calibrate(
     seconds: float, rounds: int, within: float, say: Callable[[str], None]
 ) -> Calibration:
-    """Measures it, taking turns; seconds: of each of 6 turns in a round. within: seconds of all
-    together, which a round of each that is needed in any case may exceed. Raises BenchError."""
+    """Measures the costs, alternating between cases.
+
+    Args:
+        seconds: Of each of 6 turns in a round.
+        within: Limit of the total time in seconds; at least one round is measured in any case.
+
+    Raises:
+        BenchError
+    """
     measured, other = two_cores()
-    schedule = Schedule(rounds * (2 + turns.TURNS), within, say)
+    schedule = Schedule(rounds * (2 + server_core.TURNS), within, say)
     took: dict[int, list[float]] = {SMALL: [], LARGE: []}
     busy: list[float] = []
     with pinned(measured):
@@ -106,8 +112,8 @@ def calibrate(
                     run = one.run(seconds)
                 taken.append(run.computed / run.chunks)
                 busy.append(run.busy)
-    options = turns.Options(lanes=SMALL, rounds=rounds, seconds=seconds)
-    served = turns.run(options, schedule)
+    options = server_core.Options(lanes=SMALL, rounds=rounds, seconds=seconds)
+    served = server_core.run(options, schedule)
     small, large = (Spread.of(took[lanes]) for lanes in (SMALL, LARGE))
     per_packet, per_byte = of_frames(small.median, large.median)
     chunks = served[TALL]["chunks_per_second"]

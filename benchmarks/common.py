@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What benchmarks have in common: cores, how busy one was, memory bandwidth, medians."""
+"""Helpers of benchmarks: core pinning, CPU load, memory bandwidth, medians."""
 
 from __future__ import annotations
 
@@ -23,39 +23,40 @@ from topologies.model.units import time_text
 Message = dict[str, Any]
 
 LEAST_BUSY = 0.95
-"""Below this share of time a core was not what a figure was limited by."""
+"""The share of time a core must be busy to count as the bottleneck."""
 
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
-_LEAST_CACHE = 32 << 20  # where the kernel does not say
+_LEAST_CACHE = 32 << 20  # assumed if the kernel does not report it
 _BANDWIDTH_ROUNDS = 5
 
 
 class BenchError(Exception):
-    """A benchmark that cannot run here; the text says why and what would help."""
+    """A benchmark cannot run here; the text says why and how to fix it."""
 
 
 def two_cores() -> tuple[int, int]:
-    """Numbers of two cores that this process may use: one to be measured, one for its load.
+    """Returns two cores this process may use: one to measure, one for the load.
 
-    Raises BenchError if there is but one.
+    Raises:
+        BenchError: Only one core is allowed.
     """
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
         raise BenchError(
-            f"only core {cores[0]} may be used; the load needs a core other than that of what is"
-            " measured: allow a second one (taskset, the container's cpuset)"
+            f"only core {cores[0]} may be used, but the load needs a second one: allow another"
+            " (taskset, the container's cpuset)"
         )
     return cores[-1], cores[0]
 
 
 def pin(core: int) -> None:
-    """Keeps the calling thread, and those that it starts from now on, on one core."""
+    """Pins the calling thread, and threads it starts later, to one core."""
     os.sched_setaffinity(0, {core})
 
 
 @contextlib.contextmanager
 def pinned(core: int) -> Iterator[None]:
-    """``pin``, for as long as the context lasts."""
+    """Pins the calling thread to a core within the context."""
     before = os.sched_getaffinity(0)
     pin(core)
     try:
@@ -65,7 +66,7 @@ def pinned(core: int) -> Iterator[None]:
 
 
 class Seconds(click.FloatRange):
-    """A measurement's length on the command line; nan, which no range excludes, is none."""
+    """A duration on the command line; rejects nan, which ranges let pass."""
 
     def __init__(self) -> None:
         super().__init__(0.01, 3600)
@@ -73,7 +74,7 @@ class Seconds(click.FloatRange):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        """As a number; fails with what is allowed."""
+        """Parses the number."""
         seconds: float = super().convert(value, param, ctx)
         if math.isnan(seconds):
             self.fail(f"{value} is not in the range {self._describe_range()}.", param, ctx)
@@ -81,11 +82,11 @@ class Seconds(click.FloatRange):
 
 
 class Schedule:
-    """Turns of several measurements, told one by one with the time that is left, and ended early
-    rather than late: a machine that others use, too, takes its time to start processes.
+    """Announces the turns of measurements with the time left, and limits rounds by time: a busy
+    machine takes long to start processes.
 
-    turns: of all rounds. within: seconds of all together, as far as another round is begun only if
-    it should be over by then.
+    turns: Of all rounds.
+    within: Limit in seconds; a round starts only if it should end within it.
     """
 
     def __init__(self, turns: int, within: float, say: Callable[[str], None]) -> None:
@@ -94,15 +95,15 @@ class Schedule:
         self._begun = 0
 
     def turn(self, what: str) -> None:
-        """One begins."""
+        """Announces a turn."""
         past = time.monotonic() - self._began
         left = "" if not self._begun else self._left(past)
         self._begun += 1
         self._say(f"{self._begun}/{self._turns}: measuring {what}{left}")
 
     def rounds(self, number: int, turns: int, share: float) -> Iterator[int]:
-        """Rounds, at least one, of so many turns each, which may last until a share of the whole
-        time is over; those that would take longer are left out."""
+        """Yields round numbers, at least one, while rounds of so many turns fit in a share of the
+        total time."""
         began = time.monotonic()
         for done in range(number):
             now = time.monotonic()
@@ -120,13 +121,13 @@ class Schedule:
 
 
 class Stopwatch:
-    """How long something took, and which share of that the calling thread was computing."""
+    """Measures wall time and the calling thread's share of CPU time."""
 
     def __init__(self) -> None:
         self._wall, self._computed = time.perf_counter(), time.thread_time()
 
     def read(self) -> tuple[float, float]:
-        """Seconds since it was made, and the share (0..1) of them that its thread was on a core."""
+        """Returns seconds since construction, and the share (0..1) its thread was on a core."""
         wall = time.perf_counter() - self._wall
         return wall, (time.thread_time() - self._computed) / wall
 
@@ -141,29 +142,29 @@ class Spread:
 
     @staticmethod
     def of(values: Sequence[float]) -> Spread:
-        """Of at least one value."""
+        """Computes it from at least one value."""
         return Spread(statistics.median(values), min(values), max(values))
 
     def message(self) -> Message:
-        """As JSON takes it."""
+        """Returns the JSON object."""
         return {"median": self.median, "low": self.low, "high": self.high}
 
 
 @dataclass(frozen=True)
 class Bandwidth:
-    """GB/s (10^9 bytes, read and written together) that one core moves in arrays larger than any
-    cache: copying one, adding one to another in place."""
+    """Memory bandwidth of one core in GB/s (10^9 bytes, read plus written) on arrays larger than
+    any cache: copying one, adding one to another in place."""
 
     copy: float
     add: float
 
     def message(self) -> Message:
-        """As JSON takes it."""
+        """Returns the JSON object."""
         return {"copy": self.copy, "add": self.add}
 
 
 def memory_bandwidth() -> Bandwidth:
-    """The best of a few rounds, for nothing makes memory faster than it is."""
+    """Measures bandwidth: the best of a few rounds, as disturbances only slow memory down."""
     n = 4 * _largest_cache() // 4
     source, target = np.ones(n, np.int32), np.ones(n, np.int32)
     copy = _best(lambda: np.copyto(target, source))
@@ -172,7 +173,7 @@ def memory_bandwidth() -> Bandwidth:
 
 
 def machine() -> Message:
-    """What figures were taken on."""
+    """Describes the machine."""
     names = [
         line.partition(":")[2].strip()
         for line in Path("/proc/cpuinfo").read_text().splitlines()
@@ -189,7 +190,7 @@ def machine() -> Message:
 
 
 def _best(work: Callable[[], object]) -> float:
-    """Seconds of the fastest of some rounds, after one that is not counted."""
+    """Returns the seconds of the fastest round, after a warm-up."""
     work()
     times = []
     for _ in range(_BANDWIDTH_ROUNDS):
@@ -200,7 +201,7 @@ def _best(work: Callable[[], object]) -> float:
 
 
 def _largest_cache() -> int:
-    """Bytes, as the kernel tells of the first core."""
+    """Returns the size in bytes of the first core's largest cache."""
     sizes = [
         int(path.read_text().strip().removesuffix("K")) << 10 for path in _CACHES.glob("*/size")
     ]

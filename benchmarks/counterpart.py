@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The other end of ``rackhub bench worker``: a job of one worker, and the root that it sends to.
+"""The peer of ``rackhub bench worker``: job service and aggregation root of a one-worker job.
 
-``python -m benchmarks.counterpart --help``. The sum of one worker is what that worker sent, so
-this root answers by turning each CONTRIBUTE into its RESULT where it lies, first byte only, and
-sends the whole train back in one call: it costs two system calls a train, which is far less than a
-worker spends on it. What it answers holds every check that a worker makes. It also is the job
-service of that one job, whose plan it hands out.
+The sum of one worker is its own contribution, so the root turns each CONTRIBUTE into a RESULT in
+place (first byte only) and returns the whole train in one call. Two system calls a train are far
+less than the worker spends, and the results pass all of the worker's checks.
 
-Prints ``ready`` once it can be called, and ends with its input.
+``python -m benchmarks.counterpart --help``. Prints ``ready`` once it serves; ends with its input.
 """
 
 from __future__ import annotations
@@ -38,7 +36,7 @@ _RECEIVE_BUFFER = 4 << 20
 
 
 class Root:
-    """The socket of a root with one child; `address` is bound to a port of its own."""
+    """The socket of a root with one child, bound to a free port (`address`)."""
 
     def __init__(self, segmented: bool) -> None:
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
@@ -50,13 +48,13 @@ class Root:
         self.address = Address.of(*self._socket.getsockname())
         self._buffer = memoryview(bytearray(_LARGEST_TRAIN))
         self._bytes = np.frombuffer(self._buffer, np.uint8)
-        # By the first byte of a packet. Who asks is told that nothing of it is here.
+        # Reply types by a packet's first byte. A QUERY is answered that nothing has arrived.
         self._answers = np.arange(256, dtype=np.uint8)
         for op, answer in ((Op.CONTRIBUTE, Op.RESULT), (Op.QUERY, Op.STATE)):
             self._answers[VERSION << 4 | op] = VERSION << 4 | answer
 
     def answer_until(self, end: int) -> None:
-        """Answers whatever comes until that descriptor can be read, or is at its end."""
+        """Answers packets until descriptor `end` is readable or at its end."""
         poller = select.poll()
         poller.register(end, select.POLLIN)
         poller.register(self._socket, select.POLLIN)
@@ -94,13 +92,13 @@ class OneJob(jobs_pb2_grpc.JobServiceServicer):
     def ConnectService(  # noqa: N802
         self, request: jobs_pb2.ConnectServiceRequest, context: grpc.ServicerContext
     ) -> jobs_pb2.ConnectServiceReply:
-        """Whoever comes is the worker."""
+        """Accepts any caller as the worker."""
         return jobs_pb2.ConnectServiceReply(job=1, world=1, lanes=self._lanes)
 
     def InitService(  # noqa: N802
         self, request: jobs_pb2.InitServiceRequest, context: grpc.ServicerContext
     ) -> jobs_pb2.InitServiceReply:
-        """The keys of the job; with them its plan is made."""
+        """Takes the job's keys and makes its plan."""
         self._counts = tuple(-(-key.elements // self._lanes) for key in request.keys)
         self._planned.set()
         return jobs_pb2.InitServiceReply()
@@ -108,7 +106,7 @@ class OneJob(jobs_pb2_grpc.JobServiceServicer):
     def Watch(  # noqa: N802
         self, request: jobs_pb2.WatchRequest, context: grpc.ServicerContext
     ) -> Iterator[jobs_pb2.Instruction]:
-        """The plan, and then nothing until the worker leaves."""
+        """Sends the plan, then nothing until the worker leaves."""
         context.add_callback(self._over.set)
         context.add_callback(self._planned.set)
         self._planned.wait()
@@ -123,7 +121,7 @@ class OneJob(jobs_pb2_grpc.JobServiceServicer):
     def Resync(  # noqa: N802
         self, request: jobs_pb2.ResyncRequest, context: grpc.ServicerContext
     ) -> jobs_pb2.ResyncReply:
-        """There is no other plan to be had."""
+        """Refuses: there is only one plan."""
         if request.WhichOneof("what") == "broken":
             context.abort(grpc.StatusCode.ABORTED, request.broken.reason)
         return jobs_pb2.ResyncReply()
@@ -131,13 +129,13 @@ class OneJob(jobs_pb2_grpc.JobServiceServicer):
     def Heartbeat(  # noqa: N802
         self, request: jobs_pb2.HeartbeatRequest, context: grpc.ServicerContext
     ) -> jobs_pb2.HeartbeatReply:
-        """It is alive."""
+        """Acknowledges."""
         return jobs_pb2.HeartbeatReply(epoch=1)
 
     def Leave(  # noqa: N802
         self, request: jobs_pb2.LeaveRequest, context: grpc.ServicerContext
     ) -> jobs_pb2.LeaveReply:
-        """The job is over."""
+        """Ends the job."""
         self._over.set()
         return jobs_pb2.LeaveReply()
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run in virtual time costs with its hosts: clients of eight workers in two racks, their
-transports, the controller and the switches; everything but training.
+"""Benchmark of virtual time with hosts: clients and transports of eight workers in two racks, the
+controller and the switches; everything but training.
 
-Every worker pushes the same gradients again and again. The first time, in which chunks' exponents
-are found, is told apart.
+Every worker pushes the same gradients repeatedly. The first round, which negotiates exponents, is
+reported separately.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ _STAGES = {
 
 @dataclass(frozen=True)
 class Case:
-    """sizes: elements of each key. lanes: of a chunk; payload: whether it has one."""
+    """A workload. sizes: elements of each key; lanes, payload: of a chunk."""
 
     sizes: dict[str, int]
     lanes: int
@@ -87,20 +87,19 @@ class Case:
 
     @property
     def chunks(self) -> int:
-        """Of one round."""
+        """Chunks of one round."""
         return sum(-(-size // self.lanes) for size in self.sizes.values())
 
     @property
     def hops(self) -> int:
-        """Packet-hops of a round: every chunk to each worker and back, and to each rack's switch
-        from the core and back."""
+        """Packet-hops of a round: each chunk travels between each worker and its switch, and
+        between each rack's switch and the core, in both directions."""
         return 2 * (_WORKERS + 2 * _CORES) * self.chunks
 
 
 @dataclass
 class Turn:
-    """Of one job: seconds of CPU and wall time of each round, from the first worker's push to the
-    last one's sums."""
+    """CPU and wall time of each round of a job, from the first push to the last sums."""
 
     began: dict[int, tuple[float, float]] = field(default_factory=dict)
     ended: dict[int, tuple[float, float]] = field(default_factory=dict)
@@ -124,7 +123,7 @@ def _plane(case: Case) -> DataPlane:
 
 
 class _Job:
-    """Plays a case's rounds."""
+    """Runs a case's rounds as a job."""
 
     def __init__(self, case: Case, rounds: int) -> None:
         self._case, self._rounds, self.turn = case, rounds, Turn()
@@ -132,7 +131,7 @@ class _Job:
         self._addressing = Addressing(topology)
         self._network = Network(topology, self._addressing, _plane(case))
         self._values = [self._gradients(rank) for rank in range(_WORKERS)]
-        self._came: dict[str, Any] = {}  # a worker's sums of the last round
+        self._came: dict[str, Any] = {}  # each worker's sums of the last round
 
     def _gradients(self, rank: int) -> dict[str, Any]:
         sizes = self._case.sizes.items()
@@ -142,7 +141,7 @@ class _Job:
         return {name: random.random(size, np.float32) - np.float32(0.5) for name, size in sizes}
 
     def run(self) -> Turn:
-        """All of it."""
+        """Runs all rounds."""
         network = self._network
         network.controller.begin()
         network.operator.tasks.thread(self._conduct).start()
@@ -204,8 +203,14 @@ def _clocks() -> tuple[float, float]:
 
 
 def measure(kind: str, chunks: int, window: int, rounds: int) -> Message:
-    """Packet-hops per second of CPU time with hosts, and a profile; kind: payload, headers or
-    resnet50, whose size is its own. Raises BenchError."""
+    """Measures packet-hops per second of CPU time with hosts, and a profile.
+
+    Args:
+        kind: payload, headers or resnet50; the last ignores `chunks`.
+
+    Raises:
+        BenchError
+    """
     core, other = two_cores()
     if kind == "resnet50":
         case = Case({n: math.prod(s) for n, s in resnet50().items()}, 2048, min(window, 256), True)

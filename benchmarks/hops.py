@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the network and the switch of a run in virtual time cost, with next to no hosts.
+"""Benchmark of virtual time's network and switch, with minimal hosts.
 
-Four workers around one switch that sums, each at the end of a link. A worker sends frames that lie
-ready, with the next numbers in them, whenever results arrive; nothing looks into those but once at
-the end.
+Four workers around one aggregating switch. A worker sends prepared frames with the next sequence
+numbers whenever results arrive; results are checked once, at the end.
 """
 
 from __future__ import annotations
@@ -31,10 +30,10 @@ _RATE = 10**10  # bit/s
 _DELAY = 1_000_000  # ps
 _LATENCY = 500_000
 _HEADERS = 14 + 20 + 8 + HEADER_BYTES
-_AHEAD = 4  # windows of frames that lie ready: those in use are not written to
+_AHEAD = 4  # windows of prepared frames: frames in flight must not be overwritten
 
 BUILDS = {"payload": "aggregation", "headers": "aggregation_headers"}
-"""Builds of the data plane by what their chunks are."""
+"""Builds of the data plane by kind of chunk."""
 
 _STAGES = {
     TimedPorts.run.__code__: "program and ports' queues (C)",
@@ -48,7 +47,7 @@ _STAGES = {
 
 
 class _Worker(Node):
-    """One that has sent everything stays quiet."""
+    """A worker that sends prepared frames until all chunks are sent."""
 
     def __init__(self, number: int, chunks: int, window: int, stored: int | None) -> None:
         super().__init__(f"w{number}")
@@ -57,7 +56,7 @@ class _Worker(Node):
         self._lengths = np.full(_AHEAD * window, len(frame), np.int64)
         self._numbers = [
             self._frames[:, at : at + 4].view(">u4")[:, 0]
-            for at in (traffic.NUMBER_AT, traffic.NUMBER_AT + 4)  # the chunk's, too
+            for at in (traffic.NUMBER_AT, traffic.NUMBER_AT + 4)  # sequence and chunk number
         ]
         self._chunks, self._window = chunks, window
         self._sent = 0
@@ -66,11 +65,11 @@ class _Worker(Node):
         self.last: Train | None = None
 
     def next(self) -> int:
-        """At first only."""
+        """Returns its start time; later it only reacts."""
         return NEVER if self._begun else 0
 
     def run(self, until: int) -> None:
-        """Sends a chunk for each result."""
+        """Sends one chunk per result."""
         if not self._begun:
             self._begun = True
             self._send(np.zeros(self._window, np.int64))
@@ -98,8 +97,12 @@ class _Worker(Node):
 
 @dataclass(frozen=True)
 class Turn:
-    """hops: packets over one link and through the node at its end. seconds: CPU time of the thread.
-    rounds: of the engine."""
+    """A measurement.
+
+    hops: packets times links, each including the node at its end.
+    seconds: CPU time of the thread.
+    rounds: of the engine.
+    """
 
     hops: int
     seconds: float
@@ -107,7 +110,7 @@ class Turn:
 
 
 class _Network:
-    """Everything that one turn needs. Raises BenchError if what came out was wrong."""
+    """The simulated network of one turn. Raises BenchError if sums were wrong."""
 
     def __init__(self, kind: str, chunks: int, window: int) -> None:
         build = contenders.build(BUILDS[kind])
@@ -129,7 +132,7 @@ class _Network:
             self._engine.connect(worker, 0, self._switch, number + 1, spec)
 
     def run(self) -> Turn:
-        """All chunks."""
+        """Sends all chunks."""
         began = time.thread_time()
         self._engine.run(lambda: all(one.received >= self._chunks for one in self._workers))
         seconds = time.thread_time() - began
@@ -160,9 +163,15 @@ def _network(kind: str, chunks: int, window: int) -> Iterator[_Network]:
 
 
 def measure(kind: str, chunks: int, window: int, rounds: int) -> Message:
-    """Packet-hops per second of CPU time, and a profile; kind: of `BUILDS`. Raises BenchError.
+    """Measures packet-hops per second of CPU time: the median of rounds after a warm-up.
 
-    The median of so many rounds, after one that is not counted; the profile is of one more.
+    The profile is of one more round.
+
+    Args:
+        kind: A key of `BUILDS`.
+
+    Raises:
+        BenchError
     """
     core, other = two_cores()
     turns: list[Turn] = []

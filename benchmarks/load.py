@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The contributions of a job's workers as a process of its own sends them to what is measured.
+"""Load generator of ``rackhub bench server``: a process that sends the workers' contributions.
 
-Everything is made before it starts: two sets of packets of all chunks, whose numbers are half the
-circle of 32 bits apart, so that each set is newer than the other to a server and they can take
-turns for ever. What comes back is taken off the sockets, counted, and looked at now and then.
+All packets are prepared: two sets of all chunks, whose sequence numbers are half of the 32-bit
+space apart, so each set is newer than the other to a server and they can alternate for ever.
+Replies are received, counted, and checked by sampling.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ JOB = EPOCH = NODE = 1
 EXPONENT = 0
 _HALF_CIRCLE = 1 << 31
 _BUFFER = 4 << 20
-_LOOK_EVERY = 64  # trains
+_LOOK_EVERY = 64  # trains between checks
 _PATIENCE_SECONDS = 5.0
-_LARGEST_WORD = 1 << 20  # as if the values were far from what fits, which the sum must not reach
+_LARGEST_WORD = 1 << 20  # keeps sums from overflowing
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """`workers` send `chunks` chunks of so many lanes, again and again, from 127.0.0.1.
+    """`workers` repeatedly send `chunks` chunks of `lanes` lanes from 127.0.0.1.
 
-    window: how many chunks a worker may be ahead of what has been received.
+    window: Chunks a worker may have in flight.
     """
 
     workers: int
@@ -55,23 +55,23 @@ class Traffic:
 
     @property
     def packet_bytes(self) -> int:
-        """Of a datagram."""
+        """Bytes of a datagram."""
         return HEADER_BYTES + 4 * self.lanes
 
     @property
     def train(self) -> int:
-        """Packets that go in one system call."""
+        """Packets per system call."""
         return min(MAX_SEGMENTS, LARGEST_DATAGRAM // self.packet_bytes, self.window)
 
 
 class Shared(ctypes.Structure):
-    """What both sides see of each other without a system call."""
+    """State in shared memory, which both sides read without a system call."""
 
     _fields_ = (("received", ctypes.c_int64), ("stop", ctypes.c_int64))
 
 
 def words_of(traffic: Traffic, worker: int) -> Words:
-    """(chunks, lanes) what a worker contributes every time."""
+    """Returns a worker's contribution: (chunks, lanes)."""
     rng = np.random.default_rng(worker)
     return rng.integers(
         -_LARGEST_WORD, _LARGEST_WORD, (traffic.chunks, traffic.lanes), np.int32
@@ -79,12 +79,14 @@ def words_of(traffic: Traffic, worker: int) -> Words:
 
 
 def send(traffic: Traffic, control: Connection, shared: Any) -> None:
-    """The process: tells the workers' ports; then, for each (port, answered, summed, sums) that it
-    is told, sends to that port of 127.0.0.1 until it is told to stop, and says what it sent and got
-    back.
+    """Runs the load process.
 
-    answered: whether as many packets will come back; summed: whether those are results; sums:
-    whether they are to be the workers' sums. None ends it.
+    It reports the workers' ports. For each order (port, answered, summed, sums) it sends to that
+    port of 127.0.0.1 until it is stopped, and reports packets sent and received. None ends it.
+
+    answered: As many packets come back.
+    summed: These are results.
+    sums: They must be the workers' sums.
     """
     pin(traffic.core)
     sockets = [_socket() for _ in range(traffic.workers)]
@@ -97,12 +99,12 @@ def send(traffic: Traffic, control: Connection, shared: Any) -> None:
     while (order := control.recv()) is not None:
         port, answered, summed, sums = order
         wanted = np.asarray(total, np.int64).astype(">i4") if sums else None
-        told = _Round(traffic, sockets, sets, shared, summed, wanted).run(port, answered)
-        control.send(told)
+        counts = _Round(traffic, sockets, sets, shared, summed, wanted).run(port, answered)
+        control.send(counts)
 
 
 class _Round:
-    """One time of sending."""
+    """One order of the load process."""
 
     def __init__(
         self,
@@ -119,13 +121,13 @@ class _Round:
         self._sent = self._results = self._trains = 0
 
     def run(self, port: int, answered: bool) -> dict[str, int]:
-        """Until it is told to stop, and has all results."""
+        """Sends until stopped, and until all results have arrived."""
         traffic, to = self._traffic, ("127.0.0.1", port)
         ahead = traffic.window * traffic.workers
         while not self._shared.stop:
             for buffers in self._sets:
                 for first in range(0, traffic.chunks, traffic.window):
-                    # A worker sends a number when it has the result of the one a window before.
+                    # Self-clocking: the result of `seq - window` permits sending `seq`.
                     while self._sent - self._shared.received > ahead and not self._shared.stop:
                         self._take()
                     if self._shared.stop:
@@ -137,7 +139,7 @@ class _Round:
         return {"sent": self._sent, "results": self._results}
 
     def _send(self, buffers: list[memoryview], first: int, to: tuple[str, int]) -> None:
-        """A window of each worker, a train of each in turn."""
+        """Sends a window of each worker, alternating by train."""
         traffic = self._traffic
         size = traffic.packet_bytes
         ancillary = [segment_size_message(size)]
@@ -151,7 +153,7 @@ class _Round:
             self._take()
 
     def _take(self) -> None:
-        """Results off the sockets. A short buffer makes the kernel copy no more than that."""
+        """Receives results; short buffers make the kernel copy only their beginnings."""
         for worker, receiver in enumerate(self._sockets):
             while True:
                 self._trains += 1
@@ -168,7 +170,7 @@ class _Round:
                     self._look(worker)
 
     def _look(self, worker: int) -> None:
-        """At the first result of a train."""
+        """Checks the first result of a train."""
         header: Array = np.frombuffer(self._looked, HEADER, 1)[0]
         words = np.frombuffer(self._looked, ">i4", self._traffic.lanes, HEADER_BYTES)
         checksum = word_sums(words[None]) + self._traffic.workers * header_hashes(header[None])
@@ -189,7 +191,7 @@ def _socket() -> socket.socket:
 
 
 def _packets(traffic: Traffic, worker: int, start: int) -> memoryview:
-    """All chunks of a worker as it sends them, numbered from `start` on."""
+    """Returns the packets of all chunks of a worker, numbered from `start`."""
     headers = blank(traffic.chunks, Op.CONTRIBUTE)
     numbers = np.arange(traffic.chunks)
     for name, value in (

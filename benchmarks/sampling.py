@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the threads of this process spend their CPU time, by sampling what they are in."""
+"""Sampling profilers of this process's threads, by CPU time."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from types import CodeType, FrameType
 from typing import Any
 
 _INTERVAL = 0.001  # s
-# Other threads hand over to the sampler after this long: with Python's own 5 ms nearly all samples
-# would be of where a thread lets go by itself.
+# The switch interval: with Python's default of 5 ms, nearly all samples would hit the places where
+# a thread releases the GIL by itself.
 _SWITCH_INTERVAL = 0.00001
 
 REST = "the rest"
@@ -24,9 +24,10 @@ REST = "the rest"
 class Sampler(threading.Thread):
     """Samples Python threads until `stop`.
 
-    stages: of functions, by their code. What a thread has computed since the last sample is counted
-    for the innermost function that it is in and that is named there. threads: which, all of which
-    have to live until `stop`. core: that the sampler itself runs on.
+    stages: Stage names by code object. A thread's CPU time since the last sample is attributed to
+        the innermost named function on its stack.
+    threads: Threads to sample; they must live until `stop`.
+    core: The core the sampler runs on.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class Sampler(threading.Thread):
             sys.setswitchinterval(usual)
 
     def stop(self) -> dict[str, float]:
-        """CPU seconds of each stage, the largest first."""
+        """Returns CPU seconds of each stage, the largest first."""
         self._ended.set()
         self.join()
         return dict(sorted(self._seconds.items(), key=lambda item: -item[1]))
@@ -72,10 +73,10 @@ class Sampler(threading.Thread):
 
 
 class MainSampler(Sampler):
-    """Samples the main thread, which starts and stops it and in which greenlets may run.
+    """Samples the main thread, in which greenlets may run; only that thread may start and stop it.
 
-    It looks at its own frames, at a signal (SIGPROF): while another thread goes through them a
-    greenlet may switch, and then they lead to memory that is free.
+    The thread samples itself on SIGPROF: if another thread walked its frames while a greenlet
+    switched, they would point to freed memory.
     """
 
     def __init__(self, stages: Mapping[CodeType, str], core: int) -> None:
@@ -84,7 +85,7 @@ class MainSampler(Sampler):
         self._last = 0.0
 
     def start(self) -> None:
-        """See Thread. Raises ValueError in another thread than the main one."""
+        """Starts sampling. Raises ValueError outside of the main thread."""
         self._handler = signal.signal(signal.SIGPROF, self._interrupted)
         self._last = time.thread_time()
         super().start()
@@ -96,7 +97,7 @@ class MainSampler(Sampler):
             signal.pthread_kill(main, signal.SIGPROF)
 
     def stop(self) -> dict[str, float]:
-        """See Sampler."""
+        """Implements ``Sampler.stop``."""
         found = super().stop()
         signal.signal(signal.SIGPROF, self._handler)
         return found

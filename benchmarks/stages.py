@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each stage of a worker by itself, over and over on the same window of chunks.
+"""Benchmark of each stage of a worker in isolation, repeated on one window of chunks.
 
-The functions are those that a worker calls, in the order in which a chunk meets them, on arrays of
-the size that they have there. Times are CPU times, so that what else runs on the machine matters
-little; send and receive include the kernel's part. On loopback sending includes the delivery.
+It calls a worker's own functions in the order in which a chunk passes them, on arrays of the same
+size. Times are CPU times, so other processes matter little; send and receive include the kernel's
+part, and on loopback sending includes the delivery.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ _NONE = np.zeros(0, np.intp)
 
 @dataclass(frozen=True)
 class Stage:
-    """seconds: CPU time of one chunk; chunk_bytes: of its gradients."""
+    """A stage's cost. seconds: CPU time per chunk; chunk_bytes: of its gradients."""
 
     name: str
     seconds: Spread
     chunk_bytes: int
 
     def message(self) -> Message:
-        """As JSON takes it; GB/s (10^9) are of gradients."""
+        """Returns the JSON object; GB/s (10^9) count gradients."""
         seconds = self.seconds
         return {
             "stage": self.name,
@@ -53,26 +53,28 @@ class Stage:
 
 
 def stages(lanes: int, window: int, plain: bool, seconds: float) -> list[Stage]:
-    """Every stage, and copying gradients in memory, in `seconds` in all.
+    """Measures every stage, and copying gradients in memory, within `seconds` in total.
 
-    lanes: of a chunk. Raises BenchError if what was sent does not arrive.
+    Raises:
+        BenchError: Datagrams were lost on loopback.
     """
     with _bench(lanes, window, plain) as bench:
         works = bench.works()
         share = seconds / _ROUNDS / len(works)
         taken: dict[str, list[float]] = {name: [] for name, _ in works}
-        # In turns, so that what comes and goes on the machine meets all of them alike.
+        # Interleaved, so that load on the machine affects all stages alike.
         for _ in range(_ROUNDS):
             for name, work in works:
                 taken[name].append(_mean(work, share) / window)
-    # A worker quantises as it makes packets.
+    # A worker quantises while it builds packets.
     packets = [a - b for a, b in zip(taken["packetise"], taken["quantise"], strict=True)]
     taken["packetise"] = [max(0.0, one) for one in packets]
     return [Stage(name, Spread.of(times), 4 * lanes) for name, times in taken.items()]
 
 
 def _mean(work: Callable[[], float], seconds: float) -> float:
-    """Of what `work` says it took, called for about so long, at least once."""
+    """Returns the mean of the times `work` returns, calling it for about `seconds`, at least
+    once."""
     end = time.perf_counter() + seconds
     times = [work()]
     while time.perf_counter() < end:
@@ -87,7 +89,7 @@ def _timed(work: Callable[[], object]) -> float:
 
 
 class _Bench:
-    """A window of chunks of one worker, and two sockets."""
+    """One worker's window of chunks, and two sockets."""
 
     def __init__(self, lanes: int, window: int, sender: Endpoint, receiver: Endpoint) -> None:
         self._window, self._sender, self._receiver = window, sender, receiver
@@ -114,7 +116,7 @@ class _Bench:
         self._exponents = np.full(window, _EXPONENT, np.int16)
 
     def works(self) -> list[tuple[str, Callable[[], float]]]:
-        """What each stage does with the window; called, it says how much CPU time that took."""
+        """Returns each stage as a function that processes the window and returns its CPU time."""
         values, exponents = self._values, self._exponents
         plan, slots, rows, result = self._plan, self._slots, self._rows, self._result
         words = np.empty_like(result.payloads)
@@ -144,7 +146,7 @@ class _Bench:
         return self._drain()
 
     def _drain(self) -> float:
-        """Takes all that was sent; returns what that took."""
+        """Receives all that was sent; returns its CPU time."""
         missing, taken = self._window, 0.0
         late = time.monotonic() + _ARRIVAL_SECONDS
         while missing > 0:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A whole worker on one core: round after round of one large tensor, against a root that is faster.
+"""Benchmark of a whole worker on one core: repeated sums of one large tensor.
 
-Client, driver thread, transport and socket are those that train. The root is a process on another
-core (``benchmarks.counterpart``).
+Client, driver thread, transport and socket are those of training. The root, which is faster, is a
+process on another core (``benchmarks.counterpart``).
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ from specs.paths import ROOT
 
 _KEY = "gradient"
 _LEAVE_SECONDS = 10.0
-# The finest step of the values and the largest of them are 20 binary digits apart, so that they,
-# which are their own sums, come back as they were.
+# The values' step and maximum are 20 binary digits apart, so fixed point returns them exactly: the
+# sum of one worker is its own contribution.
 _DIGITS = 20
 
-# Functions by stage; what they call counts as theirs unless it is named itself.
+# Functions by stage; callees count for their caller unless they are listed themselves.
 STAGES = {
     "submit": (Client.push,),
     "enter windows": (Slots.enter,),
@@ -63,10 +63,11 @@ STAGES = {
 
 @dataclass(frozen=True)
 class Throughput:
-    """Of rounds that were measured together.
+    """The measurements of some rounds.
 
-    wall, computed: seconds that they took, and CPU time of all threads meanwhile. asked, again:
-    QUERYs, and contributions sent again. sent, received: datagrams of one system call.
+    wall, computed: Wall and CPU time (of all threads), in seconds.
+    asked, again: QUERYs, and retransmitted contributions.
+    sent, received: Datagrams per system call.
     """
 
     chunks: int
@@ -80,16 +81,16 @@ class Throughput:
 
     @property
     def busy(self) -> float:
-        """Share of the core that the worker had."""
+        """The worker's share of its core."""
         return self.computed / self.wall
 
     @property
     def valid(self) -> bool:
-        """Whether it was this worker that limited the rate."""
+        """True if the worker was the bottleneck."""
         return self.busy > LEAST_BUSY
 
     def message(self, chunk_bytes: int) -> Message:
-        """As JSON takes it; GB/s (10^9) are of gradients."""
+        """Returns the JSON object; GB/s (10^9) count gradients."""
         rate = self.chunks / self.wall
         return {
             "chunks_per_second": rate,
@@ -106,7 +107,7 @@ class Throughput:
 
 
 class Worker:
-    """The only worker of a job, over one tensor of so many elements."""
+    """The only worker of a job, with one tensor of `elements` elements."""
 
     def __init__(self, client: Client, elements: int) -> None:
         self._client = client
@@ -116,11 +117,11 @@ class Worker:
         self._values /= np.float32(most)
         client.connect_service(NONCE, 0)
         client.init_service({_KEY: elements})
-        self._round()  # which finds exponents
+        self._round()  # negotiates exponents
         self._round()
 
     def run(self, seconds: float) -> Throughput:
-        """Rounds for about so long, at least one. Raises BenchError for sums that are wrong."""
+        """Runs rounds for about `seconds`, at least one. Raises BenchError for wrong sums."""
         before, wall, computed = self._counts(), time.perf_counter(), time.process_time()
         end = wall + seconds
         rounds = 0
@@ -129,7 +130,7 @@ class Worker:
             rounds += 1
         wall, computed = time.perf_counter() - wall, time.process_time() - computed
         if not np.array_equal(sums, self._values):
-            raise BenchError("the sums of one worker are not what it sent")
+            raise BenchError("the sums of one worker differ from its contribution")
         now = self._counts()
         done = {name: now[name] - before[name] for name in now}
         return Throughput(
@@ -144,7 +145,7 @@ class Worker:
         )
 
     def profile(self, seconds: float, core: int) -> dict[str, float]:
-        """CPU seconds of a chunk by stage, the largest first; core: for what looks on."""
+        """Returns CPU seconds per chunk by stage, the largest first. core: for the sampler."""
         codes = {
             function.__code__: stage
             for stage, functions in STAGES.items()
@@ -170,9 +171,11 @@ class Worker:
 
 @contextmanager
 def worker(elements: int, lanes: int, window: int, plain: bool, core: int) -> Iterator[Worker]:
-    """A worker in this process, and its root in another, on that core.
+    """Runs a worker in this process and its root in another, on `core`.
 
-    Raises BenchError if that does not start, ClientError.
+    Raises:
+        BenchError: The root did not start.
+        ClientError
     """
     with (
         tempfile.TemporaryDirectory(prefix="rackhub-") as directory,
@@ -184,7 +187,7 @@ def worker(elements: int, lanes: int, window: int, plain: bool, core: int) -> It
 
 
 def largest_window(lanes: int, most: int) -> int:
-    """A power of two up to `most`: of chunks that surely fit in a socket's receive buffer."""
+    """Returns the largest window (a power of two, up to `most`) that fits a receive buffer."""
     with Endpoint((ADDRESS, 0), lanes=lanes) as endpoint:
         fits = min(most, endpoint.capacity())
     return 1 << max(0, fits.bit_length() - 1)
@@ -192,7 +195,7 @@ def largest_window(lanes: int, most: int) -> int:
 
 @contextmanager
 def _environment(plain: bool) -> Iterator[None]:
-    """Endpoints that are made here use no segmentation offload, if `plain`."""
+    """Disables segmentation offload for endpoints created within the context, if `plain`."""
     before = os.environ.get(PLAIN_VARIABLE)
     if plain:
         os.environ[PLAIN_VARIABLE] = "1"

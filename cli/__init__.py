@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line: what `rackhub` can be told, and how answers look."""
+"""The ``rackhub`` command: arguments, progress, tables, exit codes."""

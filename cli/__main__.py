@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``rackhub``, and ``python -m cli``: starts the command line."""
+"""Entry point of ``rackhub`` and of ``python -m cli``."""
 
-from cli.starting import ended_by_interrupt
+from cli.interrupts import exit_on_interrupt
 
 
 def main() -> None:
     """Runs ``cli.main``."""
-    with ended_by_interrupt():
+    with exit_on_interrupt():
         from cli.main import main as run
     run()
 

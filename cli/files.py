@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that commands are given. What is wrong with one is told before anything runs,
-as errors in files are: a line that begins with its path, and exit status 1."""
+"""Parameter types for files, checked before a command runs.
+
+A problem is reported like an error in a file: a line that begins with the path, and exit status 1.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ __all__ = ["FILE", "OUTPUT", "OUTPUT_OR_DASH", "PICTURE"]
 
 
 class _Input(click.Path):
-    """A file that has to be there."""
+    """An existing, readable file."""
 
     def __init__(self) -> None:
         super().__init__(dir_okay=False, path_type=Path)
@@ -31,7 +33,7 @@ class _Input(click.Path):
 
 
 class _Output(click.Path):
-    """A file to write, anew if it is there."""
+    """A file to write or overwrite."""
 
     def __init__(self, *, allow_dash: bool = False) -> None:
         super().__init__(dir_okay=False, allow_dash=allow_dash, path_type=Path)
@@ -53,7 +55,7 @@ class _Output(click.Path):
 
 
 class _Picture(_Output):
-    """A drawing to write, of a kind that its name's ending says."""
+    """An image to write, in the format of its file name suffix."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         if Path(value).suffix not in pictures.SUFFIXES:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``rackhub status --live``: a running testbed on a terminal, by the same snapshots as metrics."""
+"""``rackhub status --live``: shows a running testbed from the snapshots that metrics use, too."""
 
 from __future__ import annotations
 
@@ -23,22 +23,21 @@ Message = dict[str, Any]
 PERIOD_SECONDS = 1.0
 _GAP, _BAR_WIDTH, _LEAST_BAR_WIDTH = 2, 20, 6
 
-# Outcomes (protocol.outcomes) in the words of the table. Any other is a drop, but for `overflowed`
-# and `impaired`, which are counted beside what became of the packet.
+# Outcomes (protocol.outcomes) by table column. All others are drops, except `overflowed` and
+# `impaired`, which are counted in addition to a packet's outcome.
 _CONTRIBUTIONS = ("claimed", "added")
 _SUMS = ("partial_sent", "completed")
-_AGAIN = ("replayed", "resent")
+_RETRANSMITTED = ("replayed", "resent")
 _PASSED = ("forwarded", "result_down")
 _QUERIES = ("query_answered", "query_passed_up")
 _NO_DROPS = frozenset(
-    [*_CONTRIBUTIONS, *_SUMS, *_AGAIN, *_QUERIES, *_PASSED, "overflowed", "impaired"]
+    [*_CONTRIBUTIONS, *_SUMS, *_RETRANSMITTED, *_QUERIES, *_PASSED, "overflowed", "impaired"]
 )
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table: what it shows of a row. Where there is no room, those that are worth
-    least go first."""
+    """A table column: title and cell function. Without room, those of least `worth` are dropped."""
 
     title: str
     value: Callable[[Message], str]
@@ -47,7 +46,7 @@ class Column:
 
 
 class Growth:
-    """What counters grew by per second from an earlier snapshot; without one, what they are."""
+    """Rates of counters since an earlier snapshot; without one, the counters themselves."""
 
     def __init__(self, before: Message | None, now: Message) -> None:
         self.per_second = before is not None
@@ -60,11 +59,11 @@ class Growth:
 
     @property
     def unit(self) -> str:
-        """For titles."""
+        """The unit as a suffix of titles."""
         return "/s" if self.per_second else ""
 
     def of(self, kind: str, one: Message, count: Callable[[Message], float | None]) -> float | None:
-        """None if it is not known: there was no answer, or counting has begun anew."""
+        """Returns a node's rate; None if it did not answer or its counter was reset."""
         now = count(one)
         if not self.per_second or now is None:
             return now
@@ -74,16 +73,17 @@ class Growth:
 
 
 def picture(snapshot: Message, before: Message | None, width: int) -> RenderableType:
-    """Tables of jobs, switches and servers, no wider than ``width`` as far as that can be.
+    """Renders tables of jobs, switches and servers, within ``width`` columns if possible.
 
-    before: an earlier snapshot, to tell rates; None: counters as they are.
+    Args:
+        before: An earlier snapshot, to show rates; None shows the counters themselves.
     """
     growth = Growth(before, snapshot)
     facts = f"{snapshot['topology']} on {snapshot['target']}, {snapshot['clock']}"
     up = time.strftime("%H:%M:%S", time.gmtime(snapshot["seconds_up"]))
     parts: list[RenderableType] = [Text.assemble((snapshot["name"], "bold"), f"  {facts}, up {up}")]
     if not snapshot["controller"]:
-        text = "the controller is not there: what jobs hold, and their plans, are not known"
+        text = "the controller is down: slots held by jobs, and their plans, are unknown"
         parts.append(Text(text, style="yellow"))
     parts.append(Text())
     if snapshot["jobs"]:
@@ -102,8 +102,11 @@ def picture(snapshot: Message, before: Message | None, width: int) -> Renderable
 
 
 def watch(console: Console, run: RunDirectory) -> None:
-    """Shows a testbed until Ctrl-C, which leaves the terminal as it was, or until it is down,
-    which is said. Raises ``ControlError``."""
+    """Shows a testbed until Ctrl-C or until it is down, then restores the terminal.
+
+    Raises:
+        ControlError: The supervisor does not answer.
+    """
     before: Message | None = None
     snapshot = ask(run, "snapshot")
     try:
@@ -122,7 +125,7 @@ def watch(console: Console, run: RunDirectory) -> None:
 
 
 def _why(run: RunDirectory) -> str:
-    """Why it is, if it failed."""
+    """Returns why the testbed failed, if it did."""
     with suppress(OSError):
         return f": {(run.path / 'failure.txt').read_text().splitlines()[0]}"
     return ""
@@ -180,7 +183,7 @@ def _switch_columns(growth: Growth) -> list[Column]:
         counted("contributions", _CONTRIBUTIONS, 5),
         counted("sums", _SUMS, 8),
         counted("forwarded", ("forwarded",), 3),
-        counted("sent again", _AGAIN, 6),
+        counted("sent again", _RETRANSMITTED, 6),
         counted("queries", _QUERIES, 2),
         Column(
             "dropped" + growth.unit,
@@ -243,12 +246,16 @@ def _table(
     width: int,
     bar: Callable[[Message], tuple[float, float]] | None = None,
 ) -> Table:
-    """bar: done and to do of a row; drawn where there is room for it."""
+    """Renders rows, without the least important columns if ``width`` requires it.
+
+    Args:
+        bar: Returns a row's (done, total); its bar is drawn if there is room.
+    """
     cells = {c.title: [c.value(row) for row in rows] for c in columns}
     chosen = list(columns)
 
     def room() -> int:
-        """What is left for the bar."""
+        """Returns the width left for the bar."""
         widths = (max(map(len, [c.title, *cells[c.title]])) + _GAP for c in chosen)
         return width - sum(widths) + (0 if bar is not None else _GAP)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line: ``rackhub --help``."""
+"""The top-level command group and the table of its commands."""
 
 from __future__ import annotations
 
@@ -8,34 +8,34 @@ from click.shell_completion import get_completion_class
 
 from cli.options import Group
 
-_PLACES = {
-    "run": "cli.running:run_command",
-    "chaos": "cli.running:chaos",
-    "up": "cli.running:up",
-    "submit": "cli.running:submit",
-    "jobs": "cli.asking:jobs",
-    "stop": "cli.asking:stop",
-    "down": "cli.asking:down",
-    "status": "cli.asking:status",
-    "why": "cli.asking:why_command",
-    "exec": "cli.asking:exec_command",
-    "trace": "cli.looking:trace_command",
-    "shell": "cli.looking:shell",
-    "graph": "cli.looking:graph",
-    "validate": "cli.looking:validate",
-    "report": "cli.observing:report",
-    "metrics": "cli.observing:metrics",
-    "plan": "cli.estimating:plan",
-    "compare": "cli.comparing:compare",
-    "sweep": "cli.sweeping:sweep",
-    "calibrate": "cli.calibrating:calibrate",
-    "bench": "cli.bench.cli:bench",
+_COMMANDS = {
+    "run": "cli.run_commands:run_command",
+    "chaos": "cli.run_commands:chaos",
+    "up": "cli.run_commands:up",
+    "submit": "cli.run_commands:submit",
+    "jobs": "cli.control:jobs",
+    "stop": "cli.control:stop",
+    "down": "cli.control:down",
+    "status": "cli.control:status",
+    "why": "cli.control:why_command",
+    "exec": "cli.control:exec_command",
+    "trace": "cli.inspect:trace_command",
+    "shell": "cli.inspect:shell",
+    "graph": "cli.inspect:graph",
+    "validate": "cli.inspect:validate",
+    "report": "cli.report:report",
+    "metrics": "cli.report:metrics",
+    "plan": "cli.plan:plan",
+    "compare": "cli.compare:compare",
+    "sweep": "cli.sweep:sweep",
+    "calibrate": "cli.calibrate:calibrate",
+    "bench": "cli.bench:bench",
 }
 
 
 @click.group(
     cls=Group,
-    places=_PLACES,
+    places=_COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(package_name="rackhub")

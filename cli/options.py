@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the commands of the command line have in common: errors, output, options."""
+"""Error handling, output and options that commands share."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from click.shell_completion import CompletionItem
 from rich.console import Console
 
 from cli.files import FILE
-from cli.pipes import PipedConsole, end_unread, silence
-from cli.starting import ended_by_interrupt
+from cli.interrupts import exit_on_interrupt
+from cli.pipes import PipedConsole, discard_output, end_without_reader
 from observability import record
 from specs.paths import ROOT
 from topologies.model.units import quantity
 
 DEFAULT_JOB = ROOT / "jobs" / "digits.yaml"
 INTERRUPTED = 130
-UNREAD = 141  # as of a program that SIGPIPE ends
-_MOST_PROBLEMS = 20  # of a file, told at once
+UNREAD = 141  # the status of a program ended by SIGPIPE
+_MOST_PROBLEMS = 20  # printed of a file
 
-# Errors whose text tells whoever uses the command line all there is to know, by their modules.
+# Errors whose text is meant for users, by module: printed without a traceback.
 FORESEEN = {
-    "baselines.contest": "ContestError",
+    "baselines.comparison": "ComparisonError",
     "benchmarks.common": "BenchError",
     "observability.trace": "TraceError",
     "emulation.lifecycle.launcher": "LaunchError",
@@ -49,16 +49,18 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def foreseen() -> tuple[type[Exception], ...]:
-    """The errors of ``FORESEEN`` that may have been raised: their modules have been imported."""
+    """Returns those errors of ``FORESEEN`` whose modules have been imported."""
     there = [(sys.modules[name], error) for name, error in FORESEEN.items() if name in sys.modules]
     return tuple(getattr(module, error) for module, error in there if hasattr(module, error))
 
 
 class Group(click.Group):
-    """Turns errors that the project foresees into messages and an exit status, mostly 1.
+    """A command group that imports commands on use and prints ``FORESEEN`` errors.
 
-    places: commands by name, each as ``module:attribute``. A command is imported when it is asked
-    for, as the others may take far longer to import than it does to run.
+    An error ends the command with its ``status``, 1 by default.
+
+    places: commands by name, each as ``module:attribute``. Imported on use, as importing all of
+        them takes far longer than most commands run.
     """
 
     def __init__(self, *args: Any, places: Mapping[str, str] | None = None, **more: Any) -> None:
@@ -71,7 +73,7 @@ class Group(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in self.places and cmd_name not in self.commands:
             module, _, attribute = self.places[cmd_name].partition(":")
-            with ended_by_interrupt():
+            with exit_on_interrupt():
                 self.add_command(getattr(import_module(module), attribute), cmd_name)
         return super().get_command(ctx, cmd_name)
 
@@ -101,7 +103,7 @@ class Group(click.Group):
             click.echo("interrupted", err=True)
             ctx.exit(INTERRUPTED)
         except BrokenPipeError:
-            silence()
+            discard_output()
             ctx.exit(UNREAD)
 
 
@@ -110,13 +112,15 @@ def console_for(*, stderr: bool = False) -> Console:
 
 
 def say(text: str) -> None:
+    """Prints a line to standard error."""
     try:
         click.echo(text, err=True)
     except BrokenPipeError:
-        end_unread()
+        end_without_reader()
 
 
 def print_json(value: Any) -> None:
+    """Prints a value as indented JSON."""
     click.echo(json.dumps(value, indent=2))
 
 
@@ -126,6 +130,8 @@ def _live_names(_: click.Context, __: click.Parameter, incomplete: str) -> list[
 
 
 def node_names(kinds: tuple[str, ...]) -> Callable[..., list[CompletionItem]]:
+    """Returns a shell completion for nodes of the testbed that ``--on`` names."""
+
     def complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
         from topologies.model.spec import load as load_topology
 
@@ -139,6 +145,7 @@ def node_names(kinds: tuple[str, ...]) -> Callable[..., list[CompletionItem]]:
 
 
 def on_testbed(command: Command) -> Command:
+    """Adds ``--on``."""
     option = click.option(
         "--on",
         metavar="NAME",
@@ -149,13 +156,14 @@ def on_testbed(command: Command) -> Command:
 
 
 def with_json(command: Command) -> Command:
+    """Adds ``--json``."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
 
 
 def quantity_of(
     units: dict[str, float], example: str, *, nothing: bool = False
 ) -> Callable[..., float | None]:
-    """Reads an option: a number with a unit, more than 0 unless nothing is allowed, too."""
+    """Returns an option callback that parses a number with a unit, > 0, or >= 0 if `nothing`."""
 
     def read(_: click.Context, __: click.Parameter, value: str | None) -> float | None:
         try:
@@ -170,7 +178,7 @@ def quantity_of(
 
 
 def building(command: Command) -> Command:
-    """Options that say which data plane runs on what."""
+    """Adds the options that choose the data plane and its target."""
     for option in (
         click.option("--p4info", type=FILE, help="Its p4info, as text."),
         click.option("--program", type=FILE, help="Another build of the data plane (BMv2 JSON)."),
@@ -202,7 +210,7 @@ clocked = click.option(
 
 
 def launching(command: Command) -> Command:
-    """Options of the commands that start a testbed."""
+    """Adds the options of commands that start a testbed."""
     for option in (
         seeded,
         click.option("--name", help="Name of the testbed; default: the topology's."),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whoever reads what a command prints may leave before its end, as ``| head`` does."""
+"""Handling of output pipes whose reader closes them early, as ``| head`` does."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import sys
 
 from rich.console import Console
 
-__all__ = ["PipedConsole", "end_unread", "left", "silence"]
+__all__ = ["PipedConsole", "discard_output", "end_without_reader", "is_reader_gone"]
 
-_left = False
-
-
-def left() -> bool:
-    """Whether it was ``end_unread`` that raised SIGTERM."""
-    return _left
+_reader_gone = False
 
 
-def silence() -> None:
-    """What is printed from now on where nobody reads goes nowhere, without an error."""
+def is_reader_gone() -> bool:
+    """Tells whether ``end_without_reader`` raised the SIGTERM."""
+    return _reader_gone
+
+
+def discard_output() -> None:
+    """Redirects output streams whose pipe is closed to the null device."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -31,24 +31,24 @@ def silence() -> None:
             os.close(nowhere)
 
 
-def end_unread() -> None:
-    """Ends a command whose output nobody reads any more.
+def end_without_reader() -> None:
+    """Ends the command when its output pipe is closed.
 
-    Where SIGTERM is handled, so that something is left in order, it is raised: SIGPIPE itself has
-    to stay ignored, as every socket raises it whose other end is gone. Else ``BrokenPipeError``.
+    Raises SIGTERM if it has a handler, which cleans up: SIGPIPE itself has to stay ignored, as
+    sockets with a closed peer raise it, too. Raises ``BrokenPipeError`` otherwise.
     """
-    global _left
-    silence()
+    global _reader_gone
+    discard_output()
     if not callable(signal.getsignal(signal.SIGTERM)):
         raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
-    _left = True
+    _reader_gone = True
     signal.raise_signal(signal.SIGTERM)
 
 
 class PipedConsole(Console):
-    """A console that a command ends with."""
+    """A console that ends the command when its pipe is closed."""
 
     def on_broken_pipe(self) -> None:
-        """See ``end_unread``."""
+        """Ends the command (``end_without_reader``)."""
         self.quiet = True
-        end_unread()
+        end_without_reader()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a person sees of a run that is over: figures of its jobs, and what links carried."""
+"""Tables of a finished run: figures of its jobs, and bytes per link."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from observability.wording import count, deviation, sending_ends, sums
 from topologies.model.units import size_text, time_text
 
 Message = dict[str, Any]
-MOST_LINK_ROWS = 40  # what a reader takes in, and a terminal has
-MOST_NAMES = 8  # of nodes in a line, one by one
-_DIGITS = 4  # of times and bytes, as `rackhub compare` has them
-_ENOUGH = 3  # iterations, for their median to be one of the later ones
+MOST_LINK_ROWS = 40  # about the height of a terminal
+MOST_NAMES = 8  # of nodes listed by name
+_DIGITS = 4  # of times and bytes, as in `rackhub compare`
+_ENOUGH = 3  # iterations for a median that is not the first, which has exponent rounds
 
 
 def show_results(console: Console, jobs: Sequence[Message], links: list[Message]) -> None:
-    """The tables at the end: figures of jobs that are done, and what links carried meanwhile."""
+    """Prints the figures of finished jobs and what links carried meanwhile."""
     together = _results(jobs)
     apart = [_results([job]) for job in jobs]
     for table in [together] if fits(console, together) else apart:
@@ -61,7 +61,11 @@ def show_results(console: Console, jobs: Sequence[Message], links: list[Message]
 
 
 def show_links(console: Console, links: list[Message], during: str) -> None:
-    """What links carried. during: in which time, in words, as in `during 3 iterations`."""
+    """Prints what links carried.
+
+    Args:
+        during: The period in words, such as "in 3 iterations".
+    """
     full = [row for row in links if row["bytes"] != 0 or row["expected_bytes"]]
     busy = {row[end] for row in full for end in ("from", "to")}
     used = [row for row in links if {row["from"], row["to"]} <= busy]
@@ -82,7 +86,7 @@ def show_links(console: Console, links: list[Message], during: str) -> None:
 
 
 def _together(jobs: Sequence[Message]) -> str:
-    """In which time all that went over links did."""
+    """Describes the period of the link counters."""
     if len(jobs) != 1:
         return "in all, of all jobs"
     return f"in all, in {count(len(jobs[0]['seconds_per_iteration']), 'iteration')}"
@@ -115,10 +119,10 @@ def _results(jobs: Sequence[Message]) -> Table:
 
 
 def _learned(jobs: Sequence[Message]) -> list[tuple[str, list[str]]]:
-    """Rows of what models are worth, where one has learned anything."""
+    """Returns rows of test accuracy and loss if a job has any."""
     if all(job["test_accuracy"] is None for job in jobs):
         return []
-    told = [
+    pairs = [
         ("-", "-")
         if job["test_accuracy"] is None
         else (
@@ -127,24 +131,24 @@ def _learned(jobs: Sequence[Message]) -> list[tuple[str, list[str]]]:
         )
         for job in jobs
     ]
-    return [("test accuracy", [one for one, _ in told]), ("test loss", [two for _, two in told])]
+    return [("test accuracy", [one for one, _ in pairs]), ("test loss", [two for _, two in pairs])]
 
 
 def _averaged(jobs: Sequence[Message]) -> list[tuple[str, list[str]]]:
-    """A row of how many workers were in the sums, where that changed: 8, 7, 8."""
+    """Returns a row of the workers in the sums if their number changed: 8, 7, 8."""
     runs = [[str(n) for n, _ in groupby(job.get("workers_per_iteration", ()))] for job in jobs]
     return [("averaged over", [", ".join(one) for one in runs])] if any(r[1:] for r in runs) else []
 
 
 def _apart(jobs: Sequence[Message]) -> list[tuple[str, list[str]]]:
-    """A row of how far ahead of the slowest worker others were, where they do not wait for it."""
+    """Returns a row of staleness in asynchronous jobs: how far others led the slowest worker."""
     seen = [job.get("staleness_seen") for job in jobs]
-    told = [f"{one['max']}, mean {one['mean']:.2f}" if one else "" for one in seen]
-    return [("gradients ahead", told)] if any(told) else []
+    texts = [f"{one['max']}, mean {one['mean']:.2f}" if one else "" for one in seen]
+    return [("gradients ahead", texts)] if any(texts) else []
 
 
 def _measured(jobs: Sequence[Message]) -> bool:
-    """Whether how busy the machine was says anything: in virtual time it does not."""
+    """Tells whether CPU load was measured; in virtual time it is meaningless."""
     return all("cpu_busy" in job["machine"] for job in jobs)
 
 
@@ -154,15 +158,15 @@ def _busy(machine: Message) -> str:
 
 
 def link_table(links: list[Message]) -> Table:
-    """Bytes per link direction beside what they should be; a rack's hosts share a row.
+    """Returns a table of carried and expected bytes per link direction.
 
-    Where that would be a table longer than `MOST_LINK_ROWS`, racks share rows, too.
+    A rack's hosts share a row; if that gives more than `MOST_LINK_ROWS`, racks share rows, too.
     """
     known = all(row["expected_bytes"] is not None and row["bytes"] is not None for row in links)
     table = plain_table("link", "carried", *(("expected", "difference") if known else ()))
     for names, group in _grouped(links):
-        told = [row["bytes"] for row in group if row["bytes"] is not None]
-        carried = _range(told) if told else "unknown"
+        sizes = [row["bytes"] for row in group if row["bytes"] is not None]
+        carried = _range(sizes) if sizes else "unknown"
         if not known:
             table.add_row(names, carried)
             continue
@@ -178,7 +182,7 @@ def _grouped(links: list[Message]) -> list[tuple[str, list[Message]]]:
 
 
 def _alike(links: list[Message], folded: tuple[str, ...]) -> list[tuple[str, list[Message]]]:
-    """Links with a name each, together where ends differ only in numbers of `folded` kinds."""
+    """Groups links whose ends differ only in the numbers of `folded` kinds, under one name."""
     groups: dict[tuple[str, ...], list[Message]] = {}
     named = []
     for row, sender in zip(links, sending_ends(links), strict=True):
@@ -206,7 +210,7 @@ def _range(sizes: list[int]) -> str:
 
 
 def _median(seconds: list[float]) -> str:
-    """Of so few that a first one with exponent rounds would count for half: each."""
+    """Formats the median, or each value if there are too few (see `_ENOUGH`)."""
     if len(seconds) < _ENOUGH:
         return ", ".join(time_text(one, _DIGITS) for one in seconds)
     return f"{time_text(statistics.median(seconds), _DIGITS)} (median)"
@@ -217,7 +221,7 @@ def _yes(job: Message) -> str:
     if not sums(job):
         return "no sums"
     if matches is None:
-        return "[yellow]not known[/]"  # a line below the tables says why
+        return "[yellow]not known[/]"  # `show_results` prints why below the tables
     return "[green]yes, bit by bit[/]" if matches else "[bold red]NO[/]"
 
 
@@ -227,7 +231,7 @@ def _chunks(job: Message, which: str) -> str:
 
 
 def show_faults(console: Console, faults: list[Message]) -> None:
-    """What happened, and how long the job took to go on."""
+    """Prints the faults and how long the job took to recover from each."""
     columns = {
         "at": "at (s)", "node": "node", "what": "fault", "seconds": "went on after (s)",
         "rejoined_after": "back after (s)",
@@ -241,7 +245,7 @@ def show_faults(console: Console, faults: list[Message]) -> None:
 
 
 def show_plans(console: Console, plans: list[Message]) -> None:
-    """Where a job's sums were completed, from plan to plan."""
+    """Prints where a job's sums were completed under each plan."""
     columns = {
         "epoch": "epoch", "tree": "tree", "roots": "sums end at",
         "by_switch": "completed at a switch", "by_server": "at a server",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a person sees of a run that goes on, on a terminal or as lines elsewhere; and tables."""
+"""Progress of running jobs, on a terminal or as lines elsewhere; and plain tables."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _WITHIN_SECONDS = 10.0
 _STATES = {"starting": "starting workers", "checking": "training again without a network"}
 _BAR_WIDTH, _LEAST_BAR_WIDTH = 30, 8
 _GAP = 2  # between columns
-_FEW_ROWS = 3  # for which nobody has to look along a column
-# Wider than anything that is printed: where no terminal is, nobody wraps or cuts.
+_FEW_ROWS = 3  # up to here, rows are printed as blocks rather than in split tables
+# Wider than any output: without a terminal, lines are neither wrapped nor cut.
 ENDLESS = 10_000
 
 
 def show(console: Console, what: RenderableType = "") -> None:
-    """Prints; where there is no terminal, lines as long as they are and without trailing blanks."""
+    """Prints; without a terminal, lines are not wrapped and have no trailing blanks."""
     if console.is_terminal:
         console.print(what)
         return
@@ -41,19 +41,19 @@ def show(console: Console, what: RenderableType = "") -> None:
 
 
 def _lines(what: RenderableType) -> list[str]:
-    """What is printed where there is room for all of it."""
+    """Renders without a limit of width."""
     text = io.StringIO()
     Console(file=text, width=ENDLESS, color_system=None, highlight=False).print(what)
     return [line.rstrip() for line in text.getvalue().splitlines()]
 
 
 def fits(console: Console, what: RenderableType) -> bool:
-    """Whether it can be shown without cutting or wrapping anything."""
+    """Tells whether the console is wide enough to show it without cutting or wrapping."""
     return not console.is_terminal or max(map(cell_len, _lines(what))) <= console.width
 
 
 class View:
-    """Follows jobs; a context manager. ``event`` takes what a testbed tells of its jobs."""
+    """Shows the progress of jobs from a testbed's events. A context manager."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -75,18 +75,18 @@ class View:
             self._live.stop()
 
     def note(self, text: str) -> None:
-        """A line that stays."""
+        """Prints a line above the progress."""
         self._console.print(Text(text), soft_wrap=True)
 
     def event(self, message: Message) -> None:
-        """Shows the state of a job as an event changes it."""
-        if message["event"] == "fault":  # told once for each job that it meets
+        """Updates a job's state from an event and shows it."""
+        if message["event"] == "fault":  # sent once for each job it affects
             if message["number"] not in self._faults:
                 self._faults.add(message["number"])
                 self.note(message["text"])
             return
         job = self._jobs.setdefault(message["job"], {})
-        if message["event"] == "progress":  # what was told within an iteration is of another one
+        if message["event"] == "progress":  # counted within an iteration that is over now
             job.pop("iterations_done", None)
         job.update(message)
         if not self._console.is_terminal:
@@ -113,14 +113,14 @@ class View:
             return
         self._printed[name] = (now, job["event"])
         if measured:
-            known = [f"{title} {told}" for title, told in _figures(job).items() if told != "-"]
+            known = [f"{title} {text}" for title, text in _figures(job).items() if text != "-"]
             text = ", ".join([f"{name}: iteration {job['iteration']}/{job['iterations']}", *known])
         else:
             text = f"{name}: {_state(job) or job['event']}"
         self._console.print(Text(text), soft_wrap=True)
 
     def picture(self) -> RenderableType:
-        """Bars and figures of all jobs, no wider than the console; below, what jobs wait for."""
+        """Renders bars and figures of all jobs within the console's width, and why jobs wait."""
         titles = list(_figures({}))
         rows = [
             (name, f"{math.floor(_done(job))}/{job.get('iterations', '-')}", _figures(job))
@@ -130,7 +130,7 @@ class View:
         iterations = max(len(text) for text in ["iteration", *(row[1] for row in rows)])
 
         def room() -> int:
-            """What is left for the bar."""
+            """Returns the width left for the bar."""
             figures = (max(len(t), *(len(row[2][t]) for row in rows)) + _GAP for t in titles)
             return self._console.width - names - iterations - 2 * _GAP - sum(figures)
 
@@ -152,12 +152,12 @@ class View:
 
 
 def _done(job: Message) -> float:
-    """Iterations, with what is known of the one under way."""
+    """Returns the iterations done, including the fraction of the current one if it is known."""
     return max(float(job.get("iteration", 0)), float(job.get("iterations_done", 0)))
 
 
 def _state(job: Message) -> str:
-    """What a job does that its figures do not say."""
+    """Describes what a job is doing, as far as its figures do not show it."""
     if job["event"] in ("within", "progress") and "iterations_done" in job:
         return within(job)
     if job["event"] == "waiting":
@@ -166,25 +166,30 @@ def _state(job: Message) -> str:
     return _STATES.get(job["event"], "")
 
 
-def within(told: Message, of: str = "chunks") -> str:
-    """How far the iteration under way is, by what was told last; of: what was counted."""
-    done, iterations = told["iterations_done"], told["iterations"]
+def within(progress: Message, of: str = "chunks") -> str:
+    """Describes the progress of the current iteration.
+
+    Args:
+        progress: The last `within` event.
+        of: The unit of its fraction.
+    """
+    done, iterations = progress["iterations_done"], progress["iterations"]
     number = math.floor(done)
     text = f"iteration {number + 1} of {iterations}"
-    if "virtual_seconds" not in told:
+    if "virtual_seconds" not in progress:
         return text
-    left = told["left_seconds"]
+    left = progress["left_seconds"]
     end = "" if left is None else f", about {time_text(max(left, 1.0), 2)} left"
     return (
         f"{text}: {math.floor(100 * (done - number))} % of its {of}, at"
-        f" {time_text(told['virtual_seconds'], 4)} of virtual time;"
-        f" {time_text(told['wall_seconds'], 2)} so far{end}"
+        f" {time_text(progress['virtual_seconds'], 4)} of virtual time;"
+        f" {time_text(progress['wall_seconds'], 2)} so far{end}"
     )
 
 
 class Meanwhile:
-    """How far something is that goes on: a line that changes on a terminal and is gone in the end,
-    elsewhere one now and then. A context manager."""
+    """Shows progress in one line: on a terminal it changes and disappears at the end, elsewhere a
+    line is printed every 10 s. A context manager."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -199,7 +204,7 @@ class Meanwhile:
             self._status.stop()
 
     def tell(self, text: str) -> None:
-        """What there is to say now."""
+        """Shows a text in place of the last one."""
         if self._console.is_terminal:
             if self._status is None:
                 self._status = self._console.status("")
@@ -217,7 +222,7 @@ def _figures(job: Message) -> dict[str, str]:
         known = job.get(name)
         return format(known * factor, form) + unit if known is not None else "-"
 
-    learns = job.get("loss") is not None  # else there is no data to pass over
+    learns = job.get("loss") is not None  # else there is no data set
     return {
         "passes": value("passes", ".1f") if learns else "-",
         "loss": value("loss", ".4f"),
@@ -228,7 +233,7 @@ def _figures(job: Message) -> dict[str, str]:
 
 
 def plain_table(first: str, *others: str) -> Table:
-    """Without rules; the first column is to the left, others to the right."""
+    """Returns a table without rules; the first column is left-aligned, the others right."""
     table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
     table.add_column(first, overflow="fold")
     for title in others:
@@ -237,14 +242,17 @@ def plain_table(first: str, *others: str) -> Table:
 
 
 def show_rows(console: Console, rows: list[Message], columns: dict[str, str]) -> None:
-    """Rows as a table; where that is too wide, as several of some columns each, the first in all of
-    them, or else one row below the other. columns: field -> title.
+    """Prints rows as a table, without the columns that have no value.
 
-    Columns without any value are left out.
+    A table that is too wide is split into several, each with the first column; if that does not
+    help, each row is printed as a block.
+
+    Args:
+        columns: Titles by field.
     """
     titles = {name: title for name, title in columns.items() if any(_cell(r, name) for r in rows)}
     if not titles:
-        show(console, _of(rows, columns))
+        show(console, _table(rows, columns))
         return
     tables = _split(console, rows, titles)
     for number, table in enumerate(tables):
@@ -265,7 +273,7 @@ def show_rows(console: Console, rows: list[Message], columns: dict[str, str]) ->
         show(console, block)
 
 
-def _of(rows: list[Message], titles: dict[str, str]) -> Table:
+def _table(rows: list[Message], titles: dict[str, str]) -> Table:
     table = plain_table(*titles.values())
     for column in table.columns:
         column.justify = "left"
@@ -275,9 +283,9 @@ def _of(rows: list[Message], titles: dict[str, str]) -> Table:
 
 
 def _split(console: Console, rows: list[Message], titles: dict[str, str]) -> list[Table]:
-    """As many columns in a table as fit beside the first; none if one of them does not.
+    """Splits columns into tables that fit, each with the first; returns none if one cannot fit.
 
-    Rows that have nothing in the columns of a later table are left out of it.
+    Later tables leave out rows that are empty in their columns.
     """
     first, *others = titles
     tables: list[Table] = []
@@ -285,12 +293,12 @@ def _split(console: Console, rows: list[Message], titles: dict[str, str]) -> lis
         fitting = len(others)
         while True:
             names = [first, *others[:fitting]]
-            told = [row for row in rows if not tables or any(_cell(row, n) for n in names[1:])]
-            table = _of(told, {name: titles[name] for name in names})
+            filled = [row for row in rows if not tables or any(_cell(row, n) for n in names[1:])]
+            table = _table(filled, {name: titles[name] for name in names})
             if fits(console, table):
                 break
             fitting -= 1
-            if fitting < 1 or len(rows) < _FEW_ROWS:  # of which each is better read in whole
+            if fitting < 1 or len(rows) < _FEW_ROWS:  # few rows read better as blocks
                 return []
         tables.append(table)
         others = others[fitting:]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``rackhub run --clock virtual``: the same jobs in one process, on a simulated network."""
+"""``rackhub run --clock virtual``: runs jobs in this process, on a simulated network."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from cli.run import EndedError, ending_on_signals
+from cli.emulated import EndedError, ending_on_signals
 from cli.view import View
 from controller.p4rt.dataplane import DataPlane
 from emulation.lifecycle.launcher import LaunchError, compile_once, program_for
@@ -33,8 +33,11 @@ def check_virtually(
     p4info: Path | None = None,
     topology_seed: int | None = None,
 ) -> tuple[Preflight, Path, Path, DataPlane]:
-    """Whether these can run in virtual time, and with which program. Raises ``TopologyError``,
-    ``JobFileError``, ``LaunchError``, ``DataPlaneError``."""
+    """Checks that jobs can run in virtual time; returns the check, program, p4info, data plane.
+
+    Raises:
+        TopologyError, JobFileError, LaunchError, DataPlaneError
+    """
     if target == "bmv2":
         raise LaunchError(
             "--target bmv2: a switch in virtual time is the embedded target, in process; leave it"
@@ -60,11 +63,10 @@ def run_virtually(
     topology_seed: int | None = None,
     trace: Path | None = None,
 ) -> tuple[RunDirectory, bool]:
-    """Runs jobs on a topology of their own; returns the run's directory and whether all weights
-    match the reference.
+    """Runs jobs; returns the run's directory and whether all weights match the reference.
 
-    Raises ``TopologyError``, ``JobFileError``, ``LaunchError``, ``RunError``, ``DataPlaneError``,
-    ``VirtualError``.
+    Raises:
+        TopologyError, JobFileError, LaunchError, RunError, DataPlaneError, VirtualError
     """
     checked, program, p4info, dataplane = check_virtually(
         *(topology, jobs, view.note),
@@ -93,13 +95,13 @@ def run_virtually(
         events = stack.enter_context(TraceFile(trace)) if trace is not None else None
         run = stack.enter_context(record.create(wanted, chosen=name is not None, facts=facts))
         nodes = checked.topology
-        told = [
+        sizes = [
             count(len(nodes.workers), "worker"),
             count(len(nodes.servers), "server"),
             count(len(nodes.switches), "switch", "switches"),
         ]
         try:
-            view.note(f"{nodes.name}: {', '.join(told)} in virtual time\n{shown(run.path)}")
+            view.note(f"{nodes.name}: {', '.join(sizes)} in virtual time\n{shown(run.path)}")
             if slowing := wording.costs(nodes.costs):
                 view.note(slowing)
             started = session.Session(checked, dataplane, run, view.event, pcap=pcap, trace=events)

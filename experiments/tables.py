@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables of what experiments came to, on a terminal."""
+"""Terminal tables of experiment results."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def table(
     figures: Sequence[str],
     rows: Iterable[tuple[Sequence[str], Sequence[str]]],
 ) -> Table:
-    """Columns of text, then of figures; rows: cells, and problems that go below them, in red."""
+    """Returns a table of text columns, then figures. rows: cells, and problems shown below them."""
     shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for heading in texts:
         shown.add_column(heading)

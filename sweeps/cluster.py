@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trials on a Ray cluster (https://docs.ray.io), whose nodes have the same rackhub installed."""
+"""Runs trials on a Ray cluster (https://docs.ray.io) with the same rackhub on every node."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _QUIET_SECONDS = 60.0
 
 
 def _on_node(known: str, topology: str, job: str) -> dict[str, Any]:
-    """A trial where Ray has put it: one CPU of a node."""
+    """Runs a trial on the CPU that Ray has assigned."""
     import ray
 
     from sweeps.execution import execute
@@ -32,7 +32,7 @@ def _on_node(known: str, topology: str, job: str) -> dict[str, Any]:
 
 
 def _check_reachable(address: str) -> None:
-    """Ray itself tries for minutes where nobody listens."""
+    """Fails fast if nothing listens there, where Ray would retry for minutes."""
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if not colon or not port.isdecimal():
         return  # such as `auto`
@@ -43,10 +43,14 @@ def _check_reachable(address: str) -> None:
 
 
 class RayCrew:
-    """As many trials at a time as the cluster has CPUs, or ``most``.
+    """Runs as many trials at a time as the cluster has CPUs, or ``most``.
 
-    say: is told when it has to wait for long. alone: seconds that it waits for a node with a CPU.
-    Raises ``SweepError`` without Ray, or if there is no cluster at that address.
+    Args:
+        say: Receives a message when no trial ends for long.
+        alone: Seconds to wait for a node with a CPU.
+
+    Raises:
+        SweepError: Ray is not installed, or there is no cluster at that address.
     """
 
     def __init__(
@@ -75,7 +79,7 @@ class RayCrew:
             ray.shutdown()
             raise SweepError(f"--ray {address}: the cluster has no CPU")
         self.slots = cpus if most is None else min(cpus, most)
-        # What fails is tried again by the sweep, not by Ray.
+        # The sweep retries failed trials, not Ray.
         self._task = ray.remote(num_cpus=1, max_retries=0)(_on_node)
         self._todo: list[Trial] = []
         self._running: dict[Any, Trial] = {}
@@ -83,23 +87,23 @@ class RayCrew:
         self._alone_since: float | None = None
 
     def submit(self, trial: Trial) -> None:
-        """One more to run."""
+        """Implements ``Crew.submit``."""
         self._todo.append(trial)
         self._start()
 
     def next(self) -> tuple[Trial, Outcome]:
-        """Blocks until one is over."""
+        """Implements ``Crew.next``."""
         ready: list[Any] = []
-        told = began = time.monotonic()
+        reported = began = time.monotonic()
         while not ready:
-            # With a timeout: a signal handler runs only between waits.
+            # Signal handlers run only between waits, so waits have a timeout.
             ready, _ = self._ray.wait(list(self._running), num_returns=1, timeout=_WAIT_SECONDS)
             if ready:
                 break
             self._check_alive()
             now = time.monotonic()
-            if now - told > _QUIET_SECONDS:
-                told = now
+            if now - reported > _QUIET_SECONDS:
+                reported = now
                 self._say(
                     f"--ray: no trial has ended for {now - began:.0f} s: {len(self._running)} are"
                     f" with Ray, whose nodes have CPUs for {self._cpus()}; others may use these"
@@ -114,18 +118,18 @@ class RayCrew:
             return trial, Outcome(None, f"{type(error).__name__}: {text}", rest, "Ray")
 
     def close(self) -> None:
-        """Ends what runs, and leaves the cluster."""
+        """Cancels running trials and leaves the cluster."""
         for reference in self._running:
             self._ray.cancel(reference, force=True)
         self._ray.shutdown()
 
     def _cpus(self) -> int:
-        """Trials that nodes can take at a time: half a CPU here and half a one there take none."""
+        """Returns the trials that nodes can run at a time; a trial needs a whole CPU of one."""
         nodes: list[dict[str, Any]] = self._ray.nodes()
         return sum(int(one["Resources"].get("CPU", 0)) for one in nodes if one["Alive"])
 
     def _check_alive(self) -> None:
-        """Without nodes that run trials one would wait for ever; a lost one may come back."""
+        """Fails if no node has had a CPU for ``alone`` seconds; a lost node may come back."""
         if self._cpus():
             self._alone_since = None
             return

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which rackhub this is: what a run in virtual time depends on beside its files."""
+"""Identifies the code that a run in virtual time depends on."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PROGRAM = "p4src/build/aggregation.*"
 
 @cache
 def digest() -> str:
-    """SHA-256 of all sources that a run is made of, and of the compiled P4 program."""
+    """Returns the SHA-256 of all sources a run uses and of the compiled P4 program."""
     files = [
         path
         for folder in _FOLDERS

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A sweep from its first trial to its last, whoever runs them."""
+"""Conducts a sweep: submits trials to a crew, retries failures, stores results."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ class Crew(Protocol):
     slots: int
 
     def submit(self, trial: Trial) -> None:
-        """One more to run."""
+        """Adds a trial; there must be a free slot."""
 
     def next(self) -> tuple[Trial, Outcome]:
-        """Blocks until one is over."""
+        """Waits until a trial is over and returns its outcome."""
 
     def close(self) -> None:
-        """Ends it all at once."""
+        """Ends all running trials at once."""
 
 
 @dataclass
 class State:
-    """How far a sweep is. before: trials that were done when it began; seconds: of this call."""
+    """Progress of a sweep. before: trials done before this call; seconds: duration of this call."""
 
     trials: int
     before: int
@@ -45,18 +45,18 @@ class State:
 
     @property
     def over(self) -> int:
-        """Trials that need no more work."""
+        """Trials that are done or have failed for good."""
         return self.before + self.done + self.failed
 
     @property
     def left(self) -> float | None:
-        """Seconds to go, if trials take as long as until now; None before the first is over."""
+        """Estimated seconds to go; None before the first trial is over."""
         came = self.done + self.failed
         return self.seconds * (self.trials - self.over) / came if came else None
 
 
 def pending(store: Store, trials: Sequence[Trial]) -> list[Trial]:
-    """Those that are not done: failed ones are tried again."""
+    """Returns the trials that are not done, including failed ones."""
     return [one for one in trials if (store.result(one) or {}).get("state") != DONE]
 
 
@@ -66,8 +66,11 @@ def conduct(
     crew: Callable[[], Crew],
     tell: Callable[[State, Trial, Message], None],
 ) -> State:
-    """Runs what is not done, and what fails once more; tells of each outcome. crew: is asked for
-    only if there is anything to run."""
+    """Runs all pending trials, each failing one twice, and reports each outcome.
+
+    Args:
+        crew: Creates the crew; called only if a trial is pending.
+    """
     todo = pending(store, trials)
     state = State(len(trials), len(trials) - len(todo))
     if not todo:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which curves a sweep's drawing has: over one axis, one for each combination of those others that
-make a difference, in panels where they are many; over seeds the median, with what is around it."""
+"""Selects the curves of a sweep's plot: y over one axis, a curve for each combination of the other
+axes that affect y, in panels if there are many; over seeds the median and the range."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from sweeps.wording import Measure, axis_name, of_axis, of_column, value_text
 __all__ = ["Curve", "Figure", "Panel", "figure"]
 
 MOST_CURVES = 24
-_FEW = 8  # curves that can be told apart in one panel
+_FEW = 8  # distinguishable curves in one panel
 _MOST_PANELS = 12
-# Values that are so many times as large as others go on a logarithmic scale unless the file says.
+# The ratio of largest to smallest value from which scales are logarithmic by default.
 _DECADES = 50
 Key = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
 class Curve:
-    """number: of its style. points: (x, lowest, median, highest), ascending; of one seed, or where
-    all come to the same, the last three are equal."""
+    """A curve. number: of its style. points: (x, lowest, median, highest) with ascending x; the
+    last three are equal if there is one seed or no difference."""
 
     number: int
     points: tuple[tuple[float, float, float, float], ...]
@@ -37,7 +37,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Panel:
-    """title: values that all of its curves have, "" if it is the only one."""
+    """A panel. title: the values that its curves share, "" for the only panel."""
 
     title: str
     curves: tuple[Curve, ...]
@@ -45,9 +45,12 @@ class Panel:
 
 @dataclass(frozen=True)
 class Figure:
-    """labels: of styles, by their number; one that is empty if there is one curve. notes: what
-    somebody who looks at it has to know. Points are in units of the scales. names: of 0, 1 .. on
-    the x scale, where it has no numbers."""
+    """A plot; points are in units of the scales.
+
+    labels: Of styles, by number; a single empty one if there is one curve.
+    notes: Explanations for readers.
+    names: Labels of 0, 1, ... on an x scale without numbers.
+    """
 
     x: Measure
     y: Measure
@@ -59,15 +62,15 @@ class Figure:
     names: tuple[str, ...] = ()
 
     def values(self, place: int) -> list[float]:
-        """All that points have at a place."""
+        """Returns one coordinate of all points."""
         return [p[place] for panel in self.panels for one in panel.curves for p in one.points]
 
 
 def figure(axes: Sequence[Axis], spec: PlotSpec, rows: Sequence[Row]) -> Figure | str:
-    """The drawing, or why there is none."""
+    """Returns the plot, or why there is none."""
     named = [axis for axis in axes if spec.x in (None, axis.path)]
     fit = [axis for axis in named if len(_values(axis, rows)) > 1]
-    # Seeds, and what has no numbers, only if there is nothing else.
+    # Seeds and axes without numbers are the x axis only as a last resort.
     fit.sort(key=lambda axis: (axis.of_seeds, not _numbers(axis, rows)))
     if not fit:
         return f"{spec.x or 'no axis'} has several values to plot over"
@@ -134,7 +137,7 @@ def _is_number(value: object) -> bool:
 
 
 def _values(axis: Axis, rows: Sequence[Row]) -> list[Any]:
-    """An axis's different values, numbers in their order, others in that of the file."""
+    """Returns an axis's distinct values: numbers sorted, others in the order of the file."""
     found = list(dict.fromkeys(row[column(axis)] for row in rows))
     return sorted(found) if all(map(_is_number, found)) else found
 
@@ -146,7 +149,7 @@ def _logarithmic(which: str, spec: PlotSpec, values: Sequence[float]) -> bool:
 
 
 def _matters(axis: Axis, axes: Sequence[Axis], y: str, rows: Sequence[Row]) -> bool:
-    """Whether y differs anywhere between rows that differ by this axis alone."""
+    """Tells whether y differs between rows that differ in this axis only."""
     same: dict[Key, set[float]] = defaultdict(set)
     for row in rows:
         same[tuple(row[column(one)] for one in axes if one is not axis)].add(row[y])
@@ -155,7 +158,7 @@ def _matters(axis: Axis, axes: Sequence[Axis], y: str, rows: Sequence[Row]) -> b
 
 
 def _facets(others: Sequence[Axis], keys: Sequence[Key]) -> tuple[int, ...]:
-    """Which axes tell panels apart: as few panels as do so that each has few curves."""
+    """Chooses the axes that distinguish panels: as few panels as give each few curves."""
     if len(keys) <= _FEW:
         return ()
     best: tuple[tuple[int, ...], tuple[int, ...]] = ((0,), ())
@@ -186,8 +189,8 @@ def _spread(
 
 
 def _label(axes: Sequence[Axis], key: Key) -> str:
-    told = zip(axes, key, strict=True)
-    return ", ".join(f"{axis_name(axis)} = {value_text(axis, value)}" for axis, value in told)
+    pairs = zip(axes, key, strict=True)
+    return ", ".join(f"{axis_name(axis)} = {value_text(axis, value)}" for axis, value in pairs)
 
 
 def _of_several(seeds: int, spread: bool, numbers: bool) -> Iterable[str]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Axes of a sweep that change less than they seem to: told, for nothing about them is wrong."""
+"""Finds axes of a sweep that have less effect than they seem to. Reported as notes, not errors."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _TEXTS: dict[str, Callable[[float], str]] = {
     "ecn_bytes": size_text,
     "mtu": size_text,
 }
-# Of a row, what differs between trials that came to the same.
+# Columns that differ between trials with equal results.
 _ALWAYS = ("trial", "state", "attempts", "error", "wall_time_s", "topology", "job")
 _TOLD_LINKS = 3
 
 
 def before(axes: Sequence[Axis], trials: Sequence[Trial]) -> Iterator[str]:
-    """What can be said of axes before any trial runs: those that change nothing at all, and
-    defaults that the file overrides for some links."""
+    """Yields notes before any trial runs: axes that change nothing, and defaults that the file
+    overrides for some links."""
     for axis in axes:
         groups = list(_along(axis, axes, [one.values for one in trials], trials))
         if not groups:
@@ -42,7 +42,7 @@ def before(axes: Sequence[Axis], trials: Sequence[Trial]) -> Iterator[str]:
             )
         elif axis.kind == "topology" and axis.location[0] == _DEFAULTS and len(axis.location) == 2:
             name = axis.location[1]
-            # A sweep that sets the others as well knows of them.
+            # No note if the sweep sets the overriding fields as well.
             if not any(one.location[-1] == name and one is not axis for one in axes):
                 yield from _overridden(axis, groups[0])
 
@@ -55,19 +55,19 @@ def _overridden(axis: Axis, group: Sequence[Trial]) -> Iterator[str]:
     kept = [link for link, value in found[0].items() if all(f.get(link) == value for f in found)]
     if not kept:
         return
-    told = _TEXTS.get(name, "{:g}".format)
+    form = _TEXTS.get(name, "{:g}".format)
     values = sorted({found[0][link] for link in kept})
     some = ", ".join(kept[:_TOLD_LINKS])
     more = f" and {len(kept) - _TOLD_LINKS} more" if len(kept) > _TOLD_LINKS else ""
     yield (
         f"{axis.path} does not reach {some}{more}: a {name} of their own"
-        f" ({', '.join(told(value) for value in values)}) stays; to change it, too, make it an axis"
+        f" ({', '.join(form(value) for value in values)}) stays; to change it, too, make it an axis"
         " (topology.uplinks, racks or links)"
     )
 
 
 def equal(axes: Sequence[Axis], rows: Sequence[Row]) -> Iterator[str]:
-    """Axes along which all that trials came to is the same."""
+    """Yields notes on axes along which all results are equal."""
     done = [row for row in rows if row["state"] == "done"]
     own = {column(axis) for axis in axes}
     for axis in axes:
@@ -84,7 +84,7 @@ def _came_to(row: Row, own: set[str]) -> tuple[Any, ...]:
 def _along(
     axis: Axis, axes: Sequence[Axis], values: Sequence[dict[str, Any]], things: Sequence[Any]
 ) -> Iterator[list[Any]]:
-    """Things that differ by this axis's value alone, where there are two or more of them."""
+    """Groups items that differ in this axis only; yields groups of two or more."""
     groups: dict[Hashable, list[Any]] = defaultdict(list)
     for chosen, thing in zip(values, things, strict=True):
         others = tuple(repr(chosen[one.path]) for one in axes if one is not axis)

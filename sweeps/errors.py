@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can go wrong with a sweep as a whole; a trial that fails is a result."""
+"""Errors of a sweep as a whole; a failed trial is a result."""
 
 from __future__ import annotations
 

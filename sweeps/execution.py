@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One trial, in the process that this is called in; and what comes of it."""
+"""Runs one trial in the calling process."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ Message = dict[str, Any]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a trial: its summary.json, or an error and the end of its log.
+    """The outcome of a trial: its summary.json, or an error and the end of its log.
 
-    where: which process, or node, ran it. seconds: of wall time.
+    where: The process or node that ran it.
+    seconds: Wall time.
     """
 
     summary: Message | None
@@ -37,14 +38,17 @@ class Outcome:
     seconds: float = 0.0
 
     def to_message(self) -> Message:
-        """As JSON takes it."""
+        """Returns the JSON object."""
         return asdict(self)
 
 
 def execute(known: str, topology: str, job: str, where: str) -> Outcome:
-    """Runs a job on a topology, both texts of files, in virtual time; leaves no files.
+    """Runs a job on a topology in virtual time; leaves no files.
 
-    known: the digest of the rackhub that the sweep is of (``code.digest``).
+    Args:
+        known: The digest of the sweep's rackhub (``code.digest``).
+        topology, job: Contents of the files.
+        where: For the outcome.
     """
     began = time.monotonic()
     if known != code.digest():
@@ -59,7 +63,7 @@ def execute(known: str, topology: str, job: str, where: str) -> Outcome:
                 error = "the weights differ from the reference's"
         except (JobError, VirtualError) as failure:
             error = str(failure).split("\n", 1)[0]
-        except Exception as failure:  # a trial that fails in any way is told of, with where
+        except Exception as failure:  # any failure is the trial's outcome
             error = f"{type(failure).__name__}: {failure}"
             log = traceback.format_exc()
         seconds = time.monotonic() - began

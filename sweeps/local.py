@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trials in processes on this machine."""
+"""Runs trials in processes on this machine."""
 
 from __future__ import annotations
 
@@ -26,8 +26,10 @@ WORKER = (sys.executable, "-m", "sweeps.worker")
 
 
 class LocalCrew:
-    """``slots`` processes, each of which runs one trial at a time and is started again when it
-    dies. logs: a folder for what they print."""
+    """A crew of ``slots`` processes, each running one trial at a time and restarted if it dies.
+
+    logs: Folder for their output.
+    """
 
     def __init__(self, slots: int, logs: Path, command: Sequence[str] = WORKER) -> None:
         self.slots = slots
@@ -44,15 +46,15 @@ class LocalCrew:
             thread.start()
 
     def submit(self, trial: Trial) -> None:
-        """One more to run."""
+        """Implements ``Crew.submit``."""
         self._todo.put(trial)
 
     def next(self) -> tuple[Trial, Outcome]:
-        """Blocks until one is over."""
+        """Implements ``Crew.next``."""
         return self._done.get()
 
     def close(self) -> None:
-        """Ends it all at once, trials that run included."""
+        """Kills all processes, including running trials."""
         self._ended.set()
         for process in list(self._processes.values()):
             process.kill()
@@ -82,7 +84,7 @@ class LocalCrew:
             process.stdin.flush()
             answer = process.stdout.readline()
         except BrokenPipeError:
-            pass  # it is over, which is told below
+            pass  # it died, which is reported below
         if answer.endswith("\n"):
             return Outcome(**json.loads(answer))
         del self._processes[number]
@@ -106,6 +108,6 @@ class LocalCrew:
                 stderr=log,
                 text=True,
                 env=environment(),
-                start_new_session=True,  # Ctrl-C is for the sweep, which ends them
+                start_new_session=True,  # Ctrl-C goes to the sweep, which ends them
             )
         return self._processes[number]

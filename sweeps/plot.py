@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The results of a sweep as a drawing: SVG that stands alone, without a style sheet, so that every
-program that reads SVG shows the same."""
+"""Draws the results of a sweep as a standalone SVG. It uses no style sheet, so that every SVG
+program renders it alike."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from sweeps.curves import Curve, Figure, Panel
 
 __all__ = ["draw"]
 
-# Okabe and Ito, "Color Universal Design" (2008): people with any kind of colour vision tell them
-# apart. Their yellow is hard to see on white; grey stands for it.
+# Okabe and Ito, "Color Universal Design" (2008): distinguishable with any kind of colour vision.
+# Grey replaces their yellow, which is hard to see on white.
 _COLOURS = (
     "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#7f7f7f",
 )  # fmt: skip
@@ -23,19 +23,19 @@ _DASHES = ("", "7 3", "2 2", "8 3 2 3")
 _MARKS = 5
 _INK, _FAINT, _GROUND = "#222222", "#dddddd", "#ffffff"
 _FONT = "Helvetica, Arial, DejaVu Sans, sans-serif"
-_SIZE, _LETTER = 12.0, 6.1  # of text, and how wide a letter of it is about
-_WIDTH, _WIDER = 640.0, 860.0  # with up to two panels in a row, and with three
-_TALL, _LOW = 300.0, 210.0  # of a panel's frame, alone and among others
+_SIZE, _LETTER = 12.0, 6.1  # font size, and the approximate width of a letter
+_WIDTH, _WIDER = 640.0, 860.0  # with up to two panels in a row; with three
+_TALL, _LOW = 300.0, 210.0  # heights of a panel's frame, alone and among others
 _RIGHT, _TOP, _BOTTOM = 14.0, 12.0, 44.0
 _AXIS = 32.0  # for the title of the y scale
 _GAP, _TITLE, _LINE, _SAMPLE, _PAD = 18.0, 20.0, 18.0, 30.0, 10.0
 _RADIUS = 3.6
-_BESIDE = 9.0  # from mark to mark, where they have the same name
-_MOST_TICKS = 8  # for which values that are there are what is told of a scale
+_BESIDE = 9.0  # between marks at the same name
+_MOST_TICKS = 8  # up to here, scales are labelled with the values themselves
 
 
 def draw(about: str, figure: Figure) -> str:
-    """SVG of its own. about: what it shows, for those who do not see it."""
+    """Returns the SVG. about: its accessible label."""
     columns = 1 if len(figure.panels) == 1 else 2 if len(figure.panels) in (2, 4) else 3
     rows = math.ceil(len(figure.panels) / columns)
     width = _WIDER if columns > 2 else _WIDTH
@@ -77,12 +77,17 @@ def _panel(
     figure: Figure,
     panel: Panel,
     frame: tuple[float, float, float, float],
-    told: tuple[bool, bool],
+    labelled: tuple[bool, bool],
 ) -> None:
-    """frame: left, top, width, height. told: whether its y and x scales have numbers."""
+    """Draws a panel.
+
+    Args:
+        frame: Left, top, width, height.
+        labelled: Whether its y and x scales have numbers.
+    """
     left, top, width, height = frame
     right, bottom = left + width, top + height
-    # The same scales in all panels, so that they can be compared.
+    # All panels have the same scales, so that they can be compared.
     x_values = sorted(set(figure.values(0)))
     pad = width / (2 * len(figure.names)) if figure.names else _PAD
     ends = left + pad, right - pad
@@ -94,14 +99,14 @@ def _panel(
         x.ticks = x_values
     for tick in y.ticks:
         _add(picture, "line", x1=left, x2=right, y1=y(tick), y2=y(tick), stroke=_FAINT)
-        if told[0]:
+        if labelled[0]:
             _write(picture, left - 7, y(tick) + 4, _number(tick), "end")
     reached = -math.inf
     for tick in x.ticks:
         text = figure.names[int(tick)] if figure.names else _number(tick)
         half = _LETTER * len(text) / 2
         _add(picture, "line", x1=x(tick), x2=x(tick), y1=bottom, y2=bottom + 4, stroke=_INK)
-        if told[1] and x(tick) - half > reached:
+        if labelled[1] and x(tick) - half > reached:
             _write(picture, x(tick), bottom + 17, text, "middle")
             reached = x(tick) + half + 4
     _add(picture, "line", x1=left, x2=right, y1=bottom, y2=bottom, stroke=_INK)
@@ -110,7 +115,7 @@ def _panel(
         _write(picture, left + width / 2, top - 6, panel.title, "middle")
 
     def across(at: float, number: int) -> float:
-        """Where a point is: beside those of other curves with the same name."""
+        """Returns a point's x; curves' points at the same name are side by side."""
         return x(at) + (_BESIDE * (number - (len(figure.labels) - 1) / 2) if figure.names else 0)
 
     for curve in panel.curves:
@@ -122,7 +127,7 @@ def _panel(
             filter(None, [panel.title, figure.labels[curve.number]])
         )
         places = [(across(at, curve.number), y(median)) for at, _, median, _ in curve.points]
-        # Between names nothing is, not even a line.
+        # No lines between names: there is nothing in between.
         _line(group, curve.number, [] if figure.names else places, places)
 
 
@@ -150,7 +155,7 @@ def _band(
     *,
     apart: bool,
 ) -> None:
-    """From the lowest to the highest of seeds; apart: a line at each point."""
+    """Draws the range over seeds. apart: as a line at each point instead of a band."""
     if all(low == high for _, low, _, high in curve.points):
         return
     upper = [(x(at), y(high)) for at, _, _, high in curve.points]
@@ -192,7 +197,7 @@ def _mark(
     if kind == 0:
         _add(picture, "circle", cx=x, cy=y, r=_RADIUS, fill=inside, stroke=colour)
         return
-    # Of a square, a triangle, a diamond and a triangle upside down: how far corners are away.
+    # Corner offsets of a square, a triangle, a diamond and a triangle upside down.
     corners = (
         ((-0.9, -0.9), (0.9, -0.9), (0.9, 0.9), (-0.9, 0.9)),
         ((0, -1.2), (1.1, 0.9), (-1.1, 0.9)),
@@ -206,8 +211,10 @@ def _mark(
 def _legend(
     picture: ElementTree.Element, figure: Figure, place: tuple[float, float, float]
 ) -> float:
-    """Samples of lines with what they are, in as many columns as there is room for; returns where
-    it ends. place: its left and top, and how wide the drawing is."""
+    """Draws the legend in as many columns as fit; returns its bottom.
+
+    place: Its left and top, and the width of the plot.
+    """
     left, top, width = place
     labels = figure.labels
     if len(labels) < 2:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The folder of a sweep: what its trials came to, kept from call to call.
+"""The folder of a sweep, which keeps results between calls.
 
 ``runs/sweeps/NAME/`` has ``trials/ID/`` with ``topology.yaml``, ``job.yaml`` and, once it is over,
 ``result.json``; the tables, the plot, and ``logs/`` of processes.
@@ -24,14 +24,14 @@ DONE, FAILED = "done", "failed"
 
 
 class Store:
-    """See the module; ``opened`` makes one."""
+    """A sweep's folder (see the module). Create it with ``opened``."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     @property
     def logs(self) -> Path:
-        """What processes print."""
+        """The folder for output of processes."""
         return self.path / "logs"
 
     @property
@@ -50,11 +50,11 @@ class Store:
         return self.path / "plot.svg"
 
     def folder(self, trial: Trial) -> Path:
-        """A trial's."""
+        """Returns a trial's folder."""
         return self.path / "trials" / trial.id
 
     def result(self, trial: Trial) -> Message | None:
-        """What a trial came to, if it is over."""
+        """Returns a trial's result, if it is over."""
         try:
             found: Message = json.loads((self.folder(trial) / "result.json").read_text())
         except (FileNotFoundError, json.JSONDecodeError):
@@ -62,28 +62,28 @@ class Store:
         return found
 
     def keep(self, trial: Trial, outcome: Outcome, attempts: int) -> Message:
-        """Writes what a trial came to, whole or not at all; returns it."""
+        """Writes a trial's result atomically; returns it."""
         folder = self.folder(trial)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "topology.yaml").write_text(trial.topology)
         (folder / "job.yaml").write_text(trial.job)
         state = FAILED if outcome.summary is None else DONE
-        told = {"trial": trial.id, "state": state, "attempts": attempts, "values": trial.values}
-        told |= outcome.to_message()
+        result = {"trial": trial.id, "state": state, "attempts": attempts, "values": trial.values}
+        result |= outcome.to_message()
         draft = folder / "result.part"
-        draft.write_text(json.dumps(told, indent=2, default=str) + "\n")
+        draft.write_text(json.dumps(result, indent=2, default=str) + "\n")
         draft.replace(folder / "result.json")
-        return told
+        return result
 
 
 def default_folder(name: str) -> Path:
-    """Where a sweep of a name is unless somebody says otherwise."""
+    """Returns the default folder of a sweep."""
     return record.runs_folder() / "sweeps" / name
 
 
 @contextlib.contextmanager
 def opened(path: Path) -> Iterator[Store]:
-    """The folder, for this process alone; ``SweepError`` if another has it, or it cannot be."""
+    """Opens a folder exclusively. Raises ``SweepError`` if it is in use or cannot be created."""
     try:
         (path / "logs").mkdir(record.PRIVATE, parents=True, exist_ok=True)
         with (path / ".sweep").open("w") as lock:
@@ -94,7 +94,7 @@ def opened(path: Path) -> Iterator[Store]:
                 raise SweepError(text) from error
             yield Store(path)
     except BrokenPipeError:
-        raise  # whoever reads what is printed has left; the folder is not to blame
+        raise  # stdout's pipe is closed; not an error of the folder
     except OSError as error:
         raise SweepError(
             f"{error.filename or path}: the sweep's folder cannot be used: {error.strerror};"

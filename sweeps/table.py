@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The results of a sweep as a table: one row per trial, units in the names of columns.
+"""The results of a sweep as a table: one row per trial, with units in column names.
 
-Counts have no unit; a share is from 0 to 1. What depends on the machine is last.
+Counts have no unit; shares are from 0 to 1. Columns that depend on the machine are last.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from specs.sweepfile import SEEDS, Axis
 from sweeps.trials import Trial
 
 Row = dict[str, Any]
-# Of fields whose values have one that is not in the field's name; by file, then last part of path.
+# Units that are not in the field's name, by file, then by the last part of the path.
 _UNITS = {
     "topology": {
         "rate": "bit_per_s",
@@ -33,11 +33,11 @@ _UNITS = {
 }
 # Decimals of seconds: simulated time counts picoseconds.
 _PICOSECONDS, _MICROSECONDS = 12, 6
-_JOB_RATES = "optimizer"  # its rates are no links'
+_JOB_RATES = "optimizer"  # whose rates are not bit rates
 
 
 def column(axis: Axis) -> str:
-    """The column of an axis: ``topology_defaults_rate_bit_per_s``."""
+    """Returns the column of an axis, such as ``topology_defaults_rate_bit_per_s``."""
     if axis.path == SEEDS:
         return "seed"
     name = re.sub(r"[^A-Za-z0-9]+", "_", axis.path).strip("_")
@@ -45,13 +45,13 @@ def column(axis: Axis) -> str:
 
 
 def unit(axis: Axis) -> str:
-    """Of an axis's numbers, where its field's name does not say it: ``bit_per_s``; "" if none."""
+    """Returns an axis's unit (``bit_per_s``), or "" if its field's name has it."""
     last = [part for part in axis.location if isinstance(part, str)][-1]
     return _UNITS[axis.kind].get(last, "") if axis.location[0] != _JOB_RATES else ""
 
 
 def row(trial: Trial, axes: Sequence[Axis], result: dict[str, Any]) -> Row:
-    """A trial's row; what a failed one has not come to is None."""
+    """Returns a trial's row; cells that a failed trial lacks are None."""
     found: Row = {
         "trial": trial.id,
         "state": result["state"],
@@ -91,19 +91,19 @@ def row(trial: Trial, axes: Sequence[Axis], result: dict[str, Any]) -> Row:
 
 
 def columns() -> list[str]:
-    """Columns that every sweep has."""
+    """Returns the columns of every sweep."""
     nothing = {"state": "", "attempts": 0, "summary": None, "error": "", "seconds": 0.0}
     return list(row(Trial("", "", {}, {}, "", ""), (), nothing))
 
 
 def plain(value: Any) -> Any:
-    """A value of an axis as a table has it: groups of fields as JSON."""
+    """Converts an axis's value to a cell: groups of fields as JSON."""
     group = isinstance(value, (list, dict))
     return json.dumps(value, sort_keys=True, default=str) if group else value
 
 
 def write_csv(path: Path, rows: Sequence[Row]) -> None:
-    """Writes CSV (RFC 4180), whole or not at all; what is not known is empty."""
+    """Writes CSV (RFC 4180) atomically; unknown cells are empty."""
     draft = path.with_suffix(".part")
     with draft.open("w", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]))
@@ -113,12 +113,12 @@ def write_csv(path: Path, rows: Sequence[Row]) -> None:
 
 
 def can_write_parquet() -> bool:
-    """Whether the extra ``rackhub[sweep]`` is there."""
+    """Tells whether the extra ``rackhub[sweep]`` is installed."""
     return importlib.util.find_spec("pyarrow") is not None
 
 
 def write_parquet(path: Path, rows: Sequence[Row]) -> None:
-    """Writes Parquet, whole or not at all. An axis whose values are of several kinds is text."""
+    """Writes Parquet atomically. Axes whose values are of several types become text."""
     import pyarrow
     import pyarrow.parquet
 
@@ -133,7 +133,7 @@ def write_parquet(path: Path, rows: Sequence[Row]) -> None:
 
 
 def _of_one_kind(values: list[Any], *, text: bool) -> tuple[list[Any], Any]:
-    """Values and their type in pyarrow, None: as it finds them."""
+    """Returns values and their pyarrow type; None lets pyarrow infer it."""
     import pyarrow
 
     kinds = {type(value) for value in values if value is not None}

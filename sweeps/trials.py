@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The trials of a sweep: for each combination of values a topology and a job, checked."""
+"""The trials of a sweep: a checked topology and job for each combination of values."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _KEEPS_NOTHING = "of trials only summaries are kept; leave it out"
 
 
 class _Anything(BaseModel):
-    """A file that is checked once it is a trial's."""
+    """An unchecked base file; trials check it with their values."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -41,11 +41,14 @@ class _Anything(BaseModel):
 class Trial:
     """One run.
 
-    id: of its inputs and this rackhub. label: what sets it apart, in words. values: by axis, as the
-    sweep file has them; measures: the same in base units (bit/s, s, bytes) where they are numbers.
-    topology, job: texts of files. program: the build of the data plane. effect: the same for
-    trials whose files say the same. links: by field, where an axis is a default of links, what it
-    is of each.
+    id: A digest of its inputs and of this rackhub.
+    label: Its distinguishing values, in words.
+    values: By axis, as in the sweep file.
+    measures: The same; numbers in base units (bit/s, s, bytes).
+    topology, job: Contents of the files.
+    program: The build of the data plane.
+    effect: Equal for trials whose files have the same meaning.
+    links: By field, if an axis is a default of links: its value at each link.
     """
 
     id: str
@@ -64,7 +67,7 @@ def _told(value: Any) -> str:
 
 
 def trials(file: SweepFile) -> list[Trial]:
-    """Every trial; raises ``SweepFileError`` if any of them could not run."""
+    """Returns all trials. Raises ``SweepFileError`` if any of them cannot run."""
     try:
         for kind in KINDS:
             if not file.base(kind).exists():
@@ -73,7 +76,7 @@ def trials(file: SweepFile) -> list[Trial]:
         bases = {kind: load_document(file.base(kind), _Anything) for kind in KINDS}
     except DocumentError as error:
         raise SweepFileError(error.problems) from error
-    problems: dict[tuple[Any, ...], _Told] = {}
+    problems: dict[tuple[Any, ...], _Shared] = {}
     made: list[Trial] = []
     with tempfile.TemporaryDirectory(prefix="rackhub-sweep-") as folder:
         for chosen in file.combinations():
@@ -82,10 +85,10 @@ def trials(file: SweepFile) -> list[Trial]:
                 made.append(one.checked())
             except DocumentError as error:
                 for problem in error.problems:
-                    told = problems.setdefault(_key(problem), _Told(problem, one.label))
-                    told.times += 1
+                    shared = problems.setdefault(_key(problem), _Shared(problem, one.label))
+                    shared.times += 1
     if problems:
-        raise SweepFileError(told.whole() for told in problems.values())
+        raise SweepFileError(shared.whole() for shared in problems.values())
     return made
 
 
@@ -94,15 +97,15 @@ def _key(problem: Problem) -> tuple[Any, ...]:
 
 
 @dataclass
-class _Told:
-    """A problem, the first trial that has it, and how many do."""
+class _Shared:
+    """A problem, the first trial that has it, and the number of trials that do."""
 
     problem: Problem
     first: str
     times: int = 0
 
     def whole(self) -> Problem:
-        """The problem that says so."""
+        """Returns the problem with these facts in its text."""
         others = f", and {self.times - 1:,} more trials" if self.times > 1 else ""
         where = f" (in the trial with {self.first}{others})" if self.first else ""
         one = self.problem
@@ -110,7 +113,7 @@ class _Told:
 
 
 class _Draft:
-    """A trial whose values are chosen: the number of each axis's."""
+    """A trial whose values are chosen, by index into each axis's values."""
 
     def __init__(
         self,
@@ -125,12 +128,12 @@ class _Draft:
 
     @property
     def label(self) -> str:
-        """What sets it apart: its values of axes that have several."""
+        """Its values of axes that have several, in words."""
         chosen = [axis for axis, _ in self._chosen if len(axis.values) > 1]
         return ", ".join(f"{axis.path} {_told(self._values[axis.path])}" for axis in chosen)
 
     def checked(self) -> Trial:
-        """The trial; raises ``DocumentError`` with places in the sweep file, or in its bases."""
+        """Returns the trial. Raises ``DocumentError``, located in the sweep file or its bases."""
         contents = {kind: self._content(kind) for kind in KINDS}
         paths = {kind: self._folder / f"{kind}.yaml" for kind in KINDS}
         texts = {
@@ -160,7 +163,7 @@ class _Draft:
         )
 
     def _defaults(self) -> list[str]:
-        """Fields of links that are axes for all links at once."""
+        """Returns the axes that are defaults of links."""
         names = (axis.field.removeprefix("defaults.") for axis, _ in self._chosen)
         return [name for name in names if name in _OF_LINKS]
 
@@ -188,8 +191,8 @@ class _Draft:
         return known if plain else value
 
     def _placed(self, problems: Iterable[Problem], kinds: dict[str, str]) -> Iterator[Problem]:
-        """Problems of its files, of which there are only drafts, as ones of files that people
-        have: of the axis that the field is from, else of the base."""
+        """Relocates problems of the generated files: to the axis that sets the field, else to the
+        base file."""
         for problem in problems:
             kind = kinds[problem.file]
             axis = self._cause(kind, problem.field)
@@ -219,7 +222,7 @@ class _Draft:
 def _location(field: str) -> Location:
     try:
         return sweepfields.parse(field)
-    except ValueError:  # names that are no words, as a wrong file may have
+    except ValueError:  # malformed names in an invalid file
         return ()
 
 
@@ -232,11 +235,11 @@ def _digest(*texts: str) -> str:
 
 
 def _bare(topology: Topology) -> Topology:
-    """Without what changes nothing: its name, its file's, and the seed if nothing is drawn."""
+    """Removes what has no effect: names, and the seed if nothing is random."""
     seed = topology.seed if topology.impaired else 0
     return dataclasses.replace(topology, name="", source="", seed=seed)
 
 
 def _of_links(topology: Topology, name: str) -> dict[str, float]:
-    """A property of each link, from its lower end."""
+    """Returns a property of each link, at its lower end."""
     return {f"{one.a}-{one.b}": getattr(one.forward, name) for one in topology.links}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Axes and columns of sweeps as a drawing names them: ``link rate``, in the unit that fits."""
+"""Titles and units of axes and columns in plots, such as ``link rate``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FIELDS = {
     "host_per_packet": "host time per packet",
     "host_per_byte": "host time per byte",
 }
-# Groups of fields, of which the fields' names alone say too little.
+# Prefixes of groups whose field names alone are ambiguous.
 _GROUPS = {"defaults": "link ", "uplinks": "uplink ", "costs": ""}
 _COLUMNS = {
     "iteration_median_s": "time of an iteration, median",
@@ -57,14 +57,14 @@ _DIGITS = 4
 
 @dataclass(frozen=True)
 class Measure:
-    """What a scale shows. factor: that values are divided by, to be in the title's unit."""
+    """The title of a scale. factor: divides values to give the title's unit."""
 
     title: str
     factor: float
 
 
 def axis_name(axis: Axis) -> str:
-    """An axis in words: ``uplink delay``, ``workers in rack 0``, ``window``."""
+    """Names an axis in words: ``uplink delay``, ``workers in rack 0``, ``window``."""
     location = list(axis.location)
     last = str(location[-1])
     name = _FIELDS.get(last, last.replace("_", " "))
@@ -78,7 +78,7 @@ def axis_name(axis: Axis) -> str:
 
 
 def value_text(axis: Axis, value: Any) -> str:
-    """A value of an axis, in base units as the table has it, as people write it."""
+    """Formats a value of an axis, given in base units."""
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         return value if isinstance(value, str) else json.dumps(value)
     kind = unit(axis)
@@ -89,28 +89,28 @@ def value_text(axis: Axis, value: Any) -> str:
         return size_text(value, _DIGITS)
     if kind == "share":
         return f"{100 * value:g} %"
-    told = {"bit_per_s": rate_text, "s": time_text}.get(kind)
-    if told is None:
+    form = {"bit_per_s": rate_text, "s": time_text}.get(kind)
+    if form is None:
         return f"{value:,.6g}"
-    return told(value, _DIGITS).replace(" us", " µs")
+    return form(value, _DIGITS).replace(" us", " µs")
 
 
 def of_axis(axis: Axis, values: Sequence[float], *, log: bool) -> Measure:
-    """How numbers of an axis are shown."""
+    """Returns the scale of an axis."""
     kind = "bytes" if str(axis.location[-1]).endswith("_bytes") else unit(axis)
     return _measure(axis_name(axis), kind, values, log)
 
 
 def of_column(name: str, values: Sequence[float], *, log: bool) -> Measure:
-    """How a column of the table is shown."""
+    """Returns the scale of a column."""
     kind = next((one for one in _SUFFIXES if name.endswith(f"_{one}")), "")
     plain = name.removesuffix(f"_{kind}").replace("_", " ")
     return _measure(_COLUMNS.get(name, plain), kind, values, log)
 
 
 def _measure(title: str, kind: str, values: Sequence[float], log: bool) -> Measure:
-    """In the largest unit of which the largest value is at least one, or, where the scale is
-    logarithmic, what is in its middle."""
+    """Chooses the largest unit in which the largest value, or on a logarithmic scale the middle
+    one, is at least 1."""
     known = _SCALED.get(kind)
     if known is None:
         return Measure(f"{title} ({kind})", 1)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process that runs trials: each a line of JSON on standard input, its outcome one on standard
-output. What anything else prints goes to standard error."""
+"""A process that runs trials. It reads trials and writes outcomes as lines of JSON on standard
+input and output; other output goes to standard error."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ _PDEATHSIG = 1  # PR_SET_PDEATHSIG, linux/prctl.h
 
 
 def main() -> None:
-    """Ends with its input, and with the process that started it, given as the argument."""
-    # A sweep that is killed must not leave processes that go on with a trial.
+    """Runs trials until the input ends or the parent process, given by its pid, does."""
+    # A killed sweep must not leave processes running.
     ctypes.CDLL(None, use_errno=True).prctl(_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != int(sys.argv[1]):  # it died before
+    if os.getppid() != int(sys.argv[1]):  # the parent died before prctl
         return
     with os.fdopen(os.dup(1), "w") as answers:
         os.dup2(2, 1)
         for line in sys.stdin:
-            told = json.loads(line)
-            came = execute(told["known"], told["topology"], told["job"], f"process {os.getpid()}")
-            answers.write(json.dumps(came.to_message()) + "\n")
+            trial = json.loads(line)
+            where = f"process {os.getpid()}"
+            outcome = execute(trial["known"], trial["topology"], trial["job"], where)
+            answers.write(json.dumps(outcome.to_message()) + "\n")
             answers.flush()
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fixtures that several kinds of tests share, and what to skip on this machine."""
+"""Shared fixtures, and skip rules for this machine."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from testbed.targets import bmv2
 
 ROOT = Path(__file__).resolve().parent.parent
 ORDER = ("unit", "packet", "network")
-# Takes longest of all, and all processors.
+# The longest test file, which uses all cores.
 LONGEST = ROOT / "tests" / "packet" / "test_protocol.py"
-# All testbeds are begun before this share of the other files is.
+# All testbed tests start before this share of the other files.
 BEFORE = 0.5
 STUCK_SECONDS = 60
 NO_BMV2 = "BMv2 (simple_switch_grpc) is not installed"
 
 
-# Set by a caller, these change what programs print or where they look for things.
+# Variables of the caller that would change output or paths.
 UNSET = (
     *("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "COLORTERM"),
     *("TTY_COMPATIBLE", "TTY_INTERACTIVE", "LANG", "LANGUAGE", "PAGER", "RACKHUB_RUNS"),
@@ -38,8 +38,8 @@ UNSET = (
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Gives tests and the processes that they start one environment: the caller's terminal, locale,
-    home, umask, limit on open files and ignored signals have no effect."""
+    """Gives tests and their processes a fixed environment, independent of the caller's terminal,
+    locale, home, umask, limit on open files and ignored signals."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path(os.path.expanduser("~"), ".cache"))  # noqa: PTH111  # expanduser() raises where there is no home
     home = tempfile.mkdtemp(prefix="rackhub-home-")
     config.add_cleanup(lambda: shutil.rmtree(home, ignore_errors=True))
@@ -120,8 +120,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """A test whose time is over fails; one that does not end even then, as it waits for threads of
-    its own that wait for ever, ends its process, which is a failure, too, and holds nothing up."""
+    """Fails a test after its time limit. If the test still does not end, because its threads never
+    do, its process is killed, which is a failure, too."""
     mark = item.get_closest_marker("timeout")
     limit = float(mark.args[0] if mark is not None else item.config.getini("timeout"))
     faulthandler.dump_traceback_later(limit + STUCK_SECONDS, exit=True, file=sys.__stderr__)
@@ -133,7 +133,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 @pytest.fixture
 def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of the test's own for run directories."""
+    """Provides a private folder for run directories."""
     folder = tmp_path / "runs"
     monkeypatch.setenv("RACKHUB_RUNS", str(folder))
     return folder

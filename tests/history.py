@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What sums must be when workers come to lack: by a single process that is told who contributed."""
+"""Reference sums when workers fail: computed in one process from the set of contributors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from protocol.fixed_point import chunk_exponents, reference_sums
 
 
 class Contacts(Exponents):
-    """A policy that tells what its exponent rounds found."""
+    """An exponent policy that exposes the results of its exponent rounds."""
 
     def __init__(self, chunks: int, world: int) -> None:
         super().__init__(chunks, world)
@@ -34,11 +34,15 @@ def history(
     found: Mapping[int, int],
     worlds: Mapping[int, Sequence[int]],
 ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.uint8]]:
-    """Sums (rounds, chunks, lanes) and flags (rounds, chunks) of the integer sums.
+    """Returns sums (rounds, chunks, lanes) and flags (rounds, chunks) of integer sums.
 
-    values: (rounds, world, chunks, lanes) by first rank; workers: (rounds, chunks) which of the
-    worlds is in each sum; found: what the exponent round of each chunk told; worlds: who they are.
-    Fails if no world had such an exponent round.
+    Args:
+        values: (rounds, world, chunks, lanes) by first rank.
+        workers: (rounds, chunks) the index of the set of members in each sum.
+        found: The result of each chunk's exponent round.
+        worlds: The sets of members.
+
+    Fails if no set had such an exponent round.
     """
     rounds, _, chunks, _ = values.shape
     for chunk, exponent in found.items():

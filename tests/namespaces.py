@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Network namespaces in tests: whether they can be made, and no IPv6 in them.
+"""Network namespaces in tests: availability, and IPv6 disabled in them.
 
 Root may make them. An ordinary user may inside a user namespace, where `make test` runs the tests
 (scripts/with-namespaces.sh).
@@ -14,14 +14,13 @@ import pytest
 
 from emulation.network.namespaces import NO_IPV6
 
-# Interfaces that are made later in the namespace that runs this have no IPv6: nothing but what a
-# test sends is on its links.
+# Disables IPv6 for interfaces created later in the namespace: links carry test packets only.
 WITHOUT_IPV6 = ("sh", "-ec", NO_IPV6)
 
 
 @functools.cache
 def refusal() -> str | None:
-    """Why this process may not make network namespaces; None if it may."""
+    """Returns why this process may not create network namespaces; None if it may."""
     made = subprocess.run(["unshare", "--net", "true"], capture_output=True, text=True)
     return None if made.returncode == 0 else made.stderr.strip()
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The programs of ``rackhub bench switch`` that are no part of the data plane.
+"""P4 programs of ``rackhub bench switch`` outside of the data plane.
 
 Kept as the data plane is (``specs.p4program``), with a MANIFEST of their own, but compiled
 only by ``make p4``: a program with a register for each lane takes p4c most of a minute.

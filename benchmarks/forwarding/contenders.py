@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The switches that are compared: how each is started on the links, and given its entries."""
+"""The compared switches: how to start each on the links and install its entries."""
 
 from __future__ import annotations
 
@@ -34,37 +34,37 @@ _GROUP = 1
 _BARE_SLOTS = 1024  # p4/bare.p4
 _START_SECONDS = 30.0
 _STOP_SECONDS = 10.0
-# BMv2's queues hold 64 packets (testbed.targets), whatever is under way.
+# BMv2's queues hold 64 packets (testbed.targets).
 _BMV2_WINDOW, _BMV2_TRAIN = 48, 16
 # A core's backlog holds 1000 frames of all ports (net.core.netdev_max_backlog).
 _LINUX_WINDOW, _LINUX_TRAIN = 192, 32
-# Open vSwitch leaves its sockets the buffers that they have by default.
+# Open vSwitch keeps its sockets' default buffers.
 _OVS_WINDOW, _OVS_TRAIN = 64, 16
 _NARROWER = {
     "bmv2": (_BMV2_WINDOW, _BMV2_TRAIN),
     "linux": (_LINUX_WINDOW, _LINUX_TRAIN),
     "ovs": (_OVS_WINDOW, _OVS_TRAIN),
 }
-_WRITTEN_AT_ONCE = 1000  # entries
+_WRITTEN_AT_ONCE = 1000  # entries per request
 
 
 @dataclass(frozen=True)
 class Contender:
-    """name: as in the report. program: its JSON, without the ending; None: it has none."""
+    """A switch. name: as in the report; program: its JSON without suffix, None without P4."""
 
     name: str
     kind: Kind
     program: Path | None
 
     def modes(self) -> tuple[Mode, ...]:
-        """What it is measured with."""
+        """The modes it is measured in."""
         if self.kind in ("linux", "ovs"):
             return routing.MODES
         sums: tuple[Mode, ...] = ("plain",) if self.kind == "bmv2" else ("gso", "plain", "tcp")
         return sums if self.name in _VARIANTS else (*sums, *routing.MODES)
 
     def traffic(self, mode: Mode, window: int) -> Traffic:
-        """What it is loaded with; window: packets of a port that its socket surely holds."""
+        """Returns its load. window: packets per port that fit its socket."""
         if mode == "tcp":
             return traffic.tcp(window)
         most, train = _NARROWER.get(self.kind, (window, None))
@@ -75,7 +75,7 @@ class Contender:
         return traffic.aggregation(mode == "gso", window, answer, train)
 
     def first_uses(self, load: Traffic) -> int:
-        """Slots, or flows, of a load; the first packet for each takes longer."""
+        """Returns the number of slots or flows of a load; the first packet of each is slower."""
         if load.mode in routing.MODES:
             return len(load.varying[0]) // load.varying_bytes
         if self.kind == "null":
@@ -84,7 +84,7 @@ class Contender:
 
     @property
     def sums(self) -> bool:
-        """True if it answers with sums of all workers, where it is to aggregate."""
+        """True if it answers aggregation traffic with the sums of all workers."""
         return self.program is not None and self.program.name.startswith("aggregation")
 
     def wrong(self, frame: bytes, mode: Mode) -> str | None:
@@ -95,7 +95,7 @@ class Contender:
 
 
 def build(name: str) -> Path:
-    """A build of the data plane."""
+    """Returns the path of a data plane build."""
     return SOURCES / "build" / name
 
 
@@ -114,10 +114,10 @@ ROUTER = _SMALL_PROGRAMS / "router"
 
 
 def contenders(names: Sequence[str]) -> list[Contender]:
-    """Those that were asked for, or all that this machine has. Raises BenchError."""
+    """Returns the named contenders, or all that this machine has. Raises BenchError."""
     lacking = {one.name: f"there is no {BMV2} on PATH that could run it" for one in BMV2_CONTENDERS}
-    lacking["linux"] = "which core forwards is for root to choose (/sys/class/net/*/queues)"
-    lacking["ovs"] = f"no {peers.OVS} (Debian: openvswitch-switch), or /dev/net/tun is root's"
+    lacking["linux"] = "only root can choose the core that forwards (/sys/class/net/*/queues)"
+    lacking["ovs"] = f"no {peers.OVS} (Debian: openvswitch-switch), or /dev/net/tun needs root"
     installed = [
         NULL,
         EMBEDDED,
@@ -136,10 +136,13 @@ def contenders(names: Sequence[str]) -> list[Contender]:
 def running(
     contender: Contender, load: Traffic, interfaces: Sequence[str], cores: tuple[int, int]
 ) -> Iterator[Callable[[], Times]]:
-    """A contender on its core, ready to forward what it is loaded with; tells what it has computed.
-    Raises BenchError.
+    """Runs a contender on its core, ready to forward its load; yields a reader of its CPU times.
 
-    cores: that of the contender, and this process's own.
+    Args:
+        cores: The contender's, and this process's own.
+
+    Raises:
+        BenchError
     """
     with tempfile.TemporaryDirectory(prefix="rh-bench-") as folder:
         if contender.kind == "linux":
@@ -154,7 +157,7 @@ def running(
         address = f"unix:{folder}/p4"
         command = _command(contender, load.mode, interfaces, address)
         with log.open("wb") as output:
-            pin(cores[0])  # what is started inherits it, with all its threads
+            pin(cores[0])  # inherited by the process and all its threads
             try:
                 process = subprocess.Popen(
                     command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=output,
@@ -192,7 +195,7 @@ def _command(
         whole = mode in ("gso", "tcp")
         how = ["--gso"] if whole else []
         how += ["--cross"] if mode not in ("gso", "plain") else []
-        batch = "8" if whole else "64"  # as many as stay in the cache
+        batch = "8" if whole else "64"  # fits the cache
         return [*python("benchmarks.forwarding.null"), *interfaces, *how, "--batch", batch]
     ports = [w for n, name in enumerate(interfaces, 1) for w in ("-i", f"{n}@{name}")]
     if contender.kind == "embedded":
@@ -212,7 +215,7 @@ def _command(
 def _given(
     contender: Contender, load: Traffic, address: str, process: subprocess.Popen[bytes], log: Path
 ) -> Iterator[None]:
-    """Its program and entries; until then nothing is sent."""
+    """Installs program and entries; nothing is sent before."""
     if contender.kind != "bmv2":
         assert process.stdout is not None
         if process.stdout.readline() != b"ready\n":
@@ -252,12 +255,12 @@ def _program(path: Path, load: Traffic) -> tuple[P4Info, bytes, list[Entity]]:
 
 
 def slots_of(window: int) -> int:
-    """Twice as many as the window, rounded up to a power of two."""
+    """Returns twice the window, rounded up to a power of two."""
     return 2 << (window - 1).bit_length()
 
 
 def tree(p4info: P4Info, window: int) -> list[Entity]:
-    """The switch as the root of four workers; window: packets of one that may be under way."""
+    """Returns entries that make the switch the root of four workers. window: of a worker."""
     entry = p4info.table_entry
     stream = {"job": traffic.JOB, "epoch": traffic.EPOCH, "stream": traffic.STREAM}
     node = {**stream, "node": traffic.NODE}
@@ -286,7 +289,7 @@ def tree(p4info: P4Info, window: int) -> list[Entity]:
 
 
 def routes(p4info: P4Info) -> list[Entity]:
-    """Of the router: to every worker, and what is for the server to the first."""
+    """Returns the router's entries: to each worker, and for the server's address to the first."""
     hops = [(traffic.WORKER_ADDRESSES + worker, worker) for worker in range(traffic.PORTS)]
     return [
         p4info.table_entry(

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the embedded target does without interfaces: packets through programs, what entries cost,
-what compiling does.
+"""Benchmark of the embedded target without interfaces: programs, table sizes, compilation.
 
-Figures are per second of CPU time of the calling thread.
+Figures are per second of the calling thread's CPU time.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from testbed.targets import DEVICE_ID
 _PROGRAMS = ("aggregation", "aggregation_jumbo", "aggregation_headers", "router")
 _FEW, _MANY = 10, 10_000
 _MASKS = 16
-_BATCH_BYTES = 1 << 18  # of frames in one call, which stay in the cache
+_BATCH_BYTES = 1 << 18  # of frames per call, fits the cache
 _MOST_FRAMES = 256
 _OUTPUT_BYTES = 1 << 20
 _WINDOW = 512
@@ -45,10 +44,7 @@ _TABLES = {"exact": "by_value", "lpm": "by_prefix", "ternary": "by_mask"}
 
 
 class Batch:
-    """Frames that go through a pipeline again and again.
-
-    numbers(offset) is where each frame has that 32-bit field: (frames,), big-endian, to be set.
-    """
+    """Frames that pass a pipeline repeatedly."""
 
     def __init__(self, ports: Sequence[int], frames: Sequence[bytes]) -> None:
         size = len(frames[0])
@@ -61,12 +57,12 @@ class Batch:
         self._out = (ctypes.c_uint8 * _OUTPUT_BYTES)()
 
     def numbers(self, offset: int) -> Any:
-        """See the class."""
+        """Returns a writable view of the 32-bit field at `offset`: (frames,), big-endian."""
         return self._bytes[:, offset : offset + 4].view(">u4")[:, 0]
 
     def through(self, pipeline: Pipeline) -> float:
-        """Seconds of CPU time that it took. Raises BenchError if not as many came out as went in,
-        which all that is measured here would do."""
+        """Runs the frames through a pipeline; returns CPU seconds. Raises BenchError if the number
+        of frames that came out differs."""
         produced = ctypes.c_size_t()
         data = ctypes.cast(self._bytes.ctypes.data, ctypes.c_char_p)
         now = pipeline.now_us()
@@ -86,16 +82,16 @@ class Batch:
 
 @dataclass
 class _Sums:
-    """Contributions of all workers, number after number."""
+    """Contributions of all workers with increasing sequence numbers."""
 
     pipeline: Pipeline
     batch: Batch
     first: int = 0
 
     def turn(self) -> float:
-        """One batch; seconds of a packet."""
+        """Runs one batch; returns CPU seconds per packet."""
         numbers = self.first + np.arange(self.batch.count) // traffic.PORTS
-        for offset in (traffic.NUMBER_AT, traffic.NUMBER_AT + 4):  # the chunk's, too
+        for offset in (traffic.NUMBER_AT, traffic.NUMBER_AT + 4):  # sequence and chunk number
             self.batch.numbers(offset)[:] = numbers
         self.first += self.batch.count // traffic.PORTS
         return self.batch.through(self.pipeline) / self.batch.count
@@ -103,7 +99,7 @@ class _Sums:
 
 @dataclass
 class _Lookups:
-    """Packets whose keys all have an entry, each a few calls apart."""
+    """Packets whose keys all have entries; each key recurs after a few calls."""
 
     pipeline: Pipeline
     batch: Batch
@@ -111,7 +107,7 @@ class _Lookups:
     first: int = 0
 
     def turn(self) -> float:
-        """One batch; seconds of a packet."""
+        """Runs one batch; returns CPU seconds per packet."""
         chosen = (self.first + np.arange(self.batch.count)) % len(self.keys)
         self.batch.numbers(_KEY_AT)[:] = self.keys[chosen]
         self.first += self.batch.count
@@ -119,8 +115,8 @@ class _Lookups:
 
 
 def programs(rounds: int, seconds: float) -> Message:
-    """Packets per second through each program, by its name."""
-    told = {}
+    """Measures packets per second through each program, by name."""
+    figures = {}
     for name in _PROGRAMS:
         lanes = 8 * traffic.LANES if name == "aggregation_jumbo" else traffic.LANES
         path = contenders.ROUTER if name == "router" else contenders.build(name)
@@ -130,38 +126,41 @@ def programs(rounds: int, seconds: float) -> Message:
             ports = [1 + at % traffic.PORTS for at in range(count)]
             batch = Batch(ports, [frames[at % traffic.PORTS] for at in range(count)])
             sums = _Sums(pipeline, batch)
-            told[name] = 1 / _median(sums.turn, rounds, seconds)
-    return told
+            figures[name] = 1 / _median(sums.turn, rounds, seconds)
+    return figures
 
 
 def tables(rounds: int, seconds: float) -> Message:
-    """By match kind: seconds of a packet with few and with many entries, and their ratio, when
-    packets are for all of them in turn (`ratio`), and when they are for as few (`ratio_of_few`),
-    so that no more memory is looked at."""
+    """Measures seconds per packet with few and with many entries, by match kind.
+
+    Their ratio is given for packets that hit all entries (`ratio`), and for packets that hit as few
+    as in the small table (`ratio_of_few`), which touch no more memory.
+    """
     program = load_program(contenders.OWN_PROGRAMS / "tables.json")
-    told: Message = {}
+    figures: Message = {}
     for kind in _TABLES:
         with Pipeline(program) as few, Pipeline(program) as many:
             spread = _lookups(many, kind, _MANY)
             narrow = _Lookups(many, spread.batch, spread.keys[:_FEW])
             works = [_lookups(few, kind, _FEW), spread, narrow]
             turns = [[_median(work.turn, 1, seconds) for work in works] for _ in range(rounds)]
-        told[kind] = {
+        figures[kind] = {
             "few_seconds": Spread.of([turn[0] for turn in turns]).median,
             "many_seconds": Spread.of([turn[1] for turn in turns]).median,
             "ratio": Spread.of([turn[1] / turn[0] for turn in turns]).message(),
             "ratio_of_few": Spread.of([turn[2] / turn[0] for turn in turns]).message(),
         }
-    return told
+    return figures
 
 
 def compilation(names: Sequence[str] = _PROGRAMS) -> Message:
-    """By program: seconds (wall and CPU) of translating and compiling it where nothing has been
-    compiled before, and of finding it again.
+    """Measures translating and compiling each program with an empty cache (wall and CPU seconds),
+    and loading it from the cache.
 
-    Raises BenchError if it is compiled a second time.
+    Raises:
+        BenchError: It is compiled a second time.
     """
-    told: Message = {}
+    figures: Message = {}
     for name in names:
         path = contenders.ROUTER if name == "router" else contenders.build(name)
         times = []
@@ -172,14 +171,14 @@ def compilation(names: Sequence[str] = _PROGRAMS) -> Message:
                 times.append((time.perf_counter() - began, _computed() - computed))
             made = len(list(Path(folder).rglob("*.so")))
         (first, computed), (again, _) = times
-        told[name] = {"seconds": first, "cpu_seconds": computed, "again_seconds": again}
+        figures[name] = {"seconds": first, "cpu_seconds": computed, "again_seconds": again}
         if made != 1:
             raise BenchError(f"{name} was compiled into {made} libraries")
-    return told
+    return figures
 
 
 def _computed() -> float:
-    """CPU time of this process and of the compilers that it started."""
+    """Returns the CPU time of this process and of compilers it ran."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(one.ru_utime + one.ru_stime for one in used)
 
@@ -199,7 +198,7 @@ def _cache(folder: str) -> Iterator[None]:
 
 @contextmanager
 def _loaded(path: Path) -> Iterator[Pipeline]:
-    """A program on the target in this process, with the entries that its packets need."""
+    """Loads a program on the in-process target, with the entries its packets need."""
     p4info = P4Info.load(path.with_suffix(".p4info.txtpb"))
     device = Device(DEVICE_ID)
     connection = DeviceConnection(path.name, device)
@@ -220,7 +219,7 @@ def _loaded(path: Path) -> Iterator[Pipeline]:
 
 
 def _lookups(pipeline: Pipeline, kind: str, entries: int) -> _Lookups:
-    """Entries of one table, at random, and packets for them."""
+    """Installs random entries in a table; returns packets for them."""
     rng = np.random.default_rng(entries)
     table, action = f"IngressPipeline.{_TABLES[kind]}", "IngressPipeline.forward"
     masks = 0xFFFF << np.arange(_MASKS)  # of sixteen bits each
@@ -248,7 +247,7 @@ def _lookups(pipeline: Pipeline, kind: str, entries: int) -> _Lookups:
 
 
 def _median(turn: Callable[[], float], rounds: int, seconds: float) -> float:
-    """The median of so many rounds, each the mean of turns for so many seconds."""
+    """Returns the median of rounds, each the mean of turns for `seconds`."""
     turn()
     means = []
     for _ in range(rounds):

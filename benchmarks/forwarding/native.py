@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The benchmark's two C programs: both ends of the links, and the switch that does nothing."""
+"""Bindings of the benchmark's C code: the load at the links' ends, and the null switch."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class _Traffic(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Counts:
-    """Packets of all ports: sent, received (and payload bytes of them), what was none of those
-    expected, given up as lost, and how often that was; seconds that it took, those of them that
-    the load was sending, and those that other processes had its core (the most of any core)."""
+    """Packets of all ports: sent, received (and their payload bytes), unexpected, given up as lost,
+    and how often that was; wall seconds, those that the load was sending, and those that other
+    processes had its core (the maximum over cores)."""
 
     sent: int
     received: int
@@ -86,8 +86,8 @@ def _names(interfaces: Sequence[str]) -> Any:
 class Ends:
     """Sends and counts at the far ends of the switch's links; a context manager.
 
-    cores: 1, 2 or 4 to serve the ports; the first is the caller's. Raises BenchError if the
-    interfaces cannot be used.
+    cores: 1, 2 or 4 that serve the ports; the first is the caller's. Raises BenchError if the
+        interfaces cannot be used.
     """
 
     def __init__(self, interfaces: Sequence[str], traffic: Traffic, cores: Sequence[int]) -> None:
@@ -121,7 +121,7 @@ class Ends:
         self._native.ends_close(self._handle)
 
     def run(self, seconds: float) -> Counts:
-        """Loads the switch for so long; 0: waits for what is under way. Raises BenchError."""
+        """Loads the switch; 0 only waits for packets in flight. Raises BenchError."""
         counts = _Counts()
         result = self._native.ends_run(self._handle, seconds, counts)
         if result < 0:
@@ -138,6 +138,6 @@ def forward_nothing(
     batch: int,
     ready: Callable[[], None],
 ) -> None:
-    """The null switch, until it is killed. Raises BenchError."""
+    """Runs the null switch until it is killed. Raises BenchError."""
     result = _library().null_run(_names(interfaces), pattern, number_at, vnet, batch, _READY(ready))
     raise BenchError(f"the null switch ended: {os.strerror(-result)}")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``python -m benchmarks.forwarding.null``: the least that a switch on packet sockets can do.
+"""The null switch, the minimum of work on packet sockets: ``python -m benchmarks.forwarding.null``.
 
-native/null.c says what that is. Prints ``ready`` once it reads, and runs until it is killed.
+See native/null.c. Prints ``ready`` once it reads, and runs until it is killed.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Routers that run no P4, with the same table: Linux's own, and Open vSwitch in user space."""
+"""Non-P4 routers with the same table: Linux, and Open vSwitch in user space."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _STOP_SECONDS = 10.0
 
 
 def has_linux() -> bool:
-    """True if this process may choose the core that forwards."""
+    """Tells whether this process may choose the forwarding core."""
     try:
         Path(_RPS.format("lo")).write_text("0")
     except OSError:
@@ -38,19 +38,19 @@ def has_linux() -> bool:
 
 
 def has_ovs() -> bool:
-    """True if Open vSwitch is installed, and may make the interface that each bridge has."""
+    """Tells whether Open vSwitch is installed and may create bridge interfaces."""
     installed = _OVS_SCHEMA.exists() and all(map(shutil.which, _OVS_TOOLS))
     return installed and os.access(_TUN, os.R_OK | os.W_OK)
 
 
 @contextlib.contextmanager
 def linux(interfaces: Sequence[str], core: int) -> Iterator[Callable[[], Times]]:
-    """The kernel forwards between the interfaces, all of it on one core: receive packet steering
-    (RPS) hands what comes in to it. What the core's software interrupts take is its time.
+    """Lets the kernel forward between the interfaces on one core, chosen by receive packet steering
+    (RPS). The core's software interrupts count as its time.
 
-    The interfaces are not to be used for anything else afterwards. Raises BenchError.
+    The interfaces cannot be used otherwise afterwards. Raises BenchError.
     """
-    Path("/proc/sys/net/ipv4/ip_early_demux").write_text("0")  # a router has no sockets to find
+    Path("/proc/sys/net/ipv4/ip_early_demux").write_text("0")  # routers need no socket lookup
     setup = []
     for port, name in enumerate(interfaces):
         for scope in ("all", name):
@@ -80,10 +80,14 @@ def linux(interfaces: Sequence[str], core: int) -> Iterator[Callable[[], Times]]
 def ovs(
     interfaces: Sequence[str], folder: Path, cores: tuple[int, int]
 ) -> Iterator[Callable[[], Times]]:
-    """A switch of its own, with database and sockets in a folder, whose user space forwards
-    (`datapath_type=netdev`) through packet sockets.
+    """Runs a private Open vSwitch, with database and sockets in a folder, that forwards in user
+    space (`datapath_type=netdev`) through packet sockets.
 
-    cores: that of the switch, and this process's own. Raises BenchError.
+    Args:
+        cores: The switch's, and this process's own.
+
+    Raises:
+        BenchError
     """
     database, control = folder / "db", f"unix:{folder}/db.sock"
     _run(["ovsdb-tool", "create", str(database), str(_OVS_SCHEMA)])
@@ -94,7 +98,7 @@ def ovs(
         stack.enter_context(_started([*server, *quiet], folder / "server.log"))
         tool = ["ovs-vsctl", "--retry", "--timeout=30", f"--db={control}"]
         _run([*tool, "--no-wait", "init"])
-        pin(cores[0])  # what is started inherits it, with all its threads
+        pin(cores[0])  # inherited by the process and all its threads
         try:
             log = folder / "switch.log"
             process = stack.enter_context(_started([*switch, *quiet], log))
@@ -117,7 +121,7 @@ def ovs(
 
 
 def flows() -> list[str]:
-    """The table as OpenFlow rules: longer prefixes first."""
+    """Returns the table as OpenFlow rules, longer prefixes first."""
     router = routing.mac(traffic.ROUTER_MAC)
     return [
         f"priority={one.length},ip,nw_dst={routing.text(one.address)}/{one.length},"
@@ -166,6 +170,6 @@ def _hop(port: int, host: int) -> str:
 
 
 def _mask(core: int) -> str:
-    """A set of one core as the kernel takes it: 32 bits in hexadecimal, commas in between."""
+    """Formats a one-core mask for the kernel: comma-separated 32-bit hexadecimal words."""
     words = [f"{1 << core % 32:x}", *["00000000"] * (core // 32)]
     return ",".join(words)

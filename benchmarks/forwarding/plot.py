@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A report's packets per second as bars: SVG that stands alone, and text for a terminal."""
+"""Bar charts of a report's packets per second: SVG, and text for a terminal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 from benchmarks.common import LEAST_BUSY, Message
 
 _WIDTH, _ROW, _LEFT, _RIGHT, _TOP, _BOTTOM = 720.0, 24.0, 190.0, 110.0, 30.0, 24.0
-_NOTE = 18.0  # for what an asterisk means
+_NOTE = 18.0  # height of the footnote
 _TEXT_BAR = 40
 _COLOURS = {
     "gso": "#4477aa",
@@ -20,17 +20,17 @@ _COLOURS = {
     "router_1400_1": "#aa3377",
     "router_1400_10000": "#cc88aa",
 }
-_INVALID = "#bbbbbb"  # was not busy
+_INVALID = "#bbbbbb"  # the contender was not busy
 
 
 def shown(report: Message) -> list[Message]:
-    """The rows of packets, from the most to the least."""
+    """Returns the rows that count packets, the fastest first."""
     rows = [one for one in report["rows"] if one["mode"] != "tcp"]
     return sorted(rows, key=lambda one: -one["per_second"]["median"])
 
 
 def text(report: Message) -> list[str]:
-    """Lines of bars, logarithmic from the power of ten below the least."""
+    """Returns lines of bars on a logarithmic scale from the power of ten below the slowest."""
     rows = shown(report)
     if not rows:
         return []
@@ -46,7 +46,7 @@ def text(report: Message) -> list[str]:
 
 
 def svg(report: Message) -> str:
-    """A bar for the median of each contender and mode, a thin line from lowest to highest."""
+    """Returns an SVG: a bar per median, with a thin line from lowest to highest."""
     rows = shown(report)
     note = any(one["busy"] < LEAST_BUSY for one in rows)
     height = _TOP + _ROW * len(rows) + _BOTTOM + (_NOTE if note else 0)
@@ -103,7 +103,7 @@ def _name(row: Message) -> str:
 
 
 def _span(rows: Sequence[Message]) -> tuple[int, int]:
-    """Powers of ten around all of them."""
+    """Returns the exponents of the powers of ten around all rates."""
     lows = [one["per_second"]["low"] for one in rows]
     highs = [one["per_second"]["high"] for one in rows]
     low = math.floor(math.log10(min(lows)))

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table and the flows of the plain IPv4 router that contenders are compared as.
+"""Table and flows of the plain IPv4 router mode.
 
-Every router has the same 10,000 prefixes, of 16 to 28 bits, as many of each length, a quarter of
-them through each port. A flow is a destination; there is one for each prefix, at most. Flows come
-in random order, so that neither caches nor lookups have an easier time than the table gives them.
+All routers have the same 10,000 prefixes of 16 to 28 bits, equally many per length and a quarter
+through each port. A flow is a destination address, at most one per prefix. Flows are in random
+order, so neither caches nor lookups profit from locality.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ PREFIXES = 10_000
 MODES: tuple[Mode, ...] = (
     "router_64_1", "router_64_10000", "router_1400_1", "router_1400_10000",
 )  # fmt: skip
-TTL = 64  # of what is sent
+TTL = 64  # of sent packets
 
 _SHORTEST, _LONGEST = 16, 28
-_LONE = 24  # length of the prefix that a single flow is for
-_FIRST, _LAST = 20, 120  # first bytes of prefixes: nothing that a kernel takes for special
+_LONE = 24  # prefix length of a single flow
+_FIRST, _LAST = 20, 120  # first bytes of prefixes, without special-purpose ranges
 _ETHERNET, _IPV4 = 14, 20
 _TTL_AT, _CHECKSUM_AT = _ETHERNET + 8, _ETHERNET + 10
 _VARYING = 10  # bytes of a header: checksum, source, destination
@@ -39,7 +39,7 @@ _TRAIN = 32
 
 @dataclass(frozen=True)
 class Route:
-    """A prefix, and the port (counted from 0) that packets for it leave through."""
+    """A prefix and its output port (from 0)."""
 
     address: int
     length: int
@@ -47,7 +47,7 @@ class Route:
 
 
 def sizes(mode: Mode) -> tuple[int, int] | None:
-    """Bytes of a frame and number of flows; None if the mode is not one of a router's."""
+    """Returns frame bytes and number of flows; None if it is not a router mode."""
     if mode not in MODES:
         return None
     _, size, flows = mode.split("_")
@@ -56,7 +56,7 @@ def sizes(mode: Mode) -> tuple[int, int] | None:
 
 @cache
 def table() -> tuple[Route, ...]:
-    """All routes. A prefix may be within another, as in any table."""
+    """Returns all routes; prefixes may be nested."""
     rng = np.random.default_rng(PREFIXES)
     routes: dict[tuple[int, int], Route] = {}
     while len(routes) < PREFIXES:
@@ -69,7 +69,7 @@ def table() -> tuple[Route, ...]:
 
 
 def longest(destination: int) -> Route | None:
-    """The route of a packet."""
+    """Returns the longest-prefix match of an address."""
     for length in range(_LONGEST, _SHORTEST - 1, -1):
         found = _by_prefix().get((destination & _mask(length), length))
         if found is not None:
@@ -86,7 +86,7 @@ def destinations(port: int) -> tuple[int, ...]:
     for route in table():
         if route.port != port:
             continue
-        for _ in range(8):  # another prefix within this one may lead elsewhere
+        for _ in range(8):  # a nested prefix may lead elsewhere
             address = route.address | int(rng.integers(1 << (32 - route.length)))
             if longest(address) is route:
                 found.append((route.length, address))
@@ -98,10 +98,11 @@ def destinations(port: int) -> tuple[int, ...]:
 
 
 def load(mode: Mode, window: int, routed: bool, train: int | None = None) -> Traffic:
-    """Makes the traffic of a mode: what comes in at each port is for its neighbour's prefixes.
+    """Makes the traffic of a mode: each port sends to prefixes of its neighbour.
 
-    routed: whether the TTL of what comes back is to be one less. train: packets that are sent at a
-    time, if it is to be another number than fits best.
+    Args:
+        routed: Received packets must have a TTL of one less.
+        train: Packets per train; by default what fits best.
     """
     size, flows = sizes(mode) or (0, 0)
     count = min(train or _TRAIN, window)
@@ -136,8 +137,7 @@ def load(mode: Mode, window: int, routed: bool, train: int | None = None) -> Tra
 
 
 def wrong_route(frame: bytes, port: int) -> str | None:
-    """Describes an error in a frame, from Ethernet on, that a router has sent through a port; None
-    if it is right."""
+    """Describes an error in a frame (from Ethernet on) routed to a port; None if it is right."""
     header = frame[_ETHERNET : _ETHERNET + _IPV4]
     destination = int.from_bytes(header[16:20], "big")
     route = longest(destination)
@@ -154,7 +154,7 @@ def wrong_route(frame: bytes, port: int) -> str | None:
 
 
 def program(path: Path) -> tuple[P4Info, bytes]:
-    """A router's program with as large a table as is needed here."""
+    """Loads a router program, with its table enlarged to the routes."""
     p4info = P4Info.load(path.with_suffix(".p4info.txtpb"))
     routes = p4info.table("routes")
     routes.size = PREFIXES
@@ -167,7 +167,7 @@ def program(path: Path) -> tuple[P4Info, bytes]:
 
 
 def entries(p4info: P4Info) -> list[Entity]:
-    """The table, as the P4 program has it."""
+    """Returns the table as P4Runtime entries."""
     return [
         p4info.table_entry(
             "routes",
@@ -180,12 +180,12 @@ def entries(p4info: P4Info) -> list[Entity]:
 
 
 def text(address: int) -> str:
-    """An IPv4 address as tools take it."""
+    """Formats an IPv4 address."""
     return ".".join(map(str, struct.pack(">I", address)))
 
 
 def mac(address: int) -> str:
-    """An Ethernet address as tools take it."""
+    """Formats an Ethernet address."""
     return address.to_bytes(6, "big").hex(":")
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What threads and cores spent their time with, as the kernel counts it (proc(5))."""
+"""CPU times of threads and cores as the kernel counts them (proc(5))."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pathlib import Path
 from benchmarks.common import BenchError
 
 Times = dict[str, tuple[float, float]]
-"""By thread: seconds that it was on a core, kernel included, and seconds that it waited for one."""
+"""By thread: seconds on a core, kernel included, and seconds waiting for one."""
 
 _STEAL = 8  # columns of a core in /proc/stat up to "steal"; guests' time is in others
 _IDLE, _IOWAIT, _SOFTIRQ = 3, 4, 6
 
 
 def of_process(process: int) -> Times:
-    """Of each thread. Raises BenchError if the process has ended."""
+    """Returns the times of each thread. Raises BenchError if the process has ended."""
     found = {}
     with contextlib.suppress(FileNotFoundError):
         for thread in Path("/proc", str(process), "task").iterdir():
@@ -30,9 +30,9 @@ def of_process(process: int) -> Times:
 
 
 def of_softirqs(core: int) -> Times:
-    """As if software interrupts on a core were one thread, which waits when anything else runs.
+    """Returns a core's software interrupts as one thread, which waits while anything else runs.
 
-    The kernel samples this at each tick, which is 1 to 10 ms.
+    The kernel samples this at each tick (1 to 10 ms).
     """
     columns = _columns(core)
     idle, softirq = columns[_IDLE] + columns[_IOWAIT], columns[_SOFTIRQ]
@@ -40,13 +40,14 @@ def of_softirqs(core: int) -> Times:
 
 
 def idle(core: int) -> float:
-    """Seconds that a core had nothing to do."""
+    """Returns the seconds a core was idle."""
     columns = _columns(core)
     return columns[_IDLE] + columns[_IOWAIT]
 
 
 def siblings(core: int) -> set[int]:
-    """Threads of the processor core that one of them is; empty where the kernel does not say."""
+    """Returns the hyperthreads of a core, itself included; empty if the kernel does not report
+    them."""
     path = Path(f"/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list")
     try:
         text = path.read_text()

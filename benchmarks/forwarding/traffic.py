@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The frames that the ends of the links send, made before anything is measured.
+"""The frames that the load sends, prepared before measuring.
 
-A *train* is what is sent through each port at a time: in GSO mode one frame of many segments behind
-a virtio-net header, otherwise as many frames, one a packet.
+A *train* is what a port sends at a time: in GSO mode one frame of many segments behind a virtio-net
+header, otherwise as many frames of one packet each.
 """
 
 from __future__ import annotations
@@ -49,12 +49,14 @@ Words = NDArray[Any]
 
 @dataclass(frozen=True)
 class Traffic:
-    """trains: what each port sends; the rest as in struct ends_traffic (native/ends.c).
+    """A load; fields as in struct ends_traffic (native/ends.c).
 
-    packets: in a train of one port. sign: (offset, byte) that every frame of a right answer has.
-    varying: by port, what its messages have at varying_at, varying_bytes of each, one message after
-    the other, again from the first when all have been sent. across: whether what is sent through a
-    port comes back at its neighbour.
+    trains: By port.
+    packets: Per train of a port.
+    sign: (offset, byte) of every right reply.
+    varying: By port, the bytes that replace `varying_bytes` bytes at `varying_at` of successive
+        messages, cyclically.
+    across: Packets sent through a port come back at its neighbour.
     """
 
     mode: Mode
@@ -78,10 +80,12 @@ class Traffic:
 
 
 def aggregation(gso: bool, window: int, answer: Op, packets: int | None = None) -> Traffic:
-    """Contributions of four workers, one at each port, every number from all.
+    """Returns contributions of four workers, one per port, each sequence number from all.
 
-    window: packets of a worker under way. answer: what is to come back. packets: of a train, if it
-    is to be another number than fits best.
+    Args:
+        window: Packets in flight per worker.
+        answer: The operation of replies.
+        packets: Per train; by default what fits best.
     """
     count = min(packets or (GSO_SEGMENTS if gso else PLAIN_PACKETS), window)
     size = HEADER_BYTES + 4 * LANES
@@ -112,7 +116,7 @@ def aggregation(gso: bool, window: int, answer: Op, packets: int | None = None) 
 
 
 def tcp(window: int) -> Traffic:
-    """Frames of TCP as a host with segmentation offload sends them, each port to its neighbour."""
+    """Returns TCP frames as a host with segmentation offload sends them, to the next port."""
     count = min(_TCP_SEGMENTS, window)
     payload = np.random.default_rng(1).bytes(TCP_SEGMENT * count)
     trains = []
@@ -149,19 +153,19 @@ def tcp(window: int) -> Traffic:
 
 
 def words(worker: int, lanes: int = LANES) -> Words:
-    """(lanes,) int32: what a worker contributes to every chunk."""
+    """Returns a worker's contribution to every chunk: (lanes,) int32."""
     drawn = np.random.default_rng(worker).integers(-(1 << 20), 1 << 20, lanes, np.int32)
     return drawn.astype(">i4")
 
 
 def packet(worker: int, lanes: int = LANES) -> bytes:
-    """A frame with one contribution, without offload and UDP checksum."""
+    """Returns a frame with one contribution, without offload and UDP checksum."""
     return _udp(worker, contribution(worker, lanes), None)
 
 
 def contribution(worker: int, lanes: int = LANES) -> bytes:
-    """A packet's UDP payload. The number and the chunk are 0, and so is what the checksum says
-    of them, which no switch looks at."""
+    """Returns a contribution's UDP payload. Sequence number, chunk and their part of the checksum,
+    which no switch verifies, are 0."""
     header = blank(1, Op.CONTRIBUTE)
     for name, value in (
         ("job", JOB), ("epoch", EPOCH), ("stream", STREAM), ("sender", worker), ("workers", 1),
@@ -174,7 +178,7 @@ def contribution(worker: int, lanes: int = LANES) -> bytes:
 
 
 def datagram(worker: int, destination: int, size: int) -> bytes:
-    """A frame of so many bytes from a worker to the router, without UDP checksum."""
+    """Returns a frame of `size` bytes from a worker to the router, without UDP checksum."""
     length = size - _ETHERNET - _IPV4
     udp = struct.pack(">HHHH", WORKER_UDP_PORTS + worker, PORT, length, 0)
     header = _ipv4(WORKER_ADDRESSES + worker, destination, 17, length)
@@ -182,7 +186,7 @@ def datagram(worker: int, destination: int, size: int) -> bytes:
 
 
 def wrong_sum(frame: bytes) -> str | None:
-    """What is wrong with a frame, from Ethernet on, that should be RESULTs; None if nothing is."""
+    """Describes an error in a frame (from Ethernet on) of RESULTs; None if it is right."""
     size = HEADER_BYTES + 4 * LANES
     expected = sum(words(worker).astype(np.int64) for worker in range(PORTS))
     body = frame[PAYLOAD_AT:]
@@ -198,7 +202,7 @@ def wrong_sum(frame: bytes) -> str | None:
 
 
 def _udp(worker: int, payload: bytes, segment: int | None) -> bytes:
-    """A frame; segment: payload bytes of a packet for GSO, None: no offload, no UDP checksum."""
+    """Returns a frame. segment: payload bytes per GSO segment; None: no offload or checksum."""
     source = WORKER_ADDRESSES + worker
     length = _UDP + len(payload)
     checksum, vnet = 0, b""
@@ -225,12 +229,12 @@ def _ipv4(source: int, destination: int, protocol: int, length: int) -> bytes:
 
 
 def _pseudo_sum(source: int, destination: int, protocol: int, length: int) -> int:
-    """What a checksum field starts from when the interface is to complete it."""
+    """Returns the initial checksum field for an interface that completes it."""
     return internet_sum(struct.pack(">IIHH", source, destination, protocol, length))
 
 
 def internet_sum(data: bytes) -> int:
-    """Ones' complement sum of 16-bit words (RFC 1071)."""
+    """Returns the ones' complement sum of 16-bit words (RFC 1071)."""
     total: int = sum(struct.unpack(f">{len(data) // 2}H", data))
     while total >> 16:
         total = (total & 0xFFFF) + (total >> 16)
@@ -238,6 +242,6 @@ def internet_sum(data: bytes) -> int:
 
 
 def _vnet_header(kind: int, l4_bytes: int, segment: int, checksum_at: int) -> bytes:
-    """struct virtio_net_hdr (linux/virtio_net.h), which is in the machine's byte order."""
+    """Returns a struct virtio_net_hdr (linux/virtio_net.h), in the machine's byte order."""
     start = _ETHERNET + _IPV4
     return struct.pack("=BBHHHH", _NEEDS_CSUM, kind, start + l4_bytes, segment, start, checksum_at)

@@ -1,2 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``rackhub bench``: what its commands take and print."""
+"""Defines the ``rackhub bench`` group; each module holds one of its commands."""
+
+from __future__ import annotations
+
+import click
+
+from cli.bench.server import server
+from cli.bench.switch import switch
+from cli.bench.virtual import virtual
+from cli.bench.worker import worker
+
+
+@click.group("bench", short_help="Measure what hosts and switches do on this machine.")
+def bench() -> None:
+    """Measure what hosts and switches do on this machine: docs/benchmarks.md explains the figures.
+
+    Exit status 1: a figure is not valid, because something else was the bottleneck.
+    """
+
+
+for command in (server, switch, virtual, worker):
+    bench.add_command(command)

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``rackhub bench server``: a server's core, against one that only adds what it receives."""
+"""``rackhub bench server``: compares a server's core with one that only adds what it receives."""
 
 from __future__ import annotations
 
 import click
 
 from benchmarks.common import LEAST_BUSY, Message, Seconds, memory_bandwidth, pinned, two_cores
-from benchmarks.turns import ADDER, ECHO, Options, run
+from benchmarks.server_core import ADDER, ECHO, Options, run
 from cli.options import console_for, print_json, with_json
 from cli.view import show, show_rows
 from protocol.optimizer import MOMENTUM, NAMES, NESTEROV, OptimizerPlan
@@ -89,14 +89,14 @@ def _show(found: Message) -> None:
         show(console, f"{text} {LEAST_BUSY:.0%} of its time, so it was not the bottleneck")
 
 
-def _row(name: str, told: Message) -> Message:
-    rate = told["chunks_per_second"]
+def _row(name: str, one: Message) -> Message:
+    rate = one["chunks_per_second"]
     return {
         "what": name,
         "rate": f"{rate['median']:,.0f}",
         "spread": f"{rate['low']:,.0f} to {rate['high']:,.0f}",
         "bytes": rate["median"],
-        "busy": f"{told['busy']:.0%}",
-        "kernel": f"{told['kernel']['median']:.0%}",
-        "others": f"{told['others']:.0%}",
+        "busy": f"{one['busy']:.0%}",
+        "kernel": f"{one['kernel']['median']:.0%}",
+        "others": f"{one['others']:.0%}",
     }

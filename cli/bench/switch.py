@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``rackhub bench switch``: what one core of each switch forwards, on the same links."""
+"""``rackhub bench switch``: compares what one core of each switch forwards on the same links."""
 
 from __future__ import annotations
 
@@ -71,17 +71,17 @@ def switch(
     """Measure what switches forward: the embedded target, BMv2 where it is installed, and one that
     does nothing but receive and send, in turns on the same links, each pinned to one core. As IPv4
     routers they are beside Linux's own forwarding and, where it is installed, Open vSwitch."""
-    # These take half a second to import, which other commands need not wait for.
-    from benchmarks.forwarding import measuring
+    # Takes half a second to import.
+    from benchmarks.forwarding import results
 
     def follow(number: int, what: str, rate: float) -> None:
         if sys.stderr.isatty():
             say(f"round {number + 1}: {what} {rate:,.0f}/s")
 
     wanted = list(dict.fromkeys(one for mode in modes for one in _MODES[mode]))
-    found = measuring.report(measuring.measure(contenders, wanted, rounds, seconds, follow))
+    found = results.report(results.measure(contenders, wanted, rounds, seconds, follow))
     if not links_only:
-        measuring.in_process(found, rounds, seconds / 4)
+        results.in_process(found, rounds, seconds / 4)
     if picture is not None:
         pictures.write(picture, plot.svg(found))
     if as_json:
@@ -124,29 +124,29 @@ def _show(found: Message) -> None:
         )
 
 
-def _row(told: Message) -> Message:
-    rate, unit = told["per_second"], " B" if told["mode"] == "tcp" else ""
-    mark = "" if told["busy"] >= LEAST_BUSY else " *"
+def _row(one: Message) -> Message:
+    rate, unit = one["per_second"], " B" if one["mode"] == "tcp" else ""
+    mark = "" if one["busy"] >= LEAST_BUSY else " *"
     return {
-        "what": f"{told['contender']} {told['mode']}{mark}",
+        "what": f"{one['contender']} {one['mode']}{mark}",
         "rate": f"{rate['median']:,.0f}{unit}",
         "spread": f"{rate['low']:,.0f} to {rate['high']:,.0f}",
-        "core": f"{told['per_second_of_core']['median']:,.0f}{unit}",
-        "busy": f"{told['busy']:.0%}",
-        "there": f"{told['busy_but_for_others']:.0%}",
-        "load": f"{told['load_busy']:.0%}",
-        "lost": f"{told['lost']:,}",
+        "core": f"{one['per_second_of_core']['median']:,.0f}{unit}",
+        "busy": f"{one['busy']:.0%}",
+        "there": f"{one['busy_but_for_others']:.0%}",
+        "load": f"{one['load_busy']:.0%}",
+        "lost": f"{one['lost']:,}",
     }
 
 
-def _ratio(told: Message) -> Message:
-    received = told["received"]
+def _ratio(one: Message) -> Message:
+    received = one["received"]
     return {
-        "what": told["ratio"] + ("" if told["valid"] else " *"),
+        "what": one["ratio"] + ("" if one["valid"] else " *"),
         "received": f"{received['median']:.2f}" if received else "",
         "spread": f"({received['low']:.2f} to {received['high']:.2f})" if received else "",
-        "core": f"{told['of_core']['median']:.2f}",
-        "thread": f"{told['of_thread']['median']:.2f}" if told["of_thread"] else "",
-        "asked": told["asked"] or "",
-        "holds": "not reached" if told["holds"] is False else "",
+        "core": f"{one['of_core']['median']:.2f}",
+        "thread": f"{one['of_thread']['median']:.2f}" if one["of_thread"] else "",
+        "asked": one["asked"] or "",
+        "holds": "not reached" if one["holds"] is False else "",
     }

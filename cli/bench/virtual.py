@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``rackhub bench virtual``: what a run in virtual time costs, by packet-hops."""
+"""``rackhub bench virtual``: measures what a run in virtual time costs per packet-hop."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def virtual(
     ready. Then with hosts: clients of eight workers in two racks, with all of their code, at 10
     Gbit/s; and how long an iteration of ResNet-50's gradients takes.
     """
-    # What is measured takes half a second to import, which other commands need not wait for.
+    # Takes half a second to import.
     from benchmarks import exchanges, hops
 
     if exchange_window & (exchange_window - 1):
@@ -123,17 +123,17 @@ def _show_exchanges(found: list[Message]) -> None:
         _show_profile(console, _TITLES[one["what"]] + " with hosts", one["profile"])
 
 
-def _exchange(told: Message) -> Message:
-    rate = told["packet_hops_per_second"]
+def _exchange(one: Message) -> Message:
+    rate = one["packet_hops_per_second"]
     return {
-        "what": _TITLES[told["what"]],
-        "window": told["window"],
-        "hops": f"{told['packet_hops']:,}",
+        "what": _TITLES[one["what"]],
+        "window": one["window"],
+        "hops": f"{one['packet_hops']:,}",
         "rate": f"{rate['median']:,.0f}",
         "spread": f"{rate['low']:,.0f} to {rate['high']:,.0f}",
-        "first": f"{told['first_packet_hops_per_second']:,.0f}",
-        "seconds": time_text(told["cpu_seconds"]["median"]),
-        "wall": time_text(told["wall_seconds"]["median"]),
+        "first": f"{one['first_packet_hops_per_second']:,.0f}",
+        "seconds": time_text(one["cpu_seconds"]["median"]),
+        "wall": time_text(one["wall_seconds"]["median"]),
     }
 
 
@@ -146,12 +146,12 @@ def _show_profile(console: Console, title: str, profile: Message) -> None:
     show_rows(console, rows, {"stage": title, "share": "of its time"})
 
 
-def _row(told: Message) -> Message:
-    rate = told["packet_hops_per_second"]
+def _row(one: Message) -> Message:
+    rate = one["packet_hops_per_second"]
     return {
-        "chunks": _TITLES[told["chunks"]],
-        "window": told["window"],
+        "chunks": _TITLES[one["chunks"]],
+        "window": one["window"],
         "rate": f"{rate['median']:,.0f}",
         "spread": f"{rate['low']:,.0f} to {rate['high']:,.0f}",
-        "time": time_text(told["microseconds"]["median"] / 1e6),
+        "time": time_text(one["microseconds"]["median"] / 1e6),
     }

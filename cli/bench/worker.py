@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``rackhub bench worker``: a worker's stages one by one, and all of them on one core."""
+"""``rackhub bench worker``: measures a worker's stages one by one, and together on one core."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def worker(
     then the same once more with a profile. Exit status 1 if the worker's core was not busy, so that
     something else limited the figure.
     """
-    # These take half a second to import, which other commands need not wait for.
+    # Takes half a second to import.
     from benchmarks import throughput
     from benchmarks.stages import stages
 

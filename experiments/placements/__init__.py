@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every placement on every target, and what it puts on links (docs/placements.md)."""
+"""Experiment: link traffic of every placement on every target (docs/placements.md)."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command: ``python -m experiments.placements --help``."""
+"""Runs the placement experiment: ``python -m experiments.placements --help``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import click
 import yaml
 from rich.console import Console
 
-from cli.run import bringing_up
+from cli.emulated import bringing_up
 from cli.view import View, show
 from cli.virtual import run_virtually
 from emulation.lifecycle.launcher import Launch, LaunchError, program_files
@@ -57,10 +57,10 @@ def main(
     write: Path | None,
     as_json: bool,
 ) -> None:
-    """Train with every placement, and hold weights and links against what they must be; then train
-    a larger model with each, with float32 and with float16 gradients.
+    """Train with every placement and check weights and link traffic; then train a larger model with
+    each, with float32 and with float16 gradients.
 
-    Exit status 1 if something does not hold.
+    Exit status 1 if a check fails.
     """
     if write is not None and only:
         raise click.UsageError("--write takes all placements; leave --only out")
@@ -94,10 +94,10 @@ def main(
     if as_json:
         click.echo(json.dumps([line.message() for line in every], indent=2))
     else:
-        for told in (table(lines), larger_table(larger_lines)):
-            if told.row_count:
+        for results in (table(lines), larger_table(larger_lines)):
+            if results.row_count:
                 show(console)
-                show(console, told)
+                show(console, results)
     if write is not None:
         options = "".join(f" --target {one}" for one in found if one != VIRTUAL)
         options += "".join(f" --clock {one}" for one in clocks if clocks != ("emulated",))
@@ -117,37 +117,37 @@ LargerRows = Sequence[larger.Row]
 def play(
     rows: Rows, larger_rows: LargerRows, target: str, folder: Path, view: View
 ) -> tuple[list[Line], list[larger.Line]]:
-    """Runs the rows' jobs one after the other on one testbed; a line for each."""
+    """Runs the rows' jobs one by one on one testbed; returns a line for each."""
     topology, files = _files(rows, larger_rows, folder)
     try:
         with bringing_up(topology, view.note, jobs=list(files.values()), target=target) as launched:
             launched.wait_until_up()
-            told = {row: _submit(file, launched, view) for row, file in files.items()}
+            results = {row: _submit(file, launched, view) for row, file in files.items()}
             where = launched.run.path.name
     except LaunchError as error:
-        told, where = dict.fromkeys(files, str(error)), ""
-    return _lines(rows, larger_rows, target, files, told, where)
+        results, where = dict.fromkeys(files, str(error)), ""
+    return _lines(rows, larger_rows, target, files, results, where)
 
 
 def play_virtually(
     rows: Rows, larger_rows: LargerRows, target: str, folder: Path, view: View
 ) -> tuple[list[Line], list[larger.Line]]:
-    """The same, each job on a network of its own: nothing stays up in virtual time."""
+    """Runs each row's job in virtual time, on a network of its own; returns a line for each."""
     topology, files = _files(rows, larger_rows, folder)
-    told: dict[Row | larger.Row, Message | str] = {}
+    results: dict[Row | larger.Row, Message | str] = {}
     for row, file in files.items():
         try:
             run, _ = run_virtually(topology, [file], view)
-            told[row] = json.loads(run.summary.read_text())["jobs"][0]
+            results[row] = json.loads(run.summary.read_text())["jobs"][0]
         except LaunchError as error:
-            told[row] = str(error)
-    return _lines(rows, larger_rows, target, files, told, "")
+            results[row] = str(error)
+    return _lines(rows, larger_rows, target, files, results, "")
 
 
 def _files(
     rows: Rows, larger_rows: LargerRows, folder: Path
 ) -> tuple[Path, dict[Row | larger.Row, Path]]:
-    """The topology, and the rows' jobs."""
+    """Writes the topology and the rows' jobs; returns their paths."""
     topology = folder / "placements.yaml"
     topology.write_text(TOPOLOGY)
     files: dict[Row | larger.Row, Path] = {}
@@ -163,14 +163,14 @@ def _lines(
     larger_rows: LargerRows,
     target: str,
     files: Mapping[Row | larger.Row, Path],
-    told: Mapping[Row | larger.Row, Message | str],
+    results: Mapping[Row | larger.Row, Message | str],
     where: str,
 ) -> tuple[list[Line], list[larger.Line]]:
-    """A line for each, of their summaries."""
-    lines = [_judge(row, files[row], target, told[row], where) for row in rows]
+    """Returns a line for each row, from the jobs' summaries or errors."""
+    lines = [_judge(row, files[row], target, results[row], where) for row in rows]
     larger_lines = []
     for one in larger_rows:
-        summary = told[one]
+        summary = results[one]
         larger_lines.append(
             larger.failed(one, target, summary)
             if isinstance(summary, str)
@@ -180,7 +180,7 @@ def _lines(
 
 
 def _submit(file: Path, launched: Launch, view: View) -> Message | str:
-    """The job's summary, or what went wrong."""
+    """Runs a job; returns its summary, or the error."""
     try:
         summary: Message = launched.ask("submit", job=str(file), on_event=view.event)
     except LaunchError as error:
@@ -188,14 +188,14 @@ def _submit(file: Path, launched: Launch, view: View) -> Message | str:
     return summary
 
 
-def _judge(row: Row, file: Path, target: str, told: Message | str, where: str) -> Line:
-    if isinstance(told, str):
-        return failed(row, target, told)
+def _judge(row: Row, file: Path, target: str, results: Message | str, where: str) -> Line:
+    if isinstance(results, str):
+        return failed(row, target, results)
     plane = read_program(*program_files(None, None))
     spec = jobfile.load(file).spec
     sizes = tuple(shapes(spec).values())
     work = workload(spec, sizes, plane.lanes, plane.chunks_per_slice(spec.slice_bytes))
-    return judge(row, target, work, told, where)
+    return judge(row, target, work, results, where)
 
 
 if __name__ == "__main__":

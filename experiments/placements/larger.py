@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A larger job with every placement: the loss of one process without a network, to the last bit,
-and with float16 gradients hardly another."""
+"""A larger job with every placement. Its loss equals that of a single process bit by bit, and with
+float16 gradients it is within a tolerance."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ JOB: Message = {
     },
 }
 FULL, HALF = "float32", "float16"
-# Of the final loss with float32 gradients: what float16 may make of it.
+# The relative deviation allowed to float16 from the final loss with float32 gradients.
 TOLERANCE = 0.01
 
 
 @dataclass(frozen=True)
 class Row:
-    """A placement, with its first tree, and what workers round their gradients to."""
+    """A placement with its first tree, and the type of gradients."""
 
     placement: str
     gradients: str
 
     @property
     def name(self) -> str:
-        """As a job is called."""
+        """The job's name."""
         return f"larger-{self.placement}-{self.gradients}"
 
     @property
     def job(self) -> Message:
-        """The job file's content."""
+        """Returns the job file's content."""
         where = {"placement": self.placement, "gradients": self.gradients}
         return {"name": self.name, **JOB, **where}
 
@@ -53,10 +53,11 @@ ROWS = tuple(Row(kind.name, gradients) for kind in KINDS for gradients in (FULL,
 
 @dataclass(frozen=True)
 class Line:
-    """What a row came to on a target.
+    """The result of a row on a target.
 
-    matches: weights are the reference's, bit by bit. loss: of held-out text, in nats a character.
-    problems: what should hold and does not.
+    matches: Weights equal the reference's, bit by bit.
+    loss: Of held-out text, in nats per character.
+    problems: Failed checks.
     """
 
     placement: str
@@ -69,12 +70,12 @@ class Line:
     problems: list[str] = field(default_factory=list)
 
     def message(self) -> Message:
-        """As JSON takes it."""
+        """Returns the JSON object."""
         return asdict(self)
 
 
 def judge(row: Row, target: str, summary: Message) -> Line:
-    """What a job's part of the summary says of a row."""
+    """Checks a row by its job's summary."""
     line = Line(
         row.placement,
         row.gradients,
@@ -90,12 +91,12 @@ def judge(row: Row, target: str, summary: Message) -> Line:
 
 
 def failed(row: Row, target: str, text: str) -> Line:
-    """Of one that has not come to its end."""
+    """Returns the line of a job that failed."""
     return Line(row.placement, row.gradients, target, problems=[text])
 
 
 def compare(lines: Sequence[Line]) -> None:
-    """Notes where float16 has made another loss of it than it may."""
+    """Adds a problem where float16 exceeds the tolerance."""
     for line in lines:
         apart = difference(line, lines)
         if apart is not None and apart > TOLERANCE:
@@ -103,8 +104,8 @@ def compare(lines: Sequence[Line]) -> None:
 
 
 def difference(line: Line, lines: Sequence[Line]) -> float | None:
-    """Of a float16 line's loss and that of its float32 line, relative; None if it is no such line,
-    or one of the two has failed."""
+    """Returns the relative difference of a float16 line's loss from its float32 line's; None for
+    other lines, or if one of the two failed."""
     if line.gradients != HALF or line.loss is None:
         return None
     for other in lines:
@@ -115,7 +116,7 @@ def difference(line: Line, lines: Sequence[Line]) -> float | None:
 
 
 def cells(line: Line, lines: Sequence[Line]) -> Iterator[str]:
-    """A line of the table, as text; see HEADINGS."""
+    """Formats a line as the columns of HEADINGS."""
     apart = difference(line, lines)
     yield line.placement
     yield line.target

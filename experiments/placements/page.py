@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table, on a terminal and as a page."""
+"""The table of placements, for a terminal and as docs/placements.md."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ of {batch} characters) with each placement and its first tree, on the same netwo
 nats a character: the same wherever the weights are. *from float32*: how far that with float16
 gradients is from it; up to {tolerance:.0%} is allowed.
 """
-_TEXTS = 3  # of the columns of that table, the last one that is text
+_TEXTS = 3  # leading text columns of that table
 _FORMULAS = {
     "cc": "2 (N - 1)",
     "cs": "4 (N - 1) / N",
@@ -67,7 +67,7 @@ _FORMULAS = {
 
 
 def cells(line: Line) -> tuple[str, ...]:
-    """A line of the table, as text."""
+    """Formats a line of the table."""
     return (
         str(line.servers),
         {True: "same", None: "", False: "DIFFER"}[line.matches],
@@ -88,7 +88,7 @@ def _tensors(line: Line, size: float | None) -> str:
 
 
 def table(lines: Sequence[Line]) -> Table:
-    """For a terminal; what fails is below its line."""
+    """Returns the table for a terminal; problems are below their lines."""
     rows = (
         ((line.placement, line.tree, line.target, *cells(line)), line.problems) for line in lines
     )
@@ -96,7 +96,7 @@ def table(lines: Sequence[Line]) -> Table:
 
 
 def larger_table(lines: Sequence[larger.Line]) -> Table:
-    """Of the larger job, for a terminal."""
+    """Returns the larger job's table for a terminal."""
     rows = ((tuple(larger.cells(line, lines)), line.problems) for line in lines)
     headings = larger.HEADINGS
     return tables.table(headings[: _TEXTS + 1], headings[_TEXTS + 1 :], rows)
@@ -108,7 +108,7 @@ def page(
     machine: dict[str, Any],
     options: str,
 ) -> str:
-    """docs/placements.md."""
+    """Returns the text of docs/placements.md."""
     where = f"{machine['cpus']} CPUs ({machine['processor']}), Linux {machine['kernel']}"
     formulas = "\n".join(
         f"| `{kind.name}` | {kind.meaning} | {_FORMULAS[kind.name]} |" for kind in KINDS

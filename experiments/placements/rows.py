@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rows of the table: jobs that differ in their placement alone, and what must hold of them.
+"""The rows of the table: jobs that differ only in placement, and the checks of their results.
 
-One network for all: as many servers as workers, which PHub's formulas of sharded servers suppose,
-in a rack of their own, so that every packet between them and a worker passes the core. The model
-makes 128 chunks, four slices: every server has the same share; and hardly any that does not fit
-fixed point, which comes on top of the formulas.
+All share one network. It has as many servers as workers, as PHub's formulas for sharded servers
+assume, in a rack of their own, so that all their traffic passes the core. The model has 128 chunks
+in four slices, an equal share for every server, of which hardly any exceed fixed point: those add
+to the formulas.
 """
 
 from __future__ import annotations
@@ -38,72 +38,73 @@ JOB: Message = {
     "batch": 512,
     "optimizer": {"name": "momentum", "rate": 0.05, "momentum": 0.9},
 }
-# The bytes of a link, or of all of a server host's links, are what is expected up to this share of
-# it, or of one tensor where nothing is expected.
+# Tolerance of link bytes, relative to what is expected, or to one tensor where nothing is expected.
 TOLERANCE = 0.02
 
 
 @dataclass(frozen=True)
 class Row:
-    """A placement and one of its trees, as job files have them."""
+    """A placement and one of its trees, as named in job files."""
 
     placement: str
     tree: str
 
     @property
     def name(self) -> str:
-        """As a job is called."""
+        """The job's name."""
         return f"{self.placement}-{self.tree}"
 
     @property
     def kind(self) -> Kind:
-        """What the word stands for."""
+        """The placement's kind."""
         found = kind_of(self.placement)
         assert found is not None
         return found
 
     @property
     def job(self) -> Message:
-        """The job file's content."""
+        """Returns the job file's content."""
         return {"name": self.name, **JOB, "placement": self.placement, "tree": self.tree}
 
     @property
     def servers(self) -> int:
-        """How many."""
+        """The number of servers."""
         return min(self.kind.servers(WORKERS), WORKERS if self.kind.colocated else SERVERS)
 
     @property
     def racks_sum(self) -> bool:
-        """Whether ToRs do, so that one copy leaves a rack, and one comes."""
+        """True if ToRs sum, so that one copy leaves and one enters a rack."""
         return self.tree in ("two-level", "tor")
 
     def server_bytes(self, work: Workload) -> float:
-        """Of one server host's links in the whole run, both directions: design 11's, each copy of
-        the gradients as frames. Initial parameters come from all workers."""
-        children = RACKS if self.tree == "tor" else 1  # that the server has
+        """Returns the expected bytes of a server host's links in the whole run, both directions,
+        including initial parameters from all workers."""
+        children = RACKS if self.tree == "tor" else 1  # of the server
         own = children * self.kind.copies(WORKERS, self.servers) * work.edge(work.chunks).bytes
         if work.start:
             own += 2 * WORKERS / self.servers * work.initial(work.chunks).bytes
         return own
 
     def rack_bytes(self, work: Workload) -> float:
-        """Between a rack of workers and the core in the whole run, one direction."""
+        """Returns the expected bytes between a rack and the core in the whole run, per
+        direction."""
         copies = 1 if self.racks_sum else EACH
         own = copies * work.edge(work.chunks).bytes
         return own + (EACH * work.initial(work.chunks).bytes if work.start else 0)
 
 
-# Those whose trees have two names here are one row each.
+# Trees with two names on this topology appear once.
 ROWS = tuple(Row(kind.name, tree) for kind in KINDS for tree in kind.trees if "-server" not in tree)
 
 
 @dataclass(frozen=True)
 class Line:
-    """What a row came to on a target.
+    """The result of a row on a target.
 
-    matches: weights are the reference's, and so is every loss on the way. server: mean bytes of a
-    server host's links, both directions; up, down: bytes between the last rack of workers and the
-    core. problems: what should hold and does not.
+    matches: Weights and all losses equal the reference's.
+    server: Mean bytes of a server host's links, both directions.
+    up, down: Bytes between the last rack of workers and the core.
+    problems: Failed checks.
     """
 
     placement: str
@@ -125,18 +126,18 @@ class Line:
     problems: list[str] = field(default_factory=list)
 
     def message(self) -> Message:
-        """As JSON takes it."""
+        """Returns the JSON object."""
         return asdict(self)
 
 
 def workload(spec: JobSpec, sizes: tuple[int, ...], lanes: int, chunks_per_slice: int) -> Workload:
-    """The size of a row's job."""
+    """Returns the workload of a row's job."""
     start = spec.optimizer.at == "servers"
     return Workload(sizes, lanes, spec.iterations, chunks_per_slice, start=start)
 
 
 def judge(row: Row, target: str, work: Workload, summary: Message, where: str = "") -> Line:
-    """What a job's part of the summary says of a row."""
+    """Checks a row by its job's summary."""
     links = summary["links"]
     servers = [f"w{n}" if row.kind.colocated else f"s{n}" for n in range(row.servers)]
     rack, core = f"tor{RACKS - 1}", "core0"
@@ -170,7 +171,7 @@ def judge(row: Row, target: str, work: Workload, summary: Message, where: str = 
 
 
 def failed(row: Row, target: str, text: str) -> Line:
-    """Of one that has not come to its end."""
+    """Returns the line of a job that failed."""
     return Line(row.placement, row.tree, target, row.servers, None, problems=[text])
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command: ``python -m experiments.predictions --help``."""
+"""Runs the prediction experiment: ``python -m experiments.predictions --help``."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _KINDS = tuple(dict.fromkeys(point.what for point in POINTS))
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def main(only: tuple[str, ...], jobs: int, as_json: bool) -> None:
-    """Hold what `rackhub plan` predicts against runs in virtual time: an iteration's time, and the
-    bytes of links of each class. Prints the table of docs/plan.md.
+    """Compare predictions of `rackhub plan` with runs in virtual time: iteration time, and bytes of
+    links of each class. Prints the table of docs/plan.md.
 
     Exit status 1 if bytes differ, or a time by more than is stated there.
     """

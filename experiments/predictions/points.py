@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Networks and jobs on which the model is held against runs in virtual time, and how.
+"""Networks and jobs on which predictions are compared with runs in virtual time.
 
-Bytes of a link are those of the whole run: the model's copies of a tensor, times what a copy is,
-first round without payload included. An iteration's time is the mean of those after the first one,
-which begins before all have contributed and finds exponents; with loss there are more of them.
+Link bytes are those of the whole run: the model's copies of a tensor, times the bytes of a copy,
+including the exponent round. An iteration's time is the mean without the first iteration, which
+starts before all workers have connected and negotiates exponents; with loss there are more
+iterations.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from baselines import contest, virtual
-from baselines.contest import BASELINES
+from baselines import comparison, virtual
+from baselines.comparison import BASELINES
 from controller.p4rt.dataplane import SLICE_BYTES
 from controller.planning.admission import Resources
 from emulation.lifecycle.launcher import program_for
@@ -39,11 +40,18 @@ Message = dict[str, Any]
 
 @dataclass(frozen=True)
 class Point:
-    """racks of so many workers each; servers: in a rack of their own, or beside the workers of the
-    first rack if there is one rack; beside: one in each of so many racks of workers instead. cores:
-    as a topology's file has them. rate, up: bit/s of hosts' links and of uplinks (0: the same).
-    delay: s. chunk, size: bytes. window: 0: the controller's. loss: of a packet on each link.
-    costs: of nodes, as a topology's file has them."""
+    """A network and job.
+
+    racks, workers: Racks of so many workers each.
+    servers: In a rack of their own, or in the first rack if there is only one.
+    beside: Number of workers' racks with a server each, instead.
+    cores, costs: As in a topology file.
+    rate, up: Bit/s of host links and of uplinks (0: the same).
+    delay: Seconds.
+    chunk, size: Bytes.
+    window: 0 uses the controller's.
+    loss: Probability per packet and link.
+    """
 
     what: str
     placement: str = "inc"
@@ -65,8 +73,8 @@ class Point:
 
     @property
     def within(self) -> float:
-        """What its time is predicted within, relative: docs/plan.md says why."""
-        if self.loss:  # of a mean of so few
+        """The relative tolerance of the predicted time (docs/plan.md explains it)."""
+        if self.loss:  # a mean of few iterations
             return 0.25
         if self.placement == "halving-doubling" and self.fold:
             return 0.2
@@ -74,13 +82,13 @@ class Point:
 
     @property
     def fold(self) -> bool:
-        """Whether halving and doubling has one."""
+        """True if halving-doubling needs a fold: workers are no power of two."""
         count = self.racks * self.workers
         return count & (count - 1) > 0
 
     @property
     def name(self) -> str:
-        """As the table has it: what is not as in the first one."""
+        """The name in the table: what differs from the first point."""
         units = {
             "rate": ("Gbit/s", 1e9),
             "up": ("Gbit/s uplinks", 1e9),
@@ -88,7 +96,7 @@ class Point:
         }
         units |= {"beside": ("racks with a server each", 1)}
         units |= {"chunk": ("KiB chunks", 1024), "size": ("KiB in all", 1024)}
-        told = [f"`{self.placement}`" + (f" (`{self.tree}`)" if self.tree else "")]
+        parts = [f"`{self.placement}`" + (f" (`{self.tree}`)" if self.tree else "")]
         for field in fields(self)[3:]:
             value, usual = getattr(self, field.name), field.default
             if value == usual or field.name == "iterations":
@@ -96,19 +104,19 @@ class Point:
             unit, one = units.get(field.name, ("", 1))
             amount = value if isinstance(value, str) else f"{value / one:g}"
             named = amount if field.name == "costs" else f"{field.name} {amount}"
-            told.append(f"{amount} {unit}" if unit else named)
-        return ", ".join(told)
+            parts.append(f"{amount} {unit}" if unit else named)
+        return ", ".join(parts)
 
     @property
     def full_tree(self) -> Tree:
-        """Its name in a job without a placement's word."""
+        """The tree's name in a job file without `placement`."""
         kind = kind_of(self.placement)
         assert kind is not None
         return kind.trees[self.tree]
 
     @property
     def topology(self) -> str:
-        """The file."""
+        """Returns the topology file."""
         racks = [f"{{workers: {self.workers}, count: {self.racks}}}"]
         if self.beside:
             racks = [f"{{workers: {self.workers}, servers: 1, count: {self.beside}}}"]
@@ -133,7 +141,7 @@ class Point:
 
     @property
     def job(self) -> str:
-        """The file."""
+        """Returns the job file."""
         where = self.placement
         if where == "inc-server":  # whose servers would take steps, and there are none to take
             where = "{servers: [s0]}"
@@ -149,7 +157,7 @@ _PLACEMENTS = (
     ("inc", "two-level"), ("inc", "core"), ("inc-server", "two-level"), ("inc-server", "tor"),
     ("inc-server", "core"), ("ncs", "none"), ("ncc", "none"), ("cs", "none"), ("cc", "none"),
 )  # fmt: skip
-# A switch that takes 1 us; hosts and servers that take longer than links, and that do not.
+# Node costs: a switch latency of 1 us; hosts and servers slower or faster than links.
 _COSTS = (
     ("inc", "two-level", "framing: true, switch_latency: 1 us"),
     ("inc", "two-level", "host_per_packet: 0.5 us, host_per_byte: 0.1 ns"),
@@ -162,7 +170,7 @@ _COSTS = (
 )
 _BASELINES = (
     *(Point("baselines", name, "") for name in BASELINES),
-    Point("baselines", "ring", "", size=64 << 10),  # where latency is most of it
+    Point("baselines", "ring", "", size=64 << 10),  # dominated by latency
     Point("baselines", "ring", "", workers=3, chunk=1024, costs="framing: true"),
     Point("baselines", "halving-doubling", "", workers=3, chunk=1024),
     Point(
@@ -209,8 +217,11 @@ POINTS = (
 
 @dataclass(frozen=True)
 class Result:
-    """Of a point. predicted, measured: s of an iteration; error: of the first, relative. bytes: by
-    class of links, predicted and measured, of the whole run on its busiest direction."""
+    """The result of a point.
+
+    predicted, measured: Seconds per iteration.
+    bytes: By class of links, predicted and measured, on its busiest direction in the whole run.
+    """
 
     point: Point
     predicted: float
@@ -220,34 +231,34 @@ class Result:
 
     @property
     def error(self) -> float:
-        """Relative."""
+        """The relative error of the prediction."""
         return self.predicted / self.measured - 1
 
     @property
     def wrong(self) -> dict[str, tuple[float, int]]:
-        """Classes of links whose bytes are not those predicted."""
-        if self.again:  # of these the model does not tell bytes
+        """Classes of links with other bytes than predicted."""
+        if self.again:  # the model does not predict bytes of retransmissions
             return {}
         return {name: pair for name, pair in self.bytes.items() if not self._right(*pair)}
 
-    def _right(self, told: float, carried: int) -> bool:
-        more = carried - told
+    def _right(self, predicted: float, carried: int) -> bool:
+        more = carried - predicted
         if self.point.placement in BASELINES:
-            # Parts of their tensors may differ by a value, and so by a segment.
+            # Shares of a tensor may differ by a value, and so by a segment.
             return abs(more) < max(1, 0.01 * carried)
-        # A worker that waits for others may ask, and is answered: headers alone, of whole packets.
+        # A waiting worker may query, and is answered: packets of headers only.
         questions = round(more / HEADER_FRAME_BYTES)
         return 0 <= questions <= 0.05 * carried / HEADER_FRAME_BYTES and (
             abs(more - questions * HEADER_FRAME_BYTES) < 1
         )
 
     def message(self) -> Message:
-        """As JSON takes it."""
+        """Returns the JSON object."""
         return {**asdict(self), "error": self.error}
 
 
 def measure(point: Point) -> Result:
-    """Runs a point. Raises RuntimeError if it cannot be."""
+    """Runs a point. Raises RuntimeError if it fails."""
     return _compared(point) if point.placement in BASELINES else _ran(point)
 
 
@@ -259,7 +270,7 @@ def _ran(point: Point) -> Result:
     topology = parse(point.topology)
     model = _model(point, topology)
     frame = HEADER_FRAME_BYTES + point.chunk
-    # A copy in the whole run, of a copy in an iteration.
+    # Scales a copy in an iteration to the whole run.
     share = (point.iterations * frame + HEADER_FRAME_BYTES) / frame
     carried = dict(_busiest(topology, summary["links"]))
     return Result(
@@ -287,15 +298,15 @@ def _model(point: Point, topology: Topology) -> Prediction:
 
 
 def _compared(point: Point) -> Result:
-    """As `rackhub compare` does."""
+    """Runs a point as `rackhub compare` does."""
     topology = parse(point.topology)
     addressing = Addressing(topology)
     plane = program_for([])[2]
     file = jobfile.parse(f"{{name: point, iterations: 1, batch: {len(topology.workers)}}}")
     resources = Resources((node.name for node in topology.switches), plane.slots)
     plan = preflight.admit(file, file.place(topology), 0, addressing, resources, plane, None)
-    work = contest.Work((point.size // 4,), point.iterations)
-    (one,) = contest.contenders((point.placement,), addressing, plan, plane, work)
+    work = comparison.Work((point.size // 4,), point.iterations)
+    (one,) = comparison.contenders((point.placement,), addressing, plan, plane, work)
     outcome = virtual.play(one, addressing, plan, plane, work, framing=topology.costs.framing)
     row = outcome.row(addressing, framing=topology.costs.framing)
     links = [{**link, "to": _to(addressing, link)} for link in row["links"]]
@@ -306,7 +317,7 @@ def _compared(point: Point) -> Result:
 
 
 def _to(addressing: Addressing, link: Message) -> str:
-    """Where a direction leads."""
+    """Returns the receiving node of a direction."""
     if addressing.topology.by_name[link["from"]].kind == "switch":
         ports = addressing.ports(link["from"])
         return next(port.peer for port in ports if port.interface == link["interface"])
@@ -315,7 +326,7 @@ def _to(addressing: Addressing, link: Message) -> str:
 
 
 def _busiest(topology: Topology, links: list[Message]) -> Iterator[tuple[str, int]]:
-    """Bytes of the busiest direction of each class."""
+    """Yields the bytes of the busiest direction of each class."""
     nodes = topology.by_name
     found: dict[str, int] = {}
     for row in links:

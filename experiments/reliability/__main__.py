@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command: ``python -m experiments.reliability --help``."""
+"""Runs the reliability experiment: ``python -m experiments.reliability --help``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rich.console import Console
 
 from cli.view import View, show
 from experiments.reliability.page import page, table
-from experiments.reliability.playing import Line, play
+from experiments.reliability.runner import Line, play
 from experiments.reliability.scenarios import SCENARIOS, Course, Scenario, chosen, courses
 from experiments.reliability.soak import command, play_round
 from observability.record import machine
@@ -50,9 +50,9 @@ def main(
     seed: int,
     as_json: bool,
 ) -> None:
-    """Have every fault happen to training jobs, and see what surviving it takes.
+    """Inject every fault into training jobs and measure the recovery.
 
-    Exit status 1 if something does not hold that must.
+    Exit status 1 if a check fails.
     """
     if write is not None and keep is None and (only or topology or soak is not None):
         raise click.UsageError("--write with some of the faults needs --keep, for the others")
@@ -93,7 +93,7 @@ def main(
 def _play_all(
     scenarios: Sequence[Scenario], target: str, folder: Path, console: Console
 ) -> Iterator[Line]:
-    """All of them in as few runs as can be; of a run that breaks off, each by itself."""
+    """Runs the scenarios in as few runs as possible; those of an aborted run one by one."""
     for course in courses(scenarios):
         names = ", ".join(one.name for one in course.scenarios)
         console.rule(f"{course.topology}, {target}: {names}", align="left")
@@ -108,7 +108,7 @@ def _play_all(
 
 
 def _kept(file: Path, lines: Sequence[Line]) -> list[Line]:
-    """The lines of a file, if it is there, and these instead of, or after, its own."""
+    """Merges lines into those of a file, if it exists."""
     old = json.loads(file.read_text()) if file.exists() else []
     found = {(one.scenario, one.topology, one.target): one for one in (Line(**one) for one in old)}
     found.update({(one.scenario, one.topology, one.target): one for one in lines})
@@ -127,7 +127,7 @@ def _play(course: Course, target: str, folder: Path, console: Console) -> list[L
 
 
 def _soak(minutes: float, seed: int, target: str, folder: Path, console: Console) -> Iterator[Line]:
-    """Rounds until the time is over, one at least, or something does not hold."""
+    """Runs rounds, at least one, until the time is over or a check fails."""
     end = time.monotonic() + 60 * minutes
     while True:
         console.rule(f"seed {seed}: {command(seed, target)}", align="left")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table, on a terminal and as a page."""
+"""The table of faults, for a terminal and as docs/reliability.md."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from rich.table import Table
 
 from experiments import tables
-from experiments.reliability.playing import Line
+from experiments.reliability.runner import Line
 
 _HEADINGS = (
     "weights", "recovered after, s", "fault lasted, s", "packets again", "bytes again",
@@ -38,7 +38,7 @@ The list is `experiments/reliability/scenarios.py`; `make reliability` runs it, 
 
 
 def cells(line: Line) -> tuple[str, ...]:
-    """A line of the table, as text."""
+    """Formats a line of the table."""
     weights = {True: "same", None: "no reference", False: "DIFFER"}[line.matches]
     return (
         weights,
@@ -56,7 +56,7 @@ def _number(value: float | None, form: str) -> str:
 
 
 def table(lines: Sequence[Line]) -> Table:
-    """For a terminal; what fails is below its line."""
+    """Returns the table for a terminal; problems are below their lines."""
     rows = (
         ((line.scenario, line.topology, line.target, *cells(line)), line.problems) for line in lines
     )
@@ -64,7 +64,7 @@ def table(lines: Sequence[Line]) -> Table:
 
 
 def page(lines: Sequence[Line], machine: dict[str, Any], options: str) -> str:
-    """docs/reliability.md."""
+    """Returns the text of docs/reliability.md."""
     where = f"{machine['cpus']} CPUs ({machine['processor']}), Linux {machine['kernel']}"
     parts = [_INTRODUCTION.format(options=options, machine=where).rstrip("\n")]
     for topology, target in dict.fromkeys((one.topology, one.target) for one in lines):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The list of all faults: where each happens, and what must hold after it.
+"""The list of faults, where each happens, and what is checked after it.
 
-A scenario is one fault, or several at once, on one topology. Those of one topology and one kind of
-job can be had in one run, one after the other (``Course``).
+A scenario is one fault, or several at once, on one topology. Scenarios with the same topology and
+kind of job can share a run, one after the other (``Course``).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
-# Of the jobs that are hit: 70 chunks an iteration, which is what a window of 64 holds and a bit.
+# Jobs have 70 chunks an iteration, slightly more than a window of 64.
 JOB: dict[str, Any] = {
     "workload": "digits",
     "hidden": [128, 64],
@@ -22,10 +22,10 @@ JOB: dict[str, Any] = {
     "optimizer": {"name": "momentum", "rate": 0.05, "momentum": 0.9},
 }
 CHUNKS = 70
-# Chunks before the first fault, after each one for the job to go on, and after the last.
+# Chunks before the first fault, after each one for recovery, and after the last one.
 START, REST, TAIL = 5 * CHUNKS, 2 * CHUNKS, 8 * CHUNKS
-# Those that go by until it is known that the job has gone on, while links become bad or good, or a
-# process that is not missed comes back: a second or more, whatever an iteration takes.
+# Chunks that pass until recovery is known, while links change or a process that was not missed
+# comes back: a second or more, whatever an iteration takes.
 SLACK = 12 * CHUNKS
 
 TWO_RACKS, FOUR_RACKS = "two-racks", "four-racks-two-cores"
@@ -33,14 +33,16 @@ TWO_RACKS, FOUR_RACKS = "two-racks", "four-racks-two-cores"
 
 @dataclass(frozen=True)
 class Holds:
-    """What must hold of a fault, beside weights that are the reference's.
+    """The checks of a fault, in addition to weights equal to the reference's.
 
-    epoch: whether the job is planned anew for it; None where that depends on luck. again: whether
-    something must have been sent again. hits: whether it must have met slots that were AGGREGATING
-    and PARTIAL. least: seconds that it takes at least. corrupted: whether receivers must have
-    dropped what fails its check. unfit: whether chunks must have gone to servers in float32, those
-    that have to and no others. lost: workers that the job ends without. joins: whether one that it
-    went on without is in it again.
+    epoch: The job is replanned; None if that depends on timing.
+    again: Something was retransmitted.
+    hits: The fault met slots that were AGGREGATING and PARTIAL.
+    least: Minimum seconds of recovery.
+    corrupted: Receivers dropped packets with a wrong checksum.
+    unfit: Exactly the chunks that do not fit fixed point went to servers in float32.
+    lost: Workers that the job ends without.
+    joins: A worker that the job went on without has rejoined.
     """
 
     epoch: bool | None = None
@@ -59,9 +61,10 @@ class Holds:
 class Scenario:
     """One line of the table.
 
-    faults: as in a file of faults (docs/files.md), each without ``at``; all at once. job: what
-    differs from ``JOB``. chunks: how many they last, if so given. alone: what comes after it would
-    not be the same, so it needs a run of its own.
+    faults: As in a fault file (docs/files.md), without ``at``; all at once.
+    job: Fields that differ from ``JOB``.
+    chunks: Their duration in chunks, if given so.
+    alone: It needs a run of its own, as it affects later faults.
     """
 
     name: str
@@ -75,37 +78,37 @@ class Scenario:
 
     @property
     def identity(self) -> str:
-        """A name that no other one has, for tests."""
+        """A unique name, for tests."""
         return f"{self.name} at {self.topology}"
 
 
 @dataclass(frozen=True)
 class Course:
-    """Scenarios one after the other in one run of one job."""
+    """Consecutive scenarios in one run of one job."""
 
     scenarios: tuple[Scenario, ...]
 
     @property
     def topology(self) -> str:
-        """Its topology's name."""
+        """The topology's name."""
         return self.scenarios[0].topology
 
     @property
     def job(self) -> dict[str, Any]:
-        """The job file's content, with as many iterations as all of them need."""
+        """Returns the job file's content, with enough iterations for all scenarios."""
         chunks = START + sum(one.chunks + REST + SLACK for one in self.scenarios) + TAIL
         own = {"name": "reliability", **JOB, "iterations": math.ceil(chunks / CHUNKS)}
         return {**own, **self.scenarios[0].job}
 
     @property
     def faults(self) -> list[dict[str, Any]]:
-        """The list in its file of faults."""
+        """Returns the list of its fault file."""
         return list(self._faults())
 
     def _faults(self) -> Iterator[dict[str, Any]]:
         for number, scenario in enumerate(self.scenarios):
             for fault in scenario.faults:
-                # One after the other, so that each is measured by itself.
+                # Spaced out, so that each is measured by itself.
                 yield (
                     {"after": f"{REST} chunks", **fault}
                     if number
@@ -117,7 +120,7 @@ class Course:
 
 
 def courses(scenarios: Sequence[Scenario]) -> list[Course]:
-    """As few runs as these can be had in."""
+    """Groups scenarios into as few runs as possible."""
 
     def key(number: int) -> tuple[Any, ...]:
         one = scenarios[number]
@@ -132,7 +135,7 @@ def _impaired(chunks: int, **quality: str) -> tuple[dict[str, Any], ...]:
 
 
 def _links(topology: str) -> Iterator[Scenario]:
-    """Every hop is bad, those between ToRs and cores included."""
+    """Yields impairments of every hop, uplinks included."""
     for share, chunks in (("0.1 %", 700), ("1 %", 350), ("10 %", 140), ("30 %", 70)):
         yield Scenario(
             f"loss of {share}", f"every hop loses {share} of the packets", topology,
@@ -153,7 +156,7 @@ def _links(topology: str) -> Iterator[Scenario]:
 
 
 def _nodes(topology: str) -> Iterator[Scenario]:
-    """Processes and connections."""
+    """Yields faults of processes and connections."""
     anew = Holds(epoch=True, again=True)
     unnoticed = Holds(epoch=False)
     for name, what, fault, holds in (
@@ -183,9 +186,9 @@ def _nodes(topology: str) -> Iterator[Scenario]:
 
 
 def _others(topology: str, *cores: str) -> Iterator[Scenario]:
-    """What needs a job, or a run, of its own."""
-    # Three windows an iteration: those sums that a server's end was aimed at, by counters that are
-    # some 50 ms old, may be over by then, but others are under way.
+    """Yields scenarios that need a job or a run of their own."""
+    # Three windows an iteration: faults aim at sums by counters about 50 ms old; those may be over
+    # by then, but others are in flight.
     summing = {"tree": "tor", "hidden": [256, 128], "iterations": 18}
     yield Scenario(
         "server killed", "a server that is the root of trees is killed and started again", topology,
@@ -252,7 +255,7 @@ SCENARIOS: tuple[Scenario, ...] = (
 
 
 def chosen(names: Sequence[str], topology: str | None = None) -> list[Scenario]:
-    """Scenarios by name, of one topology or all; raises ``KeyError`` for a name that none has."""
+    """Returns scenarios by name, of one topology or all. Raises ``KeyError``."""
     for name in names:
         if all(one.name != name for one in SCENARIOS):
             raise KeyError(name)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random faults of all kinds, several at a time, in rounds that each follow from one number."""
+"""Soak test: random simultaneous faults of all kinds, in rounds reproducible from a seed."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 from cli.view import View
 from emulation.lifecycle.launcher import LaunchError
-from experiments.reliability.playing import Line, carry_out
+from experiments.reliability.runner import Line, carry_out
 from experiments.reliability.scenarios import FOUR_RACKS, JOB, TWO_RACKS
 
-# Of one round: long enough for one fault on top of the other, short enough to be repeated often.
+# A round is long enough for overlapping faults, and short enough to repeat often.
 ITERATIONS = 120
 # Racks of four take twice the time.
 _TOPOLOGIES = (TWO_RACKS, TWO_RACKS, FOUR_RACKS)
@@ -20,20 +20,20 @@ _TREES = ("two-level", "two-level", "tor")
 
 
 def files(seed: int) -> tuple[str, dict[str, Any], dict[str, Any]]:
-    """Topology, job and faults of a round."""
+    """Returns topology, job and faults of a round."""
     draw = random.Random(seed)
     topology = draw.choice(_TOPOLOGIES)
     job = {
         "name": "soak", **JOB, "iterations": ITERATIONS, "seed": seed, "tree": draw.choice(_TREES),
         "poison": draw.choice((0, 1)),
     }  # fmt: skip
-    # A fault may last for three seconds: there are several at a time, and quiet moments.
+    # Faults last up to three seconds, so some overlap and there are quiet moments.
     every = draw.choice(("0.7 s", "1.5 s", "3 s"))
     return topology, job, {"name": "soak", "random": {"seed": seed, "every": every, "count": 200}}
 
 
 def play_round(seed: int, target: str, folder: Path, view: View) -> Line:
-    """One round, and what came of it."""
+    """Runs a round; returns its line."""
     topology, job, faults = files(seed)
     every = faults["random"]["every"]
     what = f"{job['tree']}, random faults every {every}"
@@ -66,5 +66,5 @@ def play_round(seed: int, target: str, folder: Path, view: View) -> Line:
 
 
 def command(seed: int, target: str) -> str:
-    """What repeats a round."""
+    """Returns the command that repeats a round."""
     return f"python -m experiments.reliability --soak 0 --seed {seed} --target {target}"

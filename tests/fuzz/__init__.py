@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A fuzzer of the target: generated program, runtime and ports, under the sanitizers.
+"""A fuzzer of the embedded target: generated program, runtime and ports, under the sanitizers.
 
-records.h    what the fuzzer's bytes mean
-harness.c    one input: a switch with full tables, and what happens to it
-control.c    what the control plane writes and reads meanwhile
-kernel.c     the system calls of its ports; what leaves is what egress returned
-mutate.c     mutations that know records, frames and offload headers
-subjects.py  the programs, their tables, and inputs to begin with
-building.py  all of it into one executable per program
+records.h    format of inputs
+harness.c    runs one input on a switch with full tables
+control.c    concurrent writes and reads of the control plane
+kernel.c     fake system calls of the ports; checks that output equals what egress returned
+mutate.c     mutations that preserve records, frames and offload headers
+subjects.py  the programs, their tables, and seed inputs
+build.py     builds one executable per program
 """

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Fuzz the target: every program for its share of some minutes, as many at once as there are cores.
+"""Fuzz the target: all programs share some minutes, in parallel on all cores.
 
     python -m tests.fuzz [--minutes 10] [--coverage] [PROGRAM ...]
     python -m tests.fuzz programs ...      compares programs with BMv2 (tests/fuzz/programs)
 
-Inputs that were found to reach something new are kept in runs/fuzz and begun with the next time.
-What breaks an assertion or a sanitizer is written to tests/fuzz/regressions/PROGRAM, where the
-tests replay it, and the exit status is 1. --coverage says which lines were reached, instead.
+Inputs that reach new code are kept in runs/fuzz as seeds of the next run. Inputs that fail an
+assertion or a sanitizer are written to tests/fuzz/regressions/PROGRAM, where the tests replay them,
+and the exit status is 1. --coverage prints which lines were reached, instead.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-from tests.fuzz.building import COVERAGE, REGRESSIONS, build, compiler, write_seeds
+from tests.fuzz.build import COVERAGE, REGRESSIONS, build, compiler, write_seeds
 from tests.fuzz.programs.__main__ import main as compare_programs
 from tests.fuzz.subjects import ROOT, SUBJECTS
 
@@ -26,7 +26,7 @@ WORK = ROOT / "runs" / "fuzz"
 
 
 def fuzz(name: str, seconds: int) -> tuple[str, str]:
-    """(what happened, all that was said) of one program."""
+    """Fuzzes one program; returns (outcome, output)."""
     findings = REGRESSIONS / name
     findings.mkdir(parents=True, exist_ok=True)
     corpus = WORK / "corpus" / name
@@ -50,7 +50,7 @@ def fuzz(name: str, seconds: int) -> tuple[str, str]:
 
 
 def coverage(names: list[str]) -> None:
-    """Lines of switch/runtime and of the programs that the kept inputs reach."""
+    """Prints the lines of switch/runtime and of the programs that kept inputs reach."""
     version = re.search(r"version (\d+)", subprocess.check_output([str(compiler()), "--version"],
                                                                  text=True))  # fmt: skip
     suffix = f"-{version[1]}" if version else ""

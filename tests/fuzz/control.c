@@ -99,7 +99,7 @@ void control_end(struct sw *plain, struct sw *sw) {
 }
 
 // ---------------------------------------------------------------------------------------------
-// Memory for what the control plane writes: sometimes there is none.
+// Allocation for writes of the control plane, which fails on request.
 
 void *fuzz_malloc(size_t size);
 void *fuzz_calloc(size_t count, size_t size);
@@ -123,7 +123,7 @@ void *fuzz_aligned_alloc(size_t alignment, size_t size) {
 }
 
 // ---------------------------------------------------------------------------------------------
-// Calls: each returns 0, or what may not be but for lack of memory; and in *read what it read.
+// Calls. Each returns 0, or an error that only a lack of memory permits; *read gets what it read.
 
 enum { READ = 512 };
 
@@ -139,7 +139,7 @@ static void keep(struct read *read, const void *from, size_t bytes) {
     read->count += (bytes + 7) / 8;
 }
 
-// Of an entry of the setup. A deleted one's handle is no handle any more.
+// Handle of an entry of the setup. The handle of a deleted entry is invalid.
 static int64_t entry_call(struct sw *of, const uint16_t *n, const uint64_t *rates) {
     size_t which = n[1] % setup_entry_count;
     const struct setup_entry *entry = &setup_entries[which];
@@ -198,7 +198,7 @@ static void register_call(struct sw *of, const uint16_t *n, struct read *read) {
         keep(read, words, 8 * program_registers[array].limbs);
 }
 
-// Takes what waits, and gives back some of it.
+// Takes pending digests, and acknowledges some of them.
 static void digest_call(struct sw *of, const uint16_t *n, struct read *read) {
     uint32_t digest = n[1] % program_digest_count, slots[TAKEN] = {0};
     uint32_t words = program_digest_words[digest];

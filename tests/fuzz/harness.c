@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One input of the fuzzer: a switch with full tables on five ports, and what happens to it, record
-// by record. The switch, its queues and ports are the real ones from system calls inwards
-// (kernel.h); so is everything that the sanitizers look at.
+// Runs one input of the fuzzer, record by record, on a switch with full tables and five ports. The
+// switch, its queues and ports are the production code; only system calls are replaced (kernel.h).
 //
-// Beside it a second switch, the plain one, gets a complete copy of every packet, and each packet of
-// the first one's queues has its counterpart: what leaves has to be the same, whatever is shared,
-// lent or put off on the fast way.
+// A second, plain switch gets a complete copy of every packet. Invariant: each packet in the first
+// switch's queues has a counterpart in the plain one's, and both send the same, whatever buffers the
+// fast path shares, lends or defers.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,9 +20,9 @@
 enum { POOL = 128, CPU_PORT = 64, ROUNDS = 4 };
 
 static struct ports *ports;
-static struct sw *sw; // NULL: to be made for the next input
+static struct sw *sw; // NULL: create it for the next input
 static struct sw *plain;
-static bool changed;  // tables or ports are not what they were at the beginning
+static bool changed;  // tables or ports differ from the setup
 static bool attached;
 static uint8_t *egress_frame; // SW_MAX_FRAME bytes, exactly
 
@@ -132,7 +131,7 @@ static void fast_ends(void) {
 // ---------------------------------------------------------------------------------------------
 // The program's functions
 
-// Packets that arrived on a wire, but not in the program.
+// Packets that have arrived on a wire but not yet in the program.
 static uint64_t missing(uint32_t wire) {
     const struct ports_statistics *statistics = &ports->ports[wire]->statistics;
     return statistics->rx_overrun + statistics->rx_no_program;
@@ -240,7 +239,7 @@ static void attach(bool program) {
 // ---------------------------------------------------------------------------------------------
 // The beginning
 
-// Every packet of the pool gets memory of its own, so that a byte too far is seen.
+// Each packet of the pool has its own allocation, so that overruns are detected.
 static void guard_packets(struct sw *of, int count) {
     static uint8_t *buffers[2][2 * POOL];
     static void *contexts[2][2 * POOL];
@@ -315,7 +314,7 @@ static void begin(void) {
 }
 
 // ---------------------------------------------------------------------------------------------
-// The end: nothing is lost, nothing is kept
+// The end of an input: no packet is lost or leaked
 
 static void fetch_events(void) {
     static uint8_t data[SW_MAX_FRAME];
@@ -372,8 +371,8 @@ static void check_counts(void) {
     }
 }
 
-// The next input finds the switch as this one did: made anew if tables or ports were changed, else
-// with registers at 0.
+// Restores the switch for the next input: recreated if tables or ports changed, else with registers
+// set to 0.
 static void end(void) {
     let_out();
     kernel_done();

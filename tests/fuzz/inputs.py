@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Inputs of the fuzzer, written: records.h in Python."""
+"""Writes inputs of the fuzzer: records.h in Python."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def event(op: Op, port: int = 1, *numbers: int, data: bytes = b"", stretch: int 
 
 
 def frame(port: int, data: bytes, *, tag: int | None = None) -> bytes:
-    """A frame as it is on a wire; tag: the VLAN tag that the system took out."""
+    """Returns an arriving frame. tag: a VLAN tag that the system removed."""
     if tag is not None:
         return event(Op.TAGGED_FRAME, port, 0, tag, data=data)
     return event(Op.FRAME, port, data=data)
 
 
 def gso(port: int, packets: Sequence[bytes], kind: int = UDP_L4, stretch: int = 0) -> bytes:
-    """Packets of one flow, equally long, as one frame with the offload header that says so."""
+    """Returns packets of one flow and length as one frame with an offload header."""
     headers, checksum = _HEADERS[kind]
     joined = bytearray(packets[0] + b"".join(one[headers:] for one in packets[1:]))
     total = len(joined) + stretch

@@ -193,14 +193,15 @@ static bool same(const struct expected *expected, const uint8_t *packet, size_t 
 }
 
 void kernel_came(uint32_t port, const uint8_t *packet, size_t length) {
-    // A full ring loses packets, but changes no order.
+    // A full ring loses packets, but keeps their order.
     while (wires[port].first && !same(wires[port].first, packet, length))
         pop(&wires[port]);
     pop(&wires[port]);
     wires[port].delivered++;
 }
 
-// A packet of a joined frame: as egress returned it, but for a UDP checksum of 0 made right.
+// Checks a packet of a joined frame: as egress returned it, except that a UDP checksum of 0 may have
+// been filled in.
 static bool same_joined(const struct expected *expected, const uint8_t *packet, size_t length) {
     if (same(expected, packet, length))
         return true;
@@ -266,7 +267,7 @@ static uint32_t take_apart(struct wire *wire, const struct msghdr *message, bool
     return count;
 }
 
-// What a packet socket says to this message, apart from what the fuzzer wants it to say.
+// Returns a packet socket's own verdict on a message, before injected errors.
 static int refusal(const struct wire *wire, const struct msghdr *message, bool *joined) {
     struct offload_header header;
     size_t length;
@@ -294,7 +295,7 @@ int fuzz_sendmmsg(int file, struct mmsghdr *messages, unsigned count, int flags)
         bool joined;
         int error = refusal(wire, &messages[taken].msg_hdr, &joined);
         if (!error && wire->send_error && wire->takes-- == 0) {
-            if (taken > 0) { // told at the next call
+            if (taken > 0) { // reported at the next call
                 wire->takes = 0;
                 break;
             }
@@ -336,7 +337,7 @@ bool interface_receive(struct interface *interface, struct rx_frame *frame) {
         return false;
     struct arrival one = wire->arrivals[0];
     memmove(wire->arrivals, wire->arrivals + 1, --wire->arrived * sizeof one);
-    // What lies behind the frame is out of bounds.
+    // Bytes after the frame are out of bounds.
     uint8_t *memory = malloc(IN_FRONT + one.length);
     if (!memory)
         wrong("no memory");

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The system calls of the ports, with the fuzzer on the other side: interfaces are there or not,
-// frames arrive with any offload header, sending fails as it likes. What is sent is compared with
-// what egress returned: the same packets in the same order, whatever was joined.
+// Fake system calls of the ports, controlled by the fuzzer: interfaces appear and disappear, frames
+// arrive with any offload header, sending may fail. Sent packets must be those that egress returned,
+// in the same order, however they are joined.
 
 #ifndef RACKHUB_FUZZ_KERNEL_H
 #define RACKHUB_FUZZ_KERNEL_H
@@ -15,7 +15,7 @@
 
 enum { WIRES = 6 }; // ports 1 to 5 have interfaces e1 to e5; 0 is the CPU port
 
-void kernel_reset(void); // all interfaces there, nothing under way
+void kernel_reset(void); // all interfaces up, nothing in flight
 void kernel_pass(uint64_t nanoseconds);
 uint64_t kernel_now(void);
 
@@ -27,14 +27,14 @@ void kernel_fail_receive(uint32_t port, uint32_t which);
 void kernel_fail_send(uint32_t port, uint32_t takes, uint32_t which);
 void kernel_send_freely(void);
 
-// Only told with the next links_read.
+// Reported by the next links_read.
 void kernel_link(uint32_t port, uint32_t news, uint32_t mtu);
 
 // Egress returned this packet for the port.
 void kernel_expect(uint32_t port, const uint8_t *packet, size_t length);
-// It came out of the port (the CPU's).
+// The packet left through the CPU port.
 void kernel_came(uint32_t port, const uint8_t *packet, size_t length);
-// All that was expected has come.
+// All expected packets have left.
 void kernel_done(void);
 uint64_t kernel_delivered(uint32_t port); // packets
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Mutations that know records and frames: lengths and checksums are mostly put right again, so that
-// what was changed gets past the first check, and offload headers lie by a little.
+// Mutations of records and frames. They mostly repair lengths and checksums, so that changes pass the
+// first checks, and make offload headers slightly wrong.
 #include <stdbool.h>
 #include <string.h>
 
@@ -58,7 +58,7 @@ static bool is_ipv4(const uint8_t *frame, size_t length) {
     return length >= ETHERNET + IP_HEADER && load16(frame + 12) == 0x0800;
 }
 
-// Lengths, then checksums, as a sender would have set them.
+// Sets lengths, then checksums, as a sender would.
 static void repair(uint8_t *frame, size_t length) {
     if (!is_ipv4(frame, length))
         return;
@@ -94,7 +94,7 @@ static uint16_t some_number(uint32_t near) {
     }
 }
 
-// A header that fits the frame, with at most one lie in it.
+// Writes an offload header that fits the frame, with at most one wrong field.
 static void offload(struct part *part) {
     static const uint8_t types[] = {
         OFFLOAD_GSO_NONE,   OFFLOAD_GSO_NONE,   OFFLOAD_GSO_TCPV4,
@@ -137,7 +137,7 @@ static void offload(struct part *part) {
         part->record.stretch = some_number(below(2) ? 4000 : 65535 - (uint32_t)length);
 }
 
-// Lengths and places that are believed by nobody who has checked them.
+// Writes lengths and offsets that checks must reject.
 static void lie(uint8_t *frame, size_t length) {
     if (!is_ipv4(frame, length) || length < 54)
         return;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the fuzzer's bytes mean: records, one behind the other, each a head and its data. A head or
-// data that the input is too short for end it.
+// The format of inputs: consecutive records of a head and data. A truncated record ends the input.
 
 #ifndef RACKHUB_FUZZ_RECORDS_H
 #define RACKHUB_FUZZ_RECORDS_H
@@ -54,7 +53,7 @@ struct record {
     uint16_t length;   // of the data
 };
 
-// Never more than this in one input, so that none takes long.
+// Limit per input, which bounds its run time.
 enum { MOST_RECORDS = 96, MOST_STRETCH = 1 << 17 };
 
 // The record at *at and its data; false if there is none. Moves *at behind it.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The programs that are fuzzed: what their tables hold, and real packets to begin with."""
+"""The fuzzed programs, the contents of their tables, and seed packets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from switch.pipeline import Pipeline
 from switch.profiles import ProfileState, Reference
 from switch.value_sets import ValueSetState
 from tests.fuzz.inputs import TCPV4, Op, event, frame, gso
-from tests.fuzz.recording import Recording, recorded
+from tests.fuzz.recorder import Recording, recorded
 from tests.packet import differential_arguments, differential_headers
 from tests.packet.differential import Case
 from tests.packet.node_rig import Child, Node, lanes, number
@@ -32,7 +32,7 @@ CPU_PORT = 64
 
 @dataclass(frozen=True)
 class Subject:
-    """path: of the compiled JSON. seeds: inputs that get deep, by name."""
+    """A program to fuzz. path: of the compiled JSON; seeds: inputs by name."""
 
     path: Path
     tables: Recording
@@ -55,7 +55,7 @@ def _pieces(destination: str) -> list[bytes]:
 
 
 def _runs(network: str, kind: str) -> Iterator[bytes]:
-    """Packets that continue each other but for one field of every other one."""
+    """Yields packets of one flow, every other one with a changed field."""
     changes = [
         (IP, "ttl", 9), (IP, "tos", 4), (IP, "flags", 2), (IP, "frag", 3), (IP, "id", 999),
         (IP, "src", "10.0.0.2"), (UDP, "sport", 1), (UDP, "dport", 1), (UDP, "chksum", 0),
@@ -81,8 +81,8 @@ def _runs(network: str, kind: str) -> Iterator[bytes]:
 
 
 def routed(network: str) -> dict[str, bytes]:
-    """Packets for addresses network + port: alone, in trains, larger than the MTU, tagged, while
-    interfaces and programs come and go."""
+    """Returns packets to addresses network + port: single, in trains, above the MTU, tagged, while
+    interfaces and programs change."""
     plain = [udp(f"{network}{port}", bytes(100 * port), port) for port in range(1, 6)]
     train = [udp(f"{network}2", bytes([n]) * 700, n) for n in range(6)]
     short = [udp(f"{network}4", bytes([n]) * 300, n) for n in range(9)]
@@ -165,7 +165,8 @@ def routed(network: str) -> dict[str, bytes]:
 
 
 def aggregation() -> Subject:
-    """A root and an inner node, a guarded port, bad links, thresholds, routes."""
+    """The aggregation program with a root, an inner node, a guarded port, impairments, thresholds
+    and routes."""
     with recorded() as tables:
         target = InProcess("aggregation")
         nodes = [
@@ -199,7 +200,7 @@ def aggregation() -> Subject:
 
 
 def _sums(node: Node) -> Iterator[tuple[str, bytes]]:
-    """A round of a node: exponents, sums, results, questions; in trains and one by one."""
+    """Yields a node's round: exponents, sums, results, queries; in trains and one by one."""
     first, second = node.children
 
     def sent(child: Child, seq: int, values: list[int] | None, **fields: object) -> bytes:
@@ -415,7 +416,7 @@ def valuesets() -> Subject:
 
 
 def _compared(cases: Callable[[], Iterator[Case]]) -> dict[str, bytes]:
-    """Packets of the first case, which are compared with BMv2, a few to a seed."""
+    """Returns packets of the first differential case, a few per seed."""
     case = next(cases())
     frames = [frame(1 + port % 5, data) for port, data in case.arrivals[:60]]
     return {f"{i}": b"".join(frames[i : i + 6]) for i in range(0, len(frames), 6)}

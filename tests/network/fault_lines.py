@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scenarios of faults as tests: each is had once, together with those that fit into its run."""
+"""Parametrizes fault scenarios as tests that share runs."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import pytest
 from rich.console import Console
 
 from cli.view import View
-from experiments.reliability.playing import Line, play
+from experiments.reliability.runner import Line, play
 from experiments.reliability.scenarios import Course, Scenario, chosen, courses
 
 
 class Lines:
-    """What scenarios came to on a target."""
+    """Results of scenarios on a target, run on demand."""
 
     def __init__(self, scenarios: Iterable[Scenario], folder: Path) -> None:
         self._courses = {one: run for run in courses(list(scenarios)) for one in _names(run)}
@@ -25,7 +25,7 @@ class Lines:
         self._lines: dict[tuple[str, str], Line] = {}
 
     def of(self, scenario: Scenario, target: str) -> Line:
-        """Has it, and those of the same run, if that was not yet."""
+        """Returns a scenario's line; runs it, with those that share its run, if necessary."""
         if (scenario.identity, target) not in self._lines:
             course = self._courses[scenario.identity]
             with View(Console(file=sys.stderr)) as view:
@@ -41,17 +41,17 @@ def _names(course: Course) -> list[str]:
 
 @contextmanager
 def runs_in(folder: Path) -> Iterator[None]:
-    """Run directories are made there meanwhile."""
+    """Redirects run directories to a folder."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RACKHUB_RUNS", str(folder / "runs"))
         yield
 
 
 def parameters(scenarios: Iterable[Scenario], *marks: pytest.MarkDecorator) -> list[object]:
-    """For ``pytest.mark.parametrize``, by name."""
+    """Returns parameters for ``pytest.mark.parametrize``, by name."""
     return [pytest.param(one, id=one.identity, marks=marks) for one in scenarios]
 
 
 def named(topology: str, *names: str) -> list[Scenario]:
-    """Scenarios of a topology, all or some."""
+    """Returns the scenarios of a topology, all or by name."""
     return chosen(names, topology)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job whose workers wait for nobody, on links that lose packets, with a server that dies.
+"""Tests an asynchronous job on lossy links with a server failure.
 
 What becomes of single gradients: tests/packet/test_asynchronous.py.
 """
@@ -29,17 +29,17 @@ faults:
 """
 
 
-def test_workers_that_wait_for_nobody_train_through_loss_and_a_dead_server(tmp_path: Path) -> None:
+def test_asynchronous_job_survives_loss_and_server_failure(tmp_path: Path) -> None:
     rackhub = Rackhub(tmp_path)
     topology = rackhub.topology.read_text().replace("50 Mbit/s", "50 Mbit/s, loss: 1 %")
     rackhub.topology.write_text(topology)
     rackhub.job.write_text(JOB)
     faults = tmp_path / "faults.yaml"
     faults.write_text(FAULTS)
-    told = rackhub.call(
+    result = rackhub.call(
         "chaos", rackhub.topology, "--faults", faults, "--job", rackhub.job, "--target", "embedded"
     )
-    assert told.returncode == 0, told.stdout + told.stderr
+    assert result.returncode == 0, result.stdout + result.stderr
     summary = json.loads((rackhub.latest() / "summary.json").read_text())
     assert summary["test_accuracy"] > 0.9
     assert len(summary["seconds_per_iteration"]) == ITERATIONS

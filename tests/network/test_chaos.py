@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes that somebody kills come back, and `rackhub chaos` says what its faults did.
+"""Tests restarts of killed processes and the report of `rackhub chaos`.
 
 What each kind of fault does to a job is in tests/network/test_every_fault.py.
 """
@@ -72,7 +72,7 @@ def struck(
         pytest.param("controller", "embedded", marks=pytest.mark.soak),
     ],
 )
-def test_a_killed_process_is_started_again_and_the_job_goes_on(
+def test_killed_process_is_restarted_and_job_continues(
     rackhub: Rackhub, target: str, name: str
 ) -> None:
     said, summary = struck(rackhub, target, name, signal.SIGKILL)
@@ -104,7 +104,7 @@ def test_a_killed_process_is_started_again_and_the_job_goes_on(
 WORKERS = ["w0", "w1", "w2", "w3"]
 
 
-def test_a_killed_worker_comes_back_and_the_reference_follows_it(rackhub: Rackhub) -> None:
+def test_reference_follows_killed_worker_that_rejoins(rackhub: Rackhub) -> None:
     """The first one, whose reports are the run's progress."""
     name = "w0"
     said, summary = struck(rackhub, "embedded", name, signal.SIGKILL)
@@ -125,7 +125,7 @@ def test_a_killed_worker_comes_back_and_the_reference_follows_it(rackhub: Rackhu
     assert fault["seconds"] < fault["rejoined_after"] < 30
 
 
-def test_a_worker_that_stays_away_leaves_the_weights_to_others(rackhub: Rackhub) -> None:
+def test_job_finishes_without_absent_worker(rackhub: Rackhub) -> None:
     schedule = rackhub.folder / "faults.yaml"
     schedule.write_text("name: w0\nfaults: [{at: 500 chunks, kill: w0, gone: forever}]\n")
     result = rackhub.call(
@@ -145,9 +145,7 @@ def test_a_worker_that_stays_away_leaves_the_weights_to_others(rackhub: Rackhub)
 
 
 @pytest.mark.parametrize("wakes", [True, False], ids=["wakes up", "stays stopped"])
-def test_a_worker_that_is_stopped_past_the_jobs_limit_is_gone_on_without(
-    rackhub: Rackhub, wakes: bool
-) -> None:
+def test_job_continues_without_worker_stopped_past_limit(rackhub: Rackhub, wakes: bool) -> None:
     iterations = 3 * ITERATIONS if wakes else ITERATIONS
     job = rackhub.job.read_text().replace(str(ITERATIONS), str(iterations))
     rackhub.job.write_text(job + "lease: 5\n")
@@ -187,7 +185,7 @@ faults:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_a_schedule_is_carried_out_and_measured(rackhub: Rackhub, target: str) -> None:
+def test_fault_schedule_is_executed_and_measured(rackhub: Rackhub, target: str) -> None:
     rackhub.job.write_text(rackhub.job.read_text().replace(str(ITERATIONS), "500"))
     schedule = rackhub.folder / "faults.yaml"
     schedule.write_text(FAULTS)

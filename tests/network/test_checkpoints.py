@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs that go on from a checkpoint end where those do that were never interrupted.
+"""Tests that jobs resumed from a checkpoint end with the weights of uninterrupted ones.
 
 On a testbed, as optimizer state is fetched from, and given to, servers across the data network; and
 a worker's counts have to begin where the other job stopped.
@@ -23,7 +23,7 @@ def rackhub(tmp_path: Path) -> Rackhub:
     return Rackhub(tmp_path)
 
 
-def test_a_job_goes_on_as_if_it_had_never_stopped(rackhub: Rackhub) -> None:
+def test_job_resumed_from_checkpoint_matches_uninterrupted_run(rackhub: Rackhub) -> None:
     brief = rackhub.job.read_text().replace("{name: momentum, rate: 0.05}", "PLACE")
     files = []
     rackhub.json("up", rackhub.topology, "--target", "embedded")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The same files emulated and in virtual time: the same packets, the same weights, the same time.
+"""Compares emulation and virtual time on the same files: packets, weights and times.
 
 What is sent for the first time, and what comes of it, have to be the same in any case. Times of an
 emulated run mean something only if the machine was not what it waited for, which the run itself
@@ -79,9 +79,9 @@ def run(rackhub: Rackhub, scenario: Scenario, clock: str, seed: int = SEED) -> M
         file.write_text(JOB.format(name=f"job{number}", iterations=scenario.iterations) + more)
         arguments += ["--job", file]
     target = () if clock == "virtual" else ("--target", "embedded")
-    told = rackhub.json("run", rackhub.topology, *arguments, "--clock", clock, "--pcap", *target)
-    assert told["clock"] == clock
-    return dict(told)
+    report = rackhub.json("run", rackhub.topology, *arguments, "--clock", clock, "--pcap", *target)
+    assert report["clock"] == clock
+    return dict(report)
 
 
 def first(summary: Message) -> dict[str, int]:
@@ -100,7 +100,7 @@ def quickest(times: Sequence[float]) -> float:
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_both_clocks_tell_the_same(tmp_path: Path, name: str) -> None:
+def test_emulation_and_virtual_time_agree(tmp_path: Path, name: str) -> None:
     rackhub, scenario = Rackhub(tmp_path), SCENARIOS[name]
     virtual = run(rackhub, scenario, "virtual")
     for _ in range(TRIES):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Servers on the hosts of workers: a process of their own there, and PHub's share of each link.
+"""Tests servers on workers' hosts: separate processes, and PHub's share of each link.
 
 Every other placement's bytes: `python -m experiments.placements`.
 """
@@ -23,7 +23,7 @@ HIDDEN = 192, 97
 WORK = Workload((64 * 192, 192, 192 * 97, 97, 97 * 10, 10), 256, 12, 32)
 
 
-def test_workers_that_are_servers_train_as_one_process_would(tmp_path: Path) -> None:
+def test_colocated_servers_match_single_process(tmp_path: Path) -> None:
     rackhub = Rackhub(tmp_path)
     job = rackhub.job.read_text().replace("[32]", str(list(HIDDEN)))
     rackhub.job.write_text(f"{job}placement: cs\n")

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`rackhub compare --clock emulated`: baselines as processes at the hosts, over TCP and the same
-links."""
+"""Tests `rackhub compare --clock emulated`: baselines as processes over TCP on the same links."""
 
 from __future__ import annotations
 
@@ -20,11 +19,11 @@ def test_ring_and_servers_over_tcp(tmp_path: Path):
     """Right sums, and what they were made of was on the links: TCP's own headers and what is sent
     again come on top, so that there is a least and no most."""
     rackhub = Rackhub(tmp_path)
-    told = rackhub.json(
+    report = rackhub.json(
         *("compare", rackhub.topology, "--clock", "emulated", "--target", "embedded"),
         *("--size", f"{SIZE} B", "--iterations", "1", "--only", "ring,sharded-ps"),
     )
-    ring, servers = told["rows"]
+    ring, servers = report["rows"]
     for row in (ring, servers):
         assert row["right"]
         assert row["seconds"] > 0
@@ -47,11 +46,11 @@ def test_gloo_over_the_same_links(tmp_path: Path):
     with headers and notices of its own on top."""
     pytest.importorskip("torch", reason="PyTorch is not installed")
     rackhub = Rackhub(tmp_path)
-    told = rackhub.json(
+    report = rackhub.json(
         *("compare", rackhub.topology, "--clock", "emulated", "--target", "embedded"),
         *("--size", f"{SIZE} B", "--iterations", "1", "--only", "gloo"),
     )
-    (gloo,) = told["rows"]
+    (gloo,) = report["rows"]
     assert gloo["right"]
     links = {link["from"]: link for link in gloo["links"] if not link["core"]}
     for rank in range(WORKERS):

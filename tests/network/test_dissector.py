@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The Wireshark dissector shows what the scapy layer wrote."""
+"""Tests the Wireshark dissector against the scapy layer."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_operations_flags_and_phases_are_named(tmp_path: Path) -> None:
     assert "Phase: PARTIAL (1)" in tshark(pcap, "-V")
 
 
-def test_it_is_found_on_either_port(tmp_path: Path) -> None:
+def test_either_port_selects_dissector(tmp_path: Path) -> None:
     up = Ether() / IP() / UDP(sport=40000, dport=47110) / Aggregation(values=[1])
     down = Ether() / IP() / UDP(sport=47110, dport=40000) / Aggregation(op=2, values=[1])
     first = Ether() / IP() / UDP(sport=40000, dport=47104) / Aggregation(values=[1])
@@ -154,7 +154,7 @@ def test_it_is_found_on_either_port(tmp_path: Path) -> None:
     assert len(tshark(tmp_path / "run.pcap", "-Y", "rackhub").splitlines()) == 4
 
 
-def test_what_cannot_be_right_is_marked(tmp_path: Path) -> None:
+def test_malformed_fields_are_marked(tmp_path: Path) -> None:
     good = bytes(Aggregation(values=[1, 2, 3]))
     payload = Ether() / IP(dst="10.0.0.9") / UDP(sport=40000, dport=47110)
     wrong = {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every fault of the table (docs/reliability.md): exact sums, no hang, and it met what it should.
+"""Tests every fault of docs/reliability.md: exact sums, no hang, and the expected effects.
 
 All at two racks on the embedded target; at four racks, and on BMv2, with ``make soak``.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which packets a bad link of a testbed loses: by the topology's seed, and not by its name."""
+"""Tests that losses of a testbed depend on the topology's seed and not on its name."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def received(rackhub: Rackhub, name: str, seed: int, *options: str) -> list[int]
     return numbers
 
 
-def test_what_is_lost_goes_by_the_seed_and_not_by_the_name(tmp_path: Path) -> None:
+def test_losses_depend_on_seed_not_name(tmp_path: Path) -> None:
     """That another seed is another draw: tests/packet/test_controller.py, on every target."""
     rackhub = Rackhub(tmp_path)
     first = received(rackhub, "rack", 1)

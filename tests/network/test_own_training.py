@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A user's own program trains on a testbed that is up, as docs/api.md says."""
+"""Tests a user's training program on a running testbed (docs/api.md)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def plain() -> np.ndarray:
     return weights
 
 
-def test_a_program_of_ones_own_trains_on_a_testbed_that_is_up(tmp_path: Path) -> None:
+def test_user_program_trains_on_running_testbed(tmp_path: Path) -> None:
     folder = tmp_path / "a-run-directory-so-far-down-that-no-unix-socket-in-it-could-be-named"
     folder.mkdir()
     rackhub = Rackhub(folder)
@@ -59,13 +59,13 @@ def test_a_program_of_ones_own_trains_on_a_testbed_that_is_up(tmp_path: Path) ->
         assert log.read_text().count("joined 1\n") == 1
         os.kill(rackhub.pid("hosts.server --address 10.0.1.1 "), signal.SIGKILL)
         wait_for(lambda: log.read_text().count("joined 1\n") == 2, "s0 to join again")
-        told = tmp_path / "job.json"
-        told.write_text(job)
+        result = tmp_path / "job.json"
+        result.write_text(job)
         with ExitStack() as stack:
             workers = []
             for host in WORKERS:
                 command = ("exec", host, "python", PROGRAM, "train", "--save", tmp_path / host)
-                given = stack.enter_context(told.open())
+                given = stack.enter_context(result.open())
                 worker = subprocess.Popen(
                     rackhub.command(*command), stdin=given, env=rackhub.environment
                 )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Half a minute of what ``make soak`` does for long: random faults, several at a time."""
+"""Runs the random simultaneous faults of ``make soak`` for half a minute."""
 
 from __future__ import annotations
 

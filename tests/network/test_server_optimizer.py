@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Servers that run the job's optimizer, and what becomes of it when others die.
+"""Tests servers that run the job's optimizer when other nodes fail.
 
 That it survives one of them: tests/network/test_every_fault.py.
 """
@@ -73,7 +73,7 @@ def trained(
     ("target", "tree"),
     [("embedded", "none"), pytest.param("bmv2", "tor", marks=pytest.mark.bmv2)],
 )
-def test_weights_are_the_references_to_the_bit(rackhub: Rackhub, target: str, tree: str) -> None:
+def test_weights_equal_reference_bit_by_bit(rackhub: Rackhub, target: str, tree: str) -> None:
     job = rackhub.job.read_text().replace(f"iterations: {ITERATIONS}", "iterations: 12")
     rackhub.job.write_text(job.replace("tree: none", f"tree: {tree}"))
     # Beside it, one whose workers do not wait for each other.
@@ -93,7 +93,7 @@ def test_weights_are_the_references_to_the_bit(rackhub: Rackhub, target: str, tr
     assert beside["matches_reference"] is None
 
 
-def test_a_worker_that_was_killed_goes_on_with_the_servers_parameters(rackhub: Rackhub) -> None:
+def test_restarted_worker_continues_with_server_parameters(rackhub: Rackhub) -> None:
     """Also where some gradients do not fit fixed point: the reference follows all of it."""
     rackhub.job.write_text(rackhub.job.read_text() + "poison: 2\n")
     summary = trained(rackhub, workers=(1,))
@@ -107,7 +107,7 @@ def test_a_worker_that_was_killed_goes_on_with_the_servers_parameters(rackhub: R
     assert {one["from"] for one in summary["restored"]} <= {"s0", "s1"}
 
 
-def test_without_any_server_parameters_come_from_workers_and_the_summary_says_so(
+def test_parameters_come_from_workers_if_all_servers_fail(
     rackhub: Rackhub,
 ) -> None:
     summary = trained(rackhub, 0, 1)
@@ -119,7 +119,7 @@ def test_without_any_server_parameters_come_from_workers_and_the_summary_says_so
     assert summary["test_accuracy"] > 0.8
 
 
-def test_servers_that_come_back_while_the_controller_is_away_join_when_it_is_there(
+def test_restarted_servers_join_when_controller_returns(
     rackhub: Rackhub,
 ) -> None:
     """Both are killed with it, so the job has none until they have joined."""
@@ -130,7 +130,7 @@ def test_servers_that_come_back_while_the_controller_is_away_join_when_it_is_the
     assert {one["server"] for one in summary["restored"]} == {"s0", "s1"}
 
 
-def test_a_server_that_was_stopped_for_longer_than_the_lease_comes_back(rackhub: Rackhub) -> None:
+def test_server_stopped_past_lease_rejoins(rackhub: Rackhub) -> None:
     """Else the job would have no replica any more, and end with the server that is left."""
     job = rackhub.job.read_text().replace(str(ITERATIONS), str(2 * ITERATIONS))
     rackhub.job.write_text(f"{job}lease: 5\n")

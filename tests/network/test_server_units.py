@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts with several server processes, at several links: all are used, and each may be killed.
+"""Tests hosts with several server processes and links: all are used, and each may be killed.
 
 Their trees, bytes and replicas under loss: tests/packet/test_units.py, test_link_bytes.py.
 """
@@ -23,7 +23,7 @@ HIDDEN = 128, 68
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_every_link_of_a_pbox_carries_its_share(tmp_path: Path, target: str) -> None:
+def test_pbox_links_share_load(tmp_path: Path, target: str) -> None:
     rackhub = Rackhub(tmp_path)
     job = JOB.replace("ations: 12", "ations: 4").replace("[32]", str(list(HIDDEN)))
     rackhub.job.write_text(f"{job}tree: tor\nslice_bytes: 1 KiB\n")
@@ -39,7 +39,7 @@ def test_every_link_of_a_pbox_carries_its_share(tmp_path: Path, target: str) -> 
             assert carried == [pytest.approx(share, rel=0.05)] * LINKS
 
 
-def test_what_server_processes_held_comes_back_from_the_other_host(tmp_path: Path) -> None:
+def test_shards_are_restored_from_other_host(tmp_path: Path) -> None:
     """One is killed, then its host with all it has: each was replicated at the other host."""
     rackhub = Rackhub(tmp_path)
     wider = "links: [{ends: [s0, tor0], add: true}, {ends: [s1, tor1], add: true}]\n"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Testbeds as people use them: a job on a network of P4 switches, and several at once."""
+"""Tests testbeds end to end: a job on a network of P4 switches, and several at once."""
 
 from __future__ import annotations
 
@@ -74,11 +74,11 @@ def test_a_run_trains_through_the_switches(rackhub: Rackhub, target: str) -> Non
     assert list((run / "pcap").glob("core0-eth1*.pcap"))
     for capture in (run / "pcap").iterdir():  # those of idle ports, too
         subprocess.run(["tshark", "-r", capture, "-c", "1"], capture_output=True, check=True)
-    told = series.read(run / series.FILE)
-    (curve,) = told.jobs.values()
+    found = series.read(run / series.FILE)
+    (curve,) = found.jobs.values()
     assert [one.number for one in curve.iterations] == list(range(1, iterations + 1))
     assert [state for _, state in curve.states] == ["running", "done"]
-    assert told.samples[-1].switches["tor0"]["held"] == 0  # taken once more when it was over
+    assert found.samples[-1].switches["tor0"]["held"] == 0  # taken once more when it was over
     assert rackhub.call("report").stdout.strip() == str(run / "report.html")
     page = (run / "report.html").read_text()
     assert "done: weights match the reference, bit by bit" in page
@@ -87,7 +87,7 @@ def test_a_run_trains_through_the_switches(rackhub: Rackhub, target: str) -> Non
     assert interfaces() == before
 
 
-def test_what_is_sent_again_is_counted_wherever_it_is_sent(rackhub: Rackhub) -> None:
+def test_retransmissions_are_counted_at_every_node(rackhub: Rackhub) -> None:
     """A lost result is had again from a switch; the sums that switches made stay one per chunk."""
     topology = rackhub.topology.read_text().replace("Mbit/s}", "Mbit/s, loss: 0.05}")
     rackhub.topology.write_text(topology)
@@ -99,7 +99,7 @@ def test_what_is_sent_again_is_counted_wherever_it_is_sent(rackhub: Rackhub) -> 
     assert chunks["aggregated_in_network"] == 4 * (8 + 1 + 2 + 1)
 
 
-def test_jobs_on_the_same_switches_at_once_are_told_apart(rackhub: Rackhub) -> None:
+def test_concurrent_jobs_on_same_switches_are_separate(rackhub: Rackhub) -> None:
     """Switches count for all jobs together; what each job's workers received is in that count."""
     summary = rackhub.json(
         "run", rackhub.topology, "--job", rackhub.job, "--job", rackhub.job, "--target", "embedded"
@@ -114,7 +114,7 @@ def test_jobs_on_the_same_switches_at_once_are_told_apart(rackhub: Rackhub) -> N
 
 
 @pytest.mark.parametrize(("tree", "by_switches"), [("tor", True), ("none", False)])
-def test_a_servers_sums_are_told_from_the_networks(
+def test_server_sums_are_distinguished_from_network_sums(
     standing: Rackhub, tree: str, by_switches: bool
 ) -> None:
     job = standing.folder / f"{tree}.yaml"
@@ -126,7 +126,7 @@ def test_a_servers_sums_are_told_from_the_networks(
     assert counts == ((144, 0) if by_switches else (0, 144))
 
 
-def test_the_main_job_keeps_its_promises(rackhub: Rackhub) -> None:
+def test_main_job_meets_requirements(rackhub: Rackhub) -> None:
     """What the README says of `make run`: the model learns, and nothing is sent twice."""
     summary = rackhub.json("run", ROOT / "topologies/two-racks.yaml", "--target", "embedded")
     assert summary["test_accuracy"] >= 0.95
@@ -137,7 +137,7 @@ def test_the_main_job_keeps_its_promises(rackhub: Rackhub) -> None:
         assert row["bytes"] == pytest.approx(row["expected_bytes"], rel=0.02), row
 
 
-def test_two_testbeds_with_the_same_node_names_live_side_by_side(rackhub: Rackhub) -> None:
+def test_testbeds_with_same_node_names_coexist(rackhub: Rackhub) -> None:
     options = ("--target", "embedded")
     try:
         for name in ("a", "b"):
@@ -212,7 +212,7 @@ def shape(value: Any) -> Any:
     return type(value) if isinstance(value, (str, bool)) else float
 
 
-def test_each_job_of_a_testbed_is_told_by_itself(rackhub: Rackhub) -> None:
+def test_jobs_of_testbed_are_reported_separately(rackhub: Rackhub) -> None:
     """Links of a later job carry that job's bytes; all jobs are in the record, however they end."""
     tensor = 12 * (12 * (74 + 1024) + 74)
     rackhub.json("up", rackhub.topology, "--target", "embedded")

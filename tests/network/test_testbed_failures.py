@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What goes wrong: everything comes down, the culprit is named, and nothing stays behind."""
+"""Tests failures of a testbed: everything shuts down, the cause is named, and nothing is left."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def inject(rackhub: Rackhub, script: str, *, nodes: bool = True) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_run_comes_down_in_order(rackhub: Rackhub, number: int) -> None:
+def test_interrupted_run_shuts_down_in_order(rackhub: Rackhub, number: int) -> None:
     with rackhub.started("run", rackhub.topology, "--job", rackhub.endless, *EMBEDDED) as process:
         read_until(process, "iteration")
         process.send_signal(number)
@@ -54,7 +54,7 @@ def test_an_interrupted_run_comes_down_in_order(rackhub: Rackhub, number: int) -
     assert "down" in (rackhub.latest() / "logs" / "supervisor.log").read_text().splitlines()[-1]
 
 
-def test_a_switch_that_dies_again_and_again_ends_the_run_and_is_named(rackhub: Rackhub) -> None:
+def test_crash_looping_switch_ends_run(rackhub: Rackhub) -> None:
     with rackhub.started("run", rackhub.topology, "--job", rackhub.endless, *EMBEDDED) as process:
         read_until(process, "iteration")
         nodes = rackhub.json("status")["nodes"]
@@ -83,9 +83,7 @@ def test_a_switch_that_dies_again_and_again_ends_the_run_and_is_named(rackhub: R
         pytest.param("controller", "-m controller", marks=pytest.mark.soak),
     ],
 )
-def test_a_process_that_hangs_ends_the_run_and_is_named(
-    rackhub: Rackhub, name: str, command: str
-) -> None:
+def test_hanging_process_ends_run(rackhub: Rackhub, name: str, command: str) -> None:
     """Stopped, a process neither works nor ends; what others say of it is not the cause."""
     rackhub.endless.write_text(rackhub.endless.read_text() + PATIENCE)
     with rackhub.started("run", rackhub.topology, "--job", rackhub.endless, *EMBEDDED) as process:
@@ -104,7 +102,7 @@ def test_a_process_that_hangs_ends_the_run_and_is_named(
     assert failure["message"].startswith(f"job endless: {name} is stopped")
 
 
-def test_a_network_that_loses_nearly_everything_ends_the_job_and_says_what_is_missing(
+def test_near_total_loss_ends_job_with_missing_chunks(
     rackhub: Rackhub,
 ) -> None:
     topology = rackhub.topology.read_text().replace("Mbit/s}", "Mbit/s, loss: 99 %}")
@@ -123,7 +121,7 @@ def test_a_network_that_loses_nearly_everything_ends_the_job_and_says_what_is_mi
     assert not rackhub.processes()
 
 
-def test_corrupted_sums_end_the_job_with_a_line_that_says_so(rackhub: Rackhub) -> None:
+def test_corrupted_sums_end_job_with_message(rackhub: Rackhub) -> None:
     topology = rackhub.topology.read_text().replace("Mbit/s}", "Mbit/s, corrupt: 90 %}")
     rackhub.topology.write_text(topology)
     result = rackhub.call("run", rackhub.topology, "--job", rackhub.job, *EMBEDDED)
@@ -134,7 +132,7 @@ def test_corrupted_sums_end_the_job_with_a_line_that_says_so(rackhub: Rackhub) -
     assert not rackhub.processes()
 
 
-def test_a_worker_that_computes_something_else_is_found_out(rackhub: Rackhub) -> None:
+def test_diverging_worker_is_detected(rackhub: Rackhub) -> None:
     """Every worker gets the same sums, so only the reference can tell that they are wrong."""
     inject(
         rackhub,
@@ -168,7 +166,7 @@ def test_a_worker_that_computes_something_else_is_found_out(rackhub: Rackhub) ->
         (signal.SIGSTOP, "supervisor of testbed small does not answer for 8 s: it is stopped"),
     ],
 )
-def test_what_happens_to_the_supervisor_is_said(
+def test_supervisor_failure_is_reported(
     rackhub: Rackhub, number: signal.Signals, text: str
 ) -> None:
     if number == signal.SIGSTOP:  # the others are noticed at once
@@ -189,7 +187,7 @@ def test_what_happens_to_the_supervisor_is_said(
     assert failure["message"].startswith(text)
 
 
-def test_a_workers_exception_ends_the_run_and_is_shown(rackhub: Rackhub) -> None:
+def test_worker_exception_ends_run(rackhub: Rackhub) -> None:
     inject(
         rackhub,
         "import sys\n"
@@ -207,7 +205,7 @@ def test_a_workers_exception_ends_the_run_and_is_shown(rackhub: Rackhub) -> None
     assert not rackhub.processes()
 
 
-def test_a_port_that_is_taken_is_named(rackhub: Rackhub) -> None:
+def test_port_in_use_is_reported(rackhub: Rackhub) -> None:
     inject(
         rackhub,
         "import sys\n"
@@ -223,7 +221,7 @@ def test_a_port_that_is_taken_is_named(rackhub: Rackhub) -> None:
     assert not rackhub.processes()
 
 
-def test_sigkill_of_the_launcher_leaves_nothing_and_the_next_run_works(rackhub: Rackhub) -> None:
+def test_sigkill_of_launcher_leaves_no_residue(rackhub: Rackhub) -> None:
     before = interfaces()
     with rackhub.started("run", rackhub.topology, "--job", rackhub.endless, *EMBEDDED) as process:
         read_until(process, "iteration")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The UDP driver on a link between two network namespaces: queues, offloads and MTU."""
+"""Tests the UDP driver on a link between two network namespaces: queues, offloads and MTU."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_worker_has_no_port_of_servers() -> None:
     assert result.stdout == f"{[47120] * 8}\n"
 
 
-def test_without_the_bound_the_same_queue_loses() -> None:
+def test_unbounded_sender_overflows_queue() -> None:
     report = over_link(rate=20_000_000, queue=64 * 1024, count=300)
     assert len(report["received"]) < 300
     assert report["dropped"] > 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Asked why a job waits, and what became of a chunk, a testbed answers in names."""
+"""Tests `rackhub why` and `rackhub trace` on a testbed."""
 
 from __future__ import annotations
 
@@ -54,9 +54,7 @@ def all_asked(told: dict[str, Any]) -> bool:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_a_stopped_worker_is_named_with_all_that_waits_for_it(
-    rackhub: Rackhub, target: str
-) -> None:
+def test_why_names_stopped_worker_and_waiting_nodes(rackhub: Rackhub, target: str) -> None:
     options = ("--job", rackhub.endless, "--target", target, "--pcap")
     with rackhub.started("run", rackhub.topology, *options) as process:
         read_until(process, "iteration")
@@ -68,21 +66,21 @@ def test_a_stopped_worker_is_named_with_all_that_waits_for_it(
         # Soon the job would go on without it.
         said = "core0 waits for tor1; tor1 waits for w2; w2 is stopped (SIGSTOP, or a debugger)"
         wait_for(lambda: said in log.read_text(), "the log's line")
-        told = after_a_while(rackhub, WAITS, all_asked)
+        result = after_a_while(rackhub, WAITS, all_asked)
         os.kill(worker, signal.SIGCONT)
-        assert told["reason"] == said
-        chunk = told["chunks"][0]
+        assert result["reason"] == said
+        chunk = result["chunks"][0]
         nodes = {row["node"]: (row["phase"], row["missing"]) for row in chunk["nodes"]}
         assert nodes == {
             "core0": ("AGGREGATING", ["tor1"]),
             "tor0": ("PARTIAL", []),
             "tor1": ("AGGREGATING", ["w2"]),
         }
-        doing = {row["worker"]: row["doing"] for row in told["workers"]}
+        doing = {row["worker"]: row["doing"] for row in result["workers"]}
         assert doing == {"w0": "waits", "w1": "waits", "w2": "stopped", "w3": "waits"}
 
         after_a_while(rackhub, 0)
-        iteration = str(told["workers"][0]["iteration"])
+        iteration = str(result["workers"][0]["iteration"])
         which = ("--chunk", str(chunk["chunk"]), "--iteration", iteration)
         one = rackhub.json("trace", "endless", *which)["rounds"][-1]  # while the testbed lives
         assert (one["epoch"], one["seq"]) == (chunk["epoch"], chunk["seq"])
@@ -94,7 +92,7 @@ def test_a_stopped_worker_is_named_with_all_that_waits_for_it(
         process.communicate(timeout=60)
 
 
-def test_a_worker_that_computes_is_said_to(rackhub: Rackhub) -> None:
+def test_why_shows_computing_worker(rackhub: Rackhub) -> None:
     """It is no fault: it goes on when it has done."""
     folder = rackhub.folder / "injected"
     folder.mkdir()
@@ -119,13 +117,13 @@ def test_a_worker_that_computes_is_said_to(rackhub: Rackhub) -> None:
     options = ("--job", rackhub.endless, "--target", "embedded")
     with rackhub.started("run", rackhub.topology, *options) as process:
         wait_for(lambda: "running" in rackhub.call("jobs").stdout, "the job to run")
-        told = after_a_while(rackhub, WAITS)
-        assert "tor0 waits for w1; w1 computes" in told["reason"]
+        result = after_a_while(rackhub, WAITS)
+        assert "tor0 waits for w1; w1 computes" in result["reason"]
         shown = rackhub.call("why", "endless")
         assert shown.returncode == WAITS
         assert "tor0 waits for w1; w1 computes" in shown.stdout
         assert "waits for sums" in shown.stdout
-        assert {row["worker"]: row["doing"] for row in told["workers"]} == {
+        assert {row["worker"]: row["doing"] for row in result["workers"]} == {
             "w0": "waits", "w1": "computes", "w2": "waits", "w3": "waits",
         }  # fmt: skip
         slow.unlink()
@@ -137,7 +135,7 @@ def test_a_worker_that_computes_is_said_to(rackhub: Rackhub) -> None:
         process.communicate(timeout=60)
 
 
-def test_a_change_of_plan_says_whom_it_waits_for(rackhub: Rackhub) -> None:
+def test_why_names_members_a_replan_waits_for(rackhub: Rackhub) -> None:
     """No chunk is late: workers that have reported send nothing."""
     options = ("--job", rackhub.endless, "--target", "embedded")
     with rackhub.started("run", rackhub.topology, *options) as process:
@@ -156,7 +154,7 @@ def test_a_change_of_plan_says_whom_it_waits_for(rackhub: Rackhub) -> None:
         process.communicate(timeout=60)
 
 
-def test_a_job_that_was_stopped_waits_for_nothing(rackhub: Rackhub) -> None:
+def test_stopped_job_does_not_wait(rackhub: Rackhub) -> None:
     options = ("--target", "embedded")
     assert rackhub.call("up", rackhub.topology, *options).returncode == 0
     early = rackhub.call("why", "endless")
@@ -176,8 +174,8 @@ def test_a_job_that_was_stopped_waits_for_nothing(rackhub: Rackhub) -> None:
         submit, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=rackhub.environment
     ) as submitted:
         wait_for(lambda: any(row["number"] for row in rackhub.json("jobs")), "it to be admitted")
-        _, told = why(rackhub)
-        assert (told["state"], told["chunks"], told["workers"]) == ("starting", [], [])
+        _, result = why(rackhub)
+        assert (result["state"], result["chunks"], result["workers"]) == ("starting", [], [])
         assert rackhub.call("stop", "endless").returncode == 0
         said, _ = submitted.communicate(timeout=60)
     assert "job endless: stopped on request" in said
@@ -190,15 +188,13 @@ def test_a_job_that_was_stopped_waits_for_nothing(rackhub: Rackhub) -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_a_trace_shows_each_packet_of_an_undisturbed_chunk_once(
-    rackhub: Rackhub, target: str
-) -> None:
+def test_trace_shows_each_packet_once(rackhub: Rackhub, target: str) -> None:
     done = rackhub.call("run", rackhub.topology, "--job", rackhub.job, "--target", target, "--pcap")
     assert done.returncode == 0, done.stderr
-    told = rackhub.json("trace", "brief", "--chunk", "3", "--iteration", "1")
-    assert told["iterations"] == 12
-    assert [one["exponents"] for one in told["rounds"]] == [True, False]
-    for one in told["rounds"]:
+    report = rackhub.json("trace", "brief", "--chunk", "3", "--iteration", "1")
+    assert report["iterations"] == 12
+    assert [one["exponents"] for one in report["rounds"]] == [True, False]
+    for one in report["rounds"]:
         # A question or two, where the machine was slow, is no disturbance.
         hops = [hop for hop in one["hops"] if hop["op"] in ("CONTRIBUTE", "RESULT")]
         assert Counter((hop["from"], hop["to"], hop["what"]) for hop in hops) == Counter(

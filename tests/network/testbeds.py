@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small topologies and jobs, ``rackhub`` as a person runs it, and what it may leave behind."""
+"""Small topologies and jobs, and a runner of ``rackhub`` that checks for leftovers."""
 
 from __future__ import annotations
 
@@ -70,14 +70,14 @@ class Rackhub:
         )
 
     def json(self, *arguments: str | Path) -> Any:
-        """What a command that must succeed prints as JSON."""
+        """Runs a command that must succeed; returns its JSON output."""
         result = self.call(*arguments, "--json")
         assert result.returncode == 0, result.stderr
         return json.loads(result.stdout)
 
     @contextmanager
     def started(self, *arguments: str | Path) -> Iterator[subprocess.Popen[str]]:
-        """A command that goes on; killed at the end if it has not ended."""
+        """Starts a command; kills it at the end of the context if it is still running."""
         process = subprocess.Popen(
             self.command(*arguments),
             stdout=subprocess.PIPE,
@@ -93,7 +93,7 @@ class Rackhub:
             wait_for(lambda: not self.processes(), "processes of the testbed to end")
 
     def processes(self) -> dict[int, str]:
-        """Command lines of all processes that were started in this folder's name, by pid."""
+        """Returns command lines of all processes started from this folder, by pid."""
         mark = f"RACKHUB_RUNS={self.runs}".encode()
         found = {}
         for entry in Path("/proc").iterdir():
@@ -114,7 +114,7 @@ class Rackhub:
         return found
 
     def failure(self) -> dict[str, Any]:
-        """What the newest run's summary says of its failure."""
+        """Returns the failure in the newest run's summary."""
         failure: dict[str, Any] = json.loads((self.latest() / "summary.json").read_text())[
             "failure"
         ]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A shaped veth between two network namespaces, and an Endpoint at each end. Run by a test.
+"""A shaped veth between two network namespaces with an Endpoint at each end.
 
 `python udp_rig.py OPTIONS-AS-JSON` has to be in a network namespace of its own; it makes the other
 one, sends, and prints what happened as JSON.

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Workers that train each at a speed of its own, in a job whose servers take single gradients.
+"""Runs of asynchronous jobs: workers train at their own speed and servers step with single
+gradients.
 
 The gradient of worker w is 1 in lane w and 0 elsewhere, the rate 1 and the first parameters 0: so a
 chunk's parameters say how many gradients of each worker are in them.
@@ -24,9 +25,9 @@ LIMIT = 1000.0  # virtual seconds; a run that needs more hangs
 
 
 class Apart:
-    """One rack's workers, of which each does `rounds` rounds after the first parameters.
+    """The workers of one rack, each of which trains `rounds` rounds after the first parameters.
 
-    seconds: that a worker computes for one, by rank. What comes is checked as it comes.
+    Results are checked on arrival. seconds: computation time of a round, by rank.
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class Apart:
         self.network.at(self.network.now + self._seconds[rank], computed)
 
     def _begin(self, rank: int) -> None:
-        """Submits the next round, when it is computed and may begin."""
+        """Submits the next round once it is computed and allowed to start."""
         number = self.complete[rank] + 1
         if not self._ready[rank] or number > self.rounds:
             return
@@ -95,7 +96,7 @@ class Apart:
             self._ready[rank], self._missing[rank] = True, 0
 
     def _look(self, rank: int) -> None:
-        """Takes what has come."""
+        """Takes the results that have arrived."""
         if self.started.members[rank].gone:
             return
         completed = self.started.transport(rank).take_completed()
@@ -111,7 +112,7 @@ class Apart:
             self._compute(rank)
 
     def _check(self, rank: int, number: int, lanes: np.ndarray, chunks: np.ndarray) -> None:
-        """Parameters (n, lanes) that answer contributions of a round."""
+        """Checks parameters (n, lanes) that answer contributions of a round."""
         if self.reset:
             return
         assert (lanes[:, WORLD:] == 0).all()
@@ -121,18 +122,18 @@ class Apart:
             assert (lanes[:, live] >= number - self._bound).all(), f"worker {rank} is too far ahead"
 
     def _due(self, rank: int, number: int) -> np.ndarray:
-        """(chunks,) what a worker's lane is when it has done so many rounds."""
+        """Returns a worker's lane after so many rounds: (chunks,)."""
         return np.asarray(self._base[rank] + number - self._first[rank])
 
     # -- what tests use ---------------------------------------------------------------------------
 
     @property
     def done(self) -> bool:
-        """Whether all who are in have done all their rounds."""
+        """Tells whether all members have done all their rounds."""
         return all(self.complete[rank] == self.rounds for rank in self.started.staying)
 
     def run(self) -> None:
-        """To the end, when every gradient is in once."""
+        """Runs to the end and checks that every gradient counted once."""
         self._until(lambda: self.done)
         assert self.started.reported == 0
         if not self.reset:
@@ -154,7 +155,7 @@ class Apart:
             raise AssertionError(f"hangs: {self.complete}; {status}; {waiting}")
 
     def parameters(self) -> np.ndarray:
-        """(chunks, lanes) how many gradients of each worker servers hold."""
+        """Returns the number of gradients of each worker at servers: (chunks, lanes)."""
         job, started = self.started.job, self.started
         primary = started.transport(started.staying[0]).plan.server_of(np.arange(CHUNKS))
         held = np.full((CHUNKS, LANES), np.nan)
@@ -165,18 +166,18 @@ class Apart:
         return held
 
     def kill(self, rank: int) -> None:
-        """A worker's process dies, and whoever started it says so."""
+        """Kills a worker's process; its launcher reports that."""
         self.started.kill(rank)
         self.started.tell_gone(rank)
 
     def restart(self, rank: int) -> None:
-        """Another process comes in a killed worker's place; runs until it is in."""
+        """Restarts a killed worker; runs until it has joined."""
         before = self.started.joined
         self.started.restart(rank, lambda calls: self._joined(rank, calls))
         self._until(lambda: self.started.joined > before)
 
     def _joined(self, rank: int, calls: int) -> None:
-        """It is where all are; its lane goes on where the one before left it."""
+        """Checks that it joined at the current round; its lane continues where it was."""
         self._base[rank] = self.parameters()[:, rank] if calls else 0
         self.complete[rank] = calls - 1
         self._first[rank] = max(0, calls - 1)

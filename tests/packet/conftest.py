@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Targets for packet tests: the embedded one in process and on veths, and BMv2 if installed."""
+"""Fixtures of packet tests: the embedded target in process and on veths, and BMv2 if installed."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A controller over real switches: the embedded target called in process, the same behind gRPC, and
-BMv2; each test that takes the fixtures runs against all of them."""
+"""A controller over real switches. Tests with its fixtures run against the embedded target
+called in process, the same behind gRPC, and BMv2."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ KINDS = [
 
 
 def start(kind: str, stack: ExitStack) -> dict[str, Connection]:
-    """Switches without interfaces, and connections to them that are not open yet."""
+    """Starts switches without interfaces; returns connections that are not open yet."""
     directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rh-")))
     connections: dict[str, Connection] = {}
     for number, name in enumerate(SWITCHES, start=1):
@@ -79,7 +79,7 @@ def start(kind: str, stack: ExitStack) -> dict[str, Connection]:
 
 @pytest.fixture(scope="module", params=KINDS)
 def switches(request: pytest.FixtureRequest) -> Iterator[Fabric]:
-    """A fabric that is up."""
+    """Provides a connected fabric."""
     with ExitStack() as stack:
         connections = start(request.param, stack)
         addressing = Addressing(TOPOLOGY)
@@ -90,7 +90,7 @@ def switches(request: pytest.FixtureRequest) -> Iterator[Fabric]:
 
 
 class Clock:
-    """Time that passes when told to."""
+    """A manual clock."""
 
     now = 0.0
 
@@ -100,14 +100,14 @@ class Clock:
 
 @pytest.fixture
 def table(switches: Fabric) -> Iterator[JobTable]:
-    """Jobs on those switches; nothing of them is left for the next test."""
+    """Provides a job table on these switches and removes its jobs after the test."""
     before = state(switches)
     yield JobTable(switches, Clock(), lease=10, join=60)
     assert state(switches) == before
 
 
 def state(fabric: Fabric) -> dict[str, set[bytes]]:
-    """All entries and multicast groups, by switch."""
+    """Returns all entries and multicast groups, by switch."""
     found = {}
     for name, connection in fabric.connections.items():
         entities = connection.read([P4Info(fabric.dataplane.p4info.message).all_entries()])
@@ -132,7 +132,7 @@ def comparable(entity: Entity) -> Entity:
 
 
 def run(table: JobTable, kind: TreeKind, workers: str, servers: str, **more: int) -> Job:
-    """A job whose members are all in."""
+    """Creates a job whose members have all connected."""
     job = table.create("digits", workers.split(), servers.split(), kind, **more)
     enter(table, job)
     return job

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a switch makes of a program, entries and packets: the question, and this target's answer."""
+"""Differential cases: a program with entries and packets, and this target's answer."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Output = list[tuple[int, bytes]]
 
 @dataclass(frozen=True)
 class Case:
-    """Packets that arrive one after the other, each when all that came of the last one is out.
+    """Packets that arrive one by one, each after the outputs of the one before.
 
     updates: P4Runtime updates applied before the first; program: what p4c wrote, or was made of it.
     races: copies of one packet may pass each other on BMv2, whose threads take them round.
@@ -44,13 +44,13 @@ class Case:
 
     @cached_property
     def program_sha256(self) -> str:
-        """Of what the program does: without the places in its source, which move with comments."""
+        """The hash of the program without source locations, which move with comments."""
         text = json.dumps(without_places(json.loads(self.program)), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
     @cached_property
     def inputs_sha256(self) -> str:
-        """Of entries and packets."""
+        """The hash of entries and packets."""
         whole = hashlib.sha256()
         for update in self.updates:
             whole.update(update.SerializeToString(deterministic=True))
@@ -95,7 +95,7 @@ class Answer:
 
 
 def without_places(node: Any) -> Any:
-    """A compiled program's JSON without what it says of lines and columns of its source."""
+    """Returns a compiled program's JSON without source locations."""
     if isinstance(node, dict):
         return {key: without_places(value) for key, value in node.items() if key != "source_info"}
     return [without_places(one) for one in node] if isinstance(node, list) else node
@@ -134,7 +134,7 @@ def read_counters(case: Case, connection: Connection, answer: Answer) -> None:
 
 
 class Embedded:
-    """This target, called: `exchange` is what comes of one arrival."""
+    """This target, called in process; `exchange` returns the outputs of an arrival."""
 
     def __init__(self, case: Case, now_us: int = 0) -> None:
         """now_us: the time at which everything happens."""
@@ -199,7 +199,7 @@ def embedded(case: Case, now_us: int = 0) -> Answer:
 
 
 def differences(case: Case, ours: Answer, theirs: Answer, most: int = 5) -> list[str]:
-    """What is not the same, in words; the first few of it."""
+    """Describes the first few differences."""
     found: list[str] = []
     for i, (port, frame) in enumerate(case.arrivals):
         mine, other = ours.outputs[i], theirs.outputs[i]

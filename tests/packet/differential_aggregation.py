@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Our own program with every kind of node, and packets right and wrong, for both targets."""
+"""Differential cases of the aggregation program: every kind of node, valid and invalid packets."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Programs of tests/p4 that hand headers and standard metadata over, have varbit fields that are
-compared or begin within a byte, numbers wider than BMv2 takes, or stacks of header unions."""
+"""Differential cases of programs with header and standard metadata arguments, varbit fields that
+are compared or unaligned, numbers wider than BMv2 accepts, or stacks of header unions."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""BMv2's answer to a case. It reads and writes capture files (--use-files): no interface, and no
-root, is needed.
+"""Gets BMv2's answer to a case through capture files (--use-files), without interfaces and root.
 
 Every port reads a pipe. BMv2 takes the earliest packet of those that wait, one for each port, and
 then waits until that port has another one (or its pipe ends): so what it gets next decides when it
@@ -28,9 +27,9 @@ from tests.packet.thrift import add_to_value_set, free_port, registers
 
 BMV2 = targets.bmv2()
 _PCAP_HEADER = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1)
-_POLL = 0.0005  # a file cannot be waited for
+_POLL = 0.0005  # seconds between looks at capture files
 _STARTS = 30.0
-_LATE = 10.0  # for a packet that this target sent and BMv2 has not, yet
+_LATE = 10.0  # seconds to wait for a packet that this target sent
 _SILENT, _GOES_ROUND = 0.003, 0.15  # for a packet of which nothing comes, perhaps after rounds
 _END = 0.3
 
@@ -96,7 +95,7 @@ class Bmv2:
 
     @property
     def ended(self) -> bool:
-        """Whether the process is not there any more."""
+        """Tells whether the process has exited."""
         return self._process.poll() is not None
 
     def ends(self, seconds: float = 2.0) -> bool:
@@ -107,7 +106,7 @@ class Bmv2:
 
     @property
     def log(self) -> str:
-        """The end of what it has said."""
+        """Returns the end of its log."""
         return (self._directory / "log").read_text(errors="replace")[-2000:]
 
     def _fill(self, entry: p4rt.ValueSetEntry) -> None:
@@ -138,7 +137,7 @@ class Bmv2:
         self._stack.close()
 
     def answer(self, expected: list[Output]) -> Answer:
-        """What comes of each arrival. `expected`, of this target, says only how long to wait."""
+        """Returns the outputs of each arrival. `expected`, this target's, only sets wait times."""
         answer = Answer()
         first = self.case.arrivals[0][0]
         for port in PORTS:
@@ -158,14 +157,14 @@ class Bmv2:
         return answer
 
     def _learn(self, answer: Answer) -> None:
-        """The digests that have come."""
+        """Collects the digests received."""
         client = self.connection._client
         assert client is not None
         while (message := client.get_stream_packet("digest", timeout=_END)) is not None:
             answer.learn(self.case, message.digest)
 
     def _give(self, port: int) -> None:
-        """Lets BMv2 read the next packet of a port, or that there is none."""
+        """Gives BMv2 the next packet of a port, or the end of its input."""
         if self._waiting[port]:
             i = self._waiting[port].popleft()
             frame = self.case.arrivals[i][1]
@@ -187,14 +186,14 @@ class Bmv2:
             time.sleep(_POLL)
 
     def _linger(self, answer: Answer) -> None:
-        """What comes although nobody waits for it belongs to the last packet."""
+        """Attributes unexpected outputs to the last packet."""
         until = time.monotonic() + _END
         while time.monotonic() < until:
             late = self._outputs(0)
             answer.outputs[-1] = by_port(answer.outputs[-1] + late)
 
     def _fresh(self, port: int) -> list[bytes]:
-        """Packets that a port has sent since the last time."""
+        """Returns the packets a port has sent since the last call."""
         path = self._files / f"p{port}_out.pcap"
         if not path.exists() or path.stat().st_size <= self._read[port]:
             return []
@@ -213,7 +212,7 @@ class Bmv2:
 
 
 def bmv2(case: Case, expected: list[Output]) -> Answer:
-    """BMv2's answer; RuntimeError with its log if it ends."""
+    """Returns BMv2's answer. Raises RuntimeError with its log if it exits."""
     target = Bmv2(case)
     try:
         return target.answer(expected)
@@ -222,6 +221,6 @@ def bmv2(case: Case, expected: list[Output]) -> Answer:
 
 
 def version() -> str:
-    """Of the installed BMv2."""
+    """Returns the version of the installed BMv2."""
     done = subprocess.run([str(BMV2), "--version"], capture_output=True, text=True, check=True)
     return done.stdout.strip()

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The programs of tests/p4 with entries and packets: everything this target supports is in one.
+"""All differential cases: the programs of tests/p4 with entries and packets, which cover every
+supported feature.
 
 Seeds are fixed: what BMv2 made of each case is committed (tests/p4/recorded).
 """

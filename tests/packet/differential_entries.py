@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random table entries, groups and sessions for any program, and values that packets share with
-them, so that some of them hit."""
+"""Random table entries, groups and sessions for any program, and values shared with packets so
+that some of them match."""
 
 from __future__ import annotations
 

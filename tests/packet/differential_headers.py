@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Programs of tests/p4 whose parsers look at what a controller sets, or extract what has no fixed
-shape; and one whose CRCs are set from outside."""
+"""Differential cases of parsers that depend on the control plane or extract variable shapes, and
+of CRCs with parameters set at run time."""
 
 from __future__ import annotations
 

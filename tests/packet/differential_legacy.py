@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs as other compilers write them: what the format has and this p4c does not make use of."""
+"""Differential cases of JSON constructs that the current p4c does not emit."""
 
 from __future__ import annotations
 

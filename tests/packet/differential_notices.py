@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cases of meters and digests. No time passes for a meter's bucket: rates are 0, so that colors
-depend on bursts alone."""
+"""Differential cases of meters and digests. Meter rates are 0, so colors depend on bursts only."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The program tests/p4/profiles.p4 with members, groups and action sets, as they are made, changed
-and taken away."""
+"""Differential cases of action profiles: members, groups and action sets are created, changed
+and deleted."""
 
 from __future__ import annotations
 

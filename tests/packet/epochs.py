@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs in which everything changes and much fails, each made from one number.
+"""Seeded random runs with concurrent changes of epoch and failures.
 
     python -m tests.packet.epochs SEED [--chunk N]
 
@@ -46,7 +46,7 @@ OPTIMIZER = OptimizerPlan("momentum", 0.1, 0.9)
 
 @dataclass
 class Outcome:
-    """What a run came to."""
+    """The result of a run."""
 
     seed: int
     what: str  # the run in words
@@ -148,7 +148,7 @@ class Scenario:
                 raise self.run.waiting()
             self.run.check()
             assert self.started.reported == 0, "a sum failed its check"
-        except Exception as error:  # whatever it is, the seed has to be told
+        except Exception as error:  # any failure must be reported with the seed
             outcome.error = f"{type(error).__name__}: {error}"
             outcome.chunk = error.chunk if isinstance(error, ChunkError) else None
         finally:
@@ -197,7 +197,7 @@ class Scenario:
         self._later(2 * self.started.delay, self._replan)
 
     def _restart(self) -> None:
-        """A switch loses everything; the controller notices before or after it is back."""
+        """Restarts a switch; the controller notices before or after it is back."""
         switch = self._switch()
         self._say(f"{switch} dies")
         self.network.break_switch(switch)
@@ -210,7 +210,7 @@ class Scenario:
             self._equip(switch, self.network.repair_switch)
 
     def _push(self) -> None:
-        """A switch gets its program again, and with it empty registers and tables."""
+        """Pushes a switch's program again, which empties registers and tables."""
         switch = self._switch()
         if not self.network.connections[switch].cut:
             push = self.network.push_program
@@ -228,7 +228,7 @@ class Scenario:
         self._later(0.1, lambda: self.started.replan(f"{switch} has started anew"))
 
     def _cut(self) -> None:
-        """A switch goes on, but the controller cannot talk to it while it plans anew."""
+        """Disconnects a switch from the controller during a replan; it keeps forwarding."""
         switch = self._switch()
         connection = self.network.connections[switch]
         if connection.cut:
@@ -262,7 +262,7 @@ class Scenario:
             self.run.restart(rank)
 
     def _kill_server(self, tries: int = 10) -> None:
-        """Its replica has all that it had; it may come back."""
+        """Kills a server, whose replica has all of its state; it may come back."""
         started = self.started
         job, members = started.job, started.server_members
         whole = job.change is None and all(
@@ -305,7 +305,7 @@ def play_all(seeds: Iterable[int]) -> Iterator[Outcome]:
 
 
 def line(seen: Seen, chunk: int) -> str | None:
-    """A frame in words, if it is about a chunk."""
+    """Describes a frame if it belongs to a chunk."""
     batch, malformed = decode([seen.frame[OVERHEAD:]], [(0, 0)], LANES)
     if malformed or int(batch.headers["chunk"][0]) != chunk:
         return None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What finsy asks of a switch that waits for tests/p4/p4rt_switch.p4, and what it must get.
+"""A finsy conversation with a switch that waits for tests/p4/p4rt_switch.p4, with expected replies.
 
     .venv-finsy/bin/python tests/packet/finsy_conversation.py ADDRESS P4INFO JSON embedded|bmv2
 

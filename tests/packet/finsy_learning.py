@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What finsy asks of a switch that waits for tests/p4/learning.p4: meters, digests, idle timeouts.
+"""A finsy conversation about tests/p4/learning.p4: meters, digests, idle timeouts.
 
     .venv-finsy/bin/python tests/packet/finsy_learning.py ADDRESS P4INFO JSON embedded|bmv2 ELECTION
 
@@ -56,10 +56,10 @@ async def digests(switch):
     for last in (1, 1, 2, 1):
         frame = bytes(6) + bytes([2, 0, 0, 0, 0, last]) + b"\0\1"
         await switch.write([fy.P4PacketOut(frame, port=7, padding=0)])
-    told = await asyncio.wait_for(receiver, 60)
-    values = [(one["source"], one["port"]) for one in told]
+    result = await asyncio.wait_for(receiver, 60)
+    values = [(one["source"], one["port"]) for one in result]
     assert values == [(0x020000000001, 7), (0x020000000002, 7)], values
-    await switch.write([told.ack()])
+    await switch.write([result.ack()])
     await queue.aclose()
 
 
@@ -69,8 +69,8 @@ async def idle_timeouts(switch):
     receiver = asyncio.ensure_future(anext(queue))
     await asyncio.sleep(0)
     await switch.write([+known(idle_timeout_ns=SECOND // 2)])
-    told = await asyncio.wait_for(receiver, 60)
-    [entry] = told
+    result = await asyncio.wait_for(receiver, 60)
+    [entry] = result
     assert entry.idle_timeout_ns == SECOND // 2, entry
     assert list(entry.match.values()) == [0x0200000000AA], entry
     await queue.aclose()

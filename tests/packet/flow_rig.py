@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A switch process on real interfaces, and datagrams that go through it all the while."""
+"""A switch process on real interfaces with a continuous flow of datagrams through it."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ BRIDGED = {(2, 1): 2, (1, 2): 1, (1, 3): 1, (2, 3): 2}
 
 
 class Flow:
-    """Datagrams from one host to another, one at a time; the block ends with an error if one did
-    not arrive within five seconds."""
+    """Sends datagrams from one host to another, one at a time; fails if one does not arrive within
+    five seconds."""
 
     def __init__(self, rig: Rig, source: int = 1, target: int = 2) -> None:
         self._sender, self._receiver = rig.udp(source), rig.udp(target)
@@ -64,7 +64,7 @@ class Flow:
             self.arrived += 1
 
     def goes_on(self) -> None:
-        """Returns when some that were sent after this call have arrived."""
+        """Returns once datagrams sent after this call have arrived."""
         enough = self.arrived + 3
         wait_for(lambda: self.arrived >= enough or self._failure is not None, "datagrams")
         assert self._failure is None, self._failure
@@ -82,7 +82,7 @@ class Flow:
 
 
 class Primary:
-    """A controller over gRPC that holds the highest election id so far."""
+    """A controller over gRPC with the highest election id so far."""
 
     def __init__(self, address: str, election: tuple[int, int]) -> None:
         self.election = election
@@ -127,14 +127,14 @@ class Plant:
     controller: Primary
 
     def counters(self) -> dict[int, dict[str, int]]:
-        """By port, as SIGUSR1 has them told."""
+        """Returns counters by port, as logged on SIGUSR1."""
         self.process.send_signal(signal.SIGUSR1)
         assert self.process.stdout is not None
-        told = json.loads(self.process.stdout.readline())
-        return {int(port): counts for port, counts in told["ports"].items()}
+        report = json.loads(self.process.stdout.readline())
+        return {int(port): counts for port, counts in report["ports"].items()}
 
     def resident(self) -> int:
-        """Bytes of memory that the process has in use."""
+        """Returns the process's resident memory in bytes."""
         text = Path(f"/proc/{self.process.pid}/status").read_text()
         line = next(one for one in text.splitlines() if one.startswith("VmRSS:"))
         return 1024 * int(line.split()[1])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packets of a running job that no transport has sent."""
+"""Forged packets of a running job."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.packet.switched_network import SwitchedNetwork, octets
 
 
 def interface(network: SwitchedNetwork, node: str, source: int | None = None) -> Interface:
-    """What a host's frames are sent from; `source`: another address than its own."""
+    """Returns the interface that a host's frames leave from. source: a forged address."""
     link = network.addressing.host_interfaces(node)[0]
     ipv4 = int(link.ipv4) if source is None else source
     return Interface(octets(link.mac), octets(link.gateway_mac), ipv4)
@@ -27,7 +27,7 @@ def contribution(
     plan = started.transport(rank).plan
     stream = plan.streams[0]
     headers = blank(1, Op.CONTRIBUTE)
-    told = {
+    result = {
         "job": plan.job,
         "epoch": plan.epoch,
         "stream": stream.stream,
@@ -37,7 +37,7 @@ def contribution(
         "children": 1 << stream.sender,
         "lanes": 0 if words is None else LANES,
     } | fields
-    for name, value in told.items():
+    for name, value in result.items():
         headers[name] = value
     payloads = np.zeros((1, LANES), ">i4")
     if words is not None:
@@ -49,7 +49,7 @@ def contribution(
 
 
 def send(network: SwitchedNetwork, node: str, port: int, batch: Batch, source: int | None = None):
-    """Lets a host's interface send packets from a UDP port."""
+    """Sends packets from a UDP port of a host's interface."""
     link = network.addressing.host_interfaces(node)[0]
     for frame in to_frames(batch, interface(network, node, source), port):
         network.carry(link.switch, link.switch_port, frame)

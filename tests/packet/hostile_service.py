@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job service on its socket with two jobs: one that trains while somebody else misbehaves, and
-that somebody's own."""
+"""A job service on its socket with two jobs: a training victim, and an attacker's."""
 
 from __future__ import annotations
 
@@ -31,7 +30,7 @@ OWN_CHUNKS = 3
 PAYLOAD = 1024
 MOST = (1 << 32) - 1
 LONGEST_TEXT = 4096
-# What a call may be refused with. UNKNOWN is what gRPC makes of an exception in the service.
+# Status codes of rejected calls, without UNKNOWN: gRPC returns that for unhandled exceptions.
 REFUSALS = {
     "INVALID_ARGUMENT", "ALREADY_EXISTS", "RESOURCE_EXHAUSTED", "PERMISSION_DENIED",
     "FAILED_PRECONDITION", "ABORTED",
@@ -103,18 +102,18 @@ class Scene:
     # -- the victim -------------------------------------------------------------------------------
 
     def state(self) -> tuple[Any, ...]:
-        """What must not change of the victim."""
+        """Returns the victim's state, which must not change."""
         job = self.victim.job
         members = {place: (m.address, m.left, m.lost) for place, m in job.members.items()}
         return job.state, job.epoch, job.keys, job.slots, members
 
     def pass_time(self, seconds: float = 0.002) -> None:
-        """Lets the victim go on for a while."""
+        """Runs the victim for a while."""
         self.network.run_for(seconds)
         assert self.state() == self.before
 
     def finish(self) -> None:
-        """The victim's sums come, and are right."""
+        """Runs the victim to its end and checks its sums."""
         assert self.state() == self.before
         assert self.network.run(lambda: self.run.done, LIMIT), self.run.waiting()
         self.run.check()
@@ -124,7 +123,7 @@ class Scene:
     # -- the hostile job --------------------------------------------------------------------------
 
     def create(self, tree: int = jobs_pb2.TWO_LEVEL) -> Job:
-        """A job that is admitted."""
+        """Creates an admitted job."""
         self._number += 1
         reply = self.call("CreateService", **self.admission(f"own{self._number}", tree))
         return next(job for job in self.table.jobs() if job.number == reply.job)
@@ -172,7 +171,7 @@ class Scene:
         self.call("Heartbeat", nonce=job.nonce, role=SERVER, epoch=job.epoch)
 
     def changing(self) -> Job:
-        """A job in which worker 1 is to hand a result of chunk 2 over to worker 0."""
+        """Creates a job in which worker 1 must hand a result of chunk 2 to worker 0."""
         job = self.running()
         who = [{"nonce": job.nonce, "role": role, "rank": rank} for role, rank in OWN_HOSTS]
         self.call("Resync", epoch=1, broken={"chunk": 0, "reason": "checksum"}, **who[0])
@@ -184,13 +183,13 @@ class Scene:
     # -- calls ------------------------------------------------------------------------------------
 
     def call(self, name: str, **fields: Any) -> Any:
-        """One call that must succeed; its reply (of Watch the first instruction)."""
+        """Makes a call that must succeed; returns its reply (of Watch the first instruction)."""
         code, answer = self.attempt(name, METHODS[name].input_type._concrete_class(**fields))
         assert code == "OK", answer
         return answer
 
     def attempt(self, name: str, request: Any) -> tuple[str, Any]:
-        """(status, reply or text) of one call; of Watch the first instruction."""
+        """Makes a call; returns (status, reply or text), of Watch the first instruction."""
         method = getattr(self.stub, name)
         try:
             if not METHODS[name].server_streaming:
@@ -215,7 +214,7 @@ def results(level: int, chunk: int = 2, header: int = 32, payload: int = PAYLOAD
 
 
 def right(s: Scene, name: str) -> dict[str, Any]:
-    """A call of worker 0 of the own job that would be taken."""
+    """Returns fields of a valid call by worker 0 of the attacker's job."""
     who = {"nonce": s.own.nonce, "role": WORKER, "rank": 0}
     return {
         "CreateService": s.admission("another"),

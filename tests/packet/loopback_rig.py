@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The controller with its job service over embedded switches, and a server process of each host, in
-one process; members speak over loopback, so without switches: trees are `none`.
+"""A controller with its job service over embedded switches and a server process per host, all in
+one process. Members use loopback without switches: trees are `none`.
 
 Hosts have addresses in 127/8, which Linux has on loopback without asking.
 """
@@ -68,7 +68,7 @@ class Loopback:
             stack.callback(process.stop)
 
     def _bind(self, stack: ExitStack) -> tuple[LoopbackAddressing, dict[str, Endpoint]]:
-        """Addresses whose server port nobody has: tests may run side by side."""
+        """Binds addresses with free server ports, so that tests can run in parallel."""
         for step in range(200):
             addressing = LoopbackAddressing(TOPOLOGY, 16 + (os.getpid() + step) % 200)
             with ExitStack() as opened:
@@ -89,7 +89,7 @@ class Loopback:
         return str(self.addressing.address(host))
 
     def wait_for(self, condition: Callable[[], bool], seconds: float = 60) -> None:
-        """Until what the services do in threads of their own has come to that."""
+        """Waits until the services' threads have made the condition true."""
         late = time.monotonic() + seconds
         pause = threading.Event()
         while not condition():
@@ -97,7 +97,7 @@ class Loopback:
             pause.wait(0.01)
 
     def serve(self, nonce: str) -> None:
-        """All servers join a job."""
+        """Makes all servers join a job."""
         for rank, server in enumerate(self.servers.values()):
             server.join(nonce, rank)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The switch under test as one node of an aggregation tree, and its neighbours' packets."""
+"""The switch under test as a node of an aggregation tree, and the packets of its neighbours."""
 
 from __future__ import annotations
 
@@ -196,8 +196,8 @@ def only(output: Output) -> tuple[int, Packet]:
 def checksum_holds(packet: Packet) -> bool:
     """The receiver's check: payload and hashes of all workers, recomputed by the scapy layer."""
     rebuilt = packet[Aggregation].copy()
-    told, rebuilt.checksum = rebuilt.checksum, None
-    return bool(Aggregation(bytes(rebuilt)).checksum == told)
+    result, rebuilt.checksum = rebuilt.checksum, None
+    return bool(Aggregation(bytes(rebuilt)).checksum == result)
 
 
 def two_workers(target: Target, **options: int) -> Node:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages for the P4Runtime tests of meters, digests and idle timeouts: tests/p4/learning.p4."""
+"""Messages and rig of the P4Runtime tests of meters, digests and idle timeouts
+(tests/p4/learning.p4)."""
 
 from pathlib import Path
 
@@ -79,7 +80,7 @@ def config():
 
 
 class Learner(Controller):
-    """A controller of a device whose time is `now_us`, which stands still."""
+    """A controller of a device with the manual clock `now_us`."""
 
     def __init__(self):
         self.now_us = 0
@@ -90,7 +91,7 @@ class Learner(Controller):
         self.device.set_forwarding_pipeline_config(config_request(pushed=config()))
 
     def wait(self, seconds):
-        """Lets time pass, and the switch notice it. Returns when it wants to look again, in s."""
+        """Advances the clock and notifies the switch; returns the seconds until its next event."""
         self.now_us += int(seconds * 1_000_000)
         due = self.device.notify()
         return None if due is None else due / 1_000_000
@@ -98,8 +99,8 @@ class Learner(Controller):
     def arrives(self, address, port=1, kind=0, payload=b""):
         return self.device.inject(port, frame(address, kind, payload))
 
-    def told(self, kind):
-        """Messages of this kind since the last call; there must be no others."""
+    def take(self, kind):
+        """Returns the messages since the last call, which must all be of this kind."""
         found = [getattr(one, kind) for one in self.received]
         assert all(one.HasField(kind) for one in self.received)
         self.received.clear()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages for the P4Runtime tests, by name: tests/p4/p4rt_switch.p4 and its P4Info."""
+"""Named messages of the P4Runtime tests (tests/p4/p4rt_switch.p4 and its P4Info)."""
 
 from pathlib import Path
 

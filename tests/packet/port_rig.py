@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A switch on veth pairs in network namespaces, for tests of ports: all gone when the test is."""
+"""A switch on veth pairs in network namespaces, for tests of ports."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SOL_PACKET, PACKET_VNET_HDR, PACKET_IGNORE_OUTGOING = 263, 15, 23
 ETH_P_ALL = 3
 
 CPU_PORT = 510
-# Seconds until what must come is given up: more than it takes on the busiest machine.
+# Timeout in seconds, generous for busy machines.
 PATIENCE = 60.0
 DISCARD = 9  # the program sends UDP to this port to the CPU
 
@@ -88,7 +88,7 @@ class Namespace:
         return self.command("ip", *line.split())
 
     def sends(self, interface: str) -> bool:
-        """Whether the interface is up so far that it does not lose what it is given."""
+        """Tells whether the interface is up and no longer loses packets."""
         state = self.ip(f"link show {interface}")
         return "state UP" in state and "qdisc noop " not in state
 
@@ -204,7 +204,7 @@ def mac(n: int) -> str:
 
 
 def pattern(length: int) -> bytes:
-    """Bytes that look alike nowhere near each other."""
+    """Returns bytes without short repetitions."""
     return bytes((i * 31 + i // 253) & 255 for i in range(length))
 
 

@@ -134,14 +134,14 @@ static void lies(void) {
             (uint8_t)below(4), kinds[below(sizeof kinds)], any_length(length), any_length(500),
             any_length(34),    any_length(tcp ? 16 : 6),
         };
-        uint8_t *frame = malloc(length); // exact, so that a byte too far is seen
+        uint8_t *frame = malloc(length); // exact size, so that overruns are detected
         memcpy(frame, made, length);
         walk(&header, frame, length);
         free(frame);
     }
 }
 
-// What a train is split into is what was joined.
+// Splitting a joined train gives its packets.
 static void split(void) {
     static uint8_t packets[TRAIN_MAX_PACKETS + 2][2048];
     static size_t lengths[TRAIN_MAX_PACKETS + 2];
@@ -227,7 +227,7 @@ static void fallback(void) {
         CHECK(room);
         size_t length = make_packet(room, false, (uint16_t)n, 0, 0, PAYLOAD, true);
         memcpy(sent[n], room, length);
-        // Its second half lies elsewhere.
+        // The second half is in another buffer.
         struct sw_leaving leaving = {
             .payload = sent[n] + length / 2,
             .payload_length = (uint32_t)(length - length / 2),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rounds of a job on a simulated network, and what every worker must have got."""
+"""Rounds of a job on a simulated network, with the expected results of every worker."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ SERVERS |= dict.fromkeys(WIDE, 2) | {"three levels": 2, "many racks": 1}
 
 
 def kinds_of(topology: str) -> list[TreeKind]:
-    """Trees that a topology has room for."""
+    """Returns the kinds of trees possible on a topology."""
     # A core without ToR nodes sees only what crosses it, so its servers must be in other racks.
     of_core = (TreeKind.CORE, TreeKind.CORE_SERVER)
     apart = ("server rack", "three levels")
@@ -70,7 +70,7 @@ def kinds_of(topology: str) -> list[TreeKind]:
 
 
 def streams_of(topology: str, kind: TreeKind, streams: int) -> int:
-    """A number of streams that such a tree can have."""
+    """Returns a number of streams possible for such a tree."""
     # A switch under a server has one way up for each stream.
     under_server = kind.ends_at_server and kind is not TreeKind.NONE
     return streams * SERVERS[topology] if under_server else streams
@@ -126,7 +126,7 @@ def optimized(
 
 
 class ChunkError(AssertionError):
-    """Something is wrong with a chunk."""
+    """A chunk has a wrong or missing result."""
 
     def __init__(self, chunk: int, text: str) -> None:
         super().__init__(f"chunk {chunk}: {text}")
@@ -172,13 +172,13 @@ class Run:
             member.on_told = lambda rank=rank: self._advance(rank)
 
     def submit(self, skew: float, seed: int) -> None:
-        """Every worker submits its rounds, each at a time of its own."""
+        """Schedules each worker's submissions at its own times."""
         self._draw, self._skew = random.Random(seed), skew
         for rank in range(self.started.world):
             self._plan(rank)
 
     def restart(self, rank: int) -> None:
-        """A worker that died comes back, and goes on with the next round."""
+        """Restarts a dead worker, which continues with the next round."""
         self._missing[rank] = 1  # not in yet
         self.started.restart(rank, lambda calls: self._resume(rank, calls))
 
@@ -191,7 +191,7 @@ class Run:
         self._plan(rank)
 
     def _plan(self, rank: int) -> None:
-        """The rounds to come, at their times."""
+        """Schedules the remaining rounds."""
         network, member = self.started.network, self.started.members[rank]
         at = network.now
         for number in range(self._next[rank], self.leaving.get(rank, self.rounds)):
@@ -205,7 +205,7 @@ class Run:
             network.at(at, ready)
 
     def _advance(self, rank: int) -> None:
-        """Submits what may be."""
+        """Submits the rounds that are due."""
         while self._next[rank] < self._ready[rank]:
             values = self.values[self._next[rank]][rank]
             if not self.started.submit(rank, np.arange(self.chunks), values, LANES):
@@ -214,7 +214,7 @@ class Run:
 
     @property
     def done(self) -> bool:
-        """Collects what has come; whether every worker that stays has everything."""
+        """Collects results; tells whether every remaining worker has all of them."""
         started = self.started
         done = True
         for rank in started.staying:
@@ -249,7 +249,7 @@ class Run:
             self.started.complete(rank)
 
     def check(self) -> None:
-        """Every worker has the sums of those who contributed, to the bit."""
+        """Checks that every worker has the contributors' sums, to the bit."""
         started = self.started
         stay = [rank for rank in started.staying if rank not in self.leaving]
         first = next(rank for rank in stay if rank not in started.killed)
@@ -290,7 +290,7 @@ class Run:
                     raise ChunkError(int(ticket) % self.chunks, f"worker {rank}: {text}")
 
     def waiting(self) -> ChunkError:
-        """Why it does not end."""
+        """Describes why it does not end."""
         now = self.started.network.now
         waiting = {
             rank: self.started.transport(rank).explain(now)[:2]

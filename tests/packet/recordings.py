@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What BMv2 made of each differential case, committed for machines that have no BMv2.
+"""Recorded answers of BMv2 to each differential case, for machines without BMv2.
 
-Recorded anew, after a change of programs or cases, where simple_switch_grpc is installed, by
+After a change of programs or cases, record again where simple_switch_grpc is installed:
 
     python -m tests.packet.recordings [NAME...]         (make recordings CASES=NAME)
 
@@ -28,7 +28,7 @@ COMMAND = "python -m tests.packet.recordings"
 
 
 class StaleRecordingError(Exception):
-    """There is no recording of this very case; the message says what to do."""
+    """No recording matches the case; the message says what to do."""
 
 
 def path(case: Case) -> Path:
@@ -36,7 +36,7 @@ def path(case: Case) -> Path:
 
 
 def names() -> list[str]:
-    """Of all cases that are recorded."""
+    """Returns the names of all recorded cases."""
     return sorted(one.name.removesuffix(".json.xz") for one in FOLDER.glob("*.json.xz"))
 
 
@@ -57,7 +57,7 @@ def write(case: Case, answer: Answer, bmv2_version: str) -> None:
 
 
 def read(case: Case) -> Answer:
-    """BMv2's recorded answer. StaleRecordingError."""
+    """Returns BMv2's recorded answer. Raises StaleRecordingError."""
     if not path(case).exists():
         raise StaleRecordingError(f"no recording of case {case.name}: run `{COMMAND} {case.name}`")
     document = json.loads(lzma.decompress(path(case).read_bytes()))
@@ -84,7 +84,7 @@ def _cells(cells: dict[str, Any], kind: Any) -> dict[int, Any]:
 
 
 def main(names: Sequence[str]) -> int:
-    """Records; tells where this target differs. 0 if nowhere."""
+    """Records cases and prints where this target differs; returns 0 if nowhere."""
     if BMV2 is None:
         print("simple_switch_grpc is not on PATH: there is nothing to record", file=sys.stderr)
         return 2

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Included in front of the switch's sources by test_no_memory.py: memory that is not there.
+// Failing allocation, included before the switch's sources by test_no_memory.py.
 
 #ifndef RACKHUB_SCARCE_H
 #define RACKHUB_SCARCE_H
 
 #include <stdlib.h>
 
-__attribute__((weak)) long allocations_left; // the last of them fails; 0: none does
+__attribute__((weak)) long allocations_left; // allocations until one fails; 0: none fails
 
 static inline int scarce(void) { return allocations_left && --allocations_left == 0; }
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job's members on a simulated network, under the real job table.
+"""Members of a job on a simulated network, driven by the real job table.
 
 Each member has a follower, as in a real process; between it and the table messages take a time of
 their own, in order. Instructions may be skipped when another one replaces them, and be repeated.
@@ -31,7 +31,7 @@ LANES = 256
 
 
 class Messages:
-    """Between one member and the job table: each takes up to `delay` seconds, none overtakes."""
+    """The ordered channel between a member and the job table, with delays up to `delay` seconds."""
 
     def __init__(self, network: SwitchedNetwork, delay: float) -> None:
         self._network = network
@@ -39,7 +39,7 @@ class Messages:
         self._last = 0.0
 
     def time(self) -> float:
-        """When the next one arrives."""
+        """Returns the arrival time of the next message."""
         draw = self._network.random.random() * self._network.random.random()
         self._last = max(self._last, self._network.now + draw * self._delay)
         return self._last
@@ -74,7 +74,7 @@ class Member:
         self._beat()
 
     def _notice(self) -> None:
-        """There may be another instruction."""
+        """Checks for a new instruction."""
         current = self._current()
         if current is not None and current is not self._noticed:
             self._noticed = current
@@ -117,7 +117,7 @@ class Member:
         self._donate()
 
     def _donate(self) -> None:
-        """The application tells what it knows, when it comes to its next call."""
+        """Donates the application's state at its next call."""
         if isinstance(self.follower, ServerEpochs) or self.giving:
             return
         if self.follower.gate.wanted is not None:
@@ -135,7 +135,7 @@ class Member:
             self._donate()
 
     def _fetch(self, follower: ServerEpochs, errand: FetchTask) -> None:
-        """Gets what another server has, late but surely."""
+        """Fetches another server's state, delayed but reliably."""
 
         def ask() -> None:
             if self.gone or not follower.wants(errand):
@@ -283,7 +283,7 @@ class StartedJob:
             self.worlds.append(self.job.scheme.workers)
 
     def broken(self, member: Member) -> list[jobs_pb2.ResyncRequest]:
-        """What a member has to report as failed for good."""
+        """Returns the unrecoverable failures that a member has to report."""
         follower = member.follower
         if isinstance(follower, WorkerEpochs):
             reports = follower.broken()

@@ -41,7 +41,7 @@ TICKS_PER_JITTER = 10
 # The most that a Write takes until it is applied.
 WRITE_SECONDS = 0.01
 LEASE_SECONDS = 6.0
-# Until a server tries again to tell another.
+# Seconds until a server retries a message to another.
 AGAIN_SECONDS = 0.2
 
 
@@ -56,7 +56,7 @@ class Faults:
 
 @dataclass
 class Seen:
-    """A frame that entered a link at `time`; `fate` is when it arrives, or why it does not."""
+    """A frame that entered a link at `time`; `fate` is its arrival time, or why it was lost."""
 
     time: float
     link: str
@@ -69,8 +69,8 @@ def octets(mac: str) -> bytes:
 
 
 class SimulatedConnection(DeviceConnection):
-    """A switch's P4Runtime connection. Packets go on while a Write is under way, and it may be cut
-    while the switch goes on."""
+    """A switch's P4Runtime connection. Packets keep moving during a Write, and the connection may
+    be cut while the switch keeps forwarding."""
 
     def __init__(self, name: str, device: Device, network: SwitchedNetwork) -> None:
         super().__init__(name, device)
@@ -85,7 +85,7 @@ class SimulatedConnection(DeviceConnection):
 
 
 class Bell(threading.Condition):
-    """The condition by which the job table says that something has changed."""
+    """The condition that the job table notifies of changes."""
 
     def __init__(self) -> None:
         super().__init__(threading.RLock())
@@ -111,7 +111,7 @@ class Host:
         self._inbox: list[Datagram] = []
 
     def poke(self) -> None:
-        """Sends what the machine wants to, as after packets or a submission."""
+        """Lets the machine send, as after packets or a submission."""
         if self.dead:
             return
         self.network.stirred = True
@@ -218,13 +218,13 @@ class SwitchedNetwork:
                 watcher()
 
     def pass_time(self) -> None:
-        """Lets packets and members go on for as long as a Write takes."""
+        """Runs packets and members for the duration of a Write."""
         if not self._calling:
             return
         self.run_for(self.random.random() * WRITE_SECONDS)
 
     def run_for(self, seconds: float) -> None:
-        """Runs for a time, whatever happens."""
+        """Runs for a period of virtual time."""
         end = self.now + seconds
         while self._events and self._events[0][0] <= end:
             self.now, _, action = heapq.heappop(self._events)
@@ -266,7 +266,7 @@ class SwitchedNetwork:
         return self._hosts[int(unit.address), unit.port]
 
     def restart_server(self, name: str) -> ServerState:
-        """The server's process again, with nothing in it."""
+        """Restarts the server's process with empty state."""
         host = self.server_host(name)
         host.machine = self.servers[name] = ServerState()
         host.dead = False
@@ -308,7 +308,7 @@ class SwitchedNetwork:
         self.at(self.now + self.random.random() * self.between, arrive)
 
     def carry(self, switch: str, port: int, frame: bytes) -> None:
-        """A frame on its way to a switch's port."""
+        """Sends a frame over the link to a switch's port."""
         self._hop(f"->{switch}", switch, port, frame, lambda f: self._at_switch(switch, port, f))
 
     def _hop(
@@ -361,13 +361,13 @@ class SwitchedNetwork:
     # -- switches that fail -----------------------------------------------------------------------
 
     def break_switch(self, name: str) -> None:
-        """It loses everything and forwards nothing."""
+        """Stops a switch, which loses its state."""
         self.devices[name].close()
         self.devices[name] = self.connections[name].device = Device(1)
         self.connections[name].cut = True
 
     def repair_switch(self, name: str) -> None:
-        """It gets the program and what is there before jobs. Only within a call."""
+        """Restarts a switch with its program and initial entries. Only within a call."""
         connection = self.connections[name]
         connection.close()
         connection.cut = False
@@ -375,13 +375,13 @@ class SwitchedNetwork:
         self.push_program(name)
 
     def push_program(self, name: str) -> None:
-        """The program anew: registers and entries are gone. Only within a call."""
+        """Pushes the program again, which clears registers and entries. Only within a call."""
         plane = self.fabric.dataplane
         self.connections[name].push(plane.p4info.message, plane.device_config)
         self.fabric.insert(name, self.fabric.base_entities(name))
 
     def outcomes(self) -> dict[Outcome, int]:
-        """Packets by outcome, over all switches; zeros left out."""
+        """Returns non-zero packet counts by outcome, over all switches."""
         total = dict.fromkeys(Outcome, 0)
         for node in self.topology.switches:
             counts = self.fabric.counts(node.name, "outcomes")

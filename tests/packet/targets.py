@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A switch under test: one way to talk to each target, so that the same test runs on all.
+"""Switches under test behind one interface, so that the same test runs on every target.
 
 `InProcess` is the embedded target called as a function; `OnInterfaces` is a switch process of its
 own (embedded or BMv2) on veth pairs in a network namespace of its own.
@@ -81,7 +81,7 @@ class InProcess:
     def exchange(
         self, port: int, frames: Sequence[bytes], complete: Callable[[Output], bool] | None = None
     ) -> Output:
-        """See Target."""
+        """Implements ``Target.exchange``."""
         pipeline = self.device.pipeline
         assert pipeline is not None
         output = pipeline.inject_batch([port] * len(frames), frames)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What docs/api.md shows is true: its examples, run by two workers against the real services."""
+"""Runs the examples of docs/api.md with two workers against the real services."""
 
 from __future__ import annotations
 

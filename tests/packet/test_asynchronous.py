@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Servers that step with each worker's gradient: every one is in once, whatever happens."""
+"""Tests asynchronous servers: every gradient counts exactly once."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def begin() -> Iterator[Begin]:
 
 @KINDS
 @pytest.mark.parametrize("seed", range(2))
-def test_every_gradient_is_in_once_whatever_the_network_does(consistency, seed, begin) -> None:
+def test_every_gradient_counts_once_under_network_faults(consistency, seed, begin) -> None:
     apart = begin(consistency, MANY, seed=seed)
     apart.run()
     assert apart.started.job.epoch == 1
@@ -52,7 +52,7 @@ def test_every_gradient_is_in_once_whatever_the_network_does(consistency, seed, 
     assert sum(one["stepped"] for one in steps) == WORLD * CHUNKS * apart.rounds
 
 
-def test_a_faster_worker_gets_ahead_as_far_as_it_may(begin) -> None:
+def test_faster_worker_leads_up_to_staleness_bound(begin) -> None:
     for consistency, most in (
         (ASYNCHRONOUS, 10),
         (Consistency(False, 3), 3),
@@ -71,7 +71,7 @@ def test_a_faster_worker_gets_ahead_as_far_as_it_may(begin) -> None:
 
 
 @KINDS
-def test_a_server_that_dies_takes_no_gradient_with_it(consistency, begin) -> None:
+def test_server_failure_loses_no_gradient(consistency, begin) -> None:
     """Nor does the other one, when the first is back with what it has from that."""
     apart = begin(consistency, SOME, rounds=12)
     network, started = apart.network, apart.started
@@ -90,7 +90,7 @@ def test_a_server_that_dies_takes_no_gradient_with_it(consistency, begin) -> Non
 
 
 @KINDS
-def test_a_plan_that_changes_on_the_way_changes_nothing(consistency, begin) -> None:
+def test_replan_in_flight_changes_no_result(consistency, begin) -> None:
     apart = begin(consistency, MANY, rounds=8, seconds=(0.01, 0.1, 0.02))
     for number, options in enumerate(({"window": 1}, {"streams": 3}, {"window": 8, "streams": 1})):
         apart.after(2 * number + 1)
@@ -100,7 +100,7 @@ def test_a_plan_that_changes_on_the_way_changes_nothing(consistency, begin) -> N
 
 
 @KINDS
-def test_a_worker_that_comes_back_goes_on_where_all_are(consistency, begin) -> None:
+def test_rejoining_worker_continues_at_current_iteration(consistency, begin) -> None:
     """Whether the process before it was ahead of the others or behind."""
     apart = begin(consistency, SOME, rounds=14, seconds=(0.01, 0.1, 0.05))
     for victim, rounds in ((0, 4), (1, 8)):
@@ -117,7 +117,7 @@ def test_a_worker_that_comes_back_goes_on_where_all_are(consistency, begin) -> N
 
 @KINDS
 @pytest.mark.parametrize("servers", [1, 2])
-def test_without_any_server_parameters_come_from_workers(consistency, servers, begin) -> None:
+def test_parameters_come_from_workers_without_servers(consistency, servers, begin) -> None:
     """What they were answered last is in, and the job says where it is from."""
     apart = begin(consistency, servers=servers, rounds=8, seconds=(0.01, 0.1, 0.02))
     network, started = apart.network, apart.started
@@ -138,7 +138,7 @@ def test_without_any_server_parameters_come_from_workers(consistency, servers, b
 @pytest.mark.parametrize(
     "seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 200))]
 )
-def test_every_gradient_is_in_once_whoever_dies_and_comes_back(seed, begin) -> None:
+def test_every_gradient_counts_once_under_failures(seed, begin) -> None:
     """Plans that change, servers and workers that die, in any order, of which some come back."""
     draw = random.Random(seed)
     consistency = draw.choice([ASYNCHRONOUS, *(Consistency(False, n) for n in (0, 1, 3))])

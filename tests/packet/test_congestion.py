@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A port with a rate and a queue of its own: what finds the queue long is marked, what does not
-fit is dropped, and other ports do not notice."""
+"""Tests queues of rate-limited ports: long queues mark packets, full ones drop, other ports are
+unaffected."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_a_long_queue_marks_and_a_full_one_drops(switch: OnInterfaces) -> None:
     assert not any(int(p[Aggregation].flags) for p in fast)
 
 
-def test_a_mark_leaves_alone_what_no_switch_sums(switch: OnInterfaces) -> None:
+def test_congestion_mark_ignores_unaggregated_packets(switch: OnInterfaces) -> None:
     """DIRECT and BYPASS chunks get the IP mark and nothing else; nor do options suffer."""
     sent = []
     for i in range(15):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The controller against real switches: what it writes is there, and nothing is left behind."""
+"""Tests the controller against real switches: installed state, and its removal."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def seeds_of_draws(fabric: Fabric) -> dict[tuple[str, str], int]:
     }
 
 
-def test_draws_go_by_the_topologys_seed_and_the_link_alone(switches: Fabric) -> None:
+def test_draws_depend_on_seed_and_link_only(switches: Fabric) -> None:
     before = seeds_of_draws(switches)
     assert len(set(before.values())) == len(before) == 3
     topology = switches.topology
@@ -213,16 +213,16 @@ def test_each_process_of_a_server_is_planned_for_where_it_listens(table: JobTabl
         assert node.parent is not None
         ways.append((tree.root.servers, plan.port("tor0", node.parent.port).peer))
     assert ways == [((0,), "core0"), ((1,), "s2")]
-    told = table.instruction(job.nonce, Role.SERVER, 1)
-    assert told is not None
-    assert [(a.ipv4, a.port) for a in told.plan.servers] == [
+    result = table.instruction(job.nonce, Role.SERVER, 1)
+    assert result is not None
+    assert [(a.ipv4, a.port) for a in result.plan.servers] == [
         (int(end.ipv4), PORT) for end in plan.host_interfaces("s2")
     ]
-    assert set(told.plan.callers) == {int(plan.address("s2"))}
+    assert set(result.plan.callers) == {int(plan.address("s2"))}
     leave(table, job)
 
 
-def test_a_failed_installation_leaves_nothing_and_tells_everyone(table: JobTable) -> None:
+def test_failed_installation_is_rolled_back_and_reported(table: JobTable) -> None:
     job = table.create("digits", ["w0", "w2"], ["s0"], TreeKind.TWO_LEVEL)
     last = job.trees[0].nodes[-1].switch
     assert last is not None
@@ -243,12 +243,12 @@ def test_a_failed_installation_leaves_nothing_and_tells_everyone(table: JobTable
 
 def what(table: JobTable, job: Job, rank: int) -> str | None:
     """What a worker is to do now."""
-    told = table.instruction(job.nonce, Role.WORKER, rank)
-    return told.WhichOneof("what") if told is not None else None
+    result = table.instruction(job.nonce, Role.WORKER, rank)
+    return result.WhichOneof("what") if result is not None else None
 
 
 @pytest.mark.parametrize("told", [True, False])
-def test_a_switch_that_is_away_when_a_job_starts_is_waited_for(table: JobTable, told: bool) -> None:
+def test_job_start_waits_for_unreachable_switch(table: JobTable, told: bool) -> None:
     """Whether it is there again before anybody missed it, or its end was told."""
     job = table.create("digits", ["w0", "w2"], ["s0"], TreeKind.TWO_LEVEL)
     connection = table.fabric.connections["tor1"]
@@ -274,7 +274,7 @@ def test_a_switch_that_is_away_when_a_job_starts_is_waited_for(table: JobTable, 
     leave(table, job)
 
 
-def test_slots_stay_taken_until_the_switch_has_confirmed(table: JobTable) -> None:
+def test_slots_stay_held_until_switch_confirms(table: JobTable) -> None:
     job = run(table, TreeKind.TWO_LEVEL, "w0 w2", "s0", window=16)
     connection = table.fabric.connections["tor1"]
     connection.close()
@@ -295,7 +295,7 @@ def test_slots_stay_taken_until_the_switch_has_confirmed(table: JobTable) -> Non
     assert table.resources.budgets["tor1"].used == 0
 
 
-def test_deleting_what_is_gone_already_is_fine(table: JobTable) -> None:
+def test_delete_of_missing_entry_is_ignored(table: JobTable) -> None:
     job = run(table, TreeKind.TWO_LEVEL, "w0 w1", "s0")
     read = table.fabric.connections["tor0"].read
     (node,) = read([table.fabric.dataplane.p4info.all_entries("aggregation.nodes")])
@@ -338,9 +338,7 @@ def test_a_second_controller_is_refused(switches: Fabric) -> None:
     switches.remove("tor0", [entry])
 
 
-def test_a_switch_that_is_not_there_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_switch_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("controller.p4rt.connection.CONNECT_SECONDS", 0.3)
     connection = GrpcConnection("tor5", f"unix:{tmp_path}/none", 1)
     with pytest.raises(SwitchError, match=r"tor5: P4Runtime at unix:.*none: no answer within"):

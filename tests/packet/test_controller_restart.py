@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A controller that died and was started again: jobs that run do not notice, whatever else happened
-meanwhile is found out, and no epoch is used twice."""
+"""Tests controller restarts: running jobs are unaffected, changes meanwhile are detected, and no
+epoch is used twice."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def again(plant: Plant) -> Job:
     return plant.table.jobs()[0]
 
 
-def test_a_running_job_does_not_notice(plant: Plant) -> None:
+def test_running_job_is_unaffected_by_restart(plant: Plant) -> None:
     old = plant.train(streams=2)
     other = plant.table.create("other", ["w0"], ["s0"], TreeKind.TWO_LEVEL)
     before = state(plant.fabric)
@@ -69,7 +69,7 @@ def test_a_running_job_does_not_notice(plant: Plant) -> None:
     assert plant.whole()
 
 
-def test_what_happened_to_switches_meanwhile_is_found_out(plant: Plant) -> None:
+def test_switch_changes_during_restart_are_detected(plant: Plant) -> None:
     job = plant.train()
     info = plant.fabric.dataplane.p4info
     # One loses a route, one the job's node, one is restarted; a stranger's node stays behind.
@@ -94,7 +94,7 @@ def test_what_happened_to_switches_meanwhile_is_found_out(plant: Plant) -> None:
     assert caught.value.not_found
 
 
-def test_a_change_under_way_is_begun_anew(plant: Plant) -> None:
+def test_epoch_change_in_progress_restarts(plant: Plant) -> None:
     job = plant.train()
     plant.table.replan(job, "first", avoid=["core0"])
     job = again(plant)
@@ -106,7 +106,7 @@ def test_a_change_under_way_is_begun_anew(plant: Plant) -> None:
     assert plant.table.resources.budgets["core0"].used == 0
 
 
-def test_a_switch_that_is_away_at_the_start_is_taken_up_later(
+def test_switch_unreachable_at_start_is_adopted_later(
     plant: Plant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Those that are there answer at once, and nobody comes meanwhile.
@@ -138,7 +138,7 @@ def test_a_switch_that_is_away_at_the_start_is_taken_up_later(
     assert (job.epoch, plant.fabric.unwritable) == (3, frozenset())
 
 
-def test_entries_of_a_job_that_ended_out_of_reach_are_deleted_in_the_end(plant: Plant) -> None:
+def test_entries_of_ended_job_are_deleted_when_switch_returns(plant: Plant) -> None:
     job = plant.train()
     plant.fabric.connections["tor0"].close()
     for rank in range(4):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The job service over its socket, in front of real switches, and the process that it runs in."""
+"""Tests the job service over its socket in front of real switches, and its process."""
 
 from __future__ import annotations
 
@@ -147,9 +147,9 @@ def test_a_change_of_epoch_over_the_socket(switches: Fabric) -> None:
         broken = jobs_pb2.Broken(chunk=1, reason="checksum")
         stub.Resync(jobs_pb2.ResyncRequest(epoch=1, broken=broken, **workers[1]))
         assert job.epoch == 2
-        told = [next(watch) for watch in watches]
-        assert {i.halt.reason for i in told} == {"worker 1 (w2): chunk 1: checksum"}
-        assert {instruction.epoch for instruction in told} == {2}
+        values = [next(watch) for watch in watches]
+        assert {i.halt.reason for i in values} == {"worker 1 (w2): chunk 1: checksum"}
+        assert {instruction.epoch for instruction in values} == {2}
         report = jobs_pb2.Report(levels=bytes(5))
         with pytest.raises(grpc.RpcError) as caught:
             stub.Resync(jobs_pb2.ResyncRequest(epoch=2, report=report, **workers[0]))
@@ -198,7 +198,7 @@ def test_a_socket_in_use_is_not_taken_over(switches: Fabric, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("kind", KINDS[1:])
-def test_the_process_says_when_it_is_ready_and_ends_when_told(kind: str, tmp_path: Path) -> None:
+def test_process_reports_readiness_and_stops_on_request(kind: str, tmp_path: Path) -> None:
     topology = tmp_path / "small.yaml"
     topology.write_text(TOPOLOGY_TEXT)
     with ExitStack() as stack:
@@ -226,7 +226,7 @@ def test_the_process_says_when_it_is_ready_and_ends_when_told(kind: str, tmp_pat
         assert not Path(directory, "jobs").exists()
 
 
-def test_the_process_says_why_it_cannot_start(tmp_path: Path) -> None:
+def test_process_reports_startup_error(tmp_path: Path) -> None:
     topology = tmp_path / "small.yaml"
     topology.write_text(TOPOLOGY_TEXT + "core: 1\n")
     command = [sys.executable, "-m", "controller", "--topology", str(topology)]
@@ -238,7 +238,7 @@ def test_the_process_says_why_it_cannot_start(tmp_path: Path) -> None:
     assert not ended.stdout
 
 
-def test_a_service_that_is_stopped_does_not_say_that_its_jobs_are_over(switches: Fabric) -> None:
+def test_stopped_service_keeps_jobs_alive(switches: Fabric) -> None:
     table = JobTable(switches)
     with tempfile.TemporaryDirectory(prefix="rh-") as directory:
         address = f"unix:{directory}/jobs"

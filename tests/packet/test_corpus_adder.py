@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lanes in 2048-bit registers: what a switch sums is what integers sum."""
+"""Tests lanes in 2048-bit registers against integer sums."""
 
 from __future__ import annotations
 

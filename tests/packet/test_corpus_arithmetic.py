@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Expressions of every operator and width compute what unbounded integers cut to the field give.
+"""Tests expressions of every operator and width against integer arithmetic.
 
 Random expression trees are put into the action of a one-action program (as p4c writes it), run on
 random packets, and compared with Python's integers: BMv2's definition of its expressions.

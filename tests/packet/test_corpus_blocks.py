@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What features of the target do together, of which each has tests of its own: headers that stay in
-the frame and copies; a table with a selector, a meter, counters and times of hits, while entries,
-members and groups change under one flow."""
+"""Tests combinations of features: headers that stay in the frame with copies; a table with a
+selector, a meter, counters and hit times, while entries, members and groups change under one
+flow."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def frame(ingress: int, egress: int, blocks: int, *, key: int = 0, payload: byte
     return bytes([ingress, egress, 1, 1, 1, 0, key, blocks]) + bytes(8) + payload
 
 
-def test_copies_see_nothing_of_packets_before(pipeline: Pipeline) -> None:
+def test_copies_are_isolated_from_earlier_packets(pipeline: Pipeline) -> None:
     """Of a header that is not there egress reads zeros, whatever another packet had there."""
     pipeline.set_multicast_group(1, [(port, port) for port in range(1, 5)])
     own = (7 << 512).to_bytes(BLOCK, "big")
@@ -48,7 +48,7 @@ def test_copies_see_nothing_of_packets_before(pipeline: Pipeline) -> None:
         assert [out[HEAD:] for _, out in pipeline.inject(0, without)] == [own + b"end"] * 4
 
 
-def test_a_flow_follows_every_change_of_what_its_entry_names(pipeline: Pipeline) -> None:
+def test_flow_follows_changes_of_its_action_profile(pipeline: Pipeline) -> None:
     """The last key is kept from packet to packet, what was found by it never longer than it holds:
     through members, groups and meters, entries that come and go, and a table that moves."""
     profile, upkeep = ProfileState(pipeline, SPREAD), Upkeep(pipeline)

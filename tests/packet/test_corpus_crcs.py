@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CRCs whose parameters are set while the program runs."""
+"""Tests CRCs whose parameters are set at run time."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def sums(pipeline: Pipeline) -> tuple[int, int]:
     return struct.unpack_from(">HI", out)
 
 
-def test_before_any_are_set_they_are_the_usual_ones(pipeline: Pipeline) -> None:
+def test_default_crc_parameters(pipeline: Pipeline) -> None:
     assert sums(pipeline) == (0xBB3D, 0xCBF43926)
 
 
@@ -64,7 +64,7 @@ def test_thirty_two_bits(pipeline: Pipeline, crc: Crc, check: int) -> None:
     assert sums(pipeline) == (0xBB3D, check)
 
 
-def test_what_fits_no_calculation_is_refused(pipeline: Pipeline) -> None:
+def test_mismatched_crc_width_is_rejected(pipeline: Pipeline) -> None:
     with pytest.raises(KeyError, match=r"no calculation 'none'.*there are: calc, calc_0"):
         set_crc(pipeline, "none", Crc(1))
     with pytest.raises(ValueError, match="polynomial: 0x10000 does not fit in 16 bits"):

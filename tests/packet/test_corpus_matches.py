@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables of every match kind against a search through all entries."""
+"""Tests tables of every match kind against a linear search."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parser: keys with masks and ranges, stacks, lookahead, advance, errors."""
+"""Tests the parser: keys with masks and ranges, stacks, lookahead, advance, errors."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ SPIN, TURN, WALK = 1, 2, 3
 
 
 @pytest.mark.parametrize("what", [SPIN, TURN])
-def test_a_parser_that_goes_round_ends_with_an_error_and_is_counted(what: int) -> None:
+def test_parser_loop_ends_with_counted_error(what: int) -> None:
     spinning = corpus("spinning")
     [(port, out)] = spinning.inject(3, bytes([what, 0, 0, 0]) + b"\xffrest")
     assert (port, out[:2], out[4:]) == (3, bytes([what, 2]), b"\xffrest")

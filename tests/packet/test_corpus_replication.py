@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Multicast, clones, resubmission, recirculation and truncation, after simple_switch.md."""
+"""Tests multicast, clones, resubmission, recirculation and truncation (simple_switch.md)."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_recirculated_packets_queue_behind_a_batch(pipeline: Pipeline) -> None:
     assert [trace.payload for _, trace in outputs] == [b"b", b"c", b"a"]
 
 
-def test_a_packet_that_never_stops_is_an_error(pipeline: Pipeline) -> None:
+def test_endless_recirculation_is_an_error(pipeline: Pipeline) -> None:
     with pytest.raises(PipelineError, match="65536"):
         pipeline.inject(1, frame(ENDLESS))
     assert len(pipeline.inject(1, frame(FORWARD))) == 1

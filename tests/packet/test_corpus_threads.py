@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Entries change while packets flow: every packet sees a table before or after, never between."""
+"""Tests that packets see each table update entirely or not at all."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""This target makes of the same packets and entries what BMv2 makes of them: every packet, port,
-counter and register, for our own program and for the corpus of tests/p4."""
+"""Compares this target with BMv2: every packet, port, counter and register, for the aggregation
+program and the corpus of tests/p4."""
 
 from __future__ import annotations
 
@@ -52,16 +52,16 @@ def test_a_recording_of_something_else_is_refused(change: str) -> None:
         recordings.read(other)
 
 
-def test_a_difference_is_found_and_told() -> None:
+def test_difference_is_found_and_reported() -> None:
     case = cases()["operators-filled"]
     recorded = recordings.read(case)
     port, frame = recorded.outputs[3][0]
     recorded.outputs[3] = [(port, frame[:-1] + bytes([frame[-1] ^ 1]))]
-    [told] = differences(case, embedded(case), recorded)
-    assert told.startswith("operators-filled: packet 3 on port ")
+    [result] = differences(case, embedded(case), recorded)
+    assert result.startswith("operators-filled: packet 3 on port ")
 
 
-def test_an_element_of_a_stack_by_index_is_asked_whether_it_is_valid() -> None:
+def test_is_valid_of_indexed_stack_element() -> None:
     """BMv2 refuses such a program; what is asked for is what the program counts itself."""
     case = cases()["stacks"]
     document = json.loads(case.program)

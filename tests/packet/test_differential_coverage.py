@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Whatever this target supports is in a program that is compared with BMv2."""
+"""Tests that every supported feature is in a program compared with BMv2."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ def _of_objects(program: Program) -> Iterator[str]:
             yield "checksum on a condition"
 
 
-def test_all_that_is_supported_is_compared() -> None:
+def test_every_supported_feature_is_compared() -> None:
     programs = {one.program_sha256: one.program for one in cases().values()}
     compared = {what for text in programs.values() for what in used(parse_program(text))}
     assert sorted(supported() - compared - set(EXCLUDED)) == []
@@ -225,7 +225,7 @@ def origins(node: Any) -> Iterator[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name", sorted(one.stem for one in HERE.glob("*.p4")))
-def test_what_is_committed_was_compiled_from_the_source(name: str) -> None:
+def test_committed_builds_match_sources(name: str) -> None:
     """As far as can be told without p4c: every line that the JSON quotes is in its place."""
     lines = (HERE / f"{name}.p4").read_text().splitlines()
     quoted = 0

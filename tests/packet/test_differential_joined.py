@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""GSO frames in and joined frames out are, packet by packet, what BMv2 makes of each packet."""
+"""Compares GSO frames in and joined frames out with BMv2, packet by packet."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def by_run(case: Case, answer: Answer) -> Answer:
 
 
 @pytest.mark.parametrize("join", [False, True])
-def test_trains_are_the_packets_that_they_are_made_of(join: bool) -> None:
+def test_trains_equal_their_packets(join: bool) -> None:
     case = trains()
     recorded = recordings.read(case)
     target = Embedded(case)

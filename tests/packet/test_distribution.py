@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The distribution rackhub-switch: built, installed alone, and started as BMv2 by its name."""
+"""Tests the distribution rackhub-switch: built, installed alone, and started under BMv2's name."""
 
 import contextlib
 import json
@@ -83,7 +83,7 @@ def test_the_wheel_has_the_projects_version_and_every_source(wheel):
     assert packed == sources
 
 
-def test_it_needs_nothing_else_of_the_project(installed):
+def test_wheel_is_self_contained(installed):
     listed = subprocess.run(
         [str(installed / "pip"), "list", "--format=json", "--disable-pip-version-check"],
         check=True,

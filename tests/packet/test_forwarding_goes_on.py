@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A switch process on interfaces, whatever its hosts and controllers do to it: every datagram of a
-flow through it arrives, errors are clear, and it ends as it should."""
+"""Tests that a switch process keeps forwarding a flow under hostile hosts and controllers,
+reports clear errors, and stops cleanly."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def lying_frame(draw: random.Random) -> bytes:
     return bytes(frame)
 
 
-def test_frames_that_lie_runts_and_giants_harm_nobody(running: Plant) -> None:
+def test_malformed_frames_are_harmless(running: Plant) -> None:
     draw = random.Random(11)
     rig = running.rig
     for name, place in (("s3", rig.switch), ("eth0", rig.hosts[3])):
@@ -129,7 +129,7 @@ def noise(draw: random.Random) -> bytes:
     )
 
 
-def test_noise_on_the_socket_of_controllers(running: Plant) -> None:
+def test_noise_on_controller_socket(running: Plant) -> None:
     draw = random.Random(12)
     path = running.address.removeprefix("unix:")
     with Flow(running.rig) as flow:
@@ -222,7 +222,7 @@ while True:
 """
 
 
-def test_a_controller_that_vanishes_in_the_middle_of_a_batch(running: Plant) -> None:
+def test_controller_disconnect_during_batch(running: Plant) -> None:
     """Of its last batch all stands or nothing; another controller takes over."""
     with Flow(running.rig) as flow:
         for n in range(2):
@@ -249,7 +249,7 @@ def test_a_controller_that_vanishes_in_the_middle_of_a_batch(running: Plant) -> 
             flow.goes_on()
 
 
-def test_the_end_has_the_counters_in_the_log(running: Plant) -> None:
+def test_counters_are_logged_at_exit(running: Plant) -> None:
     """The last test of this switch."""
     with Flow(running.rig) as flow:
         flow.goes_on()
@@ -259,8 +259,8 @@ def test_the_end_has_the_counters_in_the_log(running: Plant) -> None:
     log = running.log.read_text()
     for port in (1, 2, 3):
         [line] = [one for one in log.splitlines() if f" port {port}: " in one]
-        told = dict(word.split("=") for word in line.split(f" port {port}: ")[1].split())
+        result = dict(word.split("=") for word in line.split(f" port {port}: ")[1].split())
         for name in ("rx_packets", "tx_packets", "rx_bytes"):
-            assert int(told.get(name, "0")) == counters[port][name], (port, name)
+            assert int(result.get(name, "0")) == counters[port][name], (port, name)
     assert "program: received=" in log
     assert "Traceback" not in log

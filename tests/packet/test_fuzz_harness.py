@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Ten seconds of what `make fuzz` does for long: no input makes the target touch memory that is
-not its own, lose a packet that it has counted, or send one that egress did not return."""
+"""Runs the fuzzer of `make fuzz` for ten seconds: no invalid memory access, no uncounted loss,
+no packet that egress did not return."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fuzz.building import REGRESSIONS, build, compiler, write_seeds
+from tests.fuzz.build import REGRESSIONS, build, compiler, write_seeds
 from tests.fuzz.subjects import SUBJECTS
 
 pytestmark = [
@@ -33,7 +33,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("name", SUBJECTS)
-def test_nothing_is_found(built: Path, name: str) -> None:
+def test_fuzzer_finds_nothing(built: Path, name: str) -> None:
     """What was found once, the seeds, then what comes of them in this program's share."""
     found = REGRESSIONS / name
     before = [str(built / "seeds" / name), *([str(found)] if found.is_dir() else [])]

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The differential fuzzer of programs: what it draws is valid and gets far, and what it keeps is
-small and comes back."""
+"""Tests the differential program fuzzer: valid, deep inputs; small, reproducible findings."""
 
 from __future__ import annotations
 
@@ -15,9 +14,9 @@ import pytest
 from switch.loader import load_program
 from switch.pipeline import Pipeline
 from tests.fuzz.programs.__main__ import Subject, case_of, subjects
-from tests.fuzz.programs.comparing import compare, refusals
-from tests.fuzz.programs.generating import source
-from tests.fuzz.programs.reducing import fewest, load, save
+from tests.fuzz.programs.comparison import compare, refusals
+from tests.fuzz.programs.generator import source
+from tests.fuzz.programs.reduction import fewest, load, save
 from tests.p4 import HERE
 from tests.packet.differential import Embedded
 
@@ -109,7 +108,7 @@ def test_random_programs_compile_and_run(seed: int, tmp_path: Path) -> None:
 
 @pytest.mark.bmv2
 @pytest.mark.parametrize("name", ["arguments", "lookups", "profiles"])
-def test_nothing_is_different(name: str) -> None:
+def test_targets_agree(name: str) -> None:
     result = compare(case_of(subject(name), 7, 60))
     assert (result.refused_here, result.refused_there) == ("", "")
     assert result.packets

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ways in which published in-network aggregators are known to sum wrongly or to hang, one by one.
+"""Tests known ways in which published in-network aggregators sum wrongly or hang.
 
 Whole jobs over the compiled program on a simulated network; every test ends by comparing what
 every worker got with the exact sums.

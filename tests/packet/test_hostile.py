@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Malformed packets in masses from the hosts of one job: no slot of another job changes.
+"""Sends masses of malformed packets from the hosts of one job: no slot of another job changes.
 
 Seeded. RACKHUB_HOSTILE and RACKHUB_HOSTILE_INTERFACES say how many, in process and on interfaces.
 """

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each field of each call of the job service with values that it cannot take: refused with the
-field's name, by whoever may call at all, while another job's chunks are under way."""
+"""Tests each field of each job service call with invalid values: rejected with the field's name
+while another job's chunks are in flight."""
 
 import math
 from collections.abc import Callable

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A host that speaks for others while their job runs: refused, counted, and every sum is exact.
+"""Tests a host that impersonates others while their job runs: packets are dropped and counted, and
+every sum is exact.
 
 The hostile host is a worker of a job of its own, so it knows the protocol, the numbers and the
 addresses; it answers each packet of its victim with a forged one.

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Members of a job that tell the job service what cannot be: of their optimizer, of what they hold,
-of the state that another is to join with. They are told why it is refused, and nothing changes."""
+"""Tests invalid reports of job members (optimizer, holdings, join state): rejected with a
+reason, without effect."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.packet
 LONGEST_TEXT = 4096
 
 
-def test_another_process_leaves_nobody() -> None:
+def test_other_process_cannot_remove_members() -> None:
     with scene() as s:
         who = {"nonce": s.own.nonce, "role": WORKER, "rank": 0}
         for process in other_processes(s):
@@ -39,7 +39,7 @@ def test_another_process_leaves_nobody() -> None:
         s.finish()
 
 
-def test_an_optimizer_that_nobody_can_run_is_refused_and_one_that_is_right_taken() -> None:
+def test_unsupported_optimizer_is_rejected() -> None:
     with scene() as s:
         job = s.create(jobs_pb2.NONE)
         for role, rank in OWN_HOSTS:
@@ -65,7 +65,7 @@ def test_an_optimizer_that_nobody_can_run_is_refused_and_one_that_is_right_taken
 
 
 @pytest.mark.parametrize("optimizer", [None, OPTIMIZER], ids=["sums", "parameters"])
-def test_levels_of_a_server_are_of_what_it_can_hold(optimizer: dict[str, Any] | None) -> None:
+def test_server_levels_are_validated(optimizer: dict[str, Any] | None) -> None:
     with scene() as s:
         job = s.running(jobs_pb2.NONE, optimizer)
         server = {"nonce": job.nonce, "role": SERVER, "rank": 0, "epoch": 2}
@@ -94,7 +94,7 @@ def test_levels_of_a_server_are_of_what_it_can_hold(optimizer: dict[str, Any] | 
     ],
     ids=["2^63 B", "2^64-1 B", "hash", "data", "nothing", "words"],
 )
-def test_a_state_that_cannot_be_reaches_nobody(donated: dict[str, Any]) -> None:
+def test_invalid_state_is_not_forwarded(donated: dict[str, Any]) -> None:
     """Whoever wanted to join with it is told why not, and the job goes on."""
     with scene() as s:
         job = s.running(gives_state=True)

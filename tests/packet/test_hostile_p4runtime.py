@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hostile clients of the embedded target's P4Runtime port: noise, slow readers, roles without end.
-The primary client writes and reads as before."""
+"""Tests hostile P4Runtime clients: noise, slow readers, endless roles. The primary client keeps
+working."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def answer(channel: grpc.Channel, method: Any, data: bytes) -> tuple[str, str, d
 
 
 @pytest.mark.parametrize("first", [b"", b"\xff" * 4096, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"])
-def test_connections_that_say_nothing_hold_up_nobody(first: bytes) -> None:
+def test_silent_connections_do_not_block_others(first: bytes) -> None:
     with listening() as (controller, path), contextlib.ExitStack() as stack:
         for _ in range(200):
             one = stack.enter_context(socket.socket(socket.AF_UNIX))
@@ -130,7 +130,7 @@ def test_connections_that_say_nothing_hold_up_nobody(first: bytes) -> None:
         works(controller)
 
 
-def test_roles_are_no_more_and_no_longer_than_can_be_kept() -> None:
+def test_roles_are_limited_in_number_and_length() -> None:
     """A role stays known when its clients have left, so their number has to have an end."""
     with listening() as (controller, _):
         refused: Counter[int] = Counter()
@@ -153,7 +153,7 @@ def test_roles_are_no_more_and_no_longer_than_can_be_kept() -> None:
         works(controller)
 
 
-def test_a_client_that_does_not_read_is_told_no_more() -> None:
+def test_notifications_to_slow_client_are_dropped() -> None:
     """Each change of the primary is told to all: who never reads must not make a heap of it."""
     with listening() as (controller, _):
         servicer = P4RuntimeServicer(controller.device)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hostile callers of the job service, over its socket, while another job's chunks are under way:
-every call is answered, with a reason where it is refused, and the other job has its exact sums.
+"""Tests hostile callers of the job service while another job's chunks are in flight: every call is
+answered, rejections have reasons, and the other job's sums are exact.
 
 RACKHUB_HOSTILE_CALLS says how many calls are drawn, and how many are in a flood.
 """
@@ -203,7 +203,7 @@ def test_calls_in_the_wrong_order_are_refused() -> None:
         s.finish()
 
 
-def test_answers_that_nobody_asked_for_change_nothing() -> None:
+def test_unsolicited_answers_are_ignored() -> None:
     with scene() as s:
         job = s.changing()
         assert job.change is not None
@@ -258,7 +258,7 @@ def test_a_reason_is_shown_as_one_short_line(call: str) -> None:
 # -- masses ---------------------------------------------------------------------------------------
 
 
-def test_a_flood_of_jobs_meets_its_limit_and_nothing_stays_held() -> None:
+def test_job_flood_is_limited_and_releases_slots() -> None:
     with scene() as s:
         codes: Counter[str] = Counter()
         for count in range(2 * CALLS):
@@ -282,7 +282,7 @@ def test_a_flood_of_jobs_meets_its_limit_and_nothing_stays_held() -> None:
         s.running()  # there is room again
 
 
-def test_a_member_that_watches_a_thousand_times_locks_nobody_out() -> None:
+def test_excessive_watches_do_not_block_others() -> None:
     with scene() as s, contextlib.ExitStack() as stack:
         channels = [stack.enter_context(s.connect()) for _ in range(4)]
         request = jobs_pb2.WatchRequest(nonce=s.own.nonce, role=WORKER, rank=0)
@@ -293,13 +293,13 @@ def test_a_member_that_watches_a_thousand_times_locks_nobody_out() -> None:
             )(request)
             for count in range(1000)
         ]
-        said = [told(watch) for watch in opened]  # so each has been heard
+        said = [end_reason(watch) for watch in opened]  # so each has been heard
         assert s.call("Watch", nonce=s.own.nonce, role=WORKER, rank=1).plan.epoch == 1
         s.call("Status")
         s.call("Leave", nonce=s.own.nonce, role=WORKER, rank=0, reason="enough")
         for count, watch in enumerate(opened):
             while said[count] == "":
-                said[count] = told(watch)
+                said[count] = end_reason(watch)
         # One took the place of the other; one was left when the job ended.
         assert all(text.startswith("ABORTED: ") for text in said)
         ends = Counter("another watch" in text for text in said)
@@ -308,7 +308,7 @@ def test_a_member_that_watches_a_thousand_times_locks_nobody_out() -> None:
         s.finish()
 
 
-def told(watch: Any) -> str:
+def end_reason(watch: Any) -> str:
     """Why a watch has ended; "" for an instruction."""
     try:
         next(watch)
@@ -318,7 +318,7 @@ def told(watch: Any) -> str:
 
 
 @pytest.mark.parametrize("how", ["silent", "garbage", "preface", "no message"])
-def test_connections_that_are_left_half_open_lock_nobody_out(how: str) -> None:
+def test_half_open_connections_do_not_block_others(how: str) -> None:
     first = {
         "silent": b"",
         "garbage": b"\xff" * 4096,

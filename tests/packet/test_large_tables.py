@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables of thousands of entries that come, change and go, against a search through all of them."""
+"""Tests tables with thousands of changing entries against a linear search."""
 
 from __future__ import annotations
 
@@ -110,8 +110,8 @@ class Entries:
         out = {}
         for first in range(0, len(frames), BATCH):
             batch = frames[first : first + BATCH]
-            told = self.pipeline.inject_batch([1] * len(batch), batch)
-            out.update({_number(frame): port for port, frame in told})
+            result = self.pipeline.inject_batch([1] * len(batch), batch)
+            out.update({_number(frame): port for port, frame in result})
         assert out == expected
         for at in self.rng.permutation(len(keys))[:50]:
             ports = [port for port, _ in self.pipeline.inject(1, frames[at])]
@@ -124,13 +124,13 @@ class Entries:
         masks = np.array([one.mask for one in self.known])
         ages = np.arange(len(self.known))
         strengths = np.array([one.priority for one in self.known]) * len(ages) - ages
-        told = {}
+        found = {}
         for at, key in enumerate(keys):
             hits = (key & masks) == values
             if hits.any():
                 best = int(np.where(hits, strengths, strengths.min() - 1).argmax())
-                told[at] = self.known[best].port
-        return told
+                found[at] = self.known[best].port
+        return found
 
     def _frame(self, key: int, number: int) -> bytes:
         header = bytes(12) + ETHERTYPES[self.kind].to_bytes(2, "big") + key.to_bytes(4, "big")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What jobs put on links is what `planner.expected` says, byte by byte, on the real switches.
+"""Tests that jobs put exactly the bytes of `planner.expected` on links, on real switches.
 
 Servers on workers' hosts: tests/network/test_colocated.py.
 """

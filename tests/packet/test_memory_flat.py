@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Memory does not grow with packets: in process with the controller at work, and on interfaces.
+"""Tests that memory does not grow with packets, in process with a working controller and on
+interfaces.
 
 RACKHUB_PACKETS says how many; 10^7 with `make soak`.
 """

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""An update for which there is no memory fails alone, with RESOURCE_EXHAUSTED, and leaves all as it
-was: whichever of its allocations it is that fails."""
+"""Tests updates under allocation failure: an update fails with RESOURCE_EXHAUSTED and has no
+effect, whichever allocation fails."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_a_value_set_without_memory_reads_as_it_is(device: Device, connection: C
         outputs = [device.inject(1, one) for one in frames]
         return {frame[0] for [(_, frame)] in outputs if frame[3]}
 
-    def told() -> set[int]:
+    def members_read() -> set[int]:
         [found] = connection.read([p4rt.Entity(value_set_entry={"value_set_id": number})])
         return {one.match[0].exact.value[0] for one in found.value_set_entry.members}
 
@@ -153,11 +153,11 @@ def test_a_value_set_without_memory_reads_as_it_is(device: Device, connection: C
         except WriteError as error:
             [failure] = error.failures
             assert failure.code == code.RESOURCE_EXHAUSTED
-            assert seen() == told() < {1, 2, 5, 6, 7}
+            assert seen() == members_read() < {1, 2, 5, 6, 7}
             failures += 1
             connection.write([holding(1, 2)])
         else:
             break
     left.value = 0
     assert failures >= 3
-    assert seen() == told() == {5, 6, 7}
+    assert seen() == members_read() == {5, 6, 7}

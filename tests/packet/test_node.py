@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A switch as a node: contributions and the sums that come of them, on every target."""
+"""Tests a switch as a node: contributions and sums, on every target."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_another_chunk_or_server_under_the_same_number_is_dropped(target, counte
 
 
 @pytest.mark.parametrize("what", ["job", "epoch"])
-def test_what_another_job_or_epoch_left_in_a_slot_is_overwritten(target, counted, what) -> None:
+def test_stale_slot_of_other_job_or_epoch_is_overwritten(target, counted, what) -> None:
     """Registers cannot be cleared: their tags alone tell an old owner's sum from the new one's."""
     old = two_workers(target)
     later = 6 + 2 * old.window  # the same slot as seq 6
@@ -199,7 +199,7 @@ def test_another_exponent_or_length_than_the_slots_overflows(target, counted, ot
     assert counted()[Outcome.OVERFLOWED] == 1
 
 
-def test_congestion_met_by_a_contribution_is_told_in_the_result(target) -> None:
+def test_result_reports_congestion_of_contributions(target) -> None:
     node = two_workers(target)
     packet = node.contribution(node.children[0], lanes(1))
     packet[IP].tos = 3

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What no node here takes is routed like any packet, on every target."""
+"""Tests plain forwarding of packets for no node, on every target."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class TestForwarding:
             (Outcome.NOT_IPV4, {"ihl": 4}),
         ],
     )
-    def test_what_cannot_be_routed_is_counted(self, target, counted, outcome, changes) -> None:
+    def test_unroutable_packets_are_counted(self, target, counted, outcome, changes) -> None:
         ip = IP(**({"src": "10.0.0.3", "dst": SERVER} | changes))
         assert target.exchange(3, [bytes(Ether(dst=SWITCH_MAC) / ip / UDP() / b"x")]) == []
         assert counted() == {outcome: 1}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The build without blocks: the same state machine over chunks that it never looks into."""
+"""Tests the header-only build: the same state machine over chunks it never reads."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def target(request: pytest.FixtureRequest) -> Iterator[Target]:
 
 
 def chunk(node: Node, child: Child, payload: bytes, **fields: object) -> Packet:
-    told = {"lanes": 256, "checksum": 1000 + child.sender} | fields
-    return node.contribution(child, None, **told) / Raw(payload)
+    result = {"lanes": 256, "checksum": 1000 + child.sender} | fields
+    return node.contribution(child, None, **result) / Raw(payload)
 
 
 def payload_of(child: Child, size: int) -> bytes:
@@ -140,7 +140,7 @@ def test_reordered_flagged_sum_is_cut_as_well(target) -> None:
     assert sorted((port, len(frame)) for port, frame in output) == [(1, BARE), (2, BARE)]
 
 
-def test_query_is_answered_as_ever(target, counted) -> None:
+def test_query_is_answered_without_payload(target, counted) -> None:
     node = inner(target)
     route = target.plane.p4info.table_entry(
         "forwarding.routes",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What a node refuses, on every target."""
+"""Tests packets that a node rejects, on every target."""
 
 from __future__ import annotations
 

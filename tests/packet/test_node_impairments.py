@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Links that the data plane makes bad: the same draws on every target."""
+"""Tests link impairments in the data plane: the same random draws on every target."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A switch below another: sums up, results down, on every target."""
+"""Tests an inner switch: sums up, results down, on every target."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_parents_result_goes_to_all_children_and_is_kept(target, counted) -> Non
 def test_children_get_what_the_parents_result_says_and_get_it_again(target) -> None:
     node = inner(target)
     fill(node, lanes(1), lanes(2))
-    told = {
+    result = {
         "flags": int(Flag.ECN),
         "workers": 8,
         "exponent": 9,
@@ -65,12 +65,12 @@ def test_children_get_what_the_parents_result_says_and_get_it_again(target) -> N
         "lanes": 200,
         "checksum": 0x12345678,
     }
-    passed_on = node.send_to(PARENT_PORT, node.result(lanes(3), **told))
+    passed_on = node.send_to(PARENT_PORT, node.result(lanes(3), **result))
     replayed = node.send(node.children[0], node.contribution(node.children[0], lanes(1)))
     assert [port for port, _ in passed_on + replayed] in ([1, 2, 1], [2, 1, 1])
     for _, frame in passed_on + replayed:
         got = Ether(frame)[Aggregation]
-        assert {name: getattr(got, name) for name in told} == told
+        assert {name: getattr(got, name) for name in result} == result
         assert got.values == lanes(3)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Server processes that share an address are told apart by their ports, on every target."""
+"""Tests that server processes sharing an address are distinguished by port, on every target."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_sum_goes_up_to_its_process_whose_result_alone_is_taken(target, counte
         assert Ether(frame)[Aggregation].values == lanes(4)
 
 
-def test_a_partial_node_passes_the_question_on_to_the_process(target) -> None:
+def test_partial_node_forwards_query_to_process(target) -> None:
     node = inner(target, server_port=PORT + 3)
     fill(node, lanes(1), lanes(2))
     port, packet = only(node.send(node.children[0], node.query(node.children[0])))
@@ -90,7 +90,7 @@ def test_a_partial_node_passes_the_question_on_to_the_process(target) -> None:
 
 
 @pytest.mark.parametrize("port", [SERVER_PORTS[0] - 1, SERVER_PORTS[-1] + 1])
-def test_what_is_for_no_servers_port_is_not_summed(target, counted, port) -> None:
+def test_packets_for_other_ports_are_not_summed(target, counted, port) -> None:
     node = two_workers(target)
     asked = node.contribution(node.children[0], lanes(1))
     # Whoever has a port of a server's range is parsed; the port that it sends to is no server's.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""QUERY and STATE at a switch, on every target."""
+"""Tests QUERY and STATE at a switch, on every target."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_another_chunk_under_the_same_number_is_stale(target, counted) -> None:
     assert counted()[Outcome.QUERY_STALE] == 1
 
 
-def test_a_slot_of_another_epoch_says_nothing(target) -> None:
+def test_query_ignores_slot_of_other_epoch(target) -> None:
     old = two_workers(target)
     fill(old, lanes(1), lanes(2))
     new = two_workers(target, base=old.base, job=old.job, epoch=old.epoch + 1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the controller does on orders of whoever started it, on switches behind gRPC."""
+"""Tests the controller's handling of orders from its launcher, on switches behind gRPC."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def embedded() -> Iterator[Plant]:
         yield Plant(parse(TEXT % 2), "embedded", stack)
 
 
-def told(plant: Plant, capsys: pytest.CaptureFixture[str], *orders: object) -> list[str]:
+def replies(plant: Plant, capsys: pytest.CaptureFixture[str], *orders: object) -> list[str]:
     """The answers to orders."""
     lines = [order if isinstance(order, bytes) else json.dumps(order).encode() for order in orders]
     obey(plant.table, lines)
@@ -63,17 +63,17 @@ def impaired(plant: Plant) -> dict[tuple[str, str], list[dict[str, int]]]:
     return found
 
 
-def test_links_are_impaired_both_ways_until_they_are_mended(
+def test_links_stay_impaired_both_ways_until_restored(
     plant: Plant, capsys: pytest.CaptureFixture[str]
 ) -> None:
     job = plant.train()
     links: list[dict[str, Any]] = [{"ends": ["core0", "tor0"], "loss": 0.5, "duplicate": 0.25}]
-    assert told(plant, capsys, {"impair": links}) == ["done"]
+    assert replies(plant, capsys, {"impair": links}) == ["done"]
     row = {**PLAIN, "loss": 1 << 31, "duplicate": 1 << 30}
     assert impaired(plant) == {("tor0", "departure"): [row], ("core0", "departure"): [row]}
     # Another set takes the place of the first; a host's link is impaired at its switch.
     links = [{"ends": ["w0", "tor0"], "reorder": 1.0}, {"ends": ["tor0", "core0"], "loss": 0.5}]
-    assert told(plant, capsys, {"impair": links}) == ["done"]
+    assert replies(plant, capsys, {"impair": links}) == ["done"]
     lost, late = {**PLAIN, "loss": 1 << 31}, {**PLAIN, "reorder": (1 << 32) - 1}
     found = impaired(plant)
     departures = found.pop(("tor0", "departure"))
@@ -83,19 +83,19 @@ def test_links_are_impaired_both_ways_until_they_are_mended(
     plant.restart("core0")
     plant.mend("core0")
     assert impaired(plant)["core0", "departure"] == [lost]
-    assert told(plant, capsys, {"impair": []}) == ["done"]
+    assert replies(plant, capsys, {"impair": []}) == ["done"]
     assert impaired(plant) == {}
     plant.follow(job)
     assert plant.whole()
 
 
-def test_a_switch_that_is_away_learns_of_it_when_it_is_back(
+def test_unreachable_switch_gets_impairments_on_return(
     plant: Plant, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plant.stop("core1")
     assert not plant.monitor.look("core1")
     links = [{"ends": ["tor1", "core1"], "corrupt": 0.5}]
-    assert told(plant, capsys, {"impair": links}) == ["done"]
+    assert replies(plant, capsys, {"impair": links}) == ["done"]
     plant.start("core1")
     plant.mend("core1")
     assert impaired(plant)["core1", "departure"] == [{**PLAIN, "corrupt": 1 << 31}]
@@ -104,17 +104,17 @@ def test_a_switch_that_is_away_learns_of_it_when_it_is_back(
 DIED = {"how": "was killed by SIGKILL"}
 
 
-def test_a_switch_that_died_is_avoided_at_once_and_used_again_when_it_is_back(
+def test_dead_switch_is_avoided_until_it_returns(
     plant: Plant, capsys: pytest.CaptureFixture[str]
 ) -> None:
     job = plant.train()
     assert plant.roots(job) == ["core0"]
     plant.stop("core0")
     # Nobody has missed it yet: neither a member nor the monitor.
-    assert told(plant, capsys, {"died": "core0", **DIED}) == ["done"]
+    assert replies(plant, capsys, {"died": "core0", **DIED}) == ["done"]
     assert (job.epoch, plant.roots(job)) == (2, ["core1"])
     plant.follow(job)
-    assert told(plant, capsys, {"died": "core0", **DIED}) == ["done"]
+    assert replies(plant, capsys, {"died": "core0", **DIED}) == ["done"]
     assert job.epoch == 2
     plant.start("core0")
     plant.mend("core0")
@@ -123,7 +123,7 @@ def test_a_switch_that_died_is_avoided_at_once_and_used_again_when_it_is_back(
     assert plant.whole()
 
 
-def test_without_another_core_streams_go_to_servers_and_come_back_with_it(
+def test_streams_fall_back_to_servers_without_core(
     embedded: Plant, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def told_to_workers(job: Job) -> tuple[int, list[str]]:
@@ -136,7 +136,7 @@ def test_without_another_core_streams_go_to_servers_and_come_back_with_it(
     embedded.cut("core1")  # it forwards, but takes no entries
     assert not embedded.monitor.look("core1")
     embedded.stop("core0")
-    assert told(embedded, capsys, {"died": "core0", **DIED}) == ["done"]
+    assert replies(embedded, capsys, {"died": "core0", **DIED}) == ["done"]
     embedded.follow(job)
     assert told_to_workers(job) == (jobs_pb2.TOR, ["s0", "s1"])
     embedded.start("core0")
@@ -148,15 +148,15 @@ def test_without_another_core_streams_go_to_servers_and_come_back_with_it(
     assert embedded.whole()
 
 
-def test_jobs_go_on_at_once_without_a_server_that_died(
+def test_jobs_continue_without_dead_server(
     plant: Plant, capsys: pytest.CaptureFixture[str]
 ) -> None:
     job = plant.train()
-    assert told(plant, capsys, {"died": "s0", **DIED}) == ["done"]
+    assert replies(plant, capsys, {"died": "s0", **DIED}) == ["done"]
     assert (job.epoch, job.scheme.servers) == (2, (1,))
     plant.follow(job)
     assert plant.whole()
-    assert told(plant, capsys, {"died": "s1", **DIED}) == ["done"]
+    assert replies(plant, capsys, {"died": "s1", **DIED}) == ["done"]
     # The last one may be started again; nobody has to wait longer than its lease for that.
     assert (job.state, job.epoch) == (State.RUNNING, 2)
     plant.clock.now += job.lease + 1
@@ -165,7 +165,7 @@ def test_jobs_go_on_at_once_without_a_server_that_died(
     assert "server 1 (s1) was killed by SIGKILL" in job.reason
 
 
-def test_the_next_process_of_a_server_is_not_the_one_that_died(embedded: Plant) -> None:
+def test_restarted_server_process_is_distinct(embedded: Plant) -> None:
     embedded.clock.now = 5.0
     job = embedded.train()
     embedded.table.outages.died("s0", "was killed by SIGKILL", when=4.0)
@@ -174,7 +174,7 @@ def test_the_next_process_of_a_server_is_not_the_one_that_died(embedded: Plant) 
     assert (job.epoch, job.scheme.servers) == (2, (1,))
 
 
-def test_a_job_whose_server_dies_before_it_starts_waits_for_another_until_all_have_to_be_in(
+def test_job_waits_for_replacement_of_server_until_deadline(
     embedded: Plant,
 ) -> None:
     table = embedded.table
@@ -214,10 +214,10 @@ def test_a_job_whose_server_dies_before_it_starts_waits_for_another_until_all_ha
         (b'{"impair": [{"ends": ["tor0", "core0"], "loss": NaN}]}', "loss is a probability"),
     ],
 )
-def test_what_is_no_order_is_refused_and_changes_nothing(
+def test_invalid_order_is_rejected(
     embedded: Plant, capsys: pytest.CaptureFixture[str], order: object, why: str
 ) -> None:
-    answers = told(embedded, capsys, order, b"", {"impair": []})
+    answers = replies(embedded, capsys, order, b"", {"impair": []})
     assert answers[0].startswith(f"refused {why}")
     assert answers[1:] == ["done"]
     assert impaired(embedded) == {}
@@ -228,14 +228,14 @@ def test_a_job_is_stopped_without_its_nonce(
 ) -> None:
     job = embedded.train()
     stop = {"stop": job.number, "why": "stopped on request"}
-    assert told(embedded, capsys, stop) == ["done"]
+    assert replies(embedded, capsys, stop) == ["done"]
     assert (job.state, job.reason) == (State.FAILED, "stopped on request")
     assert embedded.whole()
     assert all(budget.used == 0 for budget in embedded.table.resources.budgets.values())
-    assert told(embedded, capsys, stop) == [f"refused no job {job.number} is alive"]
+    assert replies(embedded, capsys, stop) == [f"refused no job {job.number} is alive"]
 
 
-def test_whoever_started_it_hears_of_each_job_and_of_its_end(embedded: Plant) -> None:
+def test_launcher_is_notified_of_jobs(embedded: Plant) -> None:
     """In lines on a pipe, each of all that are alive."""
     reading, writing = os.pipe()
     with os.fdopen(reading) as lines, os.fdopen(writing, "w") as output, redirect_stdout(output):

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Optimizers at servers under loss and deaths: the real switches, job table and state machines.
+"""Tests optimizers at servers under loss and failures, with real switches, job table and state
+machines.
 
 What servers tell each other arrives late, but surely.
 """
@@ -76,9 +77,7 @@ KINDS = pytest.mark.parametrize("kind", [TreeKind.TOR, TreeKind.NONE], ids=str)
         ("two racks", TreeKind.TWO_LEVEL_SERVER),
     ],
 )
-def test_all_have_the_parameters_of_a_single_optimizer_whatever_the_network_does(
-    kind, topology, networks
-) -> None:
+def test_parameters_match_single_optimizer_under_network_faults(kind, topology, networks) -> None:
     run = begin(networks, kind, topology=topology, odd=True, faults=Faults(0.05, 0.1, 0.05))
     assert networks[0].run(lambda: run.done, LIMIT)
     run.check()
@@ -88,7 +87,7 @@ def test_all_have_the_parameters_of_a_single_optimizer_whatever_the_network_does
 
 @KINDS
 @pytest.mark.parametrize(("victim", "share"), [(0, 0.3), (1, 0.7)])
-def test_a_server_that_dies_takes_no_step_with_it(kind, share, victim, networks) -> None:
+def test_server_failure_loses_no_step(kind, share, victim, networks) -> None:
     """Its chunks go to the other server, which goes on with the very state that it had."""
     run = begin(networks, kind, faults=Faults(0.01, 0.0, 0.01))
     after(run, share)
@@ -105,7 +104,7 @@ def test_a_server_that_dies_takes_no_step_with_it(kind, share, victim, networks)
     [(TreeKind.NONE, 0.3), (TreeKind.TOR, 10.0)],
     ids=["soon", "after its lease"],
 )
-def test_a_server_that_is_back_gets_its_shard_from_the_replica(kind, away, networks) -> None:
+def test_restarted_server_restores_shard_from_replica(kind, away, networks) -> None:
     run = begin(networks, kind, faults=Faults(0.01, 0.0, 0.01), rounds=8, skew=away)
     network, started = networks[0], run.started
     after(run, 0.3)
@@ -118,7 +117,7 @@ def test_a_server_that_is_back_gets_its_shard_from_the_replica(kind, away, netwo
 
 
 @KINDS
-def test_one_after_the_other_may_die_if_it_is_back_before_the_next(kind, networks) -> None:
+def test_sequential_server_failures_are_survived(kind, networks) -> None:
     run = begin(networks, kind, rounds=10)
     network, started = networks[0], run.started
     for number in range(4):
@@ -132,7 +131,7 @@ def test_one_after_the_other_may_die_if_it_is_back_before_the_next(kind, network
 
 
 @KINDS
-def test_a_server_whose_end_was_told_is_back_without_any_lease(kind, networks) -> None:
+def test_reported_server_failure_needs_no_lease(kind, networks) -> None:
     run = begin(networks, kind, rounds=8)
     network, started = networks[0], run.started
     after(run, 0.3)
@@ -179,7 +178,7 @@ def test_a_worker_that_joins_has_no_initial_round_and_can_give_parameters(kind, 
 
 @KINDS
 @pytest.mark.parametrize(("told", "share"), [(False, 0.7), (True, 0.3)])
-def test_without_any_server_left_parameters_come_from_workers(kind, share, told, networks) -> None:
+def test_workers_restore_parameters_without_servers(kind, share, told, networks) -> None:
     """No worker takes a parameter back; the optimizer's state begins anew, and the job says so."""
     run = begin(networks, kind, rounds=8)
     network, started = networks[0], run.started

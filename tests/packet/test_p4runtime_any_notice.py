@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Meters, digests and timeouts with arguments that are mostly right: every update has an answer
-that is no defect, what stands can be read, and time goes on whatever is configured."""
+"""Tests random meter, digest and timeout requests: every update is answered without internal
+errors, and state can be read."""
 
 import pytest
 from google.rpc import code_pb2
@@ -68,7 +68,7 @@ def codes(learner, batch):
     max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(st.lists(st.tuples(updates, st.sampled_from([0, 0.01, 1, 100])), max_size=4))
-def test_any_update_is_answered_and_time_goes_on(learner, rounds):
+def test_any_update_is_answered(learner, rounds):
     learner.push()
     learner.received.clear()
     for batch, seconds in rounds:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests of any kind, sensible or not: every answer has a reason, and what is there can be read,
-deleted and written again as it was read."""
+"""Tests random P4Runtime requests: every error has a reason, and state can be read, deleted and
+rewritten as read."""
 
 import pytest
 from google.rpc import code_pb2 as code
@@ -128,7 +128,7 @@ def controller():
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(updates)
-def test_any_batch_is_answered_and_what_stands_is_symmetric(controller, batch):
+def test_any_batch_is_answered_and_reads_back(controller, batch):
     controller.push()
     refused = errors(lambda: controller.device.write(write_request(*batch)))
     assert len(refused) in (0, len(batch))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clients over gRPC: the same conversations with this target and with BMv2."""
+"""Tests clients over gRPC: the same conversations with this target and with BMv2."""
 
 import contextlib
 import subprocess
@@ -216,9 +216,9 @@ def test_a_backup_reads_but_does_not_write_until_it_takes_over(address, client):
         assert refused.value.grpc_error.code() == grpc.StatusCode.PERMISSION_DENIED
 
     with connected(address, (0, 9)) as taker:
-        told = client.get_stream_packet("arbitration", timeout=60)
-        assert told.arbitration.status.code == code.ALREADY_EXISTS
-        assert told.arbitration.election_id.low == 9
+        result = client.get_stream_packet("arbitration", timeout=60)
+        assert result.arbitration.status.code == code.ALREADY_EXISTS
+        assert result.arbitration.election_id.low == 9
         with pytest.raises(grpc.RpcError) as refused:
             client.write_update(update(DELETE, written))
         assert refused.value.code() == grpc.StatusCode.PERMISSION_DENIED

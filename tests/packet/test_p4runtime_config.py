@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pushing a program over P4Runtime: what is verified, what is committed, what still forwards."""
+"""Tests pipeline configuration over P4Runtime: verify, commit, and forwarding meanwhile."""
 
 import json
 
@@ -193,7 +193,7 @@ def _smaller(what):
 
 
 @pytest.mark.parametrize("what", ["registers", "tables"])
-def test_reconcile_refuses_what_has_no_room_for_the_state(controller, what):
+def test_reconcile_rejects_tables_too_small_for_state(controller, what):
     _filled(controller)
     before = _state(controller)
     with pytest.raises(P4RuntimeError, match="state cannot be preserved") as refused:
@@ -265,7 +265,7 @@ def _other_width():
     ],
 )
 @pytest.mark.parametrize("how", ["VERIFY", "VERIFY_AND_SAVE", "VERIFY_AND_COMMIT"])
-def test_what_cannot_be_realized_is_refused_and_the_old_program_forwards(controller, how, bad):
+def test_unrealizable_config_is_rejected_and_old_program_forwards(controller, how, bad):
     controller.push()
     controller.write((INSERT, ENTRY))
     with pytest.raises(P4RuntimeError) as refused:

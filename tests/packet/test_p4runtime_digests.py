@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Digests over P4Runtime: when lists are sent, what is not sent twice, and what is lost."""
+"""Tests digests over P4Runtime: when lists are sent, deduplication, and losses."""
 
 import pytest
 from google.rpc import code_pb2 as code
@@ -48,16 +48,16 @@ def arrivals(learner, addresses):
 def test_a_list_is_sent_when_it_is_full_or_old_enough(learner):
     learner.write((INSERT, digest(size=3, timeout=2, ack=60)))
     arrivals(learner, [1, 2, 1, 2])
-    assert learner.told("digest") == []
+    assert learner.take("digest") == []
     assert learner.wait(0) == 2
     arrivals(learner, [3, 4])
-    [full] = learner.told("digest")
+    [full] = learner.take("digest")
     assert learned(full) == [(1, 1), (2, 1), (3, 1)]
     assert (full.digest_id, full.list_id) == (number("digests", "learned_t"), 1)
     assert learner.wait(1.5) == 0.5
-    assert learner.told("digest") == []
+    assert learner.take("digest") == []
     learner.wait(0.5)
-    [old] = learner.told("digest")
+    [old] = learner.take("digest")
     assert (learned(old), old.list_id) == ([(4, 1)], 2)
     assert old.timestamp > full.timestamp > 0
 
@@ -67,7 +67,7 @@ def test_a_late_acknowledgement_is_of_no_list_that_came_after(learner, between):
     settings = digest(size=1, timeout=1, ack=10)
     learner.write((INSERT, settings))
     arrivals(learner, [1])
-    [old] = learner.told("digest")
+    [old] = learner.take("digest")
     if between == "disabled":
         learner.write((DELETE, digest()), (INSERT, settings))
     else:
@@ -77,57 +77,57 @@ def test_a_late_acknowledgement_is_of_no_list_that_came_after(learner, between):
             config_request("RECONCILE_AND_COMMIT", changed)
         )
     arrivals(learner, [1])
-    [new] = learner.told("digest")
+    [new] = learner.take("digest")
     assert new.list_id != old.list_id
     learner.acknowledge(old)
     arrivals(learner, [1])
-    assert learner.told("digest") == []
+    assert learner.take("digest") == []
     learner.acknowledge(new)
     arrivals(learner, [1])
-    assert len(learner.told("digest")) == 1
+    assert len(learner.take("digest")) == 1
 
 
 def test_nothing_is_sent_twice_until_it_is_acknowledged(learner):
     learner.write((INSERT, digest(size=1, timeout=1, ack=10)))
     arrivals(learner, [1, 1, 2, 1])
-    first, second = learner.told("digest")
+    first, second = learner.take("digest")
     assert [learned(first), learned(second)] == [[(1, 1)], [(2, 1)]]
     learner.acknowledge(first)
     learner.acknowledge(first)
     arrivals(learner, [1, 2])
-    [again] = learner.told("digest")
+    [again] = learner.take("digest")
     assert learned(again) == [(1, 1)]
     # Who does not answer is told again when ack_timeout_ns is over.
     learner.wait(9)
     arrivals(learner, [1, 2])
-    assert learner.told("digest") == []
+    assert learner.take("digest") == []
     assert learner.wait(0) == 1
     learner.wait(1)
     arrivals(learner, [1, 2])
-    assert [learned(one) for one in learner.told("digest")] == [[(1, 1)], [(2, 1)]]
+    assert [learned(one) for one in learner.take("digest")] == [[(1, 1)], [(2, 1)]]
 
 
 def test_without_ack_timeout_everything_is_sent(learner):
     learner.write((INSERT, digest(size=0, timeout=0, ack=0)))
     arrivals(learner, [1, 1, 2])
-    assert [learned(one) for one in learner.told("digest")] == [[(1, 1)], [(1, 1)], [(2, 1)]]
+    assert [learned(one) for one in learner.take("digest")] == [[(1, 1)], [(1, 1)], [(2, 1)]]
     assert learner.wait(0) is None
 
 
 def test_the_last_digest_of_a_packet_counts(learner):
     learner.write((INSERT, digest(timeout=0)), (INSERT, digest("odd_t", timeout=0)))
     learner.arrives(1, kind=0x8000 | 0x4007)  # which is dropped
-    [odd] = learner.told("digest")
+    [odd] = learner.take("digest")
     assert odd.digest_id == number("digests", "odd_t")
     assert [one.bitstring for one in odd.data[0].struct.members] == [
         b"\x07", b"\xab\xcd\xef", b"\x01",
     ]  # fmt: skip
 
 
-def test_what_is_known_is_not_learned(learner):
+def test_known_digests_are_not_sent_again(learner):
     learner.write((INSERT, digest(timeout=0)), (INSERT, source(1)))
     arrivals(learner, [1, 2])
-    assert [learned(one) for one in learner.told("digest")] == [[(2, 1)]]
+    assert [learned(one) for one in learner.take("digest")] == [[(2, 1)]]
 
 
 def test_configurations(learner):
@@ -144,20 +144,20 @@ def test_configurations(learner):
     arrivals(learner, [2, 3])
     learner.write((MODIFY, digest(size=2, timeout=1, ack=2)))
     learner.wait(0)
-    [told] = learner.told("digest")
-    assert learned(told) == [(2, 1), (3, 1)]  # not 1: nobody wanted it then
+    [message] = learner.take("digest")
+    assert learned(message) == [(2, 1), (3, 1)]  # not 1: nobody wanted it then
     arrivals(learner, [4])
     learner.write((DELETE, digest()))
     learner.wait(10)
-    assert learner.told("digest") == []
+    assert learner.take("digest") == []
     # What was not acknowledged, or waited, is forgotten with it.
     learner.write((INSERT, digest(size=1, timeout=1, ack=2)))
-    learner.acknowledge(told)
+    learner.acknowledge(message)
     arrivals(learner, [2, 4])
-    assert [learned(one) for one in learner.told("digest")] == [[(2, 1)], [(4, 1)]]
+    assert [learned(one) for one in learner.take("digest")] == [[(2, 1)], [(4, 1)]]
 
 
-def test_who_becomes_primary_gets_what_waits(learner):
+def test_new_primary_gets_pending_digests(learner):
     learner.write((INSERT, digest(size=2, timeout=1, ack=60)))
     learner.stream.close()
     arrivals(learner, [1, 2, 3])
@@ -166,7 +166,7 @@ def test_who_becomes_primary_gets_what_waits(learner):
     learner.stream.receive(arbitration((0, 5)))
     learner.received.clear()
     learner.wait(0)
-    assert [learned(one) for one in learner.told("digest")] == [[(1, 1), (2, 1)], [(3, 1)]]
+    assert [learned(one) for one in learner.take("digest")] == [[(1, 1), (2, 1)], [(3, 1)]]
 
 
 def test_messages_that_find_no_room_are_lost_and_counted():
@@ -199,7 +199,7 @@ def test_messages_that_find_no_room_are_lost_and_counted():
 
 def stream_error(learner, request, stream=None):
     (stream or learner.stream).receive(p4rt.StreamMessageRequest(digest_ack=request))
-    [error] = learner.told("error")
+    [error] = learner.take("error")
     assert error.digest_list_ack.digest_list_ack == request
     return error.canonical_code
 
@@ -207,13 +207,13 @@ def stream_error(learner, request, stream=None):
 def test_acknowledgements_that_are_refused(learner):
     learner.write((INSERT, digest(timeout=0, ack=60)))
     arrivals(learner, [1])
-    [told] = learner.told("digest")
-    unknown = p4rt.DigestListAck(digest_id=1, list_id=told.list_id)
+    [message] = learner.take("digest")
+    unknown = p4rt.DigestListAck(digest_id=1, list_id=message.list_id)
     assert stream_error(learner, unknown) == code.INVALID_ARGUMENT
     backup = learner.device.open_stream(learner.received.append)
     backup.receive(arbitration((0, 0)))
     learner.received.clear()
-    ack = p4rt.DigestListAck(digest_id=told.digest_id, list_id=told.list_id)
+    ack = p4rt.DigestListAck(digest_id=message.digest_id, list_id=message.list_id)
     assert stream_error(learner, ack, backup) == code.PERMISSION_DENIED
     ack.list_id = 99  # of a list that is over: no error
     learner.stream.receive(p4rt.StreamMessageRequest(digest_ack=ack))
@@ -224,7 +224,7 @@ def test_a_push_ends_what_was_configured(learner):
     learner.write((INSERT, digest(timeout=0)))
     learner.push()
     arrivals(learner, [1])
-    assert learner.told("digest") == []
+    assert learner.take("digest") == []
     assert learner.read(p4rt.DigestEntry()) == []
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""finsy, a P4Runtime client of another make, drives this target and BMv2."""
+"""Tests this target and BMv2 with finsy, another P4Runtime client."""
 
 import os
 import subprocess

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Idle timeouts over P4Runtime, with time that stands still until it is moved."""
+"""Tests idle timeouts over P4Runtime, with a manual clock."""
 
 import time
 
@@ -28,29 +28,29 @@ def timed(address, seconds, **fields):
 
 def idle(learner):
     """Entries that were told to be idle, since the last call."""
-    told = learner.told("idle_timeout_notification")
-    assert all(len(one.table_entry) for one in told)
-    return [entry for one in told for entry in one.table_entry]
+    message = learner.take("idle_timeout_notification")
+    assert all(len(one.table_entry) for one in message)
+    return [entry for one in message for entry in one.table_entry]
 
 
-def test_an_entry_that_nothing_hits_is_told_once_per_timeout(learner):
+def test_idle_entry_is_notified_once_per_timeout(learner):
     before = time.time_ns()
     entry = timed(HOST, 2, controller_metadata=7, metadata=b"cookie")
     learner.write((INSERT, entry), (INSERT, timed(OTHER, 0)))
     assert learner.wait(1.9) == pytest.approx(0.1)
     assert idle(learner) == []
     assert learner.wait(0.1) == 2
-    [told] = learner.told("idle_timeout_notification")
-    assert before <= told.timestamp <= time.time_ns()
+    [message] = learner.take("idle_timeout_notification")
+    assert before <= message.timestamp <= time.time_ns()
     expected = bare(HOST, idle_timeout_ns=2 * SECOND, controller_metadata=7, metadata=b"cookie")
-    assert list(told.table_entry) == [expected]
+    assert list(message.table_entry) == [expected]
     learner.wait(1.9)
     assert idle(learner) == []
     learner.wait(0.1)
     assert idle(learner) == [expected]
 
 
-def test_a_hit_begins_the_time_anew(learner):
+def test_table_hit_resets_idle_timeout(learner):
     learner.write((INSERT, timed(HOST, 2)), (INSERT, timed(OTHER, 3)))
     learner.wait(1.5)
     learner.arrives(HOST)
@@ -66,7 +66,7 @@ def test_a_hit_begins_the_time_anew(learner):
     assert not learner.read(bare(HOST))[0].HasField("time_since_last_hit")
 
 
-def test_who_is_modified_or_deleted(learner):
+def test_modify_and_delete_affect_idle_timeout(learner):
     learner.write((INSERT, timed(HOST, 1)), (INSERT, timed(OTHER, 1)))
     learner.wait(0.5)
     learner.write((DELETE, bare(OTHER)), (MODIFY, timed(HOST, 4)))
@@ -113,9 +113,9 @@ def default(**fields):
         (MODIFY, default(idle_timeout_ns=5)),
     ],
 )
-def test_what_is_refused(learner, kind, message):
+def test_invalid_input_is_rejected(learner, kind, message):
     assert learner.refusal((kind, message)) == code.INVALID_ARGUMENT
 
 
-def test_what_cannot_be_asked(learner):
+def test_unsupported_idle_timeouts_are_rejected(learner):
     assert learner.read_refusal(default(time_since_last_hit={})) == code.INVALID_ARGUMENT

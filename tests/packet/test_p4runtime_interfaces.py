@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A controller and real interfaces: what it writes is what frames meet on the wire."""
+"""Tests a controller with real interfaces: written entries apply to frames on the wire."""
 
 import contextlib
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Meters, digests and idle timeouts over gRPC: the same conversations with this target and with
-BMv2, whose times are real."""
+"""Tests meters, digests and idle timeouts over gRPC: the same conversations with this target and
+with BMv2, in real time."""
 
 import os
 import subprocess
@@ -76,7 +76,7 @@ def arrives(client, address, port):
     client.stream_out_q.put(p4rt.StreamMessageRequest(packet=out))
 
 
-def told(client, kind):
+def next_message(client, kind):
     message = client.get_stream_packet(kind, timeout=PATIENCE)
     assert message is not None, f"no {kind}"
     return getattr(message, kind)
@@ -127,7 +127,7 @@ def test_digests_are_sent_in_lists_and_not_twice(client):
         arrives(client, address, 5)
     lists = []
     while sum(len(one.data) for one in lists) < 4:
-        lists.append(told(client, "digest"))
+        lists.append(next_message(client, "digest"))
     assert sorted(one for each in lists for one in learned(each)) == [(n, 5) for n in (1, 2, 3, 4)]
     assert all(len(one.data) <= 2 for one in lists)
     ack = p4rt.DigestListAck(digest_id=lists[0].digest_id, list_id=lists[0].list_id)
@@ -147,19 +147,19 @@ def test_digests_are_sent_in_lists_and_not_twice(client):
 def test_a_digest_does_not_wait_longer_than_it_may(client):
     write(client, (INSERT, digest(size=100, timeout=0.2, ack=3600)))
     arrives(client, HOST, 9)
-    assert learned(told(client, "digest")) == [(HOST, 9)]
+    assert learned(next_message(client, "digest")) == [(HOST, 9)]
 
 
-def test_an_idle_entry_is_told(target, client):
+def test_idle_entry_is_notified(target, client):
     written = source(HOST, idle_timeout_ns=SECOND // 2, controller_metadata=9)
     write(client, (INSERT, written), (INSERT, source(OTHER)))
-    notice = told(client, "idle_timeout_notification")
+    notice = next_message(client, "idle_timeout_notification")
     [entry] = notice.table_entry
     assert (entry.match, entry.idle_timeout_ns) == (written.match, SECOND // 2)
     assert entry.controller_metadata == 9
     if target[1] != "bmv2":  # it tells the time since its start
         assert abs(notice.timestamp - time.time_ns()) < PATIENCE * SECOND
-        again = told(client, "idle_timeout_notification")
+        again = next_message(client, "idle_timeout_notification")
         assert again.timestamp - notice.timestamp >= SECOND // 2
     [found] = read(client, bare(HOST, time_since_last_hit={}))
     assert found.idle_timeout_ns == SECOND // 2

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Meters in the data plane and over P4Runtime, with time that stands still until it is moved."""
+"""Tests meters in the data plane and over P4Runtime, with a manual clock."""
 
 import random
 from fractions import Fraction
@@ -91,7 +91,7 @@ def test_rates_as_large_as_there_are_do_not_overflow(learner):
     assert sent[13] >> 6 == RED
 
 
-def test_what_is_not_there_is_told_by_name():
+def test_missing_meter_is_named():
     program = load_program(HERE / "metered.json")
     with Pipeline(program, 64) as pipeline:
         with pytest.raises(IndexError, match=r"meter 'Enter.bytes' has cells 0 .. 7, not 8"):
@@ -135,7 +135,7 @@ def test_meters_read_back_as_written(learner):
         (INSERT, source(HOST, meter_counter_data={}), code.UNIMPLEMENTED),
     ],
 )
-def test_what_is_refused(learner, kind, message, expected):
+def test_invalid_input_is_rejected(learner, kind, message, expected):
     assert learner.refusal((kind, message)) == expected
     assert not any(one.HasField("config") for one in learner.read(meter()))
     assert learner.read(bare(HOST)) == []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m switch` as a process: ready, taken addresses, TLS, the end."""
+"""Tests the process `python -m switch`: readiness, addresses in use, TLS, shutdown."""
 
 import contextlib
 import queue

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Action profiles over P4Runtime: members, groups and one-shot sets, the same conversations with
-this target and with BMv2."""
+"""Tests action profiles over P4Runtime (members, groups, one-shot sets): the same conversations
+with this target and with BMv2."""
 
 from __future__ import annotations
 

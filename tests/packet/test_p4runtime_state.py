@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counters, registers, replication and packet I/O over P4Runtime."""
+"""Tests counters, registers, replication and packet I/O over P4Runtime."""
 
 import pytest
 from google.rpc import code_pb2 as code

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Table entries over P4Runtime: what is written takes effect and reads back, what the spec forbids
-is refused with the code it names."""
+"""Tests table entries over P4Runtime: writes take effect and read back; violations get the code
+the spec names."""
 
 import pytest
 from google.rpc import code_pb2 as code

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Parser value sets over P4Runtime, which BMv2 has only over Thrift."""
+"""Tests parser value sets over P4Runtime, which BMv2 has only over Thrift."""
 
 from __future__ import annotations
 

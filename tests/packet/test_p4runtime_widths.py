@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a P4Info and the program of the same compilation differ: widths that are left open or
-translated, parameters and tables that p4c left out, headers that are not whole bytes."""
+"""Tests differences between a P4Info and its program: open or translated widths, omitted
+parameters and tables, headers that are not whole bytes."""
 
 from __future__ import annotations
 

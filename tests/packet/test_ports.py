@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ports on real interfaces: what goes in comes out, however the system packs it."""
+"""Tests ports on real interfaces: packets pass unchanged, however the system batches them."""
 
 from __future__ import annotations
 

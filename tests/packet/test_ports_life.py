@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ports come and go; programs change under them; the CPU port; captures; clear errors."""
+"""Tests the life cycle of ports: added and removed, program changes, the CPU port, captures,
+errors."""
 
 from __future__ import annotations
 

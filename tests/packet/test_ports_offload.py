@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Splitting and joining of frames, in memory, under the sanitizers."""
+"""Tests splitting and joining of frames in memory, under the sanitizers."""
 
 from __future__ import annotations
 

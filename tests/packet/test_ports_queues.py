@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Queues, rates and priorities of ports on real interfaces."""
+"""Tests queues, rates and priorities of ports on real interfaces."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The whole protocol over the compiled P4 program: exact sums, no hang, on networks that misbehave.
+"""Tests the whole protocol over the compiled P4 program: exact sums and no hang on faulty networks.
 
 Seeded; a failing run says how to repeat it. RACKHUB_CHUNKS=1000000 makes the one with changes of
 epoch longer, RACKHUB_SEED=N begins it elsewhere.
@@ -135,7 +135,7 @@ def test_without_faults_nothing_is_sent_twice(topology, kind, networks) -> None:
     streams=1,
     odd=True,
 )
-def test_every_sum_is_exact_whatever_the_network_does(
+def test_sums_are_exact_under_network_faults(
     place, seed, loss, duplicate, jitter, window, streams, odd
 ) -> None:
     topology, kind = place
@@ -152,7 +152,7 @@ def test_every_sum_is_exact_whatever_the_network_does(
 
 
 @pytest.mark.timeout(600 + CHUNKS // 20)
-def test_everything_may_change_and_fail_while_sums_are_under_way() -> None:
+def test_sums_survive_concurrent_changes_and_failures() -> None:
     """Other trees, windows and streams, switches that lose everything or their controller, workers
     that die, leave or come back, servers with the job's optimizer that die and come back, one on
     top of the other: see tests/packet/epochs.py."""
@@ -192,7 +192,7 @@ def test_more_racks_than_a_core_has_children_are_summed_by_levels(networks) -> N
     assert network.outcomes()[Outcome.COMPLETED] == 6
 
 
-def test_sums_go_on_round_dead_cores_of_every_level_and_wait_where_none_is_left(networks) -> None:
+def test_sums_route_around_dead_cores(networks) -> None:
     network = network_of("three levels", 15, Faults())
     networks.append(network)
     started = start(network, "three levels", TreeKind.TWO_LEVEL, 40, window=2)
@@ -236,7 +236,7 @@ def test_sums_go_on_round_dead_cores_of_every_level_and_wait_where_none_is_left(
     run.check()
 
 
-def test_a_tor_that_is_back_is_reached_through_a_core_that_nobody_can_write(networks) -> None:
+def test_returned_tor_is_reached_through_unmanaged_core(networks) -> None:
     """The core could be written when the ToR died, and cannot when it is back: what it has must do.
     Servers of both racks sum for workers of both."""
     network = network_of("two racks", 17, Faults())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A switch whose program somebody pushed anew: what it sends is the same as before.
+"""Tests a switch whose pipeline was pushed again by another client: its output is unchanged.
 
 BMv2 keeps its multicast groups over a push, where P4Runtime shows none of them any more.
 """
@@ -117,7 +117,7 @@ def test_a_result_still_goes_to_each_child_once(rack: Rack) -> None:
         assert rack.results() == once
 
 
-def test_a_link_that_duplicates_still_makes_two_of_one(rack: Rack) -> None:
+def test_duplicating_link_still_duplicates(rack: Rack) -> None:
     rack.push_over()
     rack.table.outages.impair({frozenset(("w1", "tor0")): {"duplicate": 1.0}})
     output = rack.exchange("s0", rack.packet("s0", 7, "w1", 7) / Raw(b"payload"), doubled="w1")

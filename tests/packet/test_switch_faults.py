@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Switches that are cut off, restarted, pushed over or gone, while a job runs: what the controller
-does about it, on switches behind gRPC. BMv2 stands in where a process can be killed."""
+"""Tests the controller's handling of switches that are disconnected, restarted, reprogrammed or
+dead while a job runs, behind gRPC. BMv2 is used where a process is killed."""
 
 from __future__ import annotations
 
@@ -238,7 +238,7 @@ def test_another_plan_takes_the_place_of_the_old_one(plant: Plant) -> None:
     assert all(budget.used == 0 for budget in plant.table.resources.budgets.values())
 
 
-def test_a_restarted_switch_gets_all_back_and_the_job_another_epoch(plant: Plant) -> None:
+def test_restarted_switch_is_restored_in_new_epoch(plant: Plant) -> None:
     job = plant.train()
     for name in ("core0", "tor1"):
         before = job.epoch
@@ -252,7 +252,7 @@ def test_a_restarted_switch_gets_all_back_and_the_job_another_epoch(plant: Plant
         assert job.epoch == before + 1
 
 
-def test_a_program_pushed_by_somebody_else_is_noticed(plant: Plant) -> None:
+def test_foreign_pipeline_push_is_detected(plant: Plant) -> None:
     job = plant.train()
     stranger = GrpcConnection("tor0", plant.address("tor0"), plant.number("tor0"))
     stranger.term = 9
@@ -267,7 +267,7 @@ def test_a_program_pushed_by_somebody_else_is_noticed(plant: Plant) -> None:
     assert plant.whole()
 
 
-def test_a_switch_that_only_lost_its_connection_changes_nothing(embedded: Plant) -> None:
+def test_reconnect_without_restart_changes_nothing(embedded: Plant) -> None:
     job = embedded.train()
     embedded.cut("core0")
     assert not embedded.monitor.look("core0")
@@ -279,7 +279,7 @@ def test_a_switch_that_only_lost_its_connection_changes_nothing(embedded: Plant)
     assert embedded.whole()
 
 
-def test_a_core_that_is_gone_is_avoided_until_it_returns(plant: Plant) -> None:
+def test_dead_core_is_avoided_until_it_returns(plant: Plant) -> None:
     job = plant.train()
     plant.stop("core0")
     assert not plant.monitor.look("core0")
@@ -315,7 +315,7 @@ def test_a_core_that_is_gone_is_avoided_until_it_returns(plant: Plant) -> None:
     assert used == {"core1": 0, **job.slots}
 
 
-def test_without_a_way_a_job_waits_and_says_so(one_core: Plant) -> None:
+def test_job_waits_without_path_and_reports_it(one_core: Plant) -> None:
     job = one_core.train()
     one_core.stop("core0")
     assert not one_core.monitor.look("core0")
@@ -337,7 +337,7 @@ def test_without_a_way_a_job_waits_and_says_so(one_core: Plant) -> None:
     assert one_core.whole()
 
 
-def test_members_held_for_a_change_do_not_make_a_switch_that_forwards_look_gone(
+def test_held_members_do_not_mark_switch_dead(
     one_core: Plant,
 ) -> None:
     """They ask nobody meanwhile, and what they wait for is a ToR: the core only lost its
@@ -375,7 +375,7 @@ def test_a_tor_out_of_reach_takes_no_part_in_new_plans_but_forwards(embedded: Pl
     assert embedded.whole()
 
 
-def test_a_switch_that_refuses_entries_is_avoided_in_yet_another_epoch(plant: Plant) -> None:
+def test_switch_rejecting_entries_is_avoided(plant: Plant) -> None:
     job = plant.train()
     # Somebody else's entry under a key that the next epoch needs in core0.
     key = {"job": job.number, "epoch": 2, "stream": 0, "child": 0}
@@ -438,7 +438,7 @@ def test_the_monitor_finds_faults_by_itself(plant: Plant) -> None:
 
 
 @pytest.mark.bmv2
-def test_a_switch_that_hangs_is_planned_without_and_comes_back() -> None:
+def test_hanging_switch_is_excluded_until_it_recovers() -> None:
     with ExitStack() as stack:
         plant = Plant(parse(TEXT % 2), "bmv2", stack)
         job = plant.train()

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several jobs on the same servers and switches: what each gets, and what is left of one that is
-over."""
+"""Tests several jobs on the same servers and switches: isolation, and cleanup."""
 
 from __future__ import annotations
 
@@ -54,7 +53,7 @@ def tenant(network: SwitchedNetwork, name: str, kind: TreeKind, **options: Any) 
     return Run(started, 2, seed=sorted(TENANTS).index(name), odd=True)
 
 
-def test_each_of_several_jobs_gets_what_it_gets_alone() -> None:
+def test_concurrent_jobs_get_same_results_as_alone() -> None:
     """All keys are named alike. One has no room in the switches, and is on its servers alone."""
 
     def results(names: list[str], seed: int) -> dict[str, np.ndarray]:
@@ -140,7 +139,7 @@ def test_a_job_leaves_nothing_behind_however_it_ends(
         client.leave("it is over")
 
 
-def test_workers_that_differ_in_their_calls_are_told_so(
+def test_diverging_worker_calls_are_reported(
     rig: Loopback, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("hosts.session.membership.HEARTBEAT_SECONDS", 0.1)
@@ -158,12 +157,12 @@ def test_workers_that_differ_in_their_calls_are_told_so(
         return str(caught.value)
 
     with ThreadPoolExecutor(2) as pool:
-        told = list(pool.map(work, range(2)))
-    assert told[0] == told[1]
+        result = list(pool.map(work, range(2)))
+    assert result[0] == result[1]
     assert (
         "all workers must push the same keys in the same order, and key 3 in that order is 'x' at"
         " worker 0 (w0), 'y' at worker 1 (w1)"
-    ) in told[0]
+    ) in result[0]
 
 
 def test_workers_that_split_their_calls_otherwise_are_in_order(

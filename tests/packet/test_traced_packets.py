@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What a traced program tells of its packets; and that it does with them what others do."""
+"""Tests packet traces of a program, and that tracing does not change its behaviour."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_traced_program_does_what_bmv2_does(name: str, monkeypatch: pytest.Mon
     assert len(arrived) == len(case.arrivals)
 
 
-def test_a_packet_is_told_from_its_arrival_to_its_end() -> None:
+def test_packet_is_traced_from_arrival_to_end() -> None:
     lines: list[str] = []
     to, udp = "02:00:00:00:00:99", UDP(sport=1, dport=2)
     frames = [
@@ -67,12 +67,12 @@ def test_a_packet_is_told_from_its_arrival_to_its_end() -> None:
         pipeline.set_trace(lines.append)
         route = pipeline.insert("Route.routes", [(0x0A000000, 8)], "Route.forward", [3, 0x20003])
         [(port, sent)] = pipeline.inject(1, frames[0])
-        told, lines[:] = list(lines), []
+        result, lines[:] = list(lines), []
         assert pipeline.inject_batch([2, 2], frames[1:]) == []
         pipeline.set_trace(None)
         pipeline.inject(1, frames[0])
     assert (port, len(sent)) == (3, len(frames[0]))
-    assert told == [
+    assert result == [
         f"packet 1.0: {line}"
         for line in [
             "arrives on port 1, 47 bytes",
@@ -156,18 +156,18 @@ def test_every_copy_has_a_name_and_an_end() -> None:
         pipeline.set_clone_session(1, [(2, 1), (4, 2)])
         sent = pipeline.inject(5, bytes([1 | 2, 4, 2, 1, 1, 1, 0, 0]) + bytes(8) + bytes(200))
         pipeline.inject(5, bytes([1, 0, 2, 9, 1, 0, 0, 0]) + bytes(8))
-    told = defaultdict(list)
+    result = defaultdict(list)
     for line in lines:
         name, text = line.removeprefix("packet ").split(": ", 1)
-        told[name].append(text)
-    assert all(LAST.match(texts[-1]) for texts in told.values())
-    assert all(not LAST.match(one) for texts in told.values() for one in texts[:-1])
-    left = [texts[-1] for texts in told.values() if texts[-1].startswith("leaves")]
+        result[name].append(text)
+    assert all(LAST.match(texts[-1]) for texts in result.values())
+    assert all(not LAST.match(one) for texts in result.values() for one in texts[:-1])
+    left = [texts[-1] for texts in result.values() if texts[-1].startswith("leaves")]
     assert len(left) == len(sent) > 6
-    again = [one for texts in told.values() for one in texts if one.startswith("comes again")]
+    again = [one for texts in result.values() for one in texts if one.startswith("comes again")]
     assert again == ["comes again on port 5, 216 bytes"] * 2
-    assert any("of its group: Enter.mark(member = 0x7)" in one for one in told["1.0"])
-    assert told["2.0"][-1] == "is dropped: there is no group 9"
+    assert any("of its group: Enter.mark(member = 0x7)" in one for one in result["1.0"])
+    assert result["2.0"][-1] == "is dropped: there is no group 9"
 
 
 def test_a_table_may_have_any_name() -> None:
@@ -183,7 +183,7 @@ def test_a_table_may_have_any_name() -> None:
     assert any(line.startswith(f"packet 1.0: table {name} [hdr.ipv4") for line in lines)
 
 
-def test_a_program_that_is_not_traced_has_nothing_to_tell() -> None:
+def test_untraced_program_logs_nothing() -> None:
     with Pipeline(load_program(HERE / "router.json")) as pipeline:
         with pytest.raises(PipelineError, match="not compiled for tracing"):
             pipeline.set_trace(print)
@@ -192,7 +192,7 @@ def test_a_program_that_is_not_traced_has_nothing_to_tell() -> None:
         pipeline.set_trace(None)
 
 
-def test_the_log_of_a_switch_tells_of_its_packets() -> None:
+def test_switch_log_has_packet_events() -> None:
     """-L trace, a program that is pushed, a packet-out to a port that there is not."""
     with running("embedded", "-L", "trace") as (process, address, log):
         with grpc.insecure_channel(address) as channel:
@@ -215,9 +215,9 @@ def test_the_log_of_a_switch_tells_of_its_packets() -> None:
             answers.cancel()
         process.terminate()
         assert process.wait(60) == 0
-        told = [line.split("switch.trace: ")[1] for line in log.read_text().splitlines()
+        values = [line.split("switch.trace: ")[1] for line in log.read_text().splitlines()
                 if " DEBUG switch.trace: " in line]  # fmt: skip
-    first = [line for line in told if line.startswith("packet 1.0: ")]
+    first = [line for line in values if line.startswith("packet 1.0: ")]
     assert first[0].startswith(f"packet 1.0: arrives on port {CPU_PORT}, ")
     assert first[-1] == "packet 1.0: is dropped by the queue of port 3"
-    assert re.fullmatch(rf"packet 2\.0: leaves port {CPU_PORT}, \d+ bytes", told[-1])
+    assert re.fullmatch(rf"packet 2\.0: leaves port {CPU_PORT}, \d+ bytes", values[-1])

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several server processes on a host that run a job's optimizer: the real switches, job table and
-state machines, under loss and deaths.
-"""
+"""Tests several server processes per host that run a job's optimizer, under loss and failures."""
 
 from __future__ import annotations
 
@@ -51,7 +49,7 @@ def sources(run: Run) -> set[str]:
 @pytest.mark.parametrize(
     ("kind", "victim"), [(TreeKind.TOR, 1), (TreeKind.NONE, 3)], ids=["tor", "none"]
 )
-def test_a_process_that_dies_and_is_back_has_its_shard_from_its_backup(kind, victim, begin) -> None:
+def test_restarted_process_restores_shard_from_backup(kind, victim, begin) -> None:
     """The one's backup is on its own host, which has four of five processes, the other's is not."""
     run = begin("wide server", kind, 20)
     started = run.started
@@ -66,7 +64,7 @@ def test_a_process_that_dies_and_is_back_has_its_shard_from_its_backup(kind, vic
     assert sources(run) <= set(started.servers)
 
 
-def test_a_host_that_dies_takes_no_step_with_it(begin) -> None:
+def test_host_failure_loses_no_step(begin) -> None:
     """Each of its processes is replicated on the other host."""
     run = begin("two wide servers", TreeKind.NONE, 16)
     started = run.started

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The aggregation program behind ports in virtual time: what it does with a packet depends on the
-packets' times alone, and is what it does in emulation."""
+"""Tests the aggregation program behind ports in virtual time: results depend only on packets'
+times, and equal those of emulation."""
 
 from __future__ import annotations
 
@@ -81,9 +81,9 @@ def switch(request: pytest.FixtureRequest) -> Iterator[Switch]:
 def contributions(worker: int, numbers: Sequence[int], job: int = traffic.JOB) -> np.ndarray:
     """(n, bytes) frames of a worker with those numbers."""
     made = np.repeat(np.frombuffer(traffic.packet(worker), np.uint8)[None], len(numbers), 0)
-    told = np.array(numbers, ">u4").view(np.uint8).reshape(-1, 4)
+    result = np.array(numbers, ">u4").view(np.uint8).reshape(-1, 4)
     for offset in (traffic.NUMBER_AT, traffic.NUMBER_AT + 4):  # the chunk's, too
-        made[:, offset : offset + 4] = told
+        made[:, offset : offset + 4] = result
     made[:, BARE - HEADER_BYTES + 2 : BARE - HEADER_BYTES + 4] = [job >> 8, job & 0xFF]
     made[:, 15] = 2  # ECN-capable
     made[:, 24:26] = 0
@@ -96,7 +96,7 @@ def arrivals(port: int, times: Sequence[int], frames: np.ndarray) -> Arrivals:
     return Arrivals(port, np.array(times, np.int64), frames, lengths)
 
 
-def told(found: Sequence[Departures]) -> dict[int, list[tuple[int, int, bytes]]]:
+def departed_packets(found: Sequence[Departures]) -> dict[int, list[tuple[int, int, bytes]]]:
     """(end, length, what is stored) of every packet, by port."""
     ports: dict[int, list[tuple[int, int, bytes]]] = {}
     for one in found:
@@ -127,7 +127,7 @@ def test_sums_leave_when_the_last_contribution_is_in(switch: Switch) -> None:
     assert sorted(one.port for one in found) == [1, 2, 3, 4]
 
 
-def test_what_leaves_is_what_leaves_without_time(switch: Switch) -> None:
+def test_departures_match_untimed_target(switch: Switch) -> None:
     """The same packets through the pipeline back to back: same outputs, port by port."""
     switch.lines_of(1 << 24)
     draw = random.Random(1)
@@ -137,7 +137,7 @@ def test_what_leaves_is_what_leaves_without_time(switch: Switch) -> None:
         arrivals(worker + 1, [at], contributions(worker, [n]))
         for at, (worker, n) in enumerate(order)
     ]
-    timed = told(switch.lines.run(sent, 10**9))
+    timed = departed_packets(switch.lines.run(sent, 10**9))
     plain = Switch()
     frames = [one.frames[0].tobytes() for one in sent]
     assert plain.node.device.pipeline is not None
@@ -192,11 +192,11 @@ def test_batches_change_nothing(switch: Switch, steps: int) -> None:
     bad_links(whole)
     sent = flows(5)
     last = max(int(one.times[-1]) for one in sent) + 1
-    expected = told(whole.lines.run(sent, NEVER))
+    expected = departed_packets(whole.lines.run(sent, NEVER))
     found: dict[int, list[tuple[int, int, bytes]]] = {}
     bounds = [last * step // steps for step in range(steps)] + [last]
     for first, end in zip(bounds, [*bounds[1:], NEVER], strict=True):
-        for port, packets in told(
+        for port, packets in departed_packets(
             switch.lines.run([until(one, first, end) for one in sent], end)
         ).items():
             found.setdefault(port, []).extend(packets)
@@ -246,7 +246,7 @@ def test_chunks_without_content_take_the_time_of_whole_ones(switch: Switch) -> N
             times = np.arange(6) * 10**6 + worker
             lengths = np.full(6, frames.shape[1])
             sent.append(Arrivals(worker + 1, times, frames[:, :stored], lengths))
-        results.append(told(one.lines.run(sent, NEVER)))
+        results.append(departed_packets(one.lines.run(sent, NEVER)))
     bare, full = results
     assert sorted(bare) == sorted(full) == [1, 2, 3, 4]
     for port, packets in full.items():
@@ -258,7 +258,7 @@ def test_chunks_without_content_take_the_time_of_whole_ones(switch: Switch) -> N
     whole.node.close()
 
 
-def test_what_has_no_way_is_counted(switch: Switch) -> None:
+def test_unroutable_packets_are_counted(switch: Switch) -> None:
     switch.lines.add(1, Line(PICOS_PER_BYTE))
     switch.to_server()
     frames = contributions(0, range(3), job=99)
@@ -366,7 +366,7 @@ def test_an_all_reduce_in_trains_is_that_of_single_packets() -> None:
     assert all(199 * frame + first <= end <= 199 * frame + first + 3000 for end in ends)
 
 
-def test_a_call_finds_what_arrived_before_it_done_and_nothing_else(switch: Switch) -> None:
+def test_control_call_sees_earlier_arrivals_only(switch: Switch) -> None:
     """The controller deletes the route at a moment: packets up to then are forwarded."""
     engine, source, sink = Engine(), Idle("a"), Idle("b")
     for node in (source, sink, switch.node):

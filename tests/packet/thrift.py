@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""BMv2's Thrift server: a TCP port, which it cannot do without, and what only it tells."""
+"""A client of BMv2's Thrift server, for state that P4Runtime does not expose."""
 
 import contextlib
 import itertools
@@ -14,7 +14,7 @@ _numbers = itertools.count(os.getpid() * 97)
 
 
 def free_port() -> int:
-    """A TCP port that nobody has, and that nobody else is given."""
+    """Returns a free TCP port that is given to no other caller."""
     for number in itertools.islice(_numbers, _COUNT):
         port = _FIRST + number % _COUNT
         with socket.socket() as probe, contextlib.suppress(OSError):

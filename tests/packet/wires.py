@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two veth pairs in a namespace of their own, for a switch process, and their far ends."""
+"""Two veth pairs in a network namespace, for a switch process, and their far ends."""
 
 import contextlib
 import os
@@ -34,7 +34,7 @@ class Wires:
         self.ends[port].send(frame)
 
     def receive(self, port, seconds=60.0):
-        """The next frame, None if there is none."""
+        """Returns the next frame, or None after the timeout."""
         self.ends[port].settimeout(seconds)
         try:
             return self.ends[port].recv(65536)

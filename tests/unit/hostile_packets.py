@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packets with fields that nobody would send, made from ones that were sent. Seeded."""
+"""Mutates valid packets into ones with invalid fields. Seeded."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One worker's transport, packets to and from it made by hand."""
+"""One worker's transport with hand-made packets to and from it."""
 
 from __future__ import annotations
 

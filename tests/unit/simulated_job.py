@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job of worker transports under servers that are the roots of its streams, in virtual time."""
+"""Worker transports of a job under root servers, in virtual time."""
 
 from __future__ import annotations
 
@@ -226,7 +226,7 @@ class Job:
 
     @property
     def alive(self) -> list[WorkerTransport]:
-        """The transports of those who are in it, by rank."""
+        """The transports of live workers, by rank."""
         return [self.workers[member] for member in self.live]
 
     def submit(self, values: np.ndarray, skew: Sequence[float] = ()) -> None:
@@ -244,7 +244,7 @@ class Job:
             self.network.at(self.network.now + late, lambda rank=rank: of(rank))
 
     def finish(self, seconds: float = 300.0) -> list[Completed]:
-        """Runs until every worker has everything; its sums by rank, in order of submission."""
+        """Runs until every worker has all sums; returns them by rank, in order of submission."""
         limit = self.network.now + seconds
         done = self.network.run(
             lambda: self._submitted == self._due and all(worker.idle for worker in self.alive),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""State machines on a network that loses, duplicates, reorders and corrupts, in virtual time."""
+"""A simulated network for state machines that loses, duplicates, reorders and corrupts packets."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ class Network:
         self._machines[address] = machine
 
     def detach(self, address: Pair) -> None:
-        """The machine is dead: packets to it are lost and it sends none."""
+        """Kills a machine: packets to it are lost and it sends none."""
         del self._machines[address]
 
     def at(self, time: float, action: Callable[[], None]) -> None:
         heapq.heappush(self._events, (time, next(self._count), action))
 
     def poke(self, address: Pair) -> None:
-        """Lets a machine send what it wants to, as after a submission."""
+        """Lets a machine send, as after a submission."""
         if address not in self._machines:
             return
         for _ in range(10_000):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Directories of runs that are over, or not, made by what makes real ones; and snapshots."""
+"""Run directories of finished and running jobs, made by the production code; and snapshots."""
 
 from __future__ import annotations
 
@@ -90,8 +90,8 @@ def carried(*, beyond: int = 0, lost: str = "") -> list[Message]:
     (up,) = addressing.ports_between("tor0", "core0")
     if beyond:
         way = Direction("tor0", up.interface)
-        told = found[way]
-        found[way] = Carried((told.bytes or 0) + beyond, told.packets)
+        result = found[way]
+        found[way] = Carried((result.bytes or 0) + beyond, result.packets)
     return links.rows(addressing, found, None if lost else wanted)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job service over gRPC for members on loopback, where there is no switch to plan for.
+"""A job service over gRPC for members on loopback, without switches.
 
 It speaks the job service's protocol and hands out plans whose tree is the first server alone. What
 the real service decides (admission, slots, leases) is scripted by the test instead; how an epoch
@@ -67,10 +67,10 @@ class SmallJob:
         places.append(server)
         holding = None
         if self.optimizer is not None:
-            told = self.addresses[jobs_pb2.SERVER, 0]
+            result = self.addresses[jobs_pb2.SERVER, 0]
             holding = Holding(
                 (server,),
-                (Address(told.ipv4, told.port),),
+                (Address(result.ipv4, result.port),),
                 (server,),
                 OptimizerPlan.from_message(self.optimizer),
                 tuple(self.counts),
@@ -81,7 +81,7 @@ class SmallJob:
         self.change.installed = True
 
     def advance(self) -> None:
-        """Somebody who wants to come back is let in when all others run the plan."""
+        """Admits a joiner once all others run the plan."""
         settled = self.change is None or (self.change.settled and self.served == self.epoch)
         if self.joiner is None or not settled:
             return
@@ -105,9 +105,9 @@ class SmallJob:
         if worker and self.served != self.epoch:
             return None
         if worker and self.join is not None:
-            told = self.join.instruction(Membership(Role.WORKER, rank))
-            if told is not None:
-                return told
+            result = self.join.instruction(Membership(Role.WORKER, rank))
+            if result is not None:
+                return result
         if worker and rank not in self.ranks:
             return None
         key = (self.epoch, role, rank)
@@ -166,7 +166,7 @@ class SmallService(jobs_pb2_grpc.JobServiceServicer):
         self._server.start()
 
     def stop(self) -> None:
-        """As if the process died: every call ends at once."""
+        """Ends every call at once, as if the process died."""
         self._server.stop(grace=None).wait()
 
     def end(self, nonce: str, code: grpc.StatusCode, text: str = "") -> None:
@@ -302,7 +302,7 @@ class SmallService(jobs_pb2_grpc.JobServiceServicer):
             self.changed.notify_all()
 
     def _check(self, job: SmallJob, request, context) -> None:
-        """Only the newest process in a worker's place is heard."""
+        """Rejects calls of a worker's replaced processes."""
         known = job.processes.get(request.rank, request.process)
         if request.role == jobs_pb2.WORKER and known != request.process:
             context.abort(grpc.StatusCode.ABORTED, f"job {job.number} goes on without this worker")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A sweep of three runs as small as runs can be."""
+"""A sweep of three minimal runs."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The address plan: all unique, both ends agree, and every route arrives by a shortest path."""
+"""Tests the address plan: unique addresses, consistent ends, shortest-path routes."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ def test_equal_paths_are_shared_out_alike_at_every_switch() -> None:
         assert {plan.path(f"w{n}", address)[1] for n in range(8)} == {core}
 
 
-def test_an_address_of_nobody_has_no_route() -> None:
+def test_unknown_address_has_no_route() -> None:
     plan = Addressing(parse("name: x\nracks: [{workers: 1, servers: 1}]\n"))
     with pytest.raises(KeyError, match="no node has"):
         plan.route("tor0", GATEWAY)

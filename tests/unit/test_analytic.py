@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The analytic model against closed forms, against the planner's own links and windows, and against
-a line of servers taken packet by packet."""
+"""Tests the analytic model against closed forms, the planner's links and windows, and a
+packet-by-packet pipeline."""
 
 from __future__ import annotations
 
@@ -98,18 +98,18 @@ def test_closed_forms_of_two_levels() -> None:
     chunks, n, r = 100_000, 8, 4
     bits = 8.0 * chunks * FRAME
     for host, up in ((10e9, 10e9), (10e9, 4e9), (1e9, 10e9)):
-        told = found(network(n, r, host, up), Work(chunks, FRAME))
-        assert told["inc (two-level)"].seconds == pytest.approx(
+        result = found(network(n, r, host, up), Work(chunks, FRAME))
+        assert result["inc (two-level)"].seconds == pytest.approx(
             max(bits / host, bits / up), rel=1e-3
         )
         big = n * r
         flat = max(2 * bits * (big - 1) / (big * host), 2 * n * bits * (r - 1) / (r * up))
-        assert told["cs (none)"].seconds == pytest.approx(flat, rel=1e-2)
+        assert result["cs (none)"].seconds == pytest.approx(flat, rel=1e-2)
         # Segments of 1,448 bytes with 66 of headers, and an acknowledgment for every second one.
         streamed = 8.0 * chunks * 1024 * (1448 + 66 + 33) / 1448
         ring = 2 * streamed * (big - 1) / big / min(host, up)
-        assert told["ring"].seconds == pytest.approx(ring, rel=5e-3)
-        assert told["cc (none)"].bytes[WORKER] == (big - 1) * chunks * FRAME
+        assert result["ring"].seconds == pytest.approx(ring, rel=5e-3)
+        assert result["cc (none)"].bytes[WORKER] == (big - 1) * chunks * FRAME
 
 
 def test_halving_and_doubling_sends_what_a_ring_does_and_in_fewer_rounds() -> None:
@@ -165,22 +165,22 @@ def test_a_hundred_thousand_workers_have_as_many_levels_as_children_need() -> No
         joined_levels(replace(narrow, lines=lines))
 
 
-def test_a_small_window_and_too_few_slots_are_told() -> None:
+def test_limiting_window_and_slots_are_reported() -> None:
     net = network(4, 2)
     slow = replace(net, lines={name: replace(one, delay=1e-3) for name, one in net.lines.items()})
-    told = found(slow, Work(1000, FRAME), Setting(window=8))["inc (two-level)"]
+    result = found(slow, Work(1000, FRAME), Setting(window=8))["inc (two-level)"]
     round_trip = 4 * (1e-3 + 8 * FRAME / 10e9)
-    assert told.limit == "window"
+    assert result.limit == "window"
     # 124 whole windows before the last, which is 7 packets behind the first of its window.
-    assert told.seconds == pytest.approx(125 * round_trip + 7 * 8 * FRAME / 10e9)
-    assert told.slots_needed == 2 * math.ceil(10e9 * round_trip / (8 * FRAME))
-    assert told.slots_taken == 16
+    assert result.seconds == pytest.approx(125 * round_trip + 7 * 8 * FRAME / 10e9)
+    assert result.slots_needed == 2 * math.ceil(10e9 * round_trip / (8 * FRAME))
+    assert result.slots_taken == 16
     few = found(slow, Work(1000, FRAME), Setting(window=8, slots=8))["inc (two-level)"]
     assert "16 slots, a switch has 8" in few.refused
     assert slots_for(1e9, 3e-6, 0.0, 1000) == 6
 
 
-def test_losses_cost_a_question_each_and_timeouts_where_nothing_was_sent_later() -> None:
+def test_losses_cost_queries_or_timeouts() -> None:
     # Ten links there and back, of which each packet has to pass all.
     lossy = Lossy(((1e-4, 8), (1e-4, 2)), 2)
     assert lossy.chance == pytest.approx(1 - (1 - 1e-4) ** 20)
@@ -201,8 +201,8 @@ def test_losses_cost_a_question_each_and_timeouts_where_nothing_was_sent_later()
     times = []
     for loss in (0.0, 1e-5, 1e-4, 1e-3, 1e-2):
         lines = {name: replace(one, loss=loss) for name, one in net.lines.items()}
-        told = found(replace(net, lines=lines), Work(1000, FRAME), Setting(window=64))
-        times.append(told["inc (two-level)"].seconds)
+        result = found(replace(net, lines=lines), Work(1000, FRAME), Setting(window=64))
+        times.append(result["inc (two-level)"].seconds)
     assert times == sorted(times)
     assert times[0] < times[1]
 
@@ -216,14 +216,14 @@ def test_the_smallest_networks(workers: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("size", [4, 1000, 1_000_000])
-def test_nothing_is_quicker_than_its_busiest_link(size: int) -> None:
+def test_prediction_respects_busiest_link(size: int) -> None:
     net, work = network(8, 8), Work(-(-size // (FRAME - 74)), FRAME, data_bytes=size)
     for one in predictions(net, work, Setting()):
         for link, carried in one.bytes.items():
             assert one.seconds >= 8 * (carried - 1) / net.lines[link].rate, one.name
 
 
-def test_what_cannot_be_is_refused() -> None:
+def test_invalid_networks_are_rejected() -> None:
     for line in ({"rate": 0}, {"rate": -1}, {"rate": 1, "delay": -1}, {"rate": 1, "loss": 1}):
         with pytest.raises(ModelError, match="allowed"):
             Line(**line)
@@ -240,15 +240,15 @@ def test_the_command_says_which_placement_wins_and_why() -> None:
     run = CliRunner().invoke(main, ["plan", file, "--size", "4 MB", "--window", "64"])
     assert run.exit_code == 0, run.output
     assert "inc (two-level) wins" in run.output
-    told = CliRunner().invoke(main, ["plan", file, "--size", "4 MB", "--json"])
-    rows = json.loads(told.output)["model"]["predictions"]
+    result = CliRunner().invoke(main, ["plan", file, "--size", "4 MB", "--json"])
+    rows = json.loads(result.output)["model"]["predictions"]
     assert {row["placement"] for row in rows} >= {"inc", "ncs", "ring", "halving-doubling"}
     alone = CliRunner().invoke(main, ["plan", "--window", "4"])
     assert alone.exit_code == 2
     assert "need a TOPOLOGY" in alone.output
 
 
-def test_where_no_placement_can_be_had_the_command_fails_and_says_why(tmp_path: Path) -> None:
+def test_plan_fails_if_no_placement_is_possible(tmp_path: Path) -> None:
     file = tmp_path / "wide.yaml"
     file.write_text("name: wide\nracks: [{workers: 40, servers: 1}]\n")
     for options in ([], ["--json"]):
@@ -256,8 +256,8 @@ def test_where_no_placement_can_be_had_the_command_fails_and_says_why(tmp_path: 
         assert run.exit_code == 1
         assert f"error: {file}: no placement can be had here: tor0 would have 40 ch" in run.stderr
         assert "None of the placements can be had here." in run.stdout
-    told = json.loads(run.stdout)["model"]["predictions"]
-    assert all(row["refused"] for row in told if row["tree"])
+    report = json.loads(run.stdout)["model"]["predictions"]
+    assert all(row["refused"] for row in report if row["tree"])
     # Servers alone need no slots of a switch, but may not have that many children either.
     file.write_text("name: wide\nracks: [{workers: 32, servers: 1}]\n")
     slots = ["plan", str(file), "--size", "1 MB", "--window", "32768"]
@@ -272,7 +272,7 @@ def test_costs_are_those_of_the_file_unless_options_say_otherwise(tmp_path: Path
         " host_per_packet: 3 us, host_per_byte: 0.5 ns, server_rate: 100 Mbit/s}\n"
     )
 
-    def told(*options: str) -> dict[str, float]:
+    def predicted_seconds(*options: str) -> dict[str, float]:
         run = CliRunner().invoke(main, ["plan", str(file), "--size", "1024", "--json", *options])
         assert run.exit_code == 0, run.output
         rows = json.loads(run.output)["model"]["predictions"]
@@ -281,10 +281,10 @@ def test_costs_are_those_of_the_file_unless_options_say_otherwise(tmp_path: Path
     # One chunk, up and down a link each, through a switch, and a host at each end.
     hosts = 2 * (3e-6 + FRAME * 0.5e-9)
     wire, delay = 8 * FRAME / 1e9, 2e-6
-    assert told()["inc two-level"] == pytest.approx(
+    assert predicted_seconds()["inc two-level"] == pytest.approx(
         hosts + 2 * (8 * (FRAME + 24) / 1e9 + delay) + 5e-6
     )
-    given = told("--no-framing", "--switch-latency", "1 us")
+    given = predicted_seconds("--no-framing", "--switch-latency", "1 us")
     assert given["inc two-level"] == pytest.approx(hosts + 2 * (wire + delay) + 1e-6)
     # A server takes two payloads, one after the other, each for longer than its link does; results
     # leave one after the other, and so come the next two payloads: the second waits less.
@@ -292,7 +292,7 @@ def test_costs_are_those_of_the_file_unless_options_say_otherwise(tmp_path: Path
     assert given["ncc none"] == pytest.approx(way + 2 * 1024 * 8 / 1e8)
 
 
-def test_people_are_told_quantities_as_they_write_them() -> None:
+def test_quantities_are_printed_with_units() -> None:
     file = str(ROOT / "topologies/two-racks-10g.yaml")
     run = CliRunner().invoke(main, ["plan", file, "--size", "97 MB", "--seconds", "100 ms"])
     assert run.exit_code == 0, run.output
@@ -310,10 +310,10 @@ def test_both_tables_say_the_same_of_a_link_that_has_few_chunks_and_framing() ->
     """Four chunks: the last one's turn on the busiest link is part of what that takes."""
     file = str(ROOT / "topologies/two-racks-10g.yaml")
     arguments = ["plan", file, "--size", "4 KiB", "--framing"]
-    told = json.loads(CliRunner().invoke(main, [*arguments, "--json"]).stdout)
-    frame = told["model"]["frame_bytes"]
-    (link,) = [one for one in told["placements"] if one["tree"] == "two-level"]
-    (model,) = [one for one in told["model"]["predictions"] if one["tree"] == "two-level"]
+    report = json.loads(CliRunner().invoke(main, [*arguments, "--json"]).stdout)
+    frame = report["model"]["frame_bytes"]
+    (link,) = [one for one in report["placements"] if one["tree"] == "two-level"]
+    (model,) = [one for one in report["model"]["predictions"] if one["tree"] == "two-level"]
     wire = pytest.approx(4 * 8 * (frame + 24) / 10e9)
     assert link["seconds_on_links"] == model["seconds_of"]["bottleneck"] == wire
     assert link["bottleneck"]["bytes"] == 4 * frame

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Workers that come back to a job that runs: what the job service tells whom, who may come, and
-what it makes of members whose end is told, or who are silent for the job's own limit."""
+"""Tests workers that rejoin a running job: instructions, admission, and members that have ended
+or are silent."""
 
 from __future__ import annotations
 
@@ -53,17 +53,17 @@ class Returning(Members):
     def run(self, job: Job) -> None:
         """Workers say that they run the plan."""
         for rank in job.scheme.workers:
-            told = self.now(job, rank)
-            assert told is not None
-            assert told.WhichOneof("what") == "plan"
+            result = self.now(job, rank)
+            assert result is not None
+            assert result.WhichOneof("what") == "plan"
             self.heartbeat(job.nonce, Role.WORKER, rank, job.epoch, process=self.process[rank])
 
     def now(self, job: Job, rank: int) -> jobs_pb2.Instruction | None:
         return self.instruction(job.nonce, Role.WORKER, rank, self.process[rank])
 
     def what(self, job: Job, *ranks: int) -> list[str | None]:
-        told = [self.now(job, rank) for rank in ranks]
-        return [None if one is None else one.WhichOneof("what") for one in told]
+        values = [self.now(job, rank) for rank in ranks]
+        return [None if one is None else one.WhichOneof("what") for one in values]
 
     def answers(self, job: Job, rank: int, **what: object) -> None:
         request = jobs_pb2.ResyncRequest(epoch=job.epoch, process=self.process[rank], **what)
@@ -82,17 +82,17 @@ class Returning(Members):
         """Up to where the first is asked for its state; returns the number of the attempt."""
         ranks = [int(name[1:]) for name in begun]
         assert self.what(job, *ranks) == ["boundary"] * len(ranks)
-        told = self.now(job, ranks[0])
-        assert told is not None
-        assert not told.boundary.HasField("until")
-        number = told.boundary.number
+        result = self.now(job, ranks[0])
+        assert result is not None
+        assert not result.boundary.HasField("until")
+        number = result.boundary.number
         for rank in ranks:
             calls = begun[f"w{rank}"]
             self.answers(job, rank, begun=jobs_pb2.Begun(number=number, calls=calls))
         for rank in ranks:
-            told = self.now(job, rank)
-            assert told is not None
-            assert told.boundary.until == max(begun.values())
+            result = self.now(job, rank)
+            assert result is not None
+            assert result.boundary.until == max(begun.values())
         for rank in ranks:
             self.answers(job, rank, reached=jobs_pb2.Reached(number=number))
         return number
@@ -103,7 +103,7 @@ def table() -> Returning:
     return Returning()
 
 
-def test_a_worker_that_died_comes_back_with_the_state_of_another(table: Returning) -> None:
+def test_restarted_worker_gets_state_from_another(table: Returning) -> None:
     job = table.train()
     table.gone(job.nonce, Role.WORKER, 1, "was killed by SIGKILL")
     assert job.epoch == 2
@@ -116,23 +116,23 @@ def test_a_worker_that_died_comes_back_with_the_state_of_another(table: Returnin
     assert table.what(job, 0, 1, 2) == ["donate", None, "boundary"]
     donated = jobs_pb2.Donated(number=number, page=STATE.page(0))
     table.answers(job, 0, donated=donated)
-    told = table.now(job, 1)
-    assert told is not None
-    assert told.restore.page == STATE.page(0)
+    result = table.now(job, 1)
+    assert result is not None
+    assert result.restore.page == STATE.page(0)
     assert (job.epoch, job.scheme.workers) == (2, (0, 2))
     table.answers(job, 1, restored=jobs_pb2.Restored(number=number, page=0))
     assert job.epoch == 3
     assert table.what(job, 0, 1, 2) == ["halt"] * 3
     table.change(job, 6, 6, 6, 6)
-    told = table.now(job, 1)
-    assert told is not None
-    assert (told.plan.world, told.plan.rank) == (3, 1)
-    assert list(told.plan.members) == []  # all are in it
-    assert told.plan.epoch == 3
+    result = table.now(job, 1)
+    assert result is not None
+    assert (result.plan.world, result.plan.rank) == (3, 1)
+    assert list(result.plan.members) == []  # all are in it
+    assert result.plan.epoch == 3
     assert job.status == ""
 
 
-def test_a_new_process_puts_out_the_one_before_at_once(table: Returning) -> None:
+def test_new_process_replaces_previous_one(table: Returning) -> None:
     job = table.train()
     before = dict(table.process)
     table.come(job, 1, process=78)
@@ -154,9 +154,7 @@ def test_a_new_process_puts_out_the_one_before_at_once(table: Returning) -> None
 
 
 @pytest.mark.parametrize("where", ["asked", "going on", "giving", "taking"])
-def test_another_fault_comes_first_and_the_attempt_is_made_again(
-    table: Returning, where: str
-) -> None:
+def test_join_is_retried_after_another_fault(table: Returning, where: str) -> None:
     job = table.train()
     table.gone(job.nonce, Role.WORKER, 1, "died")
     table.come(job, 1, process=5)
@@ -165,9 +163,9 @@ def test_another_fault_comes_first_and_the_attempt_is_made_again(
     if where in ("giving", "taking"):
         number = table.bring_to_boundary(job, w0=2, w2=2)
     elif where == "going on":
-        told = table.now(job, 0)
-        assert told is not None
-        begun = jobs_pb2.Begun(number=told.boundary.number, calls=2)
+        result = table.now(job, 0)
+        assert result is not None
+        begun = jobs_pb2.Begun(number=result.boundary.number, calls=2)
         table.answers(job, 0, begun=begun)
     if where == "taking":
         donated = jobs_pb2.Donated(number=number, page=STATE.page(0))
@@ -185,7 +183,7 @@ def test_another_fault_comes_first_and_the_attempt_is_made_again(
 
 
 @pytest.mark.parametrize("how", ["dies", "is silent", "gives up", "cannot", "is stuck"])
-def test_one_that_fails_to_join_breaks_nothing(table: Returning, how: str) -> None:
+def test_failed_join_is_harmless(table: Returning, how: str) -> None:
     job = table.train(lease=100.0 if how == "is stuck" else 0.0)
     table.gone(job.nonce, Role.WORKER, 1, "died")
     table.come(job, 1, process=5)
@@ -218,7 +216,7 @@ def test_one_that_fails_to_join_breaks_nothing(table: Returning, how: str) -> No
     table.bring_to_boundary(job, w0=9, w2=9)
 
 
-def test_when_nobody_gives_the_state_whoever_waits_is_told_why(table: Returning) -> None:
+def test_missing_state_donor_is_reported_to_joiner(table: Returning) -> None:
     job = table.train()
     table.gone(job.nonce, Role.WORKER, 1, "died")
     table.come(job, 1, process=5)
@@ -233,7 +231,7 @@ def test_when_nobody_gives_the_state_whoever_waits_is_told_why(table: Returning)
     assert table.what(job, 0, 2) == ["plan", "plan"]
 
 
-def test_who_cannot_come_is_told_why(table: Returning) -> None:
+def test_rejected_joiner_gets_reason(table: Returning) -> None:
     job = table.train(gives_state=False)
     with pytest.raises(JobError, match=r"is connected already, .*no other worker gives the state"):
         table.come(job, 1, process=5)
@@ -293,7 +291,7 @@ def test_the_limit_for_silent_members_is_the_jobs(table: Returning) -> None:
         assert caught.value.refusal is Refusal.INVALID_ARGUMENT
 
 
-def test_while_the_controller_is_stopped_nobody_is_silent(table: Returning) -> None:
+def test_controller_pause_expires_no_lease(table: Returning) -> None:
     """It would be the end of a job: all its members were not heard of for longer than its lease."""
     job = table.train(lease=5)
     table.expire(1.0)
@@ -306,7 +304,7 @@ def test_while_the_controller_is_stopped_nobody_is_silent(table: Returning) -> N
     assert (job.epoch, job.scheme.workers) == (2, (0, 2))
 
 
-def test_an_end_that_is_told_needs_no_lease(table: Returning) -> None:
+def test_reported_end_needs_no_lease(table: Returning) -> None:
     job = table.train()
     table.gone(job.nonce, Role.SERVER, 0, "was killed by\nSIGKILL")
     assert job.epoch == 2
@@ -336,9 +334,9 @@ def test_a_server_that_dies_before_the_job_starts_is_waited_for(table: Returning
     table.connect(job.nonce, Role.SERVER, 0, address, 7)
     assert job.state is State.RUNNING
     assert (job.epoch, job.scheme.servers) == (1, (0, 1))
-    told = table.instruction(job.nonce, Role.SERVER, 0, 7)
-    assert told is not None
-    assert told.WhichOneof("what") == "plan"
+    result = table.instruction(job.nonce, Role.SERVER, 0, 7)
+    assert result is not None
+    assert result.WhichOneof("what") == "plan"
 
 
 def test_a_server_that_is_started_again_is_in_with_the_next_epoch(table: Returning) -> None:

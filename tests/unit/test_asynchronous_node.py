@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A server that steps with single gradients, by packet: when answers leave, what they say."""
+"""Tests a server that steps with single gradients, packet by packet."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_the_first_workers_parameters_count_and_all_others_wait_for_them() -> No
     assert answers == [(Op.RESULT, 0, 1, 5.0), (Op.RESULT, 1, 1, 5.0)]
 
 
-def test_a_gradient_that_comes_again_is_answered_with_what_there_is_by_then() -> None:
+def test_duplicate_gradient_gets_current_parameters() -> None:
     state = installed(ALONE)
     said(state, packet(Op.CONTRIBUTE, 0, 1), packet(Op.CONTRIBUTE, 1, 1))
     assert said(state, packet(Op.CONTRIBUTE, 0, 2, 1.0)) == [(Op.RESULT, 0, 2, -1.0)]
@@ -140,7 +140,7 @@ def test_no_answer_leaves_before_the_backup_holds_the_step() -> None:
     assert said(backup, packet(Op.CONTRIBUTE, 0, 3, 1.0, epoch=4)) == [(Op.RESULT, 0, 3, 1.0)]
 
 
-def test_who_is_too_far_ahead_waits_and_is_told_for_whom() -> None:
+def test_worker_beyond_staleness_bound_waits_with_reason() -> None:
     bounded = replace(SGD, consistency=Consistency(False, 1))
     state = installed(replace(ALONE, optimizer=bounded))
     said(state, packet(Op.CONTRIBUTE, 0, 1), packet(Op.CONTRIBUTE, 1, 1))

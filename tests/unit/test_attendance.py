@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who took part in which sum, from what workers tell, and the reference that follows it."""
+"""Tests participation records of sums and the reference that follows them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_entries_say_who_is_in_which_chunks() -> None:
     assert entry_of(np.array([3, 2, 2, 3]), members) == MIXED
 
 
-def test_an_iteration_is_told_when_the_next_one_is_complete() -> None:
+def test_iteration_is_reported_after_next_completes() -> None:
     """What a worker that dies alone has is not what the others then make."""
     diary, attendance = Diary(), Attendance()
     for entry in (ALL, ALL, MIXED):
@@ -53,7 +53,7 @@ def test_an_iteration_is_told_when_the_next_one_is_complete() -> None:
     assert [attendance.absent(rank) for rank in range(3)] == [False, True, False]
 
 
-def test_one_that_came_back_tells_of_its_own_iterations() -> None:
+def test_rejoined_worker_reports_own_iterations() -> None:
     attendance = Attendance()
     first, back = Diary(), Diary(before=3)
     for entry in (ALL, TWO, TWO):
@@ -65,7 +65,7 @@ def test_one_that_came_back_tells_of_its_own_iterations() -> None:
     assert attendance.spans() == [(1, 1, ALL), (2, 3, TWO), (4, 4, ALL)]
 
 
-def test_what_nobody_can_know_is_said() -> None:
+def test_unknown_participation_is_reported() -> None:
     attendance = Attendance()
     assert "in iteration 1 is left to tell who else took part" in attendance.unknown(2, 3)
     diary = Diary()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PHub's table of minimum bandwidths comes out of the formulas."""
+"""Tests PHub's table of minimum bandwidths against the formulas."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`rackhub bench server`, with numbers too small to mean anything."""
+"""Tests `rackhub bench server` with minimal durations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.unit
 
 
 @pytest.mark.skipif(not available().segment, reason="no UDP segmentation offload here")
-def test_every_worker_gets_every_result_and_all_of_it_is_told(
+def test_every_worker_gets_every_result_and_report_is_complete(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """That results are right and complete is what the load itself sees to, or the command fails."""
@@ -23,13 +23,13 @@ def test_every_worker_gets_every_result_and_all_of_it_is_told(
     small = ("--rounds", "1", "--seconds", "0.05", "--workers", "3", "--optimizer", "nesterov")
     result = CliRunner().invoke(main, ["bench", "server", *small, "--json"])
     assert result.exception is None or isinstance(result.exception, SystemExit), result.output
-    told = json.loads(result.stdout)
-    assert result.exit_code == (0 if told["valid"] else 1)
-    assert told["optimizer"].startswith("nesterov")
+    report = json.loads(result.stdout)
+    assert result.exit_code == (0 if report["valid"] else 1)
+    assert report["optimizer"].startswith("nesterov")
     for name in ("tall", "wide", "adder", "echo"):
-        assert told[name]["chunks_per_second"]["median"] > 0
+        assert report[name]["chunks_per_second"]["median"] > 0
     for name in ("server_to_adder", "server_to_echo", "echo_to_adder", "tall_to_wide"):
-        assert told[name]["low"] <= told[name]["median"] <= told[name]["high"]
+        assert report[name]["low"] <= report[name]["median"] <= report[name]["high"]
 
 
 def test_steps_can_be_left_out_only_where_there_are_some() -> None:

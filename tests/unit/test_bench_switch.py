@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`rackhub bench switch`, with numbers too small to mean anything."""
+"""Tests `rackhub bench switch` with minimal durations."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from benchmarks.forwarding import (
     builds,
     contenders,
     inprocess,
-    inside,
     peers,
     routing,
+    sandbox,
     times,
     traffic,
 )
-from benchmarks.forwarding.inside import Turn
-from benchmarks.forwarding.measuring import report
+from benchmarks.forwarding.results import report
+from benchmarks.forwarding.sandbox import Turn
 from cli.main import main
 from controller.p4rt.connection import DeviceConnection
 from controller.p4rt.entries import P4Info, insertion
@@ -43,7 +43,7 @@ _MEASURED = ("gso", "plain", "tcp", "router_64_10000")
 
 
 @needs_links
-def test_what_is_received_is_told_in_the_form_that_scripts_read(tmp_path: Path) -> None:
+def test_json_report_of_received_packets(tmp_path: Path) -> None:
     """That each sum is right is what the command itself sees to, or it fails."""
     picture = tmp_path / "switches.svg"
     small = ("--rounds", "1", "--seconds", "0.05", "--links-only", "--plot", str(picture))
@@ -51,18 +51,18 @@ def test_what_is_received_is_told_in_the_form_that_scripts_read(tmp_path: Path) 
     these += tuple(word for mode in _MEASURED for word in ("--mode", mode))
     result = CliRunner().invoke(main, ["bench", "switch", *small, *these, "--json"])
     assert result.exception is None or isinstance(result.exception, SystemExit), result.output
-    told = json.loads(result.stdout)
-    assert result.exit_code == (0 if told["valid"] else 1)
+    report = json.loads(result.stdout)
+    assert result.exit_code == (0 if report["valid"] else 1)
     for name in ("null", "embedded"):
-        assert set(told[name]) == {"gso", "plain", "tcp_bytes", *routing.MODES}
-        measured = {figure for figure, value in told[name].items() if value is not None}
+        assert set(report[name]) == {"gso", "plain", "tcp_bytes", *routing.MODES}
+        measured = {figure for figure, value in report[name].items() if value is not None}
         assert measured == {"gso", "plain", "tcp_bytes", "router_64_10000"}
-        assert all(told[name][figure] > 0 for figure in measured)
-    for turn in told["rounds"]:
+        assert all(report[name][figure] > 0 for figure in measured)
+    for turn in report["rounds"]:
         # Those of the turn before, still under way, come back in this one: a window of each port.
         assert 0 < turn["packets"] <= turn["sent"] + traffic.PORTS * 504
         assert turn["lost"] == 0
-    ratios = {one["ratio"]: one["asked"] for one in told["ratios"]}
+    ratios = {one["ratio"]: one["asked"] for one in report["ratios"]}
     assert ratios["embedded.gso / null.gso"] == ">= 0.7"
     assert ratios["embedded.router_64_10000 / null.router_64_10000"] is None
     bars = ElementTree.parse(picture).iter("{http://www.w3.org/2000/svg}rect")
@@ -79,9 +79,9 @@ def test_routers_that_run_no_p4_have_the_same_table(name: str) -> None:
     if "for root to choose" in result.stderr or "openvswitch-switch" in result.stderr:
         pytest.skip(result.stderr.strip())
     assert result.exception is None or isinstance(result.exception, SystemExit), result.output
-    told = json.loads(result.stdout)[name]
-    assert told["router_1400_1"] > 0
-    assert told["router_64_10000"] > 0
+    report = json.loads(result.stdout)[name]
+    assert report["router_1400_1"] > 0
+    assert report["router_64_10000"] > 0
 
 
 def test_every_flow_is_for_a_route_of_its_own() -> None:
@@ -153,10 +153,10 @@ def test_the_load_has_one_two_or_four_cores_apart_from_what_is_measured(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(times, "siblings", lambda core: {core, core ^ 1})
-    assert inside.load_cores({0, 1}, 1, 0) == [0]
-    assert inside.load_cores({0, 1, 2, 3}, 3, 0) == [0, 1]
-    assert inside.load_cores({0, 1, 2, 3, 4, 5}, 5, 0) == [0, 1, 2, 3]
-    assert inside.load_cores({2, 5, 7, 9, 12}, 12, 2) == [2, 5, 7, 9]
+    assert sandbox.load_cores({0, 1}, 1, 0) == [0]
+    assert sandbox.load_cores({0, 1, 2, 3}, 3, 0) == [0, 1]
+    assert sandbox.load_cores({0, 1, 2, 3, 4, 5}, 5, 0) == [0, 1, 2, 3]
+    assert sandbox.load_cores({2, 5, 7, 9, 12}, 12, 2) == [2, 5, 7, 9]
 
 
 @needs_links
@@ -166,7 +166,7 @@ def test_threads_of_the_load_share_the_ports(threads: int) -> None:
     core = str(min(os.sched_getaffinity(0)))
     options = ["--contender", "null", "--contender", "embedded", "--mode", "gso", "--mode", "tcp"]
     options += ["--rounds", "1", "--seconds", "0.2", *["--load-core", core] * threads]
-    whole = command(python("benchmarks.forwarding.inside", *options), tied=True)
+    whole = command(python("benchmarks.forwarding.sandbox", *options), tied=True)
     result = subprocess.run(
         whole, capture_output=True, text=True, env=environment(), timeout=120, check=True
     )
@@ -225,6 +225,6 @@ def test_both_bare_programs_add_lane_by_lane(name: str) -> None:
 
 def test_lookups_are_of_entries_that_are_there() -> None:
     """A packet without an entry would not come out, and that is an error."""
-    told = inprocess.tables(1, 0.001)
-    assert set(told) == {"exact", "lpm", "ternary"}
-    assert all(one["many_seconds"] > 0 and one["few_seconds"] > 0 for one in told.values())
+    result = inprocess.tables(1, 0.001)
+    assert set(result) == {"exact", "lpm", "ternary"}
+    assert all(one["many_seconds"] > 0 and one["few_seconds"] > 0 for one in result.values())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`rackhub bench virtual`, with numbers too small to mean anything."""
+"""Tests `rackhub bench virtual` with minimal sizes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.unit
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="the profile needs a second core")
-def test_what_was_measured_is_told_in_the_form_that_scripts_read() -> None:
+def test_json_report_of_measurements() -> None:
     """That all packets arrive and sums are right is what the command itself sees to, or it fails.
     300 is no multiple of the window, and more than the frames that lie ready."""
     small = ("--rounds", "1", "--chunks", "300", "--window", "16", "--no-resnet")
@@ -27,9 +27,9 @@ def test_what_was_measured_is_told_in_the_form_that_scripts_read() -> None:
         assert (one["what"], one["chunks"], one["packet_hops"]) == (what, 100, 2 * 10 * 100)
         assert one["packet_hops_per_second"]["low"] > 0
         assert 0.9 < sum(one["profile"].values()) < 1.1
-    told = whole["network"]
-    assert [(one["chunks"], one["window"]) for one in told] == [("payload", 16), ("headers", 16)]
-    for one in told:
+    found = whole["network"]
+    assert [(one["chunks"], one["window"]) for one in found] == [("payload", 16), ("headers", 16)]
+    for one in found:
         assert one["packet_hops"] == 2 * 4 * 300
         assert one["packet_hops_per_second"]["low"] > 0
         assert one["engine_rounds"] < 300

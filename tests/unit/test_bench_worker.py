@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``rackhub bench worker`` in small: it measures what it says; nothing is timed."""
+"""Tests `rackhub bench worker` with minimal durations."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line under BMv2's name: its defaults, all its options, and the launcher."""
+"""Tests the command line under BMv2's name: defaults, options, launcher."""
 
 import re
 from pathlib import Path

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``rackhub calibrate``: from what a machine takes to what a topology says."""
+"""Tests ``rackhub calibrate``: from measurements to a topology's costs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_costs_of_frames_are_found_from_chunks_of_two_sizes(
 
 
 @pytest.mark.parametrize(("small", "large"), [(4e-6, 3e-6), (4e-6, 60e-6)])
-def test_no_cost_is_below_nothing(small: float, large: float) -> None:
+def test_costs_are_not_negative(small: float, large: float) -> None:
     """Where noise has a large chunk cheaper than a small one, or dearer than by its bytes."""
     per_packet, per_byte = of_frames(small, large)
     assert min(per_packet, per_byte) == 0
@@ -59,19 +59,21 @@ def test_this_machine_is_measured(tmp_path: Path) -> None:
     assert [line.partition(":")[0] for line in lines] == [f"{n}/6" for n in range(1, 7)]
     assert "a worker's core, chunks of 1,024 bytes" in lines[0]
     assert all(line.endswith(" left") for line in lines[1:])
-    told = json.loads(ran.stdout)
+    report = json.loads(ran.stdout)
     costs = parse(RACK + file.read_text()).costs
     for name in ("host_per_packet", "host_per_byte"):
-        assert getattr(costs, name) == pytest.approx(told["costs"][name], rel=1e-2, abs=1e-12)
-    assert costs.server_rate == pytest.approx(told["costs"]["server_rate"], rel=1e-2)
-    small = told["worker"][0]["seconds_per_chunk"]["median"]
-    of_two = 2 * (told["costs"]["host_per_packet"] + frame(SMALL) * told["costs"]["host_per_byte"])
+        assert getattr(costs, name) == pytest.approx(report["costs"][name], rel=1e-2, abs=1e-12)
+    assert costs.server_rate == pytest.approx(report["costs"]["server_rate"], rel=1e-2)
+    small = report["worker"][0]["seconds_per_chunk"]["median"]
+    of_two = 2 * (
+        report["costs"]["host_per_packet"] + frame(SMALL) * report["costs"]["host_per_byte"]
+    )
     assert of_two == pytest.approx(small)
-    chunks = told["server"]["chunks_per_second"]["median"]
-    assert told["costs"]["server_rate"] == pytest.approx(8 * 1024 * chunks)
+    chunks = report["server"]["chunks_per_second"]["median"]
+    assert report["costs"]["server_rate"] == pytest.approx(8 * 1024 * chunks)
 
 
-def test_a_file_that_cannot_be_written_is_told_before_measuring(tmp_path: Path) -> None:
+def test_unwritable_file_is_reported_before_measuring(tmp_path: Path) -> None:
     ran = CliRunner().invoke(main, ["calibrate", "--output", str(tmp_path / "none" / "costs.yaml")])
     assert ran.exit_code == 1
     assert "cannot be written: No such file" in ran.output
@@ -80,11 +82,11 @@ def test_a_file_that_cannot_be_written_is_told_before_measuring(tmp_path: Path) 
 
 def test_rounds_for_which_there_is_no_time_are_left_out() -> None:
     """At least one is made, however long it takes; then as many as should be over in time."""
-    told: list[str] = []
-    none = Schedule(12, 0.0, told.append)
+    messages: list[str] = []
+    none = Schedule(12, 0.0, messages.append)
     assert list(none.rounds(3, 2, 0.5)) == [0]
     assert list(none.rounds(3, 2, 1.0)) == [0]
     none.turn("nothing")
-    assert told[:2] == 2 * ["2 of 3 rounds left out: there is no time for more"]
-    assert told[2].startswith("1/4: ")
-    assert list(Schedule(12, 3600.0, told.append).rounds(3, 2, 0.5)) == [0, 1, 2]
+    assert messages[:2] == 2 * ["2 of 3 rounds left out: there is no time for more"]
+    assert messages[2].startswith("1/4: ")
+    assert list(Schedule(12, 3600.0, messages.append).rounds(3, 2, 0.5)) == [0, 1, 2]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The workload `characters`: real text, nothing held out is learned from, and what is learned."""
+"""Tests the workload `characters`: its text, the held-out part, and learning."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def short(**fields: object) -> JobSpec:
     return spec.model_copy(update={"iterations": 40, "batch": 512, "hidden": [64], **fields})
 
 
-def test_characters_are_told_apart_and_all_others_are_one() -> None:
+def test_alphabet_maps_other_characters_to_one() -> None:
     text = "a\n ~\u201c\U0001f600\x00z"
     classes = as_classes(text).tolist()
     again = "".join(ALPHABET[one - 1] if one else "?" for one in classes)

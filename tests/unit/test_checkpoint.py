@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checkpoints: what was written is read, or it is said what is wrong; training goes on from one to
-the last bit, with the optimizer at workers and at a server, over real sockets."""
+"""Tests checkpoints: round trip, corruption, and exact resumption with the optimizer at workers
+and at a server, over real sockets."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_what_was_written_is_read_and_nothing_else_is_left(file: Path) -> None:
+def test_checkpoint_round_trip_leaves_no_other_files(file: Path) -> None:
     back = read(file)
     for name in Checkpoint.__dataclass_fields__:
         assert same(getattr(back, name), getattr(SMALL, name)), name
@@ -71,7 +71,7 @@ def test_what_was_written_is_read_and_nothing_else_is_left(file: Path) -> None:
     assert list(file.parent.iterdir()) == [file]
 
 
-def test_a_file_that_is_cut_off_anywhere_is_found(file: Path) -> None:
+def test_truncated_file_is_detected(file: Path) -> None:
     whole = file.read_bytes()
     for size in range(len(whole)):
         file.write_bytes(whole[:size])
@@ -82,7 +82,7 @@ def test_a_file_that_is_cut_off_anywhere_is_found(file: Path) -> None:
         read(file)
 
 
-def test_a_bit_that_is_not_as_it_was_is_found(file: Path) -> None:
+def test_bit_flip_is_detected(file: Path) -> None:
     whole = file.read_bytes()
     for place in range(len(whole)):
         spoiled = bytearray(whole)
@@ -92,7 +92,7 @@ def test_a_bit_that_is_not_as_it_was_is_found(file: Path) -> None:
             read(file)
 
 
-def test_what_is_no_checkpoint_says_so(tmp_path: Path) -> None:
+def test_non_checkpoint_file_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="nowhere: cannot be read: No such file"):
         read(tmp_path / "nowhere")
     np.savez(tmp_path / "weights.npz", a=np.ones(3))
@@ -107,14 +107,14 @@ def test_what_is_no_checkpoint_says_so(tmp_path: Path) -> None:
         write(blocked, SMALL)
 
 
-def test_what_cannot_be_written_leaves_what_was_there(file: Path) -> None:
+def test_failed_write_keeps_old_checkpoint(file: Path) -> None:
     odd = replace(SMALL, arrays={"names": np.array(["a"])})
     with pytest.raises(CheckpointError, match="application names is <U1, which is no type of num"):
         write(file, odd)
     assert read(file).calls == SMALL.calls
 
 
-def test_another_jobs_checkpoint_is_told_by_its_keys() -> None:
+def test_checkpoint_of_other_job_is_detected_by_keys() -> None:
     SMALL.check_keys("f", {"w": 3, "b": 1})
     for keys, text in (
         ({"w": 3, "b": 2}, "f: of another job: b has 1 elements there, has 2 elements here"),
@@ -371,7 +371,7 @@ def test_the_plan_may_change_while_servers_give_and_take_state(
     assert len(changes) > 2
 
 
-def test_a_worker_that_servers_know_by_another_address_is_told_so(
+def test_worker_at_unexpected_address_is_reported(
     service: SmallService, server: Server, tmp_path: Path
 ) -> None:
     nonce = create(service, 1)
@@ -385,9 +385,7 @@ def test_a_worker_that_servers_know_by_another_address_is_told_so(
             client.checkpoint(tmp_path / "x")
 
 
-def test_a_checkpoint_waits_for_pushes_and_is_of_nothing_that_failed(
-    service: SmallService, server: Server, tmp_path: Path
-) -> None:
+def test_checkpoint_waits_for_pushes(service: SmallService, server: Server, tmp_path: Path) -> None:
     path, world = tmp_path / "x", 2
     nonce = create(service, world)
     server.command(f"join {nonce} 0")
@@ -413,7 +411,7 @@ def test_a_checkpoint_waits_for_pushes_and_is_of_nothing_that_failed(
         one.leave("its push failed")
 
 
-def test_a_job_refuses_what_it_cannot_go_on_from(
+def test_job_rejects_incompatible_checkpoint(
     service: SmallService, server: Server, tmp_path: Path
 ) -> None:
     path = tmp_path / "x"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors to chunks and back, the order of sending, and optimizers."""
+"""Tests chunking of tensors, the order of sending, and optimizers."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_a_window_that_waits_for_one_thing_counts_as_one_sample() -> None:
 
 @given(st.lists(st.integers(0, 4), max_size=30))
 @settings(max_examples=60, deadline=None)
-def test_waves_keep_the_order_within_a_slot(slots: list[int]) -> None:
+def test_conflict_free_batches_keep_order_within_slot(slots: list[int]) -> None:
     array = np.array(slots, np.int64)
     seen: dict[int, list[int]] = {}
     for wave in waves(array):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line, where it needs no testbed."""
+"""Tests the command line without a testbed."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def test_validate_describes_a_topology() -> None:
     ]
 
 
-def test_validate_says_that_a_file_nobody_named_is_the_default_job(tmp_path: Path) -> None:
+def test_validate_names_default_job(tmp_path: Path) -> None:
     topology = tmp_path / "t.yaml"
     topology.write_text("name: t\nracks:\n  - {workers: 31, servers: 1}\n")
-    told = rackhub("validate", str(topology)).stderr
-    assert "batch: 512 cannot be split evenly over 31 workers" in told
-    assert "this is the default job, --job names another" in told
+    result = rackhub("validate", str(topology)).stderr
+    assert "batch: 512 cannot be split evenly over 31 workers" in result
+    assert "this is the default job, --job names another" in result
 
 
 def test_validate_shows_what_each_job_gets_and_warns() -> None:
@@ -108,9 +108,7 @@ def test_a_wrong_topology_is_refused_with_file_line_and_field(tmp_path: Path) ->
     ("change", "reason"),
     [("defaults: {delay: 5 ms}", ":4: defaults.delay: "), ("tls: true", ":4: tls: ")],
 )
-def test_what_emulation_cannot_do_is_refused_with_the_reason(
-    tmp_path: Path, change: str, reason: str
-) -> None:
+def test_unsupported_in_emulation_is_rejected(tmp_path: Path, change: str, reason: str) -> None:
     path = tmp_path / "topology.yaml"
     path.write_text(f"name: t\nracks:\n  - {{workers: 1, servers: 1}}\n{change}\n")
     result = rackhub("up", str(path))
@@ -136,10 +134,10 @@ def test_validate_says_which_target_it_plans_for_and_why(
         (tmp_path / "simple_switch_grpc").touch(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     why = "simple_switch_grpc is on PATH (" if installed else "no simple_switch_grpc is on PATH"
-    told = rackhub("validate", TWO_RACKS).stdout
-    assert f"planned for target {target}: {why}" in told
+    result = rackhub("validate", TWO_RACKS).stdout
+    assert f"planned for target {target}: {why}" in result
     # Its ports' queues are shorter, whatever their bytes.
-    assert f"window {32 if installed else 64} " in told
+    assert f"window {32 if installed else 64} " in result
     asked = rackhub("validate", TWO_RACKS, "--target", "embedded").stdout
     assert "planned for target embedded: --target\n" in asked
 
@@ -161,7 +159,7 @@ DIGITS = str(ROOT / "jobs" / "digits.yaml")
         (["validate", "pipe.yaml"], "pipe.yaml:1: is no regular file, and it is read more than"),
     ],
 )
-def test_a_file_of_another_kind_is_told_to_be_one_in_a_line(
+def test_wrong_kind_of_file_is_reported_in_one_line(
     runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], says: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -174,7 +172,7 @@ def test_a_file_of_another_kind_is_told_to_be_one_in_a_line(
     assert not runs.exists()
 
 
-def test_a_file_of_which_everything_is_wrong_is_no_flood(tmp_path: Path) -> None:
+def test_number_of_reported_problems_is_limited(tmp_path: Path) -> None:
     path = tmp_path / "job.yaml"
     path.write_text("name: x\niterations: 5\n" + "".join(f"k{n}: 1\n" for n in range(3000)))
     result = rackhub("validate", TWO_RACKS, "--job", str(path))
@@ -187,7 +185,7 @@ def test_a_file_of_which_everything_is_wrong_is_no_flood(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf", "soon"])
-def test_a_benchmark_of_no_time_is_refused(seconds: str) -> None:
+def test_benchmark_without_duration_is_rejected(seconds: str) -> None:
     for which in ("worker", "server"):
         result = rackhub("bench", which, "--seconds", seconds)
         assert result.exit_code == 2
@@ -203,7 +201,7 @@ def test_a_benchmark_of_no_time_is_refused(seconds: str) -> None:
         ("chaos", (), "nothing is a process that could be killed"),
     ],
 )
-def test_what_virtual_time_cannot_do_is_refused_with_the_reason(
+def test_unsupported_in_virtual_time_is_rejected(
     runs: Path, command: str, options: tuple[str, ...], why: str
 ) -> None:
     result = rackhub(command, TWO_RACKS, "--clock", "virtual", *options)
@@ -221,21 +219,23 @@ def test_commands_for_a_testbed_say_when_none_is_up(runs: Path) -> None:
     assert not runs.exists()
 
 
-def test_a_command_that_is_misspelled_is_recognised() -> None:
+def test_misspelled_command_gets_suggestion() -> None:
     result = rackhub("sweeep")
     assert result.exit_code == 2
     assert "No such command 'sweeep'. Did you mean 'sweep'?" in result.stderr
     assert "Did you mean" not in rackhub("xyz").stderr
 
 
-def test_commands_for_a_testbed_import_nothing_that_takes_long() -> None:
-    code = "import sys, cli.main, cli.asking; print(*sys.modules)"
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+def test_control_commands_import_nothing_slow() -> None:
+    code = "import sys, cli.main, cli.control; print(*sys.modules)"
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
     slow = {"controller", "grpc", "jinja2", "p4", "sklearn"}
-    assert not {name.split(".")[0] for name in told.stdout.split()} & slow
+    assert not {name.split(".")[0] for name in result.stdout.split()} & slow
 
 
-def test_every_error_that_is_foreseen_is_there() -> None:
+def test_every_foreseen_error_exists() -> None:
     for module, name in FORESEEN.items():
         assert issubclass(getattr(import_module(module), name), Exception)
 
@@ -259,7 +259,7 @@ def test_the_list_of_commands_is_not_cut_off_at_80_columns() -> None:
     assert not [line for line in commands if line.endswith("...")]
 
 
-def test_a_run_that_nobody_reads_ends_in_order_and_quietly(runs: Path, tmp_path: Path) -> None:
+def test_run_ends_in_order_when_output_pipe_closes(runs: Path, tmp_path: Path) -> None:
     """As under `| head -1`."""
     (tmp_path / "t.yaml").write_text("name: t\nracks: [{workers: 2, servers: 1}]\ncores: 0\n")
     job = "name: endless\nworkload: layers\nlayers: [300 kB]\niterations: 100000\n"
@@ -280,6 +280,6 @@ def test_a_run_that_nobody_reads_ends_in_order_and_quietly(runs: Path, tmp_path:
         assert process.wait() == 128 + signal.SIGPIPE
     (run,) = record.all_runs()
     summary = json.loads(run.summary.read_text())
-    assert summary["failure"]["message"] == "ended by SIGPIPE (nobody reads what it prints)"
+    assert summary["failure"]["message"] == "ended by SIGPIPE (its output pipe is closed)"
     assert [job["state"] for job in summary["jobs"]] == ["stopped"]
     assert not run.alive

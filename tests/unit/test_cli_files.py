@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that commands are given: what is wrong with one is told alike everywhere, and first."""
+"""Tests file parameters of commands: problems are reported uniformly and first."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def calls(kinds: tuple[click.Path, ...], value: str) -> Iterator[list[str]]:
             yield arguments
 
 
-def test_every_command_is_given_files_in_one_way() -> None:
+def test_commands_use_common_file_parameters() -> None:
     """So the tests below are of all of them; where a sweep is kept, it makes itself."""
     kinds = (*TO_READ, *TO_WRITE)
     others = [
@@ -59,7 +59,7 @@ def test_every_command_is_given_files_in_one_way() -> None:
     assert others == [(("sweep",), "folder")]
 
 
-def test_a_file_that_is_not_there_is_an_error_of_that_file(
+def test_missing_file_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runs: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -74,7 +74,7 @@ def test_a_file_that_is_not_there_is_an_error_of_that_file(
     assert not runs.exists()
 
 
-def test_a_file_that_cannot_be_written_is_told_before_anything_runs(
+def test_unwritable_file_is_reported_before_running(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runs: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -92,7 +92,7 @@ def test_a_file_that_cannot_be_written_is_told_before_anything_runs(
     assert not runs.exists()
 
 
-def test_a_drawing_is_what_its_name_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_drawing_format_follows_suffix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for arguments in calls((PICTURE,), str(tmp_path / "x.jpg")):
         result = CliRunner().invoke(main, arguments)
         assert result.exit_code == 2
@@ -109,9 +109,7 @@ def test_a_drawing_is_what_its_name_says(tmp_path: Path, monkeypatch: pytest.Mon
     ("suffix", "begins"),  # of the formats' specifications
     [(".png", b"\x89PNG\r\n\x1a\n"), (".pdf", b"%PDF-"), (".svg", b"<svg ")],
 )
-def test_a_topology_is_drawn_as_what_the_name_says(
-    tmp_path: Path, suffix: str, begins: bytes
-) -> None:
+def test_graph_format_follows_suffix(tmp_path: Path, suffix: str, begins: bytes) -> None:
     path = tmp_path / f"x{suffix}"
     assert not pictures.missing(path)
     result = CliRunner().invoke(main, ["graph", TWO_RACKS, "-o", str(path)])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Workers and a server process on loopback: real sockets, real sums, and every way it can end."""
+"""Tests workers and a server process on loopback: real sockets, sums, and every ending."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def test_calls_out_of_order_say_what_comes_first(service: SmallService) -> None:
             call()
 
 
-def test_a_service_that_is_not_there(tmp_path: Path) -> None:
+def test_missing_service_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ServiceUnavailableError, match="no such socket"):
         Client(f"unix:{tmp_path}/jobs", address="127.0.0.1")
     with pytest.raises(ServiceUnavailableError, match="no such socket"):
@@ -206,7 +206,7 @@ def test_refusals_carry_the_reason(service: SmallService) -> None:
         client.connect_service("guess", 0)
 
 
-def test_a_job_that_fails_before_it_starts_reaches_those_who_wait(service: SmallService) -> None:
+def test_early_job_failure_reaches_waiting_members(service: SmallService) -> None:
     nonce = create(service, 2)
     with Client(service.address, address="127.0.0.1") as client:
         client.connect_service(nonce, 0)
@@ -239,7 +239,7 @@ def test_leaving_with_an_error_tells_the_reason(service: SmallService) -> None:
     assert service.jobs[nonce].left == [(jobs_pb2.WORKER, 0, "ZeroDivisionError: loss diverged")]
 
 
-def test_members_are_heard_of_while_they_compute(
+def test_heartbeats_continue_while_computing(
     service: SmallService, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("hosts.session.membership.HEARTBEAT_SECONDS", 0.05)
@@ -260,7 +260,7 @@ def test_the_server_answers_each_command_with_a_line(service: SmallService, serv
     assert server.command(f"join {nonce} 0") == "refused job 1 is served here already"
 
 
-def test_a_server_told_to_stop_leaves_its_jobs(service: SmallService, server: Server) -> None:
+def test_stopped_server_leaves_its_jobs(service: SmallService, server: Server) -> None:
     nonce, waiting, other = stuck(service, server)
     server.process.stdin.close()  # no more jobs; it goes on
     assert server.stop() == 0
@@ -269,7 +269,7 @@ def test_a_server_told_to_stop_leaves_its_jobs(service: SmallService, server: Se
     other.leave()
 
 
-def test_a_server_whose_port_is_taken_says_so(service: SmallService, server: Server) -> None:
+def test_server_reports_port_in_use(service: SmallService, server: Server) -> None:
     port = server.ready.rpartition(":")[2]
     second = Server(service, "--port", port)
     _, complaint = second.process.communicate(timeout=60)
@@ -277,7 +277,7 @@ def test_a_server_whose_port_is_taken_says_so(service: SmallService, server: Ser
     assert complaint.strip() == f"server: cannot bind UDP 127.0.0.1:{port}: Address already in use"
 
 
-def test_a_worker_that_waits_for_nobody_gets_parameters_and_writes_no_checkpoint(
+def test_asynchronous_worker_gets_parameters_but_no_checkpoint(
     service: SmallService, server: Server, tmp_path: Path
 ) -> None:
     nonce = create(service, 1)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Workers and a server on loopback whose job is planned anew under them, and whose job service
-goes away and comes back."""
+"""Tests workers and a server on loopback while the job is replanned and the job service
+restarts."""
 
 from __future__ import annotations
 
@@ -35,9 +35,7 @@ def bias(value: float) -> dict[str, np.ndarray]:
     return {"b": np.full(30, value, np.float32)}
 
 
-def test_a_change_of_plan_waits_for_no_worker_that_computes(
-    service: SmallService, server: Server
-) -> None:
+def test_replan_does_not_wait_for_computing_worker(service: SmallService, server: Server) -> None:
     nonce, waiting, computing = stuck(service, server)
     job = service.jobs[nonce]
     with ThreadPoolExecutor(1) as pool:
@@ -151,7 +149,7 @@ def test_a_job_service_that_is_away_when_members_come_is_waited_for(
         assert joined.result(60) == "joined 1"
 
 
-def test_who_leaves_hands_over_the_last_results(service: SmallService, server: Server) -> None:
+def test_leaving_worker_hands_over_last_results(service: SmallService, server: Server) -> None:
     nonce, first, second = stuck(service, server)
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda client: client.push_pull(bias(1.0)), (first, second)))
@@ -163,7 +161,7 @@ def test_who_leaves_hands_over_the_last_results(service: SmallService, server: S
     assert service.jobs[nonce].kept[1] == (0, b"")
 
 
-def test_how_long_nothing_was_heard_is_told(
+def test_silence_duration_is_reported(
     service: SmallService, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("hosts.session.membership.HEARTBEAT_SECONDS", 0.05)
@@ -211,9 +209,7 @@ def spoiling(service: SmallService, nonce: str, epochs: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("epochs", [1, 3, 100])
-def test_a_sum_that_stays_bad_is_made_again_by_another_plan(
-    service: SmallService, epochs: int
-) -> None:
+def test_persistently_bad_sum_triggers_replan(service: SmallService, epochs: int) -> None:
     """Up to three times; then the job is given up."""
     nonce = create(service, 1)
     with spoiling(service, nonce, epochs), Client(service.address, address="127.0.0.1") as client:
@@ -230,9 +226,7 @@ def test_a_sum_that_stays_bad_is_made_again_by_another_plan(
         assert client.statistics["wrong_checksum"] >= 2 * len(broken)
 
 
-def test_the_job_service_is_not_asked_more_often_for_work_that_goes_well(
-    service: SmallService, server: Server
-) -> None:
+def test_smooth_work_adds_no_service_calls(service: SmallService, server: Server) -> None:
     nonce, first, second = stuck(service, server)
     places = [(nonce, jobs_pb2.WORKER, rank) for rank in (0, 1)]
     service.wait_for(lambda: all(service.beats[place] for place in places))

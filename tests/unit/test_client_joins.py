@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Workers on loopback, one of which comes back as a new process to a job that goes on meanwhile."""
+"""Tests a worker on loopback that rejoins a running job as a new process."""
 
 from __future__ import annotations
 
@@ -88,9 +88,7 @@ def together(pool: ThreadPoolExecutor, trainers: list[Trainer], steps: int) -> l
     ]
 
 
-def test_one_that_comes_back_goes_on_where_the_others_are(
-    service: SmallService, server: Server
-) -> None:
+def test_rejoining_client_continues_at_current_round(service: SmallService, server: Server) -> None:
     first, dead, last = crew(service, server, 3)
     nonce = nonce_of(service)
     with ThreadPoolExecutor(4) as pool:
@@ -154,7 +152,7 @@ def test_a_worker_that_computes_is_waited_for_and_not_interrupted(
     dead.client.leave()
 
 
-def test_an_application_that_fails_to_tell_is_no_reason_for_it_to_fail(
+def test_failing_callback_does_not_fail_job(
     service: SmallService, server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Another one is asked, and the worker whose application failed goes on."""
@@ -180,7 +178,7 @@ def test_an_application_that_fails_to_tell_is_no_reason_for_it_to_fail(
     dead.client.leave()
 
 
-def test_a_boundary_that_does_not_end_is_told_and_given_up(
+def test_endless_boundary_is_reported_and_abandoned(
     service: SmallService, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("hosts.session.stall_timeout._STALL_SECONDS", 0.2)
@@ -205,7 +203,7 @@ def test_a_boundary_that_does_not_end_is_told_and_given_up(
     dead.client.leave()
 
 
-def test_the_end_of_a_process_is_told_with_the_nonce_alone(service: SmallService) -> None:
+def test_process_end_can_be_reported_with_nonce_only(service: SmallService) -> None:
     nonce = create(service, 2)
     report_gone(service.address, nonce, jobs_pb2.WORKER, 1, "was killed by SIGKILL")
     assert service.jobs[nonce].gone == [(jobs_pb2.WORKER, 1, "was killed by SIGKILL")]

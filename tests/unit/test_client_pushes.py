@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several calls of a worker under way at once, and what they mean for those who come and go."""
+"""Tests concurrent calls of a worker, and joins and departures meanwhile."""
 
 from __future__ import annotations
 
@@ -38,9 +38,7 @@ def ones(value: float = 1.0) -> dict[str, np.ndarray]:
     return {"b": np.full(30, value, np.float32)}
 
 
-def test_pushes_under_way_come_to_what_one_after_the_other_do(
-    service: SmallService, server: Server
-) -> None:
+def test_concurrent_pushes_equal_sequential_ones(service: SmallService, server: Server) -> None:
     """Layer by layer and round after round, without waiting for any, and in one call each."""
     world, rounds = 2, 6
     values = gradients(world, rounds, seed=3)
@@ -99,11 +97,9 @@ def test_in_asyncio_a_cancelled_task_takes_no_push_back_and_leaving_is_for_good(
     assert got == [[2, 8], [2, 4, 8]]
 
 
-def test_what_a_future_says_comes_while_the_worker_does_something_else(
-    service: SmallService, server: Server
-) -> None:
+def test_futures_complete_in_background(service: SmallService, server: Server) -> None:
     _, client, other = stuck(service, server)
-    told: list[Any] = []
+    messages: list[Any] = []
     there = threading.Event()
 
     def note(future: Future[Sums]) -> None:
@@ -111,8 +107,8 @@ def test_what_a_future_says_comes_while_the_worker_does_something_else(
             try:
                 call()
             except CallOrderError as error:
-                told.append(str(error))
-        told.append(future.result()["b"][0])
+                messages.append(str(error))
+        messages.append(future.result()["b"][0])
         there.set()
 
     future = client.push(ones())
@@ -122,9 +118,9 @@ def test_what_a_future_says_comes_while_the_worker_does_something_else(
     assert other.push(ones(2)).result(20)["b"][0] == 3
     # No call of this client is needed for its own to be done.
     assert there.wait(60)
-    assert told[-1] == 3
-    assert len(told) == 4
-    assert all("callback makes no calls" in text for text in told[:3])
+    assert messages[-1] == 3
+    assert len(messages) == 4
+    assert all("callback makes no calls" in text for text in messages[:3])
     waiting = client.push(ones())
     with pytest.raises(TimeoutError):
         client.pull(["b"], timeout=0.05)
@@ -183,7 +179,7 @@ class Layers(Trainer):
         self.members.append({})
 
 
-def test_who_comes_back_joins_between_rounds_of_calls_never_within_one(
+def test_joins_happen_between_rounds_of_calls(
     service: SmallService, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("test_client_joins.Trainer", Layers)
@@ -240,9 +236,7 @@ def test_rounds_are_calls_until_a_key_comes_again() -> None:
     assert [a.reached.number for a in gate.take_answers()] == [8]
 
 
-def test_in_asyncio_the_state_is_told_by_the_event_loop(
-    service: SmallService, server: Server
-) -> None:
+def test_asyncio_state_callback_runs_in_event_loop(service: SmallService, server: Server) -> None:
     nonce = create(service, 2)
     server.command(f"join {nonce} 0")
     asked: list[bool] = []

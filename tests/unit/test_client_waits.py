@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Workers whose sums do not come: what they are told, and when they give up."""
+"""Tests workers whose sums do not arrive: reports and timeouts."""
 
 from __future__ import annotations
 
@@ -73,9 +73,7 @@ def test_a_timeout_says_what_is_missing(service: SmallService, server: Server) -
     waiting.leave()
 
 
-def test_patience_that_is_over_names_chunk_node_and_phase(
-    service: SmallService, server: Server
-) -> None:
+def test_stall_timeout_names_chunk_node_and_phase(service: SmallService, server: Server) -> None:
     _, waiting, other = stuck(service, server, patience=1.5)
     expected = (
         r"no sum for 1\.5 s, 1 chunks wait; the first: "
@@ -90,7 +88,7 @@ def test_patience_that_is_over_names_chunk_node_and_phase(
     waiting.leave()
 
 
-def test_a_server_that_never_answers_is_told_from_one_that_waits(
+def test_dead_server_is_distinguished_from_waiting_one(
     service: SmallService, server: Server
 ) -> None:
     _, waiting, other = stuck(service, server, patience=1.5)
@@ -104,7 +102,7 @@ def test_a_server_that_never_answers_is_told_from_one_that_waits(
     waiting.leave()
 
 
-def test_whoever_waits_says_so_and_goes_on_when_the_straggler_comes(
+def test_waiting_is_reported_until_straggler_arrives(
     service: SmallService, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("hosts.session.stall_timeout._STALL_SECONDS", 0.5)

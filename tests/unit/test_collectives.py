@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every baseline's sum is numpy's, for any number of workers, and it sends what its definition
-says."""
+"""Tests every baseline's sum against numpy, and its traffic against its definition."""
 
 from __future__ import annotations
 
@@ -68,7 +67,7 @@ def together(members: int, piece: int, work: Callable[[int, Memory], None]) -> d
     return {pair: count for pair, count in sent.items() if count}
 
 
-def told(rounds: list[Round]) -> dict[tuple[int, int], int]:
+def values_per_pair(rounds: list[Round]) -> dict[tuple[int, int], int]:
     found: dict[tuple[int, int], int] = defaultdict(int)
     for one in rounds:
         for pair, messages in one.items():
@@ -92,7 +91,7 @@ def test_all_workers_get_the_sum(workers: int, size: int, piece: int, name: str,
     sent = together(workers, piece, lambda m, streams: work(m, workers, values[m], streams))
     assert (values == given_.sum(axis=0)).all()
     rounds = {"ring": flows.ring, "halving-doubling": flows.halving_doubling}[name]
-    assert sent == told(rounds(workers, size))
+    assert sent == values_per_pair(rounds(workers, size))
 
 
 @settings(max_examples=30, deadline=None)
@@ -117,7 +116,7 @@ def test_servers_give_the_sum_to_all(workers: int, servers: int, size: int, piec
 
     sent = together(workers + servers, piece, work)
     assert (values == given_.sum(axis=0)).all()
-    assert sent == told(flows.parameter_servers(workers, servers, size))
+    assert sent == values_per_pair(flows.parameter_servers(workers, servers, size))
 
 
 @pytest.mark.parametrize("workers", [2, 3, 6, 8, 12, 16])
@@ -130,14 +129,14 @@ def test_bytes_are_those_of_the_plan(workers: int):
     for name, rounds in (("ring", flows.ring), ("halving-doubling", flows.halving_doubling)):
         out: dict[int, int] = defaultdict(int)
         into: dict[int, int] = defaultdict(int)
-        for (a, b), count in told(rounds(workers, size)).items():
+        for (a, b), count in values_per_pair(rounds(workers, size)).items():
             out[a] += count
             into[b] += count
         busiest = max(*out.values(), *into.values())
         assert busiest == pytest.approx(model[name].loads["worker"] * VALUE * size)
 
 
-def test_a_wrong_sum_is_told():
+def test_wrong_sum_is_reported():
     """One value of one piece arrives as another."""
     workers, size = 3, 40
 

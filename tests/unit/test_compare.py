@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`rackhub compare` in virtual time: right sums, bytes of the closed form on every link, and the
-same result whatever the engine does first."""
+"""Tests `rackhub compare` in virtual time: sums, closed-form bytes on every link, and
+independence of the engine's order."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from baselines import tcp, virtual
-from baselines.contest import BASELINES, IN_NETWORK, ContestError, Outcome, Work, contenders
+from baselines.comparison import BASELINES, IN_NETWORK, ComparisonError, Outcome, Work, contenders
 from baselines.emulated import settled
 from baselines.gloo import missing
-from cli import comparing
+from cli import compare
 from cli.main import main
 from controller.p4rt.dataplane import DataPlane
 from controller.planning.admission import Resources
@@ -87,7 +87,7 @@ def test_sums_and_bytes_of_every_link(name: str):
     assert row["seconds"] > row["closed_form_seconds"] > 0
 
 
-def test_nothing_depends_on_the_engine_s_order():
+def test_results_do_not_depend_on_engine_order():
     (usual,) = played(["sharded-ps"])
     (other,) = played(["sharded-ps"], Engine(span=7_000_000, order=lambda nodes: nodes[::-1]))
     assert usual.iterations == other.iterations
@@ -95,16 +95,14 @@ def test_nothing_depends_on_the_engine_s_order():
 
 
 @pytest.mark.parametrize("name", [IN_NETWORK, "ring"])
-def test_how_far_a_contender_is_is_told_and_changes_nothing(
-    name: str, monkeypatch: pytest.MonkeyPatch
-):
+def test_contender_progress_is_reported_without_effect(name: str, monkeypatch: pytest.MonkeyPatch):
     (quiet,) = played([name])
     monkeypatch.setattr(progress, "PERIOD_SECONDS", 0.0)
-    told: list[dict[str, Any]] = []
-    (loud,) = played([name], tell=told.append)
+    messages: list[dict[str, Any]] = []
+    (loud,) = played([name], tell=messages.append)
     assert (loud.iterations, loud.carried) == (quiet.iterations, quiet.carried)
-    assert {(one["job"], one["iterations"]) for one in told} == {(name, 1 + WORK.iterations)}
-    done = [one["iterations_done"] for one in told]
+    assert {(one["job"], one["iterations"]) for one in messages} == {(name, 1 + WORK.iterations)}
+    done = [one["iterations_done"] for one in messages]
     assert done == sorted(done)
     for number in range(1 + WORK.iterations):
         shares = {share - number for share in done if number <= share < number + 1}
@@ -174,7 +172,7 @@ def test_segments_at_once_are_as_one_by_one(
                 assert np.array_equal(getattr(one, field), getattr(same, field))
 
 
-def test_frames_of_nobody_and_gaps():
+def test_framing_and_foreign_frames():
     """What is of no stream is counted; what is missing in one is an error, not wrong data."""
     sender, receiver = Streams(1), Streams(1)
     sender.connect(BACK, 0, head(WIRE, 2, (1, 2)), 9, 8)
@@ -205,10 +203,10 @@ def test_the_command_prints_and_draws(tmp_path: Path):
     options = ["--size", "20 kB", "--iterations", "1", "--only", "ring,in-network", "--framing"]
     result = called(tmp_path, SMALL, *options, "--plot", str(drawing), "--json")
     assert result.exit_code == 0, result.output
-    told = json.loads(result.output[result.output.index("{") :])
-    assert [row["name"] for row in told["rows"]] == ["ring", "in-network"]
-    assert all(row["right"] and row["bytes_as_closed_form"] for row in told["rows"])
-    assert told["rows"][1]["seconds"] < told["rows"][0]["seconds"]
+    report = json.loads(result.output[result.output.index("{") :])
+    assert [row["name"] for row in report["rows"]] == ["ring", "in-network"]
+    assert all(row["right"] and row["bytes_as_closed_form"] for row in report["rows"])
+    assert report["rows"][1]["seconds"] < report["rows"][0]["seconds"]
     assert drawing.read_text().count("<rect") == 1 + 2 * 3  # the ground, and two bars three times
 
 
@@ -229,7 +227,7 @@ def test_the_command_prints_and_draws(tmp_path: Path):
         (SMALL, ["--size", "0 B"], "0 B"),
     ],
 )
-def test_what_cannot_be_compared_is_refused(
+def test_invalid_comparisons_are_rejected(
     tmp_path: Path, topology: str, options: list[str], text: str
 ):
     size = [] if "--size" in options else ["--size", "20 kB"]
@@ -247,15 +245,15 @@ def counting(*numbers: int) -> Iterator[dict[Direction, Carried]]:
         }
 
 
-def test_counters_are_read_until_nothing_moves():
+def test_counters_are_read_until_they_settle():
     reads = counting(1, 2, 2, 3)
     assert settled(lambda: next(reads), 60.0)[Direction("w0", "w0-eth0")].bytes == 2
     reads = counting(*range(100))
-    with pytest.raises(ContestError, match=r"after 0 s these still send: w0 \(w0-eth0\);"):
+    with pytest.raises(ComparisonError, match=r"after 0 s these still send: w0 \(w0-eth0\);"):
         settled(lambda: next(reads), 0.0)
 
 
-def test_hosts_get_the_same_tcp_whatever_the_machine_has(tmp_path: Path):
+def test_hosts_use_fixed_tcp_settings(tmp_path: Path):
     for name, value in (("tcp_congestion_control", "bbr\n"), ("tcp_ecn", "2\n")):
         (tmp_path / name).write_text(value)
     tcp.set_up(tmp_path)
@@ -263,7 +261,7 @@ def test_hosts_get_the_same_tcp_whatever_the_machine_has(tmp_path: Path):
     assert (tmp_path / "tcp_ecn").read_text() == "1"
 
 
-def test_what_queues_dropped_is_told_with_its_place(capsys: pytest.CaptureFixture[str]):
+def test_dropped_frames_are_reported_with_link(capsys: pytest.CaptureFixture[str]):
     (one,) = played(["ring"])
     lossy = {way: replace(load, dropped=2 * n) for n, (way, load) in enumerate(one.carried.items())}
     row = replace(one, carried=lossy).row(Addressing(parse(SMALL)), framing=False)
@@ -272,7 +270,7 @@ def test_what_queues_dropped_is_told_with_its_place(capsys: pytest.CaptureFixtur
     assert row["dropped_packets"] == sum(each)
     facts = {"topology": "small", "workers": 6, "bytes": 40_044, "tensors": 2, "iterations": 2}
     where = {"clock": "emulated", "target": "bmv2", "framing": False}
-    comparing.show_comparison(Console(width=300), {**facts, **where}, [row])
-    told = capsys.readouterr().out
-    assert f"{sum(each):,.4g}, most at {last.interface}" in told
-    assert "6 workers sum 40 kB in 2 tensors, emulated on bmv2; medians of 2 iterations" in told
+    compare.show_comparison(Console(width=300), {**facts, **where}, [row])
+    output = capsys.readouterr().out
+    assert f"{sum(each):,.4g}, most at {last.interface}" in output
+    assert "6 workers sum 40 kB in 2 tensors, emulated on bmv2; medians of 2 iterations" in output

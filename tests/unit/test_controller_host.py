@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Orders reach the controller one by one, also the one that is started after a controller's end."""
+"""Tests that orders reach the controller one by one, across controller restarts."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_the_worst_of_several_impairments_counts_while_it_lasts(tmp_path: Path) 
     assert none == []
 
 
-def test_the_next_controller_gets_what_was_owed_and_what_holds(tmp_path: Path) -> None:
+def test_restarted_controller_gets_pending_orders_and_state(tmp_path: Path) -> None:
     link = [("tor0", "core0")]
 
     async def orders() -> tuple[str, str, str]:
@@ -100,7 +100,7 @@ def test_the_next_controller_gets_what_was_owed_and_what_holds(tmp_path: Path) -
     assert unasked == owed
 
 
-def test_the_next_controller_gets_what_was_said_when_one_had_just_ended(tmp_path: Path) -> None:
+def test_restarted_controller_gets_orders_sent_during_its_end(tmp_path: Path) -> None:
     """Several die at once: their ends are told before the controller is started again."""
 
     async def orders() -> str:
@@ -120,7 +120,7 @@ def test_the_next_controller_gets_what_was_said_when_one_had_just_ended(tmp_path
     assert impairments(owed) == [{"ends": ["tor0", "core0"], "loss": 0.1}]
 
 
-def test_what_goes_wrong_while_an_end_is_dealt_with_is_the_groups_failure(tmp_path: Path) -> None:
+def test_error_while_handling_exit_fails_group(tmp_path: Path) -> None:
     def survived(process: Process) -> bool:
         raise ValueError(f"what now, without {process.name}?")
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The committed data plane is the one that the sources say."""
+"""Tests that the committed data plane matches its sources."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The picture shows every node and link, tells what is bad about a link, and nothing overlaps."""
+"""Tests drawings of topologies: all nodes and links, impairments, no overlaps."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ def test_every_node_and_link_is_there_and_nothing_overlaps(text: str) -> None:
             apart = right <= other[0] or other[2] <= left or bottom <= other[1] or other[3] <= top
             assert apart
     rates = [str(t.text) for t in svg.iter(f"{SVG}text") if t.get("class") == "rate"]
-    told = [re.fullmatch(r"(?:(\d+) x )?(20 Mbit/s|10 Gbit/s)", rate) for rate in rates]
+    values = [re.fullmatch(r"(?:(\d+) x )?(20 Mbit/s|10 Gbit/s)", rate) for rate in rates]
     switches = {node.name for node in topology.switches}
     between = sum({link.a, link.b} <= switches for link in topology.links)
     each = len(topology.links) - (between if between > MOST_LABELS else 0)
-    assert sum(int(one[1] or 1) for one in told if one) == each
+    assert sum(int(one[1] or 1) for one in values if one) == each
 
 
-def test_links_side_by_side_are_told_together_and_apart_from_others() -> None:
+def test_parallel_links_share_a_label() -> None:
     topology = parse(
         "name: odd\nracks: [{workers: 2, servers: 2}, {workers: 2, servers: 1}]\ncores: 1\n"
         "links:\n"
@@ -70,10 +70,10 @@ def test_links_side_by_side_are_told_together_and_apart_from_others() -> None:
     )
     svg = ElementTree.fromstring(draw(topology))
     labels = [t for t in svg.iter(f"{SVG}text") if t.get("class") in ("rate", "fault")]
-    told = [str(t.text) for t in labels]
+    values = [str(t.text) for t in labels]
     for text in ("3 x 20 Mbit/s", "2 x loss 1 %", "5 Mbit/s", "2 x 5 Mbit/s"):
-        assert told.count(text) == 1
-    assert "2 x reorder 1 %" in told
+        assert values.count(text) == 1
+    assert "2 x reorder 1 %" in values
     flat = [t for t in labels if not t.get("transform")]
     for number, one in enumerate(flat):
         for other in flat[:number]:
@@ -139,8 +139,8 @@ def test_impaired_and_uneven_links_stand_out() -> None:
     svg = ElementTree.fromstring(text)
     impaired = [p for p in svg.iter(f"{SVG}path") if "impaired" in str(p.get("class"))]
     assert len(impaired) == 2
-    told = {t.text for t in svg.iter(f"{SVG}text")}
-    assert {"loss 1 %", "↑reorder 2 %", "↑5 Mbit/s ↓20 Mbit/s"} <= told
+    result = {t.text for t in svg.iter(f"{SVG}text")}
+    assert {"loss 1 %", "↑reorder 2 %", "↑5 Mbit/s ↓20 Mbit/s"} <= result
     titles = "\n".join(str(t.text) for t in svg.iter(f"{SVG}title"))
     assert "w1  10.0.0.2" in titles
     assert "tor1 to core0: rate 5e+06" in titles

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages by name against the shipped program's p4info: right ones are canonical, wrong ones say
-what there is."""
+"""Tests entries by name against the shipped program's p4info."""
 
 from __future__ import annotations
 

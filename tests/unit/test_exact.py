@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The reference's own check: errors in quantisation, which workers would share, do not pass."""
+"""Tests the reference's own check against quantisation errors that workers would share."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def checked(policy: Exponents) -> ExactSums:
     return exact
 
 
-def test_sums_as_documented_pass_and_their_errors_are_told() -> None:
+def test_documented_sums_pass_with_error_report() -> None:
     exact = checked(Exponents(CHUNKS, WORLD))
     assert 0.3 < exact.worst <= 1.0
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a worker tells of the numbers that it waits for."""
+"""Tests a worker's outline of the chunks it waits for."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from protocol.header import Phase
 from tests.unit.lone_worker import contacted, lone, results_of, sent, state_of, submit
 
 
-def test_an_outline_tells_what_was_sent_asked_and_heard_of_the_oldest_numbers() -> None:
+def test_outline_describes_oldest_chunks() -> None:
     transport = lone(window=4)
     contacted(transport, 10, 11, 12)  # numbers 0 to 5
     submit(transport, 10, 11, 12)
@@ -29,7 +29,7 @@ def test_an_outline_tells_what_was_sent_asked_and_heard_of_the_oldest_numbers() 
     assert (second.seq, second.asked_last, second.phase) == (7, None, None)
 
 
-def test_an_outline_leaves_out_what_is_complete() -> None:
+def test_outline_omits_complete_chunks() -> None:
     transport = lone(window=4)
     contacted(transport, 10, 11, 12)
     submit(transport, 10, 11, 12)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of faults: what they may say, and what becomes of them on a topology."""
+"""Tests fault files: validation, and schedules on a topology."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_faults_come_in_the_order_of_their_times_with_what_was_said() -> None:
         ("faults: [{at: 1 s, bite: s0}]", "x.yaml:2: faults[0].bite: unknown field; allowed here:"),
     ],
 )
-def test_what_makes_no_sense_is_refused_with_its_place(text: str, refusal: str) -> None:
+def test_invalid_faults_are_rejected_with_location(text: str, refusal: str) -> None:
     (said,) = refusals(text)
     assert said.startswith(refusal)
 

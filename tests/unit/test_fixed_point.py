@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Float32 through integers and back: bounds, flags, checksums, and one exponent for everybody."""
+"""Tests fixed point: error bounds, flags, checksums, and common exponents."""
 
 from __future__ import annotations
 

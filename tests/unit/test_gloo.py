@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch's gloo as a member of a comparison: two processes on this machine. Needs PyTorch."""
+"""Tests PyTorch's gloo as a contender: two processes on this machine. Needs PyTorch."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def test_gloo_sums():
     pytest.importorskip("torch", reason="PyTorch is not installed")
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    told = {
+    result = {
         "name": "gloo", "workers": 2, "sizes": [1000], "interface": "lo",
         "set_up_tcp": False,
         "addresses": [["127.0.0.1", port], ["127.0.0.1", port + 1]],
     }  # fmt: skip
-    steps = [{"do": "prepare"}, {"do": "open", "told": None}, {"do": "iterate", "number": 1}]
+    steps = [{"do": "prepare"}, {"do": "open", "setup": None}, {"do": "iterate", "number": 1}]
     members = [
         subprocess.Popen(
             python("baselines.process"),
@@ -33,7 +33,7 @@ def test_gloo_sums():
     ]  # fmt: skip
     for number, one in enumerate(members):
         assert one.stdin is not None
-        lines = [{**told, "member": number}, *steps, {"do": "close"}]
+        lines = [{**result, "member": number}, *steps, {"do": "close"}]
         one.stdin.write("".join(json.dumps(line) + "\n" for line in lines))
         one.stdin.close()
         one.stdin = None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The wire format, and that nothing malformed gets past the codec."""
+"""Tests the wire format and the codec's rejection of malformed packets."""
 
 from __future__ import annotations
 

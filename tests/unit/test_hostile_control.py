@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sockets that commands talk to: whatever comes in is answered or closed, holds no memory, and
-keeps nobody else from an answer."""
+"""Tests hostile clients of the control sockets: each is answered or closed, holds no memory, and
+does not block others."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ async def said(path: str, data: bytes) -> dict[str, Any]:
     return lines[-1] if lines else {}
 
 
-def test_what_is_no_request_is_told_so(tmp_path: Path) -> None:
+def test_invalid_request_is_rejected(tmp_path: Path) -> None:
     async def run() -> None:
         loud: list[dict[str, Any]] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: loud.append(context))
@@ -94,7 +94,7 @@ def test_what_is_no_request_is_told_so(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_what_comes_after_a_request_is_not_kept(tmp_path: Path) -> None:
+def test_data_after_request_is_discarded(tmp_path: Path) -> None:
     async def run() -> None:
         async with serving(tmp_path) as path:
             _, writer = await asyncio.open_unix_connection(path)
@@ -130,7 +130,7 @@ def test_a_client_that_does_not_read_is_cut_off(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_many_that_say_nothing_keep_nobody_from_an_answer(tmp_path: Path) -> None:
+def test_silent_clients_do_not_block_others(tmp_path: Path) -> None:
     async def run() -> None:
         async with serving(tmp_path) as path:
             with contextlib.ExitStack() as stack:
@@ -168,7 +168,7 @@ EXEC = [
 
 
 @pytest.mark.parametrize("data", EXEC, ids=lambda data: ascii(data[:20]))
-def test_a_command_that_is_none_is_told_so(data: bytes, tmp_path: Path) -> None:
+def test_invalid_command_is_rejected(data: bytes, tmp_path: Path) -> None:
     # A command line that runs, so that all of the request is read.
     server = ExecutionServer(tmp_path / "exec", lambda _node, program: program, None)
     try:
@@ -190,9 +190,7 @@ def test_a_command_that_is_none_is_told_so(data: bytes, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("count", [0, 1, 3])
 @pytest.mark.parametrize("length", [0, (1 << 20) + 1, (1 << 32) - 1])
-def test_a_command_of_another_length_is_not_waited_for(
-    count: int, length: int, tmp_path: Path
-) -> None:
+def test_command_of_wrong_length_is_rejected(count: int, length: int, tmp_path: Path) -> None:
     server = ExecutionServer(tmp_path / "exec", refuse, None)
     try:
         with socket.socket(socket.AF_UNIX) as caller, (tmp_path / "out").open("w+") as out:

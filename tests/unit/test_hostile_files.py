@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Topology, job and fault files made to break their readers: each is read or refused with file,
-line and what is wrong, in few words, and costs no more than a file of its size may."""
+"""Tests hostile topology, job and fault files: each is read or rejected with file and line, at
+bounded cost."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_any_text_is_read_or_refused_with_its_place(
 
 @kinds
 @pytest.mark.parametrize("field", ["name", "racks", "faults", "hidden", "x"])
-def test_a_few_lines_do_not_stand_for_more_than_memory_holds(kind: str, field: str) -> None:
+def test_small_file_cannot_exhaust_memory(kind: str, field: str) -> None:
     """A bomb of aliases: 9^12 values; as a list, as groups of fields, and merged."""
     for first, open_, close in (("[1]", "[", "]"), ("{a: 1}", "{<<: [", "]}")):
         names = "abcdefghijkl"
@@ -167,7 +167,7 @@ def test_a_few_lines_do_not_stand_for_more_than_memory_holds(kind: str, field: s
     ],
     ids=[str(number) for number in range(10)],
 )
-def test_what_is_refused_is_told_with_line_and_field(text: str, says: str) -> None:
+def test_errors_have_line_and_field(text: str, says: str) -> None:
     assert any(says in line for line in problems("topology", text)), problems("topology", text)
 
 

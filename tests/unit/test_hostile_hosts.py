@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mutated packets straight into the hosts' state machines, while a job runs: whatever they say,
-each is counted for one cause, nothing changes or grows by them, and the sums are the exact ones.
+"""Feeds mutated packets to hosts' state machines while a job runs: each is counted once, has no
+effect, and sums are exact.
 
 Seeded. RACKHUB_HOSTILE_HOSTS says how many packets, RACKHUB_SEED from which seed.
 """
@@ -124,7 +124,7 @@ class Attack:
 
 
 @pytest.mark.parametrize("direct", [False, True], ids=["integers", "direct"])
-def test_strangers_change_nothing_whatever_they_say(direct: bool) -> None:
+def test_packets_of_unknown_peers_are_ignored(direct: bool) -> None:
     """Packets that are right but for one to three fields, from an address that is no member's."""
     seed = SEED
     causes: Counter[str] = Counter()
@@ -145,7 +145,7 @@ def test_strangers_change_nothing_whatever_they_say(direct: bool) -> None:
     assert not causes.keys() & {"results", "states", "claimed", "added", "direct_added"}
 
 
-def test_what_a_members_own_address_sends_does_no_harm_either() -> None:
+def test_malicious_member_packets_are_harmless() -> None:
     """As if the network had changed fields on the way, which the UDP checksum is there for, and is
     not after a switch: only what the protocol's own checksum covers, or what is no sum, may differ.
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job file says what is wrong in it before anything starts."""
+"""Tests validation of job files."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_every_problem_is_named_with_line_and_field() -> None:
         ("hidden: []", "job.yaml:4: hidden: needs at least 1, has 0"),
     ],
 )
-def test_what_does_not_fit_is_refused(line: str, expected: str) -> None:
+def test_out_of_range_values_are_rejected(line: str, expected: str) -> None:
     assert expected in problems(f"name: x\niterations: 5\nseed: 1\n{line}\n")
 
 
@@ -116,7 +116,7 @@ def test_a_time_may_have_a_unit(written: str, seconds: float) -> None:
     assert (spec.lease, spec.patience) == (seconds, seconds)
 
 
-def test_an_optimizer_is_told_as_the_file_says() -> None:
+def test_optimizer_matches_job_file() -> None:
     lines = "optimizer:\n  name: adam\n  rate: 0.01\n  beta2: 0.99\n  weight_decay: 1e-4\n"
     lines += "  schedule: {kind: cosine, warmup: 2, floor: 0.1}\n"
     lines += "  keys:\n    'biases*': {weight_decay: 0}\n    weights1: {rate: 0.02}\n"
@@ -149,9 +149,7 @@ SERVED = "name: x\niterations: 5\noptimizer: {at: servers}\ntree: none\n"
         ("{staleness: 3}", Consistency(False, 3)),
     ],
 )
-def test_servers_are_told_whose_gradients_a_step_is_taken_with(
-    written: str, meant: Consistency
-) -> None:
+def test_servers_get_gradient_policy(written: str, meant: Consistency) -> None:
     spec = parse(f"{SERVED}consistency: {written}\n", "job.yaml").spec
     assert spec.plan.consistency == meant
     assert OptimizerPlan.from_message(spec.plan.to_message()) == spec.plan
@@ -175,16 +173,16 @@ def test_servers_are_told_whose_gradients_a_step_is_taken_with(
         ),
     ],
 )
-def test_what_does_not_go_with_a_consistency_is_refused(lines: str, expected: str) -> None:
+def test_incompatible_consistency_is_rejected(lines: str, expected: str) -> None:
     assert expected in problems(f"{SERVED}{lines}\n")
 
 
 def test_a_consistency_needs_servers_that_take_steps_and_no_switch_that_sums() -> None:
-    told = problems("name: x\niterations: 5\nconsistency: asynchronous\n")
-    assert "job.yaml:3: consistency: asynchronous is about steps at servers; allowed:" in told
-    assert "job.yaml:3: consistency: with consistency asynchronous a server takes a step" in told
+    result = problems("name: x\niterations: 5\nconsistency: asynchronous\n")
+    assert "job.yaml:3: consistency: asynchronous is about steps at servers; allowed:" in result
+    assert "job.yaml:3: consistency: with consistency asynchronous a server takes a step" in result
     placed = "name: x\niterations: 5\nplacement: inc-server\nconsistency: {staleness: 1}\n"
-    told = problems(placed)
-    assert "tree is two-level-server; allowed: none, which placements cc, cs, ncc" in told
-    assert told.startswith("job.yaml:4: consistency: ")  # the file has no field `tree`
+    result = problems(placed)
+    assert "tree is two-level-server; allowed: none, which placements cc, cs, ncc" in result
+    assert result.startswith("job.yaml:4: consistency: ")  # the file has no field `tree`
     parse(f"{placed.replace('inc-server', 'ncs')}optimizer: {{at: servers}}\n")

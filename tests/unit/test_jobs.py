@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The life of a job, and every call that is refused. The jobs here use servers alone (tree NONE),
-so no switch is asked for anything; tests/packet/test_controller.py has the switches."""
+"""Tests the life cycle of a job and rejected calls. Jobs use servers only (tree NONE);
+tests/packet/test_controller.py has the switches."""
 
 from __future__ import annotations
 
@@ -127,14 +127,14 @@ def test_plans_come_when_the_last_member_is_in(table: Table) -> None:
     table.heartbeat(job.nonce, Role.SERVER, 1, job.epoch)
     message = plan(table, job, "w1")
     assert message is not None
-    told = WorkerPlan.from_message(message)
+    result = WorkerPlan.from_message(message)
     address = table.fabric.addressing.address
     servers = tuple(Address(int(address(name)), PORT) for name in SERVERS)
-    assert (told.job, told.world, told.rank, told.lanes) == (1, 2, 1, 256)
-    assert told.epoch > 0
-    assert told.servers == servers
-    assert (told.link_rate, told.chunks_per_slice) == (20_000_000, 32)
-    (stream,) = told.streams
+    assert (result.job, result.world, result.rank, result.lanes) == (1, 2, 1, 256)
+    assert result.epoch > 0
+    assert result.servers == servers
+    assert (result.link_rate, result.chunks_per_slice) == (20_000_000, 32)
+    (stream,) = result.streams
     assert (stream.sender, stream.window) == (1, job.reservation.window if job.reservation else 0)
     for rank in range(2):
         message = plan(table, job, f"s{rank}")
@@ -226,7 +226,7 @@ def test_workers_keys_must_be_equal(table: Table) -> None:
         ({"kind": TreeKind.CORE}, Refusal.RESOURCE_EXHAUSTED, "pass no core"),
     ],
 )  # fmt: skip
-def test_what_create_refuses(
+def test_create_errors(
     table: Table, change: dict[str, object], refusal: Refusal, says: str
 ) -> None:
     table.new("digits")
@@ -253,7 +253,7 @@ def test_what_create_refuses(
         ("w1", 1, "10.0.0.2:5001", "is connected already, from 10.0.0.2:40001"),
     ],
 )
-def test_what_connect_refuses(table: Table, place: str, rank: int, address: str, says: str) -> None:
+def test_connect_errors(table: Table, place: str, rank: int, address: str, says: str) -> None:
     job = table.new()
     table.enter(job, "w1")
     host, _, port = address.partition(":")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An attempt to join: whatever the order of answers, whoever leaves and however the state is lost
-on its way, all workers stop behind the same call, and whoever joins has one donor's whole state."""
+"""Tests joins: for any order of answers, departures and corrupted state, all workers stop at the
+same call and joiners get one donor's whole state."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Joiner:
 
 @given(st.data())
 @settings(max_examples=50, deadline=None)
-def test_all_stop_behind_the_same_call_and_joiners_get_one_donors_state(
+def test_members_stop_at_same_call_and_joiners_get_state(
     data: st.DataObject,
 ) -> None:
     order = random.Random(data.draw(st.integers(0, 2**32)))
@@ -145,11 +145,11 @@ def in_order(*workers: int) -> Join:
 
 
 def kind(join: Join, rank: int) -> str | None:
-    told = join.instruction(worker(rank))
-    return None if told is None else told.WhichOneof("what")
+    result = join.instruction(worker(rank))
+    return None if result is None else result.WhichOneof("what")
 
 
-def test_the_lowest_rank_is_asked_and_another_when_it_leaves() -> None:
+def test_lowest_rank_is_donor_until_it_leaves() -> None:
     join = in_order(0, 1)
     assert [kind(join, 0), kind(join, 1), kind(join, 9)] == ["donate", "boundary", None]
     assert join.owing == {worker(0): "to give its state"}
@@ -178,7 +178,7 @@ def test_the_lowest_rank_is_asked_and_another_when_it_leaves() -> None:
         ({"data": b"y"}, "page 0 of its state has 1 B, not 10"),
     ],
 )
-def test_a_page_that_cannot_be_is_its_donors_alone(spoil: dict[str, object], says: str) -> None:
+def test_invalid_page_fails_its_donor_only(spoil: dict[str, object], says: str) -> None:
     join = in_order(0, 1)
     page = Pages(b"x" * 10).page(0)
     for field, value in spoil.items():
@@ -190,28 +190,28 @@ def test_a_page_that_cannot_be_is_its_donors_alone(spoil: dict[str, object], say
     assert join.failure.endswith("worker 1: RuntimeError: not me")
 
 
-def test_without_anybody_to_join_an_attempt_is_over() -> None:
+def test_join_ends_without_joiners() -> None:
     join = in_order(0)
     join.left(worker(9))
     assert join.failure == "those who wanted to join do not any more"
 
 
-def test_states_are_the_same_after_their_way() -> None:
+def test_states_survive_transfer() -> None:
     arrays = {
         "weights": np.arange(12, dtype=np.float32).reshape(3, 4).T,
         "step": np.array(7),
         "none": np.zeros((0, 3), "<f8"),
         "mask": np.array([True, False]),
     }
-    told = decode(encode(State(41, b"exponents", arrays)))
-    assert (told.calls, told.exponents, list(told.arrays)) == (41, b"exponents", list(arrays))
+    result = decode(encode(State(41, b"exponents", arrays)))
+    assert (result.calls, result.exponents, list(result.arrays)) == (41, b"exponents", list(arrays))
     for name, array in arrays.items():
-        assert told.arrays[name].dtype == array.dtype
-        np.testing.assert_array_equal(told.arrays[name], array)
-        assert told.arrays[name].flags.writeable
+        assert result.arrays[name].dtype == array.dtype
+        np.testing.assert_array_equal(result.arrays[name], array)
+        assert result.arrays[name].flags.writeable
 
 
-def test_what_is_no_state_is_refused() -> None:
+def test_invalid_state_is_rejected() -> None:
     with pytest.raises(StateError, match="names is an array of object"):
         encode(State(1, b"", {"names": np.array([object()])}))
     with pytest.raises(StateError, match="are no state"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is read from a journal is what was written, whatever a job has been through."""
+"""Tests that a journal restores jobs in any state."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def check_same(before: Table, after: Table) -> None:
         assert set(one.kept.results) == set(other.kept.results)
 
 
-def test_jobs_in_every_state_are_there_again(table: Journaled) -> None:
+def test_jobs_in_every_state_are_restored(table: Journaled) -> None:
     table.create(
         "created", WORKERS, SERVERS, TreeKind.TWO_LEVEL, window=16, streams=2, slice_bytes=4096
     )
@@ -76,19 +76,21 @@ def test_jobs_in_every_state_are_there_again(table: Journaled) -> None:
     # Members go on as if nothing had been.
     again.enter(waiting, "w0")
     again.serve(running)
-    assert again.told(running, "w0") == "plan"
+    assert again.instruction_kind(running, "w0") == "plan"
     used = {name: budget.used for name, budget in again.resources.budgets.items()}
     assert used == {"core0": 64, "tor0": 64, "tor1": 64}
 
 
-def test_a_job_that_was_changing_goes_on_in_yet_another_epoch(table: Journaled) -> None:
+def test_changing_job_resumes_in_new_epoch(table: Journaled) -> None:
     job = table.train()
     table.replan(job, "first", window=8)
     table.report(job, "w0", 1, 1, 1, 1)
     again = table.again()
     (job,) = again.jobs()
     assert (job.epoch, job.window) == (3, 8)
-    assert {again.told(job, place) for place in ("w0", "w1", "w2", "s0", "s1")} == {"halt"}
+    assert {again.instruction_kind(job, place) for place in ("w0", "w1", "w2", "s0", "s1")} == {
+        "halt"
+    }
 
 
 def test_lost_members_stay_lost_and_leavers_results_are_kept(table: Journaled) -> None:
@@ -111,7 +113,7 @@ def test_lost_members_stay_lost_and_leavers_results_are_kept(table: Journaled) -
     assert list(instruction.take.results) == kept
 
 
-def test_numbers_and_epochs_go_on(table: Journaled) -> None:
+def test_numbers_and_epochs_continue_after_restart(table: Journaled) -> None:
     seen = set()
     for _ in range(3):
         for _ in range(2):
@@ -126,7 +128,7 @@ def test_numbers_and_epochs_go_on(table: Journaled) -> None:
     assert (job.number, job.epoch) == (1, 2)
 
 
-def test_whoever_has_a_journal_learns_that_the_disk_is_full(tmp_path: Path) -> None:
+def test_full_disk_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     said: list[str] = []
     journal = Journal(path, said.append)

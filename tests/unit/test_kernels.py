@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What training computes with: defined to the last bit, and as exact as float32 is."""
+"""Tests training kernels: defined to the last bit, and accurate to float32."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def one_by_one(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 @given(st.integers(1, 9), st.integers(1, 40), st.integers(1, 37), st.integers(0, 2**32 - 1))
-def test_products_are_what_they_are_defined_to_be(rows, inner, columns, seed):
+def test_products_match_definition(rows, inner, columns, seed):
     random = np.random.default_rng(seed)
     scale = 2.0 ** random.integers(-30, 30, (rows, inner))
     a = (random.standard_normal((rows, inner)) * scale).astype(np.float32)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layer traces: what is in one, and what is refused of it with file, line and field."""
+"""Tests layer traces: contents, and rejection with file, line and field."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_the_shipped_trace_is_of_its_workload() -> None:
         ),
     ],
 )
-def test_what_no_trace_of_the_model_has_is_refused(tmp_path: Path, trace: str, says: str) -> None:
+def test_trace_of_other_model_is_rejected(tmp_path: Path, trace: str, says: str) -> None:
     assert says in refused(job(tmp_path, "layer_times:\n" + trace))
 
 

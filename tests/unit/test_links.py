@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What links have carried, where a switch was killed and took its counters along."""
+"""Tests link counters after a switch was killed and lost its own."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ def number(sender: str, receiver: str) -> int:
 
 def carried(before: Measured, now: Measured) -> dict[tuple[str, str], Carried]:
     found = since(ADDRESSING, before, now)
-    told = rows(ADDRESSING, found, None)
-    return {(r["from"], r["to"]): Carried(r["bytes"], r["packets"], r["unknown"]) for r in told}
+    result = rows(ADDRESSING, found, None)
+    return {(r["from"], r["to"]): Carried(r["bytes"], r["packets"], r["unknown"]) for r in result}
 
 
-def test_what_was_added_is_the_senders_count() -> None:
+def test_added_frames_match_senders_count() -> None:
     for (sender, receiver), found in carried(measured(1), measured(3)).items():
         own = 2 * number(sender, receiver)
         assert found == Carried(own, own // 10)
 
 
-def test_a_switch_that_was_started_again_is_known_by_its_neighbours() -> None:
+def test_counters_of_restarted_switch_come_from_neighbours() -> None:
     for now in (measured(3, core0=2), measured(3, core0=None)):
         found = carried(measured(1), now)
         for tor in ("tor0", "tor1"):
@@ -64,7 +64,7 @@ def test_a_switch_that_was_started_again_is_known_by_its_neighbours() -> None:
             )
 
 
-def test_what_only_the_lost_counters_knew_is_unknown_and_why_is_said() -> None:
+def test_lost_counters_are_unknown_with_reason() -> None:
     found = carried(measured(1), measured(3, tor0=2))
     why = "tor0 has lost what it had counted"
     assert found["tor0", "w0"] == Carried(None, None, why)
@@ -74,7 +74,7 @@ def test_what_only_the_lost_counters_knew_is_unknown_and_why_is_said() -> None:
     assert found["w4", "tor1"].packets == number("w4", "tor1") // 5
 
 
-def test_between_two_that_were_started_again_nobody_knows() -> None:
+def test_counters_between_restarted_switches_are_unknown() -> None:
     found = carried(measured(1), measured(3, tor0=2, core0=2))
     assert found["tor0", "core0"] == Carried(None, None, "tor0 has lost what it had counted")
     assert found["core0", "tor0"] == Carried(None, None, "core0 has lost what it had counted")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The live view tells rates from two snapshots, fits its terminal, and says what it cannot tell."""
+"""Tests the live view: rates from two snapshots, terminal width, unknown values."""
 
 from __future__ import annotations
 
@@ -80,14 +80,14 @@ def test_no_line_is_longer_than_the_terminal_is_wide(width: int) -> None:
     assert not any("…" in line for line in of[1:])
 
 
-def test_what_is_down_or_silent_is_shown_as_such() -> None:
+def test_down_and_silent_nodes_are_shown() -> None:
     now = later(controller=False)
     now["switches"][0] |= {"up": False, "outcomes": None, "cpu_seconds": None}
     now["switches"][0]["slots"] = dict.fromkeys(now["switches"][0]["slots"])
     # Started again: its counters began anew.
     now["switches"][1]["outcomes"] = dict.fromkeys(now["switches"][1]["outcomes"], 1)
     of = lines(now, small_run.snapshot())
-    assert any(line.startswith("the controller is not there") for line in of)
+    assert any(line.startswith("the controller is down: ") for line in of)
     (down,) = [line for line in of if line.startswith("tor0 (down)")]
     assert set(down.removeprefix("tor0 (down)").split()) == {"-"}
     assert row(of, "tor1")["contributions/s"] == "-"
@@ -106,7 +106,7 @@ def test_of_several_processes_of_a_server_those_that_are_down_are_named() -> Non
     assert any(line.startswith("s1 (down) ") for line in of)
 
 
-def test_what_a_job_that_was_not_submitted_tells_nobody_is_left_open() -> None:
+def test_unsubmitted_job_has_unknown_fields() -> None:
     """With and without rates, which bring progress bars."""
     now = later()
     (job,) = now["jobs"]
@@ -136,7 +136,7 @@ def counts(claimed: int, partial_sent: int, completed: int, down: int) -> Counte
     )
 
 
-def test_slots_that_a_change_of_plan_gave_up_are_not_under_way() -> None:
+def test_abandoned_slots_are_not_active() -> None:
     slots = OpenSlots()
     slots.plans({1: 1})
     assert slots.look("tor0", counts(100, 80, 0, 70), 64) == (20, 10)
@@ -153,7 +153,7 @@ def test_slots_that_a_change_of_plan_gave_up_are_not_under_way() -> None:
     assert slots.look("tor0", counts(6, 1, 0, 1), 64) == (2, 0)
 
 
-def test_in_slots_that_no_job_holds_nothing_is_under_way() -> None:
+def test_unheld_slots_are_not_active() -> None:
     slots = OpenSlots()
     slots.plans({1: 1})
     assert slots.look("tor0", counts(100, 80, 0, 70), 64) == (20, 10)
@@ -166,7 +166,7 @@ def test_in_slots_that_no_job_holds_nothing_is_under_way() -> None:
     assert slots.look("tor0", counts(108, 82, 0, 70), 64) == (5, 2)
 
 
-def test_what_a_job_that_is_over_left_is_not_under_way_in_slots_of_others() -> None:
+def test_leftovers_of_ended_job_are_not_active() -> None:
     slots = OpenSlots()
     slots.plans({1: 1, 2: 1})
     assert slots.look("tor0", counts(100, 80, 0, 70), 128) == (20, 10)
@@ -177,5 +177,5 @@ def test_what_a_job_that_is_over_left_is_not_under_way_in_slots_of_others() -> N
     assert slots.look("tor0", counts(103, 84, 0, 79), 64) == (3, 0)
 
 
-def test_slots_under_way_are_known_of_a_switch_when_the_controller_is_away() -> None:
+def test_active_slots_are_known_without_controller() -> None:
     assert OpenSlots().look("tor0", counts(9, 4, 0, 2), None) == (5, 2)

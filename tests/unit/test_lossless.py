@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where nothing is lost no worker asks for anything: each packet is sent once."""
+"""Tests that without loss no worker queries: each packet is sent once."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_no_worker_asks_where_nothing_is_lost(
+def test_no_queries_without_loss(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rate, delay, racks, layers, more = CASES[name]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prometheus gets of a testbed what a snapshot has, of those that answer, when it asks."""
+"""Tests Prometheus metrics of snapshots."""
 
 from __future__ import annotations
 
@@ -69,33 +69,33 @@ def value(of: Samples, name: str, **labels: str) -> float | None:
     return of.get((f"rackhub_{name}", frozenset({"testbed": "small", **labels}.items())))
 
 
-def test_all_of_a_snapshot_is_told_under_its_labels() -> None:
+def test_metrics_cover_whole_snapshot() -> None:
     with small_run.begun() as (run, _), answering(run, [small_run.snapshot()]):
         result = CliRunner().invoke(main, ["metrics"])
     assert result.exit_code == 0, result.output
-    told = parsed(result.output)
-    assert value(told, "up") == 1
-    assert value(told, "node_up", node="controller", kind="controller") == 1
+    output = parsed(result.output)
+    assert value(output, "up") == 1
+    assert value(output, "node_up", node="controller", kind="controller") == 1
     for switch in small_run.SWITCHES:
-        assert value(told, "switch_slots", switch=switch) == 8192
-        assert value(told, "switch_slots_held", switch=switch) == 64
-        assert value(told, "job_slots_held", switch=switch, job="digits") == 64
-        assert value(told, "switch_slots_open", switch=switch, phase="aggregating") == 5
-        assert value(told, "switch_packets_total", switch=switch, outcome="added") == 210
-    assert value(told, "server_bytes_total", server="s1", direction="received") == 4000
-    assert value(told, "server_bytes_total", server="s1", direction="sent") == 2000
+        assert value(output, "switch_slots", switch=switch) == 8192
+        assert value(output, "switch_slots_held", switch=switch) == 64
+        assert value(output, "job_slots_held", switch=switch, job="digits") == 64
+        assert value(output, "switch_slots_open", switch=switch, phase="aggregating") == 5
+        assert value(output, "switch_packets_total", switch=switch, outcome="added") == 210
+    assert value(output, "server_bytes_total", server="s1", direction="received") == 4000
+    assert value(output, "server_bytes_total", server="s1", direction="sent") == 2000
     way = {"server": "s1", "direction": "sent"}
-    assert value(told, "server_link_bytes_per_second", **way) == 20e6 / 8
-    states = {state: value(told, "jobs", state=state) for state in JOB_STATES}
+    assert value(output, "server_link_bytes_per_second", **way) == 20e6 / 8
+    states = {state: value(output, "jobs", state=state) for state in JOB_STATES}
     assert states == {**dict.fromkeys(JOB_STATES, 0), "running": 1}
     for name, wanted in (
         ("plan_epoch", 1), ("iteration", 3), ("iterations", 100), ("share_in_network", 0.75),
         ("loss", 0.25), ("workers_present", 8),
     ):  # fmt: skip
-        assert value(told, f"job_{name}", job="digits") == wanted
+        assert value(output, f"job_{name}", job="digits") == wanted
 
 
-def test_what_nobody_can_tell_is_left_out() -> None:
+def test_unknown_metrics_are_omitted() -> None:
     snapshot = small_run.snapshot(controller=False)
     silent = {**snapshot["switches"][0], "up": False, "outcomes": None, "cpu_seconds": None}
     silent["slots"] = dict.fromkeys(silent["slots"])
@@ -104,19 +104,19 @@ def test_what_nobody_can_tell_is_left_out() -> None:
     snapshot["servers"][0] |= {"up": False, "processes": several}
     snapshot["switches"] = [silent, *snapshot["switches"][1:]]
     with small_run.begun() as (run, _), answering(run, [snapshot]):
-        told = parsed(CliRunner().invoke(main, ["metrics", "--on", "small"]).output)
-    assert value(told, "node_up", node="tor0", kind="switch") == 0
-    assert value(told, "node_up", node="controller", kind="controller") == 0
-    found = [value(told, "node_up", node=f"s0.{number}", kind="server") for number in range(2)]
+        result = parsed(CliRunner().invoke(main, ["metrics", "--on", "small"]).output)
+    assert value(result, "node_up", node="tor0", kind="switch") == 0
+    assert value(result, "node_up", node="controller", kind="controller") == 0
+    found = [value(result, "node_up", node=f"s0.{number}", kind="server") for number in range(2)]
     assert found == [1, 0]
-    assert value(told, "node_cpu_seconds_total", node="s0.1", kind="server") is None
+    assert value(result, "node_cpu_seconds_total", node="s0.1", kind="server") is None
     assert not [
-        labels for name, labels in told if ("switch", "tor0") in labels and "job" not in name
+        labels for name, labels in result if ("switch", "tor0") in labels and "job" not in name
     ]
-    assert value(told, "switch_slots_held", switch="tor1") == 64
+    assert value(result, "switch_slots_held", switch="tor1") == 64
 
 
-def test_prometheus_scrapes_whatever_is_up_when_it_asks() -> None:
+def test_scrape_covers_current_testbeds() -> None:
     server, thread = start_http_server(0, "127.0.0.1", registry(record.live_runs))
 
     def scraped() -> Samples:
@@ -140,7 +140,7 @@ def test_prometheus_scrapes_whatever_is_up_when_it_asks() -> None:
         thread.join()
 
 
-def test_what_cannot_be_served_is_refused() -> None:
+def test_unusable_listen_address_is_rejected() -> None:
     nothing = CliRunner().invoke(main, ["metrics"])
     assert (nothing.exit_code, "no testbed is up" in nothing.output) == (1, True)
     with socket.socket() as taken:

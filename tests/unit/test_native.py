@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What hosts have in C comes to the same bits as what numpy makes of the same packets."""
+"""Tests the C code of hosts against numpy, bit by bit."""
 
 from __future__ import annotations
 
@@ -39,6 +39,7 @@ from protocol.header import (
 from protocol.optimizer import OptimizerPlan
 from protocol.pipeline import Pipeline
 from protocol.plan import Address, Child, RootStream, ServerPlan
+from tests.unit.packet_bytes import packet_bytes
 
 COMPILER = shutil.which(shlex.split(os.environ.get("CC", "cc"))[0])
 
@@ -114,7 +115,7 @@ def same(found: Batch, wanted: Batch) -> bool:
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.lists(datagrams(), max_size=20), min_size=1, max_size=3))
-def test_whatever_arrives_is_read_alike(rounds: list[list[bytes]]) -> None:
+def test_native_and_numpy_decode_alike(rounds: list[list[bytes]]) -> None:
     """Over what came before, which may be longer."""
     sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     with sender, Endpoint(("127.0.0.1", 0), lanes=LANES) as one:
@@ -205,15 +206,9 @@ def server(plan: ServerPlan) -> ServerState:
     return state
 
 
-def told(state: ServerState) -> list[tuple[bytes, bytes, bytes]]:
-    """What it would send now, in this order."""
-    out = state.poll(0.0)[0] or Batch.empty(LANES)
-    return [
-        (header.tobytes(), words.tobytes() if full else b"", peer.tobytes())
-        for header, words, full, peer in zip(
-            out.headers, out.payloads, out.full, out.peers, strict=True
-        )
-    ]
+def pending_packets(state: ServerState) -> list[tuple[bytes, bytes, bytes]]:
+    """Takes the packets that it would send now, in order."""
+    return packet_bytes(state.poll(0.0)[0] or Batch.empty(LANES))
 
 
 def as_received(batch: Batch) -> Batch:
@@ -234,7 +229,7 @@ def as_received(batch: Batch) -> Batch:
     window=WINDOWS,
     between=BETWEEN,
 )
-def test_servers_make_the_same_of_any_contributions(
+def test_native_and_numpy_servers_agree(
     plan: ServerPlan,
     batches: list[list[Packet]],
     base: int,
@@ -251,7 +246,7 @@ def test_servers_make_the_same_of_any_contributions(
         batch = as_received(Batch.concatenate([contribution(p, base) for p in packets]))
         for state in (one, other):
             state.on_packets(0.0, batch)
-        assert told(one) == told(other)
+        assert pending_packets(one) == pending_packets(other)
         assert one.counters(1) == other.counters(1)
         assert one.foreign == other.foreign
         assert one.take_failures() == other.take_failures()
@@ -331,6 +326,6 @@ def test_without_a_compiler_numpy_does_it(
         )
         state = server(replace(PLAN, servers=PLAN.servers[:1]))
         state.on_packets(0.0, packets)
-        assert len(told(state)) == WINDOW * WORLD
+        assert len(pending_packets(state)) == WINDOW * WORLD
     finally:
         library._loaded.cache_clear()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What optimizers compute, against their papers' formulas in float64; learning rates by step."""
+"""Tests optimizers against their papers' formulas in float64, and learning rate schedules."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def trained(plan: OptimizerPlan) -> np.ndarray:
     return parameters
 
 
-def test_nesterov_is_the_gradient_looked_ahead_for() -> None:
+def test_nesterov_matches_lookahead_gradient() -> None:
     """Sutskever's form keeps the point that is looked ahead from; PHub's the one ahead of it."""
     momentum, rate, decay = 0.9, 0.05, 0.01
     ahead, velocity = START.copy(), np.zeros(50)
@@ -39,7 +39,7 @@ def test_nesterov_is_the_gradient_looked_ahead_for() -> None:
     np.testing.assert_allclose(trained(plan), ahead, rtol=1e-4, atol=1e-5)
 
 
-def test_adam_is_the_papers() -> None:
+def test_adam_matches_paper() -> None:
     rate, beta1, beta2, epsilon = 0.01, 0.8, 0.99, 1e-6
     parameters, m, v = START.copy(), np.zeros(50), np.zeros(50)
     for t, gradients in enumerate(GRADIENTS, start=1):
@@ -77,9 +77,9 @@ def test_an_optimizer_goes_on_from_anothers_state_and_number_of_steps() -> None:
     ],
     ids=str,
 )  # fmt: skip
-def test_a_schedule_is_what_it_says(schedule: Schedule, shares: dict[int, float]) -> None:
-    told = [schedule.share(step) for step in shares]
-    assert told == pytest.approx(list(shares.values()), abs=2**-23)
+def test_schedule_matches_definition(schedule: Schedule, shares: dict[int, float]) -> None:
+    values = [schedule.share(step) for step in shares]
+    assert values == pytest.approx(list(shares.values()), abs=2**-23)
 
 
 def test_powers_and_cosines_are_right_to_float32() -> None:
@@ -105,6 +105,6 @@ def test_powers_and_cosines_are_right_to_float32() -> None:
         ({"steps": 5}, "constant: steps 5 must be 0"),
     ],
 )
-def test_a_schedule_that_is_none_is_refused(numbers: dict[str, float], text: str) -> None:
+def test_invalid_schedule_is_rejected(numbers: dict[str, float], text: str) -> None:
     with pytest.raises(ValueError, match=text):
         Schedule(**numbers)  # type: ignore[arg-type]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the switches' counters and the workers' reports say of a job, and of who is missing."""
+"""Tests a job's outcomes from switch counters and worker reports."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ COUNTS = {
         ("four-racks-two-cores", TreeKind.TWO_LEVEL_SERVER, 70, 15),
     ],
 )
-def test_a_job_counts_what_the_switches_of_its_trees_did(
+def test_outcomes_count_switches_of_job_trees(
     name: str, kind: TreeKind, sums: int, again: int
 ) -> None:
     assert outcomes.sums_made(trees(kind, name), COUNTS) == sums
     assert outcomes.sent_again(trees(kind, name), COUNTS) == again
 
 
-def test_only_what_was_counted_since_is_the_jobs() -> None:
+def test_outcomes_are_relative_to_job_start() -> None:
     before = {"tor0": Counter({Outcome.COMPLETED: 5, Outcome.CLAIMED: 1})}
     now = {"tor0": Counter({Outcome.COMPLETED: 12, Outcome.CLAIMED: 1, Outcome.REPLAYED: 2})}
     assert outcomes.since(before, now) == {
@@ -104,7 +104,7 @@ def report(children: int, node: int, phase: str | None = "AGGREGATING") -> dict[
     return {"seconds": 7.5, "oldest": oldest, "text": "no sum for 7.5 s"}
 
 
-def test_who_is_missing_is_told_by_name() -> None:
+def test_missing_workers_are_named() -> None:
     (tree,) = trees(TreeKind.TWO_LEVEL)
     core, tor0, _ = tree.nodes
     waits = Waits([tree], SERVERS)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Client arbitration: the rules of the P4Runtime spec, section by section."""
+"""Tests client arbitration against the P4Runtime spec, section by section."""
 
 import pytest
 from google.protobuf import any_pb2
@@ -35,7 +35,7 @@ class Controller:
 
     def take(self):
         """(status code, election id or None) of each message since the last take."""
-        told, self.told[:] = list(self.told), []
+        result, self.told[:] = list(self.told), []
         return [
             (
                 message.arbitration.status.code,
@@ -43,7 +43,7 @@ class Controller:
                 if message.arbitration.HasField("election_id")
                 else None,
             )
-            for message in told
+            for message in result
         ]
 
 
@@ -77,7 +77,7 @@ def test_first_client_with_an_election_id_is_primary(device):
     assert _code(device.write, _write((0, 1))) == code_pb2.FAILED_PRECONDITION
 
 
-def test_a_higher_election_id_takes_over_and_all_are_told(device):
+def test_higher_election_id_takes_over_and_notifies_all(device):
     one = Controller(device, election_id=(0, 1))
     two = Controller(device, election_id=(0, 2))
     assert one.take() == [(PRIMARY, (0, 1)), (BACKUP, (0, 2))]
@@ -91,7 +91,7 @@ def test_high_bits_of_the_election_id_count_first(device):
     assert Controller(device, election_id=(0, 99)).take() == [(BACKUP, (1, 0))]
 
 
-def test_a_backup_is_told_alone(device):
+def test_backup_arbitration_notifies_backup_only(device):
     one = Controller(device, election_id=(0, 5))
     one.take()
     two = Controller(device, election_id=(0, 4))
@@ -110,7 +110,7 @@ def test_election_id_zero_is_not_the_same_as_none(device):
     assert Controller(device, election_id=(0, 0)).take() == [(PRIMARY, (0, 0))]
 
 
-def test_when_the_primary_leaves_nobody_is_until_a_client_asks_with_as_high_an_id(device):
+def test_no_primary_after_departure_until_equal_election_id(device):
     primary = Controller(device, election_id=(0, 7))
     backup = Controller(device, election_id=(0, 6))
     backup.take()
@@ -177,7 +177,7 @@ def test_packet_outs_of_a_backup_are_refused_on_its_stream(device):
     assert message.error.packet_out.packet_out.payload == b"x"
 
 
-def test_as_bmv2_does_whoever_gives_no_election_id_may_write_while_there_is_no_client():
+def test_bmv2_mode_allows_writes_without_clients():
     device = Device(DEVICE, like_bmv2=True)
     assert (
         _code(device.write, _write(None)) == code_pb2.FAILED_PRECONDITION
@@ -191,7 +191,7 @@ def test_as_bmv2_does_whoever_gives_no_election_id_may_write_while_there_is_no_c
     device.close()
 
 
-def test_as_bmv2_does_only_live_clients_count_and_no_election_id_is_the_lowest():
+def test_bmv2_mode_considers_live_clients_only():
     device = Device(DEVICE, like_bmv2=True)
     first, second = Controller(device, election_id=(0, 9)), Controller(device, election_id=None)
     assert second.take() == [(BACKUP, (0, 9))]

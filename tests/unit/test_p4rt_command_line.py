@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line of `python -m switch`."""
+"""Tests the command line of `python -m switch`."""
 
 from pathlib import Path
 
@@ -30,7 +30,7 @@ def test_the_command_line_of_simple_switch_grpc():
     assert [one.split()[0] for one in options.ignored] == ["--thrift-port", "--nanolog"]
 
 
-def test_a_script_of_bmv2_with_limits_and_flushing_starts_and_is_told():
+def test_bmv2_script_starts_with_warnings():
     options = parsed("--no-p4 --log-flush -- --max-mc-groups 64 --disable-swap")
     assert [one.split()[0] for one in options.ignored] == [
         "--max-mc-groups",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a client is told of a batch fits what a gRPC client takes, however long the batch."""
+"""Tests that batch errors fit gRPC's limits."""
 
 import pytest
 from google.rpc import code_pb2 as code
@@ -19,9 +19,9 @@ def test_the_status_of_a_batch_fits(count: int, text: str) -> None:
     assert status.code == code.UNKNOWN
     assert status.ByteSize() < METADATA_BYTES - 500
     if status.details:
-        told = [p4rt.Error() for _ in status.details]
-        assert all(one.Unpack(into) for one, into in zip(status.details, told, strict=True))
-        assert [one.canonical_code for one in told] == [code.OK, *[code.NOT_FOUND] * count]
+        values = [p4rt.Error() for _ in status.details]
+        assert all(one.Unpack(into) for one, into in zip(status.details, values, strict=True))
+        assert [one.canonical_code for one in values] == [code.OK, *[code.NOT_FOUND] * count]
     else:
         assert count >= 190
         assert f"failed for {count} of {count + 1}; first, element 1: NOT_FOUND: " in status.message

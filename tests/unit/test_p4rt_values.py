@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bytestrings, from the two tables of the P4Runtime spec, section "Bytestrings"."""
+"""Tests bytestrings against the two tables of the P4Runtime spec, section "Bytestrings"."""
 
 import pytest
 from google.rpc import code_pb2

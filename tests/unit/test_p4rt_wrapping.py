@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs wrapped in a p4.tmp.P4DeviceConfig."""
+"""Tests programs wrapped in a p4.tmp.P4DeviceConfig."""
 
 import pytest
 

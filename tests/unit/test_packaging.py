@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files that set machines up."""
+"""Tests packaging and machine setup files."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Slices are balanced over servers, the same way everywhere."""
+"""Tests that slices are balanced over servers deterministically."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_equal_loads_go_in_order_and_to_the_lowest_bin() -> None:
 
 @settings(deadline=None)
 @given(st.lists(st.integers(0, 3), max_size=30), st.integers(1, 7))
-def test_each_goes_where_least_is_so_far(loads: list[int], bins: int) -> None:
+def test_item_goes_to_least_loaded_bin(loads: list[int], bins: int) -> None:
     sums = [0] * bins
     assigned = partition(loads, bins).tolist()
     for index in sorted(range(len(loads)), key=lambda index: -loads[index]):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How servers work on chunks: tall and wide, batches and packets, and what they may leave out."""
+"""Tests server pipelines: tall and wide, batches and packets, and ablations."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from protocol.header import peer_array as peers_of
 from protocol.optimizer import OptimizerPlan
 from protocol.pipeline import ABLATIONS, Pipeline, refusal
 from protocol.plan import Address, Child, PlanError, RootStream, ServerPlan, WorkerPlan
+from tests.unit.packet_bytes import packet_bytes
 
 pytestmark = pytest.mark.unit
 
@@ -64,15 +65,8 @@ def answers(state: ServerState, batch: Batch) -> Batch:
     return state.poll(0.0)[0] or Batch.empty(LANES)
 
 
-def told(batches: list[Batch]) -> list[tuple[bytes, bytes, bytes]]:
-    """All packets, in no order."""
-    packets = Batch.concatenate(batches)
-    return sorted(
-        (header.tobytes(), words.tobytes() if full else b"", peer.tobytes())
-        for header, words, full, peer in zip(
-            packets.headers, packets.payloads, packets.full, packets.peers, strict=True
-        )
-    )
+def sorted_packets(batches: list[Batch]) -> list[tuple[bytes, bytes, bytes]]:
+    return sorted(packet_bytes(Batch.concatenate(batches)))
 
 
 def rounds(rng: np.random.Generator, largest: int, spoilt: float) -> list[Batch]:
@@ -101,9 +95,7 @@ def rounds(rng: np.random.Generator, largest: int, spoilt: float) -> list[Batch]
     ids=["tall", "tall, overflowing", "wide"],
 )
 @pytest.mark.parametrize("spoilt", [0.0, 0.2], ids=["once", "some twice"])
-def test_a_batch_at_once_comes_to_what_its_packets_one_by_one_come_to(
-    pipeline: Pipeline, largest: int, spoilt: float
-) -> None:
+def test_batch_equals_packets_one_by_one(pipeline: Pipeline, largest: int, spoilt: float) -> None:
     overflowed = 0
     for seed in range(4):
         batches = rounds(np.random.default_rng(seed), largest, spoilt)
@@ -114,7 +106,7 @@ def test_a_batch_at_once_comes_to_what_its_packets_one_by_one_come_to(
             for batch in batches
             for at in range(len(batch))
         ]
-        assert told(found) == told(single)
+        assert sorted_packets(found) == sorted_packets(single)
         assert at_once.counters(1) == one_by_one.counters(1)
         overflowed += one_by_one.counters(1).get("overflowed", 0)
         assert one_by_one.counters(1)["completed"] == CHUNKS
@@ -135,7 +127,7 @@ def test_a_sum_that_overflows_is_flagged_and_has_no_payload(pipeline: Pipeline) 
     "pipeline", [Pipeline("wide"), Pipeline("tall", ("elision",)), Pipeline("wide", ("elision",))],
     ids=str,
 )  # fmt: skip
-def test_workers_get_the_same_sums_whatever_the_network_does(pipeline: Pipeline) -> None:
+def test_sums_do_not_depend_on_network_faults(pipeline: Pipeline) -> None:
     for seed in range(3):
         job = Job(seed=seed, impairments=LOSSY, pipeline=pipeline, servers=2, chunks=16)
         for number in range(3):
@@ -192,7 +184,7 @@ def test_without_aggregation_everything_is_counted_and_every_sum_is_zero() -> No
 
 
 @pytest.mark.parametrize("ablated", [(), ("optimizer",), ("aggregation",)], ids=str)
-def test_what_comes_of_parameters_without_steps_or_sums(ablated: tuple[str, ...]) -> None:
+def test_parameters_without_steps_or_sums(ablated: tuple[str, ...]) -> None:
     state = server(replace(PLAN, optimizer=SGD, pipeline=Pipeline("tall", ablated)))
     seqs, ranks = np.repeat(np.arange(WINDOW), WORLD), np.tile(np.arange(WORLD), WINDOW)
     rng = np.random.default_rng(2)
@@ -219,7 +211,7 @@ def test_what_comes_of_parameters_without_steps_or_sums(ablated: tuple[str, ...]
     assert (result.headers["checksum"] == checks).all()
 
 
-def test_what_cannot_be_is_refused_with_the_reason() -> None:
+def test_invalid_pipelines_are_rejected() -> None:
     for bad in (("long", ()), ("tall", ("loss",))):
         with pytest.raises(ValueError, match=r"none of tall, wide|allowed: aggregation"):
             Pipeline(*bad)

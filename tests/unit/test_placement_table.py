@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of placements: its closed forms are what the trees put on links, and it tells lies."""
+"""Tests the table of placements: its closed forms match the trees, and it detects wrong results."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_every_placement_has_its_rows() -> None:
     assert trees == ["two-level", "tor", "core"]
 
 
-def test_what_does_not_hold_is_told() -> None:
+def test_failed_checks_are_reported() -> None:
     row = next(row for row in ROWS if row.name == "ncs-none")
     work, summary = ran(row)
     for bad, says in (

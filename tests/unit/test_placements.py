@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One word decides the servers of a job, its tree and who takes steps; contradictions are named."""
+"""Tests placement words: they determine servers, tree and optimizer; contradictions are named."""
 
 from __future__ import annotations
 

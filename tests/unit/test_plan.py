@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans survive their messages, and plans that nobody can follow are refused."""
+"""Tests that plans survive serialisation, and that invalid plans are rejected."""
 
 from __future__ import annotations
 

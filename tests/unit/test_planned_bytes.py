@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bytes of the busiest link of each class, by closed forms over classes, against every link's."""
+"""Tests closed forms per link class against bytes summed link by link."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def random_file(chance: random.Random) -> str:
     racks = [(chance.randint(0, 4), chance.choice([0, 0, 1, 2])) for _ in range(5)]
     racks[chance.randrange(5)] = (2, 1)
     cores = [chance.choice([1, 1, 2]) for _ in racks]
-    told = [f"{{workers: {w}, servers: {s}" + (f", server_cores: {c}}}" if s else "}")
+    values = [f"{{workers: {w}, servers: {s}" + (f", server_cores: {c}}}" if s else "}")
             for (w, s), c in zip(racks, cores, strict=True) if w or s]  # fmt: skip
-    file = f"name: t\nracks: [{', '.join(told)}]\n"
-    if len(told) > 1:
+    file = f"name: t\nracks: [{', '.join(values)}]\n"
+    if len(values) > 1:
         file += f"cores: {chance.choice(CORES)}\n"
     if chance.random() < 0.3:
-        home = next(number for number, rack in enumerate(told) if "servers: 0" not in rack)
+        home = next(number for number, rack in enumerate(values) if "servers: 0" not in rack)
         file += f"links: [{{ends: [s0, tor{home}], add: true}}]\n"
     return file
 
@@ -81,7 +81,7 @@ def test_the_busiest_links_carry_exactly_what_is_added_up_link_by_link(seed: int
             else:
                 name = uplink(low.level - 1)
             most[name] = max(most.get(name, 0), carried.bytes)
-        told = {name: size for name, size in one.bytes.items() if size}
-        assert told == most, (one.name, random_file(random.Random(seed)))
+        result = {name: size for name, size in one.bytes.items() if size}
+        assert result == most, (one.name, random_file(random.Random(seed)))
         compared += 1
     assert compared >= 2

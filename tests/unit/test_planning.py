@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`rackhub plan`: the published table, and links of a topology against the closed forms."""
+"""Tests `rackhub plan`: the published table, and topology links against the closed forms."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ def plan(*arguments: str | Path) -> Any:
 
 
 def test_the_published_table_comes_out_with_the_network_beside_it() -> None:
-    told = plan("--rack", "4")
-    assert [row["model"] for row in told["models"]] == list(PUBLISHED)
-    for told_row in told["models"]:
+    result = plan("--rack", "4")
+    assert [row["model"] for row in result["models"]] == list(PUBLISHED)
+    for told_row in result["models"]:
         row = told_row["bit_per_s"]
         found = [row[name] / 1e9 for name in ("cc", "cs", "ncc", "ncs")]
         # Printed in whole Gbit/s.
@@ -53,7 +53,7 @@ def test_the_published_table_comes_out_with_the_network_beside_it() -> None:
         assert row["uplink"] == 4 * row["uplink_aggregated"]
 
 
-def test_a_model_of_ones_own() -> None:
+def test_custom_model() -> None:
     (row,) = plan("--size", "194 MB", "--seconds", "17.6 ms", "--workers", "16")["models"]
     row = row["bit_per_s"]
     assert row["ncc"] == pytest.approx(2 * 16 * 194e6 * 8 / 17.6e-3)
@@ -64,8 +64,8 @@ def test_links_of_a_topology_carry_what_the_closed_forms_say(tmp_path: Path) -> 
     """U of design 11 is M in whole frames; here one direction of it."""
     file = tmp_path / "even.yaml"
     file.write_text(TOPOLOGY)
-    told = plan(file, "--size", str(SIZE), "--seconds", "2 s")
-    found = {(row["placement"], row["tree"]): row for row in told["placements"]}
+    result = plan(file, "--size", str(SIZE), "--seconds", "2 s")
+    found = {(row["placement"], row["tree"]): row for row in result["placements"]}
 
     def busiest(placement: str, tree: str) -> list[float]:
         row = found[placement, tree]
@@ -93,7 +93,7 @@ def test_links_of_a_topology_carry_what_the_closed_forms_say(tmp_path: Path) -> 
     assert (central["bottleneck"]["to"], central["servers"]) == ("s0", ["s0"])
 
 
-def test_what_cannot_be_had_is_told_in_a_line() -> None:
+def test_impossible_placements_are_reported() -> None:
     result = CliRunner().invoke(main, ["plan", str(ROOT / "topologies" / "two-racks.yaml")])
     line = (
         "not here: inc (core), inc-server (core-server): packets from w0 to s0 pass no core, only"
@@ -102,27 +102,27 @@ def test_what_cannot_be_had_is_told_in_a_line() -> None:
     assert line in result.stdout.splitlines()
     assert result.stdout.count("not here") == 1
     # The analytic model has them in its table all the same, and says why they are refused.
-    told = [line for line in result.stdout.splitlines() if line.startswith("refused: ")]
-    assert len(told) == 1
-    assert told[0].startswith("refused: inc (core), inc-server (core-server): ")
+    output = [line for line in result.stdout.splitlines() if line.startswith("refused: ")]
+    assert len(output) == 1
+    assert output[0].startswith("refused: inc (core), inc-server (core-server): ")
 
 
 def test_a_jobs_own_placement_comes_first(tmp_path: Path) -> None:
     job = tmp_path / "job.yaml"
     job.write_text("name: x\niterations: 5\nplacement: {kind: cc, workers: [w0, w1, w4, w5]}\n")
-    told = plan(ROOT / "topologies" / "two-racks.yaml", "--job", job)
-    first, second = told["placements"][:2]
+    result = plan(ROOT / "topologies" / "two-racks.yaml", "--job", job)
+    first, second = result["placements"][:2]
     assert first["placement"] == "as the file says"
-    assert told["workers"] == ["w0", "w1", "w4", "w5"]
+    assert result["workers"] == ["w0", "w1", "w4", "w5"]
     assert {**first, "placement": "cc"} == second
     assert first["fits"] is None
 
 
 def test_the_largest_gradients_have_a_time(tmp_path: Path) -> None:
     (tmp_path / "even.yaml").write_text(TOPOLOGY)
-    told = plan(tmp_path / "even.yaml", "--size", "1000 TB")
-    assert told["placements"] == []  # 30 billion slices are not added up one by one
-    times = {one["placement"]: one["seconds"] for one in told["model"]["predictions"]}
+    result = plan(tmp_path / "even.yaml", "--size", "1000 TB")
+    assert result["placements"] == []  # 30 billion slices are not added up one by one
+    times = {one["placement"]: one["seconds"] for one in result["model"]["predictions"]}
     for name in ("inc", "ncs"):
         assert times[name] > 8e15 / 20e6
 
@@ -148,7 +148,7 @@ def test_one_worker_with_servers_of_its_own_has_nothing_to_send(tmp_path: Path) 
         (["--job", "jobs/digits.yaml"], "--job needs a TOPOLOGY"),
     ],
 )
-def test_what_makes_no_sense_is_refused(arguments: list[str], says: str) -> None:
+def test_invalid_options_are_rejected(arguments: list[str], says: str) -> None:
     paths = [str(ROOT / one) if one.endswith(".yaml") else one for one in arguments]
     result = CliRunner().invoke(main, ["plan", *paths])
     assert result.exit_code == 2

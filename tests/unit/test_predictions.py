@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the analytic model predicts against runs in virtual time: bytes, and an iteration's time.
+"""Tests predictions of the analytic model against runs in virtual time: bytes and iteration time.
 
 More points, and larger ones: `python -m experiments.predictions`.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What cannot run is refused before anything starts, where the file says it."""
+"""Tests that unrunnable jobs are rejected before anything starts, with file and line."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ def test_windows_that_no_queue_holds_are_warned_of(
     small = "name: x\niterations: 1\nworkload: layers\nlayers: [24 kB]\n"
     large = small.replace("24 kB", "100 kB")
 
-    def told(topology: str, job: str) -> list[str]:
+    def warnings_of(topology: str, job: str) -> list[str]:
         (tmp_path / "topology.yaml").write_text(topology)
         (tmp_path / "job.yaml").write_text(job)
         found = checked(tmp_path / "topology.yaml", tmp_path / "job.yaml").warnings
@@ -204,33 +204,34 @@ def test_windows_that_no_queue_holds_are_warned_of(
         return sum(row["dropped"] for row in json.loads(summary.read_text())["links"])
 
     one = rack(4, f"cores: 0\n{links}")
-    (warning,) = told(one, f"{small}tree: none\nwindow: 16\n")
+    (warning,) = warnings_of(one, f"{small}tree: none\nwindow: 16\n")
     assert warning.startswith("job.yaml:6: window: the queue from tor0 to s0 has room for ")
     assert "of the 64 frames that can meet there" in warning
     assert warning.endswith("; a window of 4 fits, or a larger queue_bytes")
     assert dropped(one, f"{small}tree: none\nwindow: 16\n") > 0
-    assert told(one, f"{small}tree: none\nwindow: 4\n") == []
+    assert warnings_of(one, f"{small}tree: none\nwindow: 4\n") == []
     assert dropped(one, f"{small}tree: none\nwindow: 4\n") == 0
     # Few chunks are never many in a queue, and of switches that sum each is alone on its link:
     assert (
-        told(one, "name: x\niterations: 1\nbatch: 4\nhidden: [1]\ntree: none\nwindow: 64\n") == []
+        warnings_of(one, "name: x\niterations: 1\nbatch: 4\nhidden: [1]\ntree: none\nwindow: 64\n")
+        == []
     )
     two = "name: t\nracks: [{workers: 2, servers: 1}, {workers: 2}]\ncores: 1\n" + links
-    assert told(two, f"{large}window: 64\n") == []
+    assert warnings_of(two, f"{large}window: 64\n") == []
     # behind a slower one half of a window waits.
-    (warning,) = told(f"{two}uplinks: {{rate: 500 Mbit/s}}\n", f"{large}window: 64\n")
+    (warning,) = warnings_of(f"{two}uplinks: {{rate: 500 Mbit/s}}\n", f"{large}window: 64\n")
     assert "the queue from tor0 to core0 has room for " in warning
     assert "of the 32 frames" in warning
     # A server below a child of the root: sums to it and from it pass what that child sends.
     above = "name: t\nracks: [{workers: 4, servers: 1}, {workers: 1}]\ncores: 1\n" + links
-    (warning,) = told(above, f"{large}tree: two-level-server\nwindow: 64\n")
+    (warning,) = warnings_of(above, f"{large}tree: two-level-server\nwindow: 64\n")
     assert "the queue from core0 to tor0 has room for" in warning
     assert dropped(above, f"{large}tree: two-level-server\nwindow: 64\n") > 0
-    assert told(above, f"{large}tree: two-level-server\nwindow: 16\n") == []
+    assert warnings_of(above, f"{large}tree: two-level-server\nwindow: 16\n") == []
     assert dropped(above, f"{large}tree: two-level-server\nwindow: 16\n") == 0
     # The controller's choice is too much only where a queue has no room for a frame of each.
-    assert told(one, f"{small}tree: none\n") == []
-    (warning,) = told(rack(30, f"cores: 0\n{links}"), f"{small}tree: none\n")
+    assert warnings_of(one, f"{small}tree: none\n") == []
+    (warning,) = warnings_of(rack(30, f"cores: 0\n{links}"), f"{small}tree: none\n")
     assert warning.startswith("job.yaml:5: tree: the queue from tor0 to s0")
     assert warning.endswith("; use fewer workers, or a larger queue_bytes")
 
@@ -314,7 +315,7 @@ def test_shipped_files(path: Path, file: Path) -> None:
     assert found.warnings == ()
 
 
-def test_what_is_printed_is_what_the_job_gets() -> None:
+def test_printed_plan_matches_job() -> None:
     found = checked(SHIPPED / "two-racks.yaml", ROOT / "jobs" / "digits.yaml")
     (job,) = found.jobs
     window = job.reservation.window

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is told of an iteration does not depend on when workers happened to report."""
+"""Tests that progress figures do not depend on the order of worker reports."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def test_losses_of_one_iteration_are_averaged_whenever_they_arrive() -> None:
     assert not progress.take(0, report(3, 8.0, 4.0, 2.0))  # rank 1 has reported nothing
     assert progress.message()["iteration"] == 0
     assert progress.take(1, report(2, 6.0, 5.0))
-    told = progress.message()
-    assert (told["iteration"], told["loss"], told["passes"]) == (2, 4.5, 0.5)
-    assert told["share_in_tree"] == 0.9
+    result = progress.message()
+    assert (result["iteration"], result["loss"], result["passes"]) == (2, 4.5, 0.5)
+    assert result["share_in_tree"] == 0.9
     assert progress.take(1, report(4, 4.0, 3.0))
     assert (progress.message()["iteration"], progress.message()["loss"]) == (3, 3.0)
 
@@ -55,7 +55,7 @@ def test_every_order_of_the_last_reports_ends_with_the_same_figures() -> None:
     assert accuracy == 0.5
 
 
-def test_an_accuracy_is_told_from_its_iteration_on() -> None:
+def test_accuracy_is_reported_from_its_iteration() -> None:
     progress = Progress(world=2, iterations=8)
     progress.take(0, report(4, 1.0, 1.0, 1.0, 1.0, accuracy=0.25))
     progress.take(1, report(3, 1.0, 1.0, 1.0))
@@ -64,7 +64,7 @@ def test_an_accuracy_is_told_from_its_iteration_on() -> None:
     assert progress.message()["accuracy"] == 0.25
 
 
-def test_an_iteration_is_told_once_with_the_end_of_its_last_worker() -> None:
+def test_iteration_is_reported_once_when_last_worker_ends() -> None:
     progress = Progress(world=2, iterations=8)
     progress.take(0, report(2, 8.0, 4.0, accuracy=0.5))
     assert progress.latest == []
@@ -76,7 +76,7 @@ def test_an_iteration_is_told_once_with_the_end_of_its_last_worker() -> None:
     assert progress.latest == [(3, 4.0, 2.0, None), (4, 5.0, 1.0, None)]
 
 
-def test_a_job_whose_worker_is_lost_gets_on_with_the_others() -> None:
+def test_progress_continues_without_lost_worker() -> None:
     progress = Progress(world=3, iterations=8)
     for rank in range(3):
         progress.take(rank, report(1, 3.0))
@@ -84,25 +84,25 @@ def test_a_job_whose_worker_is_lost_gets_on_with_the_others() -> None:
     assert not progress.take(0, report(2, 1.0))  # what was still on its way
     assert not progress.take(1, report(4, 3.0, 2.0, 1.0))
     assert progress.take(2, report(4, 5.0, 4.0, 3.0))
-    told = progress.message()
-    assert (told["iteration"], told["loss"], told["passes"]) == (4, 2.0, 1.0)
+    result = progress.message()
+    assert (result["iteration"], result["loss"], result["passes"]) == (4, 2.0, 1.0)
 
 
 def rates(*reports: tuple[float, int]) -> list[float | None]:
     """Chunks per second after each report of a lone worker: (when, its iteration)."""
     now = 0.0
     progress = Progress(world=1, iterations=99, clock=lambda: now)
-    told = []
+    messages = []
     for when, iteration in reports:
         now = when
         progress.take(0, report(iteration, *[1.0] * (iteration - progress.iteration)))
-        told.append(progress.message()["chunks_per_second"])
-    return told
+        messages.append(progress.message()["chunks_per_second"])
+    return messages
 
 
 def test_reports_that_bunch_up_do_not_make_a_job_look_faster() -> None:
     """10 chunks an iteration, 2 iterations a second; one report is late, so two come at once."""
-    told = rates((1.0, 2), (2.0, 4), (3.999, 6), (4.0, 8), (5.0, 10))
-    assert told[:2] == [None, 20.0]
-    assert told[2] == told[3] == pytest.approx(20 / 1.999)
-    assert told[4] == pytest.approx(40 / 1.001)  # all since the last measure
+    result = rates((1.0, 2), (2.0, 4), (3.999, 6), (4.0, 8), (5.0, 10))
+    assert result[:2] == [None, 20.0]
+    assert result[2] == result[3] == pytest.approx(20 / 1.999)
+    assert result[4] == pytest.approx(40 / 1.001)  # all since the last measure

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run in virtual time tells how far it is, and comes to the same as if it did not."""
+"""Tests progress reports of runs in virtual time, which do not change results."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ class Halfway:
         return self.done
 
 
-def test_what_is_left_follows_from_what_was_done_since_it_began() -> None:
-    told: list[dict[str, Any]] = []
+def test_remaining_time_is_estimated_from_progress() -> None:
+    messages: list[dict[str, Any]] = []
     job, times = Halfway(), iter([0.0, 0.5, 5.0, 6.0, 6.5, 9.0, 20.0])
-    beats = Pulse([job], lambda: 3 * SECOND, told.append, lambda: next(times))
+    beats = Pulse([job], lambda: 3 * SECOND, messages.append, lambda: next(times))
     for done in (0.0, None, 0.5, 0.9, 1.25, 4.0):  # at 0.5 s it is not asked yet, nor at 6.5 s
         job.done = done
         beats.beat()
-    first, later = told  # nothing before it runs, and once all is there
+    first, later = messages  # nothing before it runs, and once all is there
     assert first["iterations_done"] == 0.5
     assert first["left_seconds"] is None
     assert (later["wall_seconds"], later["virtual_seconds"]) == (9.0, 3.0)
@@ -50,9 +50,7 @@ def test_what_is_left_follows_from_what_was_done_since_it_began() -> None:
     assert PERIOD_SECONDS > 0.5
 
 
-def test_a_run_that_is_ended_in_the_middle_says_how_far_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_aborted_run_reports_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its links, its trace and its log, too; the job's number is that of packets in captures."""
     monkeypatch.setattr(progress, "PERIOD_SECONDS", 0.0)
 
@@ -68,13 +66,13 @@ def test_a_run_that_is_ended_in_the_middle_says_how_far_it_was(
     assert (job["number"], job["state"], job["iterations_done"]) == (1, "stopped", 1)
     assert min(row["bytes"] for row in summary["links"] if row["from"] == "w0") > 1.5 * 300_000
     assert summary["virtual"]["seconds"] > 1.5 * 8 * 300_000 / 1e9
-    told = (directory.logs / "virtual.log").read_text()
-    assert told.splitlines()[-1].endswith(" s by a signal")
-    assert "Traceback" not in told
+    result = (directory.logs / "virtual.log").read_text()
+    assert result.splitlines()[-1].endswith(" s by a signal")
+    assert "Traceback" not in result
     json.loads((tmp_path / "trace.json").read_text())
 
 
-def test_a_run_that_is_ended_after_its_last_iteration_has_what_it_came_to(
+def test_run_aborted_after_last_iteration_has_results(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stop(message: dict[str, Any]) -> None:
@@ -91,10 +89,10 @@ def test_a_run_that_is_ended_after_its_last_iteration_has_what_it_came_to(
     assert min(row["bytes"] for row in summary["links"] if row["from"] == "w0") > 2 * 300_000
 
 
-def test_a_run_that_tells_all_the_time_comes_to_the_same_bytes(
+def test_progress_reports_do_not_change_results(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found, told = [], []
+    found, reported = [], []
     for name, period in (("quiet", math.inf), ("loud", 0.0)):
         monkeypatch.setattr(progress, "PERIOD_SECONDS", period)
         messages: list[dict[str, Any]] = []
@@ -105,12 +103,12 @@ def test_a_run_that_tells_all_the_time_comes_to_the_same_bytes(
         summary["virtual"].pop("trace")
         series = (session.run.path / "series.jsonl").read_bytes()
         found.append((summary, (tmp_path / name / "trace.json").read_bytes(), series))
-        told.append([one for one in messages if one["event"] == "within"])
+        reported.append([one for one in messages if one["event"] == "within"])
     assert found[0] == found[1]
     ended = [row.get("ended", ()) for row in map(json.loads, found[0][2].splitlines())]
     assert sum(map(len, ended)) == 2  # whoever reads the series knows of the last iteration, too
-    assert told[0] == []
-    shares = [one["iterations_done"] for one in told[1]]
+    assert reported[0] == []
+    shares = [one["iterations_done"] for one in reported[1]]
     assert shares == sorted(shares)
     assert {math.floor(share) for share in shares} == {0, 1}
     chunks = found[0][0]["chunks"]["aggregated_in_network"] // 2

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When a worker asks, and when it sends again: one worker's transport, packets made by hand."""
+"""Tests when a worker queries and retransmits: one worker's transport with hand-made packets."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.unit.lone_worker import contacted, lone, results_of, sent, state_of, 
 pytestmark = pytest.mark.unit
 
 
-def test_a_contribution_is_sent_again_only_on_evidence() -> None:
+def test_contribution_is_retransmitted_only_on_evidence() -> None:
     for phase, children, again in [
         (Phase.AGGREGATING, 0b01, False),  # in; another worker is slow
         (Phase.AGGREGATING, 0b10, True),  # lost
@@ -60,7 +60,7 @@ def test_a_state_names_the_branch_that_it_is_about() -> None:
     assert (waiting[0].sent, waiting[0].heard, waiting[0].sent_last) == (1, 1.0, 3.0)
 
 
-def test_one_question_has_one_answer() -> None:
+def test_one_query_has_one_answer() -> None:
     transport = lone()
     contacted(transport, 0)
     submit(transport, 0)
@@ -77,7 +77,7 @@ def test_one_question_has_one_answer() -> None:
     assert transport.statistics.dropped["unasked"] == 4
 
 
-def test_questions_become_rarer_while_a_worker_is_slow() -> None:
+def test_queries_back_off_while_worker_is_slow() -> None:
     transport = lone(rto_initial=0.1, rto_most=0.8)
     submit(transport, 0)
     now, times = 0.0, []
@@ -94,7 +94,7 @@ def asked(transport: WorkerTransport, now: float) -> list[int]:
     return [seq for op, seq, _ in sent(transport, now) if op == Op.QUERY]
 
 
-def test_while_another_worker_is_slow_only_the_oldest_number_is_asked_about() -> None:
+def test_only_oldest_chunk_is_probed_while_worker_is_slow() -> None:
     transport = lone(window=8)
     contacted(transport, *range(8))  # numbers 0..15
     submit(transport, *range(8))
@@ -124,7 +124,7 @@ def test_a_result_restarts_the_timer_of_its_stream() -> None:
     assert asked(transport, deadline) == [9]
 
 
-def test_after_a_loss_all_that_is_overdue_is_asked_about() -> None:
+def test_overdue_chunks_are_probed_after_loss() -> None:
     transport = lone(window=4)
     contacted(transport, *range(4))
     submit(transport, *range(4))
@@ -155,7 +155,7 @@ def spread(transport: WorkerTransport, *numbers: int, others: tuple[int, ...] = 
     return packets
 
 
-def test_a_number_is_asked_about_when_the_sum_of_a_later_one_is_there() -> None:
+def test_chunk_is_probed_when_later_sum_arrives() -> None:
     transport = lone(window=16)
     packets = spread(transport, *range(6))  # numbers 12..17
     assert asked(transport, 1.065) == []
@@ -181,7 +181,7 @@ def test_a_number_is_asked_about_when_the_sum_of_a_later_one_is_there() -> None:
     assert transport.statistics.retransmitted == 0
 
 
-def test_what_reordering_explains_is_not_asked_about() -> None:
+def test_reordering_is_not_probed() -> None:
     transport = lone(window=16)
     spread(transport, 0, 1, others=(2, 3))  # numbers 8 and 9
     submit(transport, 2, 3)
@@ -205,7 +205,7 @@ def test_an_exponent_round_overtakes_no_data() -> None:
     assert asked(transport, 1.06) == [4]
 
 
-def test_what_a_repair_shows_needs_no_timer() -> None:
+def test_repair_evidence_needs_no_timer() -> None:
     """A burst of losses: one number's timer rings, and when its sum is there the others follow."""
     transport = lone(window=16)
     spread(transport, *range(4))  # numbers 8..11
@@ -238,7 +238,7 @@ def test_timeouts_follow_the_round_trip_up_and_down() -> None:
     assert timeouts[79] == pytest.approx(0.04, rel=0.1)
 
 
-def test_what_is_sent_beside_a_question_has_its_own_timer() -> None:
+def test_packets_sent_with_query_have_own_timer() -> None:
     """A stream that has waited for long, whose questions are rare, does not slow another down."""
     plan = replace(lone().plan, streams=(StreamPlan(0, 7, 0, 2), StreamPlan(1, 7, 0, 2)))
     transport = WorkerTransport(plan, Exponents(64, 2))
@@ -253,7 +253,7 @@ def test_what_is_sent_beside_a_question_has_its_own_timer() -> None:
     assert following - now == pytest.approx(float(transport.round_trips.timeouts[1]))
 
 
-def test_a_window_that_cannot_be_full_makes_no_question_later() -> None:
+def test_partial_window_does_not_delay_probes() -> None:
     asked = []
     for window in (64, 1024):  # of 64 chunks
         transport = lone(window, link_rate=100_000)

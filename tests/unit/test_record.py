@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run directories, expected bytes, and how processes' ends are told."""
+"""Tests run directories, expected bytes, and descriptions of process ends."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ def test_the_cause_is_named_not_what_failed_because_of_it(tmp_path: Path) -> Non
     assert "was killed by SIGKILL" in str(failure)
 
 
-def test_what_cannot_be_made_of_a_line_fails_its_group_at_once(tmp_path: Path) -> None:
+def test_invalid_line_fails_its_group(tmp_path: Path) -> None:
     """Neither has ended: the group does not wait for what would come of it much later."""
 
     async def run() -> tuple[BaseException | None, list[str]]:
@@ -242,7 +242,7 @@ def test_what_cannot_be_made_of_a_line_fails_its_group_at_once(tmp_path: Path) -
         (128 + 99, "ended with exit status 227"),
     ],
 )
-def test_exit_statuses_are_told_in_words(status: int, words: str) -> None:
+def test_exit_statuses_are_described(status: int, words: str) -> None:
     assert describe(status) == words
 
 
@@ -291,7 +291,7 @@ def test_a_process_that_ignores_sigterm_is_killed(
     assert asyncio.run(run()) == -9
 
 
-def test_a_testbed_that_could_not_write_why_it_ended_is_no_error_without_words(
+def test_missing_failure_file_still_gives_message(
     tmp_path: Path,
 ) -> None:
     """A full disk takes the file, and nothing of what is in it."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When a job counts as having recovered from a fault, and what it sent again for it."""
+"""Tests the measurement of recovery time and retransmissions after a fault."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def report(began: float, ended: float, *, sent: int, completed: int, plan: int) 
     return {"spans": [(began, ended)], "plan": plan, "statistics": statistics}
 
 
-def test_a_job_has_recovered_when_all_have_done_what_they_began_after_the_fault() -> None:
+def test_job_recovers_when_all_complete_an_iteration_after_fault() -> None:
     async def play() -> list[dict[str, Any]]:
         log = FaultLog({}, nothing, 1000)
         log.runs("job", range(2), plan=1)
@@ -76,7 +76,7 @@ def test_a_fault_that_lasts_is_over_before_a_job_has_recovered() -> None:
     assert row["resent_packets"] == 3
 
 
-def test_nobody_waits_for_a_worker_that_is_lost() -> None:
+def test_recovery_ignores_lost_worker() -> None:
     async def play() -> list[dict[str, Any]]:
         log = FaultLog({}, nothing, 1000)
         log.runs("job", range(2), plan=1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory is used again only when nobody can tell."""
+"""Tests that memory is reused only if it is unreferenced."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.unit
     [lambda a: a, lambda a: a[3:5].reshape(-1), lambda a: a.view(np.uint8).data, lambda a: a.T],
     ids=["whole", "rows", "buffer", "transposed"],
 )
-def test_what_anybody_still_has_is_not_handed_out_again(part):
+def test_referenced_buffers_are_not_reused(part):
     memory = Recycler()
     first = memory.empty((10, 4), np.float32)
     first[:] = 1
@@ -26,7 +26,7 @@ def test_what_anybody_still_has_is_not_handed_out_again(part):
     assert (np.frombuffer(np.ascontiguousarray(kept), np.float32) == 1).all()
 
 
-def test_what_nobody_has_any_more_is_used_again():
+def test_released_buffers_are_reused():
     memory = Recycler()
     first = memory.empty((10, 4), np.float32)
     address = first.ctypes.data

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Results that a worker takes many at once come to what they do one by one, to the picosecond."""
+"""Tests that batched results equal one-by-one processing, to the picosecond."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ def counting(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> list[int
         *("float32-waits", "losses", "losses-python", "calls", "hosts-cost", "all-cost"),
     ],
 )
-def test_many_at_once_are_what_they_are_one_by_one(
+def test_releases_in_batch_equal_one_by_one(
     case: Case, native: bool, monkeypatch: pytest.MonkeyPatch
 ):
     taken = counting(monkeypatch, ReadAhead, "release")
@@ -274,9 +274,7 @@ def test_links_unlike_each_other_change_no_packets_times(
     ],
     ids=["tor", "float32", "losses", "short-queue", "server-cost"],
 )
-def test_what_a_server_takes_at_once_it_would_one_by_one(
-    case: Case, monkeypatch: pytest.MonkeyPatch
-):
+def test_server_batch_equals_one_by_one(case: Case, monkeypatch: pytest.MonkeyPatch):
     """But one that takes time for each, which has times of its own."""
     taken = counting(monkeypatch, RootNode, "on_train")
     together = Played(case, trains=True)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Primary and backup: no result before the backup holds it, and nothing from anybody else."""
+"""Tests primary and backup: no result leaves before the backup holds it; other senders are
+rejected."""
 
 from __future__ import annotations
 
@@ -88,7 +89,7 @@ def test_no_result_leaves_before_the_backup_holds_it() -> None:
     assert primary.poll(0.0)[0] is None
 
 
-def test_what_was_not_replicated_in_time_goes_out_in_no_other_epoch() -> None:
+def test_unreplicated_results_do_not_leave_in_next_epoch() -> None:
     primary = installed(PRIMARY)
     update = stepped(primary)
     primary.freeze(1)
@@ -179,7 +180,7 @@ def test_an_update_reaches_a_backup_that_is_there_only_later(desk: Desk, unused_
     assert np.frombuffer(backup.levels(1), "<u4").tolist() == [2, 0]
 
 
-def test_strangers_are_refused_and_the_server_goes_on(desk: Desk, unused_port: int) -> None:
+def test_unknown_peers_are_rejected(desk: Desk, unused_port: int) -> None:
     address = Address.of("127.0.0.1", unused_port)
     plan = replace(PRIMARY, servers=(Address.of("127.0.0.9", PORT), address), rank=1)
     backup = installed(plan)

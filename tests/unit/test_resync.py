@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A change of epoch: whatever the order of answers, and whoever dies or leaves on the way, those
-who stay end up with the same results, and with the right ones."""
+"""Tests a change of epoch: for any order of answers, failures and departures, remaining workers
+end with the same right results."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def ahead_by_at_most_one(draw: st.DrawFn, world: int, chunks: int) -> list[list[
 
 @given(st.data())
 @settings(max_examples=300, deadline=None)
-def test_all_who_stay_end_up_with_the_same_results(data: st.DataObject) -> None:
+def test_remaining_workers_get_same_results(data: st.DataObject) -> None:
     world, servers, chunks = (data.draw(st.integers(1, n)) for n in (5, 2, 6))
     levels = ahead_by_at_most_one(data.draw, world, chunks)
     # Levels nobody ever had must not come up, and those of orderly leavers must not be lost.
@@ -126,8 +126,8 @@ def test_all_who_stay_end_up_with_the_same_results(data: st.DataObject) -> None:
 
 
 def kinds(change: Change, nodes: dict[Membership, Node]) -> str:
-    told = (change.instruction(place) for place in nodes)
-    return "/".join(sorted({str(i.WhichOneof("what")) for i in told if i is not None}))
+    result = (change.instruction(place) for place in nodes)
+    return "/".join(sorted({str(i.WhichOneof("what")) for i in result if i is not None}))
 
 
 def test_results_come_in_pages_that_a_message_holds() -> None:
@@ -177,7 +177,7 @@ def test_a_worker_two_results_behind_cannot_be_helped() -> None:
     assert not change.settled
 
 
-def test_what_only_a_leaver_had_is_missed() -> None:
+def test_results_of_leaver_only_are_missing() -> None:
     pool = Pool()
     pool.leave(np.array([2], np.uint32))  # without the result itself
     change = Change(2, "x", [worker(1)], 1, pool)
@@ -210,7 +210,7 @@ def test_a_holder_that_leaves_while_it_is_asked_hands_over_by_leaving() -> None:
     assert change.settled
 
 
-def test_answers_that_cannot_be_are_refused_and_change_nothing() -> None:
+def test_invalid_answers_are_rejected() -> None:
     with pytest.raises(ResyncError, match="7 B of levels; the keys make 3 chunks of 4 B"):
         levels_of(bytes(7), 3)
     change = Change(2, "x", [worker(0), worker(1)], 3)

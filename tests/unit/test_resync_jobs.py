@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs that go on: what every member is told from one epoch to the next, who is in it, and when a
-job cannot go on. No switch takes part (tree NONE); tests/packet/test_replan.py has the switches."""
+"""Tests jobs across epochs: instructions of members, membership, and the end of a job. No switch
+takes part (tree NONE)."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ class Members(Table):
     def serve(self, job: Job) -> None:
         """Every server in the plan runs it."""
         for rank in job.scheme.servers:
-            assert self.told(job, f"s{rank}") == "plan"
+            assert self.instruction_kind(job, f"s{rank}") == "plan"
             self.heartbeat(job.nonce, Role.SERVER, rank, job.epoch)
 
-    def told(self, job: Job, place: str) -> str | None:
+    def instruction_kind(self, job: Job, place: str) -> str | None:
         """The kind of a member's instruction."""
         instruction = self.instruction(job.nonce, *role_of(place))
         if instruction is None:
@@ -96,7 +96,11 @@ def test_a_change_from_halt_to_plan(table: Members) -> None:
     assert job.status == "changes to epoch 2 (window); waits for worker 2 (w2) to report"
     table.report(job, "w2", 2, 3, 3, 2)
     # w0 and w1 share what w2 lacks, w0 and w2 what w1 lacks.
-    assert [table.told(job, place) for place in everyone] == ["hand", "halt", "hand"] + 2 * ["halt"]
+    assert [table.instruction_kind(job, place) for place in everyone] == [
+        "hand",
+        "halt",
+        "hand",
+    ] + 2 * ["halt"]
     for place in ("w0", "w2"):
         instruction = table.instruction(job.nonce, *role_of(place))
         assert instruction is not None
@@ -110,8 +114,8 @@ def test_a_change_from_halt_to_plan(table: Members) -> None:
         assert list(instruction.take.results) == [result(chunk, 3, PAYLOAD) for chunk in chunks]
         table.say(job, place, taken=jobs_pb2.Taken(page=0))
     # Workers' chunks must not come before their servers.
-    assert [table.told(job, place) for place in ("s0", "s1")] == ["plan", "plan"]
-    assert "plan" not in [table.told(job, place) for place in ("w0", "w1", "w2")]
+    assert [table.instruction_kind(job, place) for place in ("s0", "s1")] == ["plan", "plan"]
+    assert "plan" not in [table.instruction_kind(job, place) for place in ("w0", "w1", "w2")]
     assert job.status.endswith(
         "waits for server 0 (s0) to run epoch 2; server 1 (s1) to run epoch 2"
     )
@@ -122,7 +126,7 @@ def test_a_change_from_halt_to_plan(table: Members) -> None:
     assert job.status == ""
 
 
-def test_answers_to_an_older_epoch_are_ignored_and_a_new_cause_begins_anew(table: Members) -> None:
+def test_stale_answers_are_ignored_and_new_cause_restarts(table: Members) -> None:
     job = table.train(2)
     table.replan(job.number, "first")
     table.report(job, "w0", 1, 1, 1, 1)
@@ -130,15 +134,15 @@ def test_answers_to_an_older_epoch_are_ignored_and_a_new_cause_begins_anew(table
     assert job.epoch == 3
     for place in ("w0", "w1", "s0", "s1"):
         table.say(job, place, epoch=2, report=jobs_pb2.Report())
-        assert table.told(job, place) == "halt"
+        assert table.instruction_kind(job, place) == "halt"
     table.say(job, "w0", epoch=2, broken=jobs_pb2.Broken(chunk=1, reason="old"))
     assert job.epoch == 3
     assert "w0" in job.status
     for place in ("w0", "w1", "s0", "s1"):
         table.say(job, place, report=jobs_pb2.Report())
-    assert table.told(job, "s0") == "plan"
+    assert table.instruction_kind(job, "s0") == "plan"
     table.serve(job)
-    assert table.told(job, "w0") == "plan"
+    assert table.instruction_kind(job, "w0") == "plan"
 
 
 def test_a_chunk_that_cannot_be_completed_needs_a_new_epoch(table: Members) -> None:
@@ -150,7 +154,7 @@ def test_a_chunk_that_cannot_be_completed_needs_a_new_epoch(table: Members) -> N
     assert instruction.halt.reason == "worker 1 (w1): chunk 3: checksum failed twice"
 
 
-def test_a_dead_worker_is_gone_on_without(table: Members) -> None:
+def test_job_continues_without_dead_worker(table: Members) -> None:
     job = table.train()
     table.pass_time(11, but="w1")
     assert job.state is State.RUNNING
@@ -201,17 +205,17 @@ def test_a_lost_servers_chunks_go_to_the_others(table: Members, how: str) -> Non
     assert job.reason == ("server 1 (s1) left while workers were running; no other server is left")
 
 
-def test_a_member_that_dies_during_a_change_begins_it_anew(table: Members) -> None:
+def test_member_failure_during_change_restarts_it(table: Members) -> None:
     job = table.train()
     table.replan(job, "first")
     for place, levels in (("w0", (1, 1, 1, 1)), ("w2", (1, 0, 0, 0))):
         table.report(job, place, *levels)
     table.pass_time(11, but="w1")
     assert job.epoch == 3
-    assert [table.told(job, place) for place in ("w0", "w2", "s0")] == ["halt"] * 3
+    assert [table.instruction_kind(job, place) for place in ("w0", "w2", "s0")] == ["halt"] * 3
 
 
-def test_what_a_dead_worker_handed_over_is_not_lost(table: Members) -> None:
+def test_results_handed_over_by_dead_worker_are_kept(table: Members) -> None:
     job = table.train()
     table.replan(job, "first")
     for place, levels in (("w0", 1), ("w1", 0), ("w2", 0)):
@@ -230,7 +234,7 @@ def test_what_a_dead_worker_handed_over_is_not_lost(table: Members) -> None:
         assert list(instruction.take.results) == [result(2, 1, PAYLOAD)]
 
 
-def test_a_member_that_does_not_answer_is_not_waited_for_for_ever(table: Members) -> None:
+def test_unresponsive_member_times_out(table: Members) -> None:
     job = table.train()
     table.replan(job, "first")
     for place in ("w0", "w1", "s0", "s1"):
@@ -243,7 +247,7 @@ def test_a_member_that_does_not_answer_is_not_waited_for_for_ever(table: Members
         table.instruction(job.nonce, Role.WORKER, 2)
 
 
-def test_a_worker_that_lost_its_results_is_gone_on_without(table: Members) -> None:
+def test_job_continues_without_worker_lacking_results(table: Members) -> None:
     job = table.train()
     table.replan(job, "first")
     for place, levels in (("w0", (5, 5, 5, 5)), ("w2", (5, 4, 5, 5)), ("w1", ())):
@@ -266,7 +270,7 @@ def test_workers_that_leave_one_after_the_other_need_no_new_plan(table: Members)
     assert job.epoch == 1
 
 
-def test_those_who_stay_get_what_only_a_leaver_had(table: Members) -> None:
+def test_remaining_workers_get_leavers_results(table: Members) -> None:
     job = table.train(2)
     kept = [result(chunk, 5, PAYLOAD) for chunk in range(CHUNKS)]
     with pytest.raises(JobError, match="1023 B of payload"):
@@ -299,9 +303,9 @@ def test_leaving_is_a_report(table: Members) -> None:
     table.report(job, "w1", 5, 5, 5, 4)
     table.leave(job.nonce, Role.WORKER, 0, "", [result(3, 5, PAYLOAD)], bits(5, 5, 5, 5))
     assert job.epoch == 2
-    assert table.told(job, "w1") == "take"
+    assert table.instruction_kind(job, "w1") == "take"
     table.say(job, "w1", taken=jobs_pb2.Taken(page=0))
-    assert table.told(job, "s0") == "plan"
+    assert table.instruction_kind(job, "s0") == "plan"
 
 
 def test_a_job_without_workers_or_epochs_ends(table: Members) -> None:
@@ -322,7 +326,7 @@ def test_a_job_without_workers_or_epochs_ends(table: Members) -> None:
     assert table.train(2).number != job.number
 
 
-def test_answers_that_cannot_be_are_refused(table: Members) -> None:
+def test_invalid_answers_are_rejected(table: Members) -> None:
     job = table.train(2)
     table.replan(job, "first")
     for what, says in (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The scapy layer and the numpy codec are two writings of one wire format: byte for byte."""
+"""Tests the scapy layer against the numpy codec, byte for byte."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ PORTS += [{"sport": 40000, "dport": 47104}, {"sport": 47119, "dport": 40000}]
 
 
 @pytest.mark.parametrize("ports", PORTS)
-def test_it_is_found_on_either_port(ports: dict[str, int]) -> None:
+def test_either_port_selects_dissector(ports: dict[str, int]) -> None:
     packet = IP(bytes(IP(src="10.0.0.1", dst="10.0.0.9") / UDP(**ports) / Aggregation(job=7)))
     assert packet[Aggregation].job == 7
     assert {packet[UDP].sport, packet[UDP].dport} & set(SERVER_PORTS)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an emulated run tells of CPUs, of processes that are really kept waiting and others."""
+"""Tests CPU figures of emulated runs with processes that wait for a core."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def shares(*programs: str) -> list[Share]:
 pytestmark = pytest.mark.skipif(not threads(), reason="this kernel has no schedstat")
 
 
-def test_who_shares_a_cpu_with_others_that_work_waits_for_it():
+def test_cpu_waiting_time_is_measured():
     found = shares(WORK, WORK, WORK, REST)
     waited = [one.waited for one in found[:3]]
     # Of three two wait at any time; what else runs here makes it more.
@@ -54,13 +54,13 @@ def test_who_shares_a_cpu_with_others_that_work_waits_for_it():
     assert all(one.worked + one.waited > 0.9 for one in found[:3])
     # Who has nothing to do waits for nothing, however busy the CPU.
     assert found[3].waited < 0.5 < min(waited)
-    told = machine(0.5, dict(zip(("w0", "w1", "w2", "w3"), found, strict=True)), 0)
-    assert told["cpu_bound"] is True
-    assert told["cpu_bound_by"][0].startswith(f"w{waited.index(max(waited))} ")
+    result = machine(0.5, dict(zip(("w0", "w1", "w2", "w3"), found, strict=True)), 0)
+    assert result["cpu_bound"] is True
+    assert result["cpu_bound_by"][0].startswith(f"w{waited.index(max(waited))} ")
     assert reasons(1.0, {"w3": Share(0.0, 0.05)}, 0) == []
 
 
-def test_what_else_bounds_a_run_is_told():
+def test_other_bottlenecks_are_reported():
     rested = Share(worked=0.2, waited=0.1)
     assert reasons(0.99, {"tor0": rested}, 0) == []  # others' work gave way
     assert reasons(0.99, {"tor0": None}, 0) == ["all CPUs were busy for 99% of the time"]
@@ -73,7 +73,7 @@ def test_what_else_bounds_a_run_is_told():
     assert reasons(0.5, {"w0": rested}, 1200) == ["1,200 packets found the queue of a process full"]
 
 
-def test_of_a_process_that_is_gone_nothing_is_told():
+def test_ended_process_is_not_reported():
     with process(REST) as pid:
         watch = CpuWatch(pid)
     assert watch.share() is None

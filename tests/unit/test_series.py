@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is written of a run while it goes on can be read again, also when it broke off."""
+"""Tests that series of a run are readable, even if writing broke off."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from observability.series import SeriesWriter
 from tests.unit import small_run
 
 
-def test_what_was_written_is_read_again(tmp_path: Path) -> None:
+def test_series_round_trip(tmp_path: Path) -> None:
     path = tmp_path / series.FILE
     writer = SeriesWriter(path)
     small_run.train(writer)
     writer.state("digits", "done")
-    told = series.read(path)
-    (curve,) = told.jobs.values()
+    result = series.read(path)
+    (curve,) = result.jobs.values()
     assert [state for _, state in curve.states] == ["running", "done"]
-    assert curve.began == told.began is not None
+    assert curve.began == result.began is not None
     numbers = range(1, small_run.ITERATIONS + 1)
     assert [one.number for one in curve.iterations] == list(numbers)
     assert [one.loss for one in curve.iterations] == pytest.approx([2.0 / n for n in numbers])
     assert [one.accuracy for one in curve.iterations] == [n / 10 for n in numbers]
     ends = [one.ended for one in curve.iterations]
     assert ends == pytest.approx([n + small_run.SECONDS for n in numbers], abs=1e-3)
-    assert [sample.t for sample in told.samples] == [n + 0.5 for n in numbers]
-    assert told.samples[0].switches["tor0"] == {"held": 64, "aggregating": 5, "partial": 2}
-    assert told.samples[0].servers["s1"] == {"received_bytes": 4000, "sent_bytes": 2000}
+    assert [sample.t for sample in result.samples] == [n + 0.5 for n in numbers]
+    assert result.samples[0].switches["tor0"] == {"held": 64, "aggregating": 5, "partial": 2}
+    assert result.samples[0].servers["s1"] == {"received_bytes": 4000, "sent_bytes": 2000}
     # From when the job ran, a moment after the testbed was started, to its last iteration.
-    assert series.covered(told.spans) == pytest.approx(ends[-1] - told.began)
+    assert series.covered(result.spans) == pytest.approx(ends[-1] - result.began)
 
 
 def test_a_line_that_is_not_whole_is_left_out(tmp_path: Path) -> None:
@@ -69,9 +69,7 @@ def test_a_loss_that_is_no_number_is_kept(tmp_path: Path) -> None:
     assert math.isnan(read.loss)
 
 
-def test_a_series_that_cannot_be_written_is_told_once_and_ends_nothing(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_unwritable_series_warns_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     writer = SeriesWriter(tmp_path / "gone" / series.FILE)
     writer.state("digits", "running")
     writer.state("digits", "done")

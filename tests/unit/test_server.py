@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A server as root of a tree, as the one who sums DIRECT chunks, and for several jobs at once."""
+"""Tests a server as root of a tree, as summer of DIRECT chunks, and with several jobs."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def ask(server: ServerState, sender: int, peer: Address, **fields: int) -> Array
     return out.headers
 
 
-def test_questions_are_answered_to_whoever_asks(server: ServerState) -> None:
+def test_queries_are_answered_to_sender(server: ServerState) -> None:
     # Passed on by the switch (child 1) in the name of worker 2.
     nothing = ask(server, 1, WORKERS[2], seq=1, chunk=4)
     assert (phases(nothing)[0], nothing["children"][0]) == (Phase.AGGREGATING, 0)
@@ -273,7 +273,7 @@ def test_direct_chunks_are_summed_in_rank_order_whatever_the_order_of_arrival(
     )
 
 
-def test_direct_questions_say_whether_ones_own_contribution_is_there(server: ServerState) -> None:
+def test_direct_query_reports_own_contribution(server: ServerState) -> None:
     def asked(rank: int, seq: int = 0) -> tuple[int, int]:
         query = packet(
             *(Op.QUERY, WORKERS[rank]), flags=Flag.DIRECT, sender=rank, node=0, stream=1, seq=seq
@@ -310,9 +310,7 @@ def test_a_slot_that_rested_serves_a_number_any_distance_ahead(
 
 
 @pytest.mark.parametrize("behind", [2 * WINDOW, 4 * WINDOW, 64 * WINDOW, 2**20, 2**24])
-def test_a_late_copy_takes_no_slot_from_a_sum_that_somebody_may_lack(
-    server: ServerState, behind: int
-) -> None:
+def test_late_copy_does_not_evict_needed_sum(server: ServerState, behind: int) -> None:
     """However many windows late: the others have the result and would never send again."""
     now = 2**24 - 2**23  # so that some of the copies come from before the wrap
     late = (now - behind) % 2**32

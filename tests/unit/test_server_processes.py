@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Server processes: one for each core at each link, and ranks that keep replicas on other hosts."""
+"""Tests server processes: one per core and link, with replicas on other hosts."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A connection of another process is cut, and no other one."""
+"""Tests cutting one connection of another process."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_process_without_such_a_connection_keeps_all_it_has(
             assert end.recv(10) == b"alive"
 
 
-def test_a_process_that_is_gone_is_said_to_be() -> None:
+def test_ended_process_is_reported() -> None:
     with subprocess.Popen([sys.executable, "-c", ""]) as gone:
         gone.wait()
         with pytest.raises(ProcessLookupError):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Optimizers at servers: the same bits as at workers, each step once, replicas that agree."""
+"""Tests optimizers at servers: the same bits as at workers, each step once, equal replicas."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_a_replica_goes_on_with_the_very_same_steps(plan: OptimizerPlan) -> None
     assert np.array_equal(backup.snapshot(every).parameters, primary.snapshot(every).parameters)
 
 
-def test_what_is_no_chunk_of_the_job_is_refused() -> None:
+def test_unknown_chunk_is_rejected() -> None:
     shards = Shards(PLANS[2], 3, LANES)
     larger = Shards(PLANS[2], 5, LANES)
     larger.start(np.array([4]), drawn(1, LANES))
@@ -124,7 +124,7 @@ def test_what_is_no_chunk_of_the_job_is_refused() -> None:
      ("sgd", (0.1, 0.5)), ("momentum", (0.1, 1.0)), ("momentum", (float("nan"), 0.9)),
      ("sgd", (0.1, 0.0, -1.0))],
 )  # fmt: skip
-def test_optimizers_that_cannot_be_are_refused(name: str, numbers: tuple[float, ...]) -> None:
+def test_invalid_optimizers_are_rejected(name: str, numbers: tuple[float, ...]) -> None:
     with pytest.raises(ValueError, match=f"optimizer .?{name}"):
         OptimizerPlan(name, *numbers)
 
@@ -140,5 +140,5 @@ def test_optimizers_that_cannot_be_are_refused(name: str, numbers: tuple[float, 
     ],
     ids=str,
 )  # fmt: skip
-def test_everybody_gets_the_same_float32_numbers(plan: OptimizerPlan) -> None:
+def test_parameters_are_equal_everywhere(plan: OptimizerPlan) -> None:
     assert OptimizerPlan.from_message(plan.to_message()) == plan

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A change of epoch of a job whose servers optimize: who gets what from whom, and when."""
+"""Tests state transfer between servers and workers in a change of epoch."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def levels(*numbers: int) -> bytes:
     return np.array(numbers, "<u4").tobytes()
 
 
-def told(made: Change, place: Membership) -> str | None:
+def instruction_kind(made: Change, place: Membership) -> str | None:
     instruction = made.instruction(place)
     assert instruction is not None
     return instruction.WhichOneof("what")
@@ -59,7 +59,7 @@ def result(chunk: int, level: int) -> jobs_pb2.Result:
     return jobs_pb2.Result(chunk=chunk, level=level, header=bytes(32), payload=bytes(16))
 
 
-def test_a_step_that_no_worker_has_counts_and_is_replicated_before_workers_get_it() -> None:
+def test_unseen_step_is_replicated_before_delivery() -> None:
     """s0 died; s1 has stepped chunk 0 as its backup, and nobody else has heard of it."""
     made = change(S1, S2)
     for worker in (W0, W1):
@@ -71,12 +71,12 @@ def test_a_step_that_no_worker_has_counts_and_is_replicated_before_workers_get_i
     assert sources(made, S2) == {1: [0, 3]}
     made.fetched(S1)
     # Nothing moves to workers while only s1 has the step.
-    assert {told(made, place) for place in (W0, W1)} == {"halt"}
+    assert {instruction_kind(made, place) for place in (W0, W1)} == {"halt"}
     assert list(made.owing) == [S2]
     made.fetched(S2)
-    assert told(made, S1) == "hand"
+    assert instruction_kind(made, S1) == "hand"
     made.handed(S1, [result(0, 5)], last=True, payload=16)
-    assert told(made, W0) == told(made, W1) == "take"
+    assert instruction_kind(made, W0) == instruction_kind(made, W1) == "take"
     made.taken(W0, 0)
     assert not made.settled
     made.taken(W1, 0)
@@ -91,7 +91,7 @@ def test_a_step_that_no_worker_has_counts_and_is_replicated_before_workers_get_i
     }
 
 
-def test_what_no_server_has_comes_from_workers_and_is_named_so() -> None:
+def test_shards_without_server_come_from_workers() -> None:
     made = change(S0, before=(S0, S1))
     made.report(W0, levels(4, 4, 4, 4, 4, 4))
     made.report(W1, levels(4, 4, 4, 4, 4, 3))
@@ -100,7 +100,7 @@ def test_what_no_server_has_comes_from_workers_and_is_named_so() -> None:
     assert sorted(w.chunk for wants in asked.values() for w in wants) == list(range(CHUNKS))
     for place, wants in asked.items():
         made.handed(place, [result(w.chunk, w.level) for w in wants], last=True, payload=16)
-    assert told(made, S0) == "take"
+    assert instruction_kind(made, S0) == "take"
     made.taken(S0, 0)
     assert not made.settled  # the other worker lacks the last result of chunk 5
     made.taken(W1, 0)
@@ -109,7 +109,7 @@ def test_what_no_server_has_comes_from_workers_and_is_named_so() -> None:
     assert sum(restored.chunks for restored in made.restored) == CHUNKS
 
 
-def test_what_servers_are_given_is_told_even_if_the_change_comes_to_nothing() -> None:
+def test_assignments_are_reported_even_if_change_aborts() -> None:
     """Another fault may come before all have what they lack: what s0 has then is from workers."""
     made = change(S0, before=(S0, S1))
     for place in (W0, W1):
@@ -119,7 +119,7 @@ def test_what_servers_are_given_is_told_even_if_the_change_comes_to_nothing() ->
     for place in (W0, W1):
         wants = made.instruction(place).hand.wants  # type: ignore[union-attr]
         made.handed(place, [result(w.chunk, w.level) for w in wants], last=True, payload=16)
-    assert told(made, S0) == "take"
+    assert instruction_kind(made, S0) == "take"
     assert not made.settled
     assert {one.source: one.chunks for one in made.news()} == {W0: 3, W1: 3}
     made.taken(S0, 0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Slot runs never overlap, are aligned, and come back whole."""
+"""Tests that slot ranges never overlap, are aligned, and are released whole."""
 
 from __future__ import annotations
 

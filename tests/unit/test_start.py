@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The first second of the command line, in which it only imports."""
+"""Tests Ctrl-C while the command line imports modules."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ if "cli" in sys.orig_argv:
     [
         ("cli.main", False, -signal.SIGINT),
         ("cli.main", True, 0),
-        ("cli.looking", False, -signal.SIGINT),
+        ("cli.inspect", False, -signal.SIGINT),
     ],
 )
-def test_ctrl_c_while_it_starts_leaves_no_traceback(
+def test_ctrl_c_during_import_leaves_no_traceback(
     tmp_path: Path, imported: str, ignored: bool, status: int
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text(INTERRUPTED)

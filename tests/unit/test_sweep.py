@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sweeps that are killed, trials whose processes die, and what is in the tables."""
+"""Tests sweeps: interruption, dying processes, and result tables."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import pytest
 from click.testing import CliRunner
 
-from cli import sweeping
+from cli import sweep
 from cli.main import main
 from emulation.nodes.processes import environment, python
 from specs.paths import ROOT
@@ -40,9 +40,7 @@ for line in sys.stdin:
 """
 
 
-def test_a_killed_sweep_goes_on_where_it_was(
-    tmp_path: Path, runs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_killed_sweep_resumes(tmp_path: Path, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = small_sweep.written(tmp_path)
     killed = subprocess.Popen(
         python("cli", "sweep", str(path), "--jobs", "1"),
@@ -80,15 +78,15 @@ def test_a_killed_sweep_goes_on_where_it_was(
     assert nothing.exit_code == 0
     assert "3 trials, 3 of them done before" in nothing.stderr
     assert len(small_sweep.rows(folder)) == 3
-    titles, *told = nothing.stdout.strip().splitlines()
+    titles, *output = nothing.stdout.strip().splitlines()
     assert titles.split()[:4] == ["trial", "link", "rate", "iteration"]
-    for line, row, rate in zip(told, rows, ("100 Mbit/s", "1 Gbit/s", "10 Gbit/s"), strict=True):
+    for line, row, rate in zip(output, rows, ("100 Mbit/s", "1 Gbit/s", "10 Gbit/s"), strict=True):
         assert line.split("  ")[:2] == [row["trial"], rate]
         assert time_text(row["iteration_median_s"], 4) in line
 
-    monkeypatch.setattr(sweeping, "_MOST_SHOWN", 1)
+    monkeypatch.setattr(sweep, "_MOST_SHOWN", 1)
     cut = CliRunner().invoke(main, ["sweep", str(path)]).stdout.strip().splitlines()
-    assert cut[:2] == [titles, told[0]]
+    assert cut[:2] == [titles, output[0]]
     assert cut[2].startswith("... and 2 more trials; all of them")
     assert cut[2].endswith("/results.csv")
     assert len(cut) == 3
@@ -101,21 +99,21 @@ def trial(name: str, rate: object = 1) -> Trial:
 RATE = Axis("topology.defaults.rate", (1, 2, 3), ("axes", "topology.defaults.rate"))
 
 
-def test_a_trial_whose_process_dies_is_tried_once_more_and_told(tmp_path: Path) -> None:
-    told: list[tuple[str, str]] = []
+def test_trial_is_retried_when_process_dies(tmp_path: Path) -> None:
+    messages: list[tuple[str, str]] = []
     command = [sys.executable, "-c", STANDIN, str(tmp_path)]
     listed = [trial("shy"), trial("dies"), trial("well")]
     with opened(tmp_path / "sweep") as store:
 
         def note(_: State, which: Trial, result: dict[str, object]) -> None:
-            told.append((which.id, str(result["state"])))
+            messages.append((which.id, str(result["state"])))
 
         def crew() -> LocalCrew:
             return LocalCrew(1, store.logs, command)
 
         state = conduct(store, listed, crew, note)
         assert (state.done, state.failed, state.again) == (2, 1, 2)
-        assert sorted(told) == [
+        assert sorted(messages) == [
             *(("dies", "again"), ("dies", "failed")),
             *(("shy", "again"), ("shy", "done"), ("well", "done")),
         ]
@@ -125,9 +123,9 @@ def test_a_trial_whose_process_dies_is_tried_once_more_and_told(tmp_path: Path) 
         assert "out of breath" in result["log"]
         assert result["attempts"] == 2
         # What failed is tried again by the next call, what is done is not.
-        told.clear()
+        messages.clear()
         conduct(store, listed, crew, note)
-        assert told == [("dies", "again"), ("dies", "failed")]
+        assert messages == [("dies", "again"), ("dies", "failed")]
 
 
 def test_parquet_has_the_rows_and_types_that_csv_has(tmp_path: Path) -> None:
@@ -151,6 +149,6 @@ def test_a_second_sweep_in_the_same_folder_is_refused(tmp_path: Path, runs: Path
     assert "another sweep is at work there" in result.output
 
 
-def test_a_reader_that_left_is_no_fault_of_the_folder(tmp_path: Path) -> None:
+def test_closed_output_pipe_keeps_folder_usable(tmp_path: Path) -> None:
     with pytest.raises(BrokenPipeError), opened(tmp_path):
         raise BrokenPipeError

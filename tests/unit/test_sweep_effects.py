@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Axes of sweeps that change nothing, or less than they seem to, are told of."""
+"""Tests notes on axes of sweeps that change less than they seem to."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ uplinks: {rate: 2 Gbit/s}
 RATES = "[100 Mbit/s, 10 Gbit/s]"
 
 
-def told(folder: Path, topology: str, axes: str) -> list[str]:
+def notes_of(folder: Path, topology: str, axes: str) -> list[str]:
     path = small_sweep.written(folder)
     (folder / "small.yaml").write_text(topology)
     path.write_text(f"name: s\ntopology: small.yaml\njob: tiny.yaml\naxes: {{{axes}}}\n")
@@ -50,13 +50,13 @@ def told(folder: Path, topology: str, axes: str) -> list[str]:
         (f"{UPLINKS}defaults: {{loss: 1 %}}\n", "topology.seed: [1, 2]", []),
     ],
 )  # fmt: skip
-def test_what_the_files_show_is_told_before_anything_runs(
+def test_static_effects_are_noted_before_running(
     tmp_path: Path, topology: str, axes: str, lines: list[str]
 ) -> None:
-    assert told(tmp_path, topology, axes) == lines
+    assert notes_of(tmp_path, topology, axes) == lines
 
 
-def test_equal_results_along_an_axis_are_told(tmp_path: Path) -> None:
+def test_equal_results_along_axis_are_noted(tmp_path: Path) -> None:
     path = small_sweep.written(tmp_path)
     path.write_text(path.read_text() + "  job.window: [16, 64]\n")
     axes = load(path).axes

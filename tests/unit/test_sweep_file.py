@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sweep files: which trials they have, and what is refused before anything runs."""
+"""Tests sweep files: their trials, and validation before running."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_bad_input_is_refused_with_file_line_field_and_reason(
     assert not runs.exists()
 
 
-def test_a_base_that_is_not_there_is_told_with_its_field(base: Path, runs: Path) -> None:
+def test_missing_base_file_is_reported_with_field(base: Path, runs: Path) -> None:
     (base / "small.yaml").unlink()
     result = dry_run(base, AXES)
     assert result.exit_code == 1
@@ -123,7 +123,7 @@ def test_a_base_that_is_not_there_is_told_with_its_field(base: Path, runs: Path)
     assert not runs.exists()
 
 
-def test_what_is_wrong_with_many_trials_is_told_once(base: Path) -> None:
+def test_shared_problem_is_reported_once(base: Path) -> None:
     result = dry_run(base, f"{AXES}  topology.defaults.mtu: [100, 1500]\n")
     (line,) = result.output.splitlines()
     assert ":7: axes.topology.defaults.mtu[0]: 100 is out of range" in line

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a sweep's drawing shows: curves that can be told apart, and what they are."""
+"""Tests curves, styles and labels of sweep plots."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def looks(found: Figure) -> list[tuple[str, tuple[str, ...]]]:
     """Of each curve: what it is, and colour, dashes, and forms and fillings of marks."""
     svg = ElementTree.fromstring(plot.draw("", found))
     curves = [g for g in svg.findall("{*}g") if g.find("{*}title") is not None]
-    told = []
+    messages = []
     for group in curves:
         title, line, mark, *_ = group
         forms = [mark.tag, str(mark.get("d", "")).count("L"), mark.get("fill")]
@@ -53,11 +53,11 @@ def looks(found: Figure) -> list[tuple[str, tuple[str, ...]]]:
             xs = [float(p.split(",")[0]) for p in mark.get("d", "").strip("MZ").split("L")]
             forms.append(round(xs[0] - min(xs), 0))
         dashes = line.get("stroke-dasharray", "")
-        told.append((title.text or "", (line.get("stroke", ""), dashes, *map(str, forms))))
-    return told
+        messages.append((title.text or "", (line.get("stroke", ""), dashes, *map(str, forms))))
+    return messages
 
 
-def test_scales_and_curves_are_named_as_people_do_with_units_that_fit() -> None:
+def test_scales_and_curves_have_titles_and_units() -> None:
     found = drawn([RATE, TREE], lambda one: 8e5 / one[RATE.path] * (1 + (one[TREE.path] == "none")))
     assert found.x.title == "link rate (Gbit/s)"
     assert found.y.title == "time of an iteration, median (ms)"
@@ -127,7 +127,7 @@ def test_where_no_axis_has_numbers_marks_stand_over_names() -> None:
     assert not [one for one in svg.iter() if one.get("fill") == "none"]  # nothing is in between
 
 
-def test_what_cannot_be_drawn_is_said() -> None:
+def test_missing_plot_is_explained() -> None:
     alone = axis("job.tree", "none")
     says = "no axis has several values to plot over"
     assert figure([alone], PlotSpec(), rows([alone], lambda _: 1.0)) == says

@@ -64,7 +64,7 @@ def nodes(cluster: Any) -> Iterator[Callable[[], Any]]:
 
 
 @pytest.mark.timeout(300)  # starts nodes, which may take long on a busy machine
-def test_a_cluster_comes_to_what_processes_here_come_to(
+def test_cluster_gives_same_results_as_local_processes(
     tmp_path: Path, runs: Path, cluster: Any, nodes: Callable[[], Any]
 ) -> None:
     """Though a node is lost in the middle, and the sweep stopped after that: what was done then is
@@ -74,19 +74,19 @@ def test_a_cluster_comes_to_what_processes_here_come_to(
     assert here.exit_code == 0, here.output
     there = tmp_path / "there"
     listed = trials(load(path))
-    told: list[str] = []
+    messages: list[str] = []
 
     def until_it_is_known(state: State, trial: Trial, result: dict[str, Any]) -> None:
-        told.append(result["state"])
-        if {"again", "done"} <= set(told):
+        messages.append(result["state"])
+        if {"again", "done"} <= set(messages):
             raise KeyboardInterrupt
 
     _, last = nodes(), nodes()
     with opened(there) as store, pytest.raises(KeyboardInterrupt):
         conduct(store, listed, lambda: _Losing(cluster, last, tmp_path), until_it_is_known)
-    assert told.count("again") == 1
+    assert messages.count("again") == 1
     before = {one.parent.name for one in there.glob("trials/*/result.json")}
-    assert len(before) == told.count("done") < len(listed)
+    assert len(before) == messages.count("done") < len(listed)
     nodes()
     options = ("--ray", cluster.address, "--to", str(there))
     result = CliRunner().invoke(main, ["sweep", str(path), *options])
@@ -98,18 +98,18 @@ def test_a_cluster_comes_to_what_processes_here_come_to(
 
 
 @pytest.mark.timeout(300)
-def test_a_cluster_that_has_no_cpu_any_more_is_given_up(
+def test_cluster_without_cpus_is_abandoned(
     tmp_path: Path, runs: Path, cluster: Any, nodes: Callable[[], Any]
 ) -> None:
-    told: list[str] = []
+    messages: list[str] = []
     listed, only = trials(load(small_sweep.written(tmp_path))), nodes()
 
     def crew() -> _Losing:
-        return _Losing(cluster, only, tmp_path, say=told.append, alone=0.5)
+        return _Losing(cluster, only, tmp_path, say=messages.append, alone=0.5)
 
     with opened(tmp_path / "there") as store, pytest.raises(SweepError, match="no node with a CPU"):
         conduct(store, listed, crew, lambda *_: None)
-    assert told == ["--ray: no node has a CPU now; waiting 0.5 s for one"]
+    assert messages == ["--ray: no node has a CPU now; waiting 0.5 s for one"]
     assert not list(store.path.glob("trials/*/result.json"))
 
 
@@ -131,7 +131,7 @@ class _Losing(RayCrew):
         self._task = ray.remote(num_cpus=1, max_retries=0)(on_node)
 
     def next(self) -> tuple[Trial, Outcome]:
-        """See Crew."""
+        """Implements ``Crew.next``."""
         if self._node is not None:
             while not self._begun.exists():
                 time.sleep(0.01)  # a file can only be looked for again

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compiled programs are kept by content; a compiler that is missing or fails is named."""
+"""Tests the cache of compiled programs, and compiler errors."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Table keys in words: nothing overlaps, everything comes back."""
+"""Tests packing of table keys into words."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loading a BMv2 program: what is read, and what is refused with its place in the source."""
+"""Tests loading of BMv2 programs, and errors with their source location."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The STF runner finds what is wrong, and names the line."""
+"""Tests that the STF runner finds errors and names their lines."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The traffic manager: order, bounds and pace of queues, without interfaces or clock."""
+"""Tests the traffic manager: order, bounds and pace of queues, without interfaces or clock."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def test_a_packet_has_left_when_its_last_bit_has(paced: Queue) -> None:
     assert paced.ready() == now - 10_000_000 + 100_000
 
 
-def test_idle_time_earns_nothing(paced: Queue) -> None:
+def test_idle_time_gives_no_credit(paced: Queue) -> None:
     for now in (SECOND, 5 * SECOND):
         paced.put("a", now=now)
         assert paced.ready() == now + 100_000

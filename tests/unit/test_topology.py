@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Topology files: what they say is what comes out, and errors name file, line and field."""
+"""Tests topology files: values, and errors with file, line and field."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_every_problem_is_named_with_file_line_and_field(tmp_path: Path) -> None
         ("defaults: {mtu: 1500", "", "not valid YAML"),
     ],
 )
-def test_what_is_refused(text: str, place: str, says: str, tmp_path: Path) -> None:
+def test_invalid_input_is_rejected(text: str, place: str, says: str, tmp_path: Path) -> None:
     (found,) = problems(f"name: x\nracks: [{{workers: 4, servers: 1}}]\n{text}\n", tmp_path)
     line = 4 if "YAML" in says else 3
     assert found.startswith(f"bad.yaml:{line}: {place}: " if place else f"bad.yaml:{line}: not")
@@ -180,7 +180,7 @@ def test_what_is_refused(text: str, place: str, says: str, tmp_path: Path) -> No
          "1801 cores; allowed: up to 1000"),
     ],
 )  # fmt: skip
-def test_what_cannot_run_is_refused(racks: str, says: str, tmp_path: Path) -> None:
+def test_unrunnable_topologies_are_rejected(racks: str, says: str, tmp_path: Path) -> None:
     assert any(says in line for line in problems(f"name: x\nracks: {racks}\n", tmp_path))
 
 
@@ -249,7 +249,7 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
         load(tmp_path / "nowhere.yaml")
 
 
-def test_what_lets_nearly_nothing_pass_is_refused_with_what_to_use_instead(tmp_path: Path) -> None:
+def test_near_total_loss_is_rejected_with_alternative(tmp_path: Path) -> None:
     found = problems(
         """\
         name: x

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which packets bad links hit: the same for the same seed, others for another one."""
+"""Tests that seeds determine which packets bad links affect."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ def test_the_same_seed_gives_the_same_bytes_whatever_the_name_and_another_one_ot
         summary = json.loads((session.run.path / "summary.json").read_text())
         assert summary["matches_reference"] is True
         assert (summary["topology"], summary["topology_seed"]) == (name, seed)
-        told = [summary[part] for part in ("links", "chunks", "seconds_per_iteration", "virtual")]
-        told[-1].pop("trace")
-        return (folder / "trace.json").read_bytes(), told
+        result = [summary[part] for part in ("links", "chunks", "seconds_per_iteration", "virtual")]
+        result[-1].pop("trace")
+        return (folder / "trace.json").read_bytes(), result
 
     first = played("rack", 1)
     assert played("renamed", 1) == first
-    trace, told = played("rack", 2)
+    trace, result = played("rack", 2)
     assert trace != first[0]
-    assert told[0] != first[1][0]
+    assert result[0] != first[1][0]
 
 
 def test_seeds_of_a_sweep_are_draws_of_losses_too(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_a_seed_of_the_command_line_takes_the_place_of_the_files(
     tmp_path: Path, runs: Path
 ) -> None:
     (tmp_path / "job.yaml").write_text(JOB)
-    told = []
+    messages = []
     for seed, options in ((2, ()), (1, ("--topology-seed", "2"))):
         topology = tmp_path / f"{seed}.yaml"
         topology.write_text(BAD.format(name="rack", seed=seed))
@@ -91,5 +91,5 @@ def test_a_seed_of_the_command_line_takes_the_place_of_the_files(
         assert ran.exit_code == 0, ran.output
         summary = json.loads(ran.stdout)
         assert summary["topology_seed"] == 2
-        told.append((summary["links"], summary["seconds_per_iteration"]))
-    assert told[0] == told[1]
+        messages.append((summary["links"], summary["seconds_per_iteration"]))
+    assert messages[0] == messages[1]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A chunk's trace from captures, and captures as both targets write them."""
+"""Tests traces of a chunk from captures of both targets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 from rich.console import Console
 
-from cli.explained import show_trace
+from cli.diagnostics import show_trace
 from cli.main import main
 from observability import record, series
 from observability.pcap import CaptureError, Writer, packets
@@ -59,7 +59,7 @@ def test_a_capture_that_ends_within_a_packet_is_read_up_to_it(tmp_path: Path) ->
     assert list(packets(capture(tmp_path / "b.pcap", [], cut=24))) == []
 
 
-def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
+def test_capture_round_trip(tmp_path: Path) -> None:
     writer = Writer(tmp_path / "a.pcap")
     frames = np.arange(12, dtype=np.uint8).reshape(3, 4)
     times, lengths = np.array([1, SECOND, 7 * SECOND + 9]), np.array([4, 4, 1098])
@@ -73,7 +73,7 @@ def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
     assert (tmp_path / "a.pcap").read_bytes()[: len(first)] == first
 
 
-def test_what_is_no_capture_is_named(tmp_path: Path) -> None:
+def test_invalid_capture_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "a.pcap"
     path.write_bytes(b"no capture, but long enough to be one")
     with pytest.raises(CaptureError, match=f"{path}: it does not begin as a packet capture"):
@@ -115,7 +115,7 @@ class Network:
         return self.folder / "pcap"
 
 
-def test_a_lost_partial_sum_is_seen_asked_for_and_sent_again(tmp_path: Path) -> None:
+def test_trace_shows_loss_query_and_retransmission(tmp_path: Path) -> None:
     """Node 1 is core0, node 2 tor0; tor1's workers are not part of it."""
     net = Network(tmp_path)
     contribute = frame(Op.CONTRIBUTE, "w0", "s0")
@@ -162,7 +162,7 @@ def test_a_lost_partial_sum_is_seen_asked_for_and_sent_again(tmp_path: Path) -> 
     assert links[Direction("tor1", idle.interface)] == Transmissions()
 
 
-def test_of_a_run_that_was_killed_what_its_captures_have_is_told_and_that_they_lack_their_ends(
+def test_killed_run_is_traced_with_warning(
     runs: Path,
 ) -> None:
     facts = {"topology": str(ROOT / "topologies" / "two-racks.yaml"), "pcap": True}
@@ -176,16 +176,16 @@ def test_of_a_run_that_was_killed_what_its_captures_have_is_told_and_that_they_l
             read(run, "second", 5, None)
         for number, job in enumerate(("first", "second"), start=1):
             SeriesWriter(run.path / series.FILE).state(job, "running", number)
-    told = read(run, "second", 5, None)
-    assert [hop["what"] for hop in told["rounds"][0]["hops"]] == ["CONTRIBUTE of w0 to tor0"]
-    assert told["whole"] is False
+    result = read(run, "second", 5, None)
+    assert [hop["what"] for hop in result["rounds"][0]["hops"]] == ["CONTRIBUTE of w0 to tor0"]
+    assert result["whole"] is False
     terminal = Console(file=io.StringIO(), width=80, force_terminal=True, color_system=None)
-    show_trace(terminal, "second", 5, told)
+    show_trace(terminal, "second", 5, result)
     assert isinstance(terminal.file, io.StringIO)
-    assert terminal.file.getvalue().startswith("The run goes on, or was killed: ")
+    assert terminal.file.getvalue().startswith("The run is still going, or was killed: ")
 
 
-def test_of_several_processes_of_a_server_the_one_is_named(tmp_path: Path) -> None:
+def test_trace_names_server_process(tmp_path: Path) -> None:
     """Sums leave by the link and to the port of the chunk's process, results come from there."""
     plan = Addressing(load(ROOT / "topologies" / "pbox.yaml"))
     unit, tor = plan.unit("s0.3"), int(plan.address("tor0"))
@@ -213,7 +213,7 @@ def test_of_several_processes_of_a_server_the_one_is_named(tmp_path: Path) -> No
     ]
 
 
-def test_which_run_is_traced_is_told_and_can_be_chosen(tmp_path: Path, runs: Path) -> None:
+def test_traced_run_is_named_and_selectable(tmp_path: Path, runs: Path) -> None:
     (tmp_path / "t.yaml").write_text("name: t\nracks: [{workers: 2, servers: 1}]\ncores: 0\n")
     (tmp_path / "j.yaml").write_text("name: j\nworkload: layers\nlayers: [4 kB]\niterations: 1\n")
     files = [str(tmp_path / "t.yaml"), "--job", str(tmp_path / "j.yaml"), "--clock", "virtual"]
@@ -231,8 +231,8 @@ def test_which_run_is_traced_is_told_and_can_be_chosen(tmp_path: Path, runs: Pat
     assert refused.endswith(f"{newest}\n")
     first = record.all_runs()[0].path
     for name in ("first", first.name, str(first)):
-        told = rackhub(*chunk, "--run", name)
-        assert told.stdout.splitlines()[0] == str(first)
-        assert "chunk 1 of j, iteration 1 of 1 captured" in told.stdout
+        result = rackhub(*chunk, "--run", name)
+        assert result.stdout.splitlines()[0] == str(first)
+        assert "chunk 1 of j, iteration 1 of 1 captured" in result.stdout
     assert json.loads(rackhub(*chunk, "--run", "first", "--json").stdout)["run"] == str(first)
     assert "no run 'third'" in rackhub(*chunk, "--run", "third").stderr

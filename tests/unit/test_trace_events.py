@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The trace of a run in virtual time: in the format that viewers read, and of what happened."""
+"""Tests the event trace of runs in virtual time: format and contents."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The training, without a network: real data, real gradients, the same bits every time."""
+"""Tests training without a network: real data, real gradients, reproducible bits."""
 
 from __future__ import annotations
 

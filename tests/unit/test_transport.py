@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One worker's transport, packets made by hand."""
+"""Tests one worker's transport with hand-made packets."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_what_is_not_for_a_number_in_flight_changes_nothing() -> None:
     assert transport.statistics.duplicates == 2
 
 
-def test_a_result_before_the_contribution_is_not_believed() -> None:
+def test_result_before_contribution_is_ignored() -> None:
     transport = lone(window=2)
     contacted(transport, 0)
     submit(transport, 0, 1)
@@ -144,7 +144,7 @@ def test_a_result_before_the_contribution_is_not_believed() -> None:
     assert transport.statistics.dropped["stale"] == 1
 
 
-def test_a_corrupted_result_is_asked_for_again_and_reported_the_second_time() -> None:
+def test_corrupted_result_is_requeried_then_reported() -> None:
     transport = lone()
     contacted(transport, 0)
     submit(transport, 0)
@@ -164,7 +164,7 @@ def test_a_corrupted_result_is_asked_for_again_and_reported_the_second_time() ->
     assert len(transport.take_completed()) == 0
 
 
-def test_workers_that_submit_different_things_are_told_so() -> None:
+def test_diverging_submissions_are_reported() -> None:
     transport = lone()
     submit(transport, 0)
     batch, _ = transport.poll(0.0)

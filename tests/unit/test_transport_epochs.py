@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A worker's transport from one epoch to the next: what moves, what is done anew."""
+"""Tests a worker's transport across epochs."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def two(window: int = 4) -> tuple[WorkerTransport, WorkerTransport]:
     return first, second
 
 
-def test_what_was_submitted_is_numbered_alike_by_workers_who_are_not_equally_far() -> None:
+def test_numbering_agrees_between_workers() -> None:
     """Worker 0 is two submissions ahead and has results that worker 1 lacks."""
     ahead, behind = two(window=4)
     submit(ahead, 0, 1, 2)
@@ -347,7 +347,7 @@ def test_a_result_that_does_not_hold_is_refused_and_spoils_no_other(case: str) -
     assert lacker.take_completed().sums.tolist() == [[2.0] * 4] * 2
 
 
-def test_what_was_not_contributed_to_cannot_be_complete() -> None:
+def test_uncontributed_chunk_cannot_complete() -> None:
     holder, lacker = two()
     for transport in (holder, lacker):
         contacted(transport, 0)
@@ -358,7 +358,7 @@ def test_what_was_not_contributed_to_cannot_be_complete() -> None:
         lacker.take_results(holder.results([(0, 3)]))
 
 
-def test_a_plan_that_is_no_successor_is_refused() -> None:
+def test_plan_of_wrong_epoch_is_rejected() -> None:
     transport = lone()
     submit(transport, 0)
     for change, text in (
@@ -371,7 +371,7 @@ def test_a_plan_that_is_no_successor_is_refused() -> None:
     assert sent(transport) == [(Op.CONTRIBUTE, 0, 0)]
 
 
-def test_how_long_there_has_been_no_sign_of_life() -> None:
+def test_silence_is_measured() -> None:
     transport = lone()
     assert transport.unanswered(5.0) == 0.0
     submit(transport, 0)
@@ -436,9 +436,7 @@ def scenarios(draw: st.DrawFn) -> dict:
     True,
 )
 @settings(max_examples=40, deadline=None, derandomize=True)
-def test_sums_are_exact_whatever_changes_on_the_way(
-    scenario: dict, changes: int, dying: bool
-) -> None:
+def test_sums_are_exact_across_epochs(scenario: dict, changes: int, dying: bool) -> None:
     """Other windows and streams, workers that die, changes before the last one is through."""
     job = Job(**scenario)
     rng = random.Random(scenario["seed"])

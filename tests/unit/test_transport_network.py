@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole jobs, workers' transports under real servers, on simulated networks that misbehave."""
+"""Tests whole jobs of transports and servers on faulty simulated networks."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def scenarios(draw: st.DrawFn) -> dict:
 
 @given(scenarios(), st.booleans())
 @settings(max_examples=25, deadline=None, derandomize=True)
-def test_sums_are_exact_whatever_the_network_does(scenario: dict, nasty: bool) -> None:
+def test_sums_are_exact_under_network_faults(scenario: dict, nasty: bool) -> None:
     job = Job(**scenario)
     rng = np.random.default_rng(scenario["seed"])
     for turn in range(2):
@@ -63,7 +63,7 @@ def test_waiting_for_slower_workers_is_not_loss(seed: int, skew: list[float], se
     assert job.rule.contributions == 3 * (3 * 6 + direct)
 
 
-def test_what_goes_direct_and_what_the_statistics_say() -> None:
+def test_direct_chunks_and_statistics() -> None:
     job = Job(world=3, chunks=6, servers=2, window=8)
     small = np.full((3, 6, 4), 0.5, np.float32)
     job.round(small)
@@ -135,7 +135,7 @@ def test_the_same_calls_give_the_same_packets() -> None:
 
 @given(st.integers(0, 2**32))
 @settings(max_examples=20, deadline=None)
-def test_no_packet_whatever_breaks_a_machine(seed: int) -> None:
+def test_arbitrary_packets_are_harmless(seed: int) -> None:
     job = Job(world=2, chunks=4, window=2)
     job.submit(job.random_values(1))
     job.network.run(lambda: job.network.packets > 6, 10.0)

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Aggregation trees: whatever the topology and members, every worker is counted once and every
-packet meets the nodes it is meant for. Paths are followed over the address plan's own routes.
-"""
+"""Tests aggregation trees: for any topology and members, every worker counts once and packets
+meet their nodes along the address plan's routes."""
 
 from __future__ import annotations
 

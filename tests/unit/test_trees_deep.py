@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Aggregation trees of more racks than a core takes: levels of cores, as many as they need."""
+"""Tests aggregation trees with several levels of cores."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_more_racks_than_children_are_refused_with_what_would_fit(
     assert caught.value.field == field
 
 
-def test_what_is_said_to_do_for_many_racks_does() -> None:
+def test_suggested_trees_work_for_many_racks() -> None:
     racks = "racks: [{workers: 1, servers: 1, count: 1100}]"
     with pytest.raises(PlanRefusedError) as caught:
         plan(build(f"{racks}\ncores: [{{racks: 32, cores: 1}}, 1]"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The UDP driver on real sockets: what is sent arrives, whole and in order, on every path."""
+"""Tests the UDP driver on real sockets: packets arrive whole and in order on every path."""
 
 from __future__ import annotations
 

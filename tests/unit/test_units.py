@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Quantities that people read are those that they could write."""
+"""Tests that printed quantities can be read back."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LONG = {"min": 60.0, "h": 3600.0, "d": 86400.0}  # told, and not written
 POWERS = st.floats(-9, 17).map(lambda power: 10.0**power)
 
 
-def test_units_are_those_that_people_would_choose() -> None:
+def test_units_are_natural() -> None:
     assert [rate_text(bits) for bits in (10e9, 2.5e6, 999.6e6)] == [
         "10 Gbit/s",
         "2.5 Mbit/s",
@@ -38,12 +38,12 @@ def test_units_are_those_that_people_would_choose() -> None:
 
 
 @given(POWERS, st.integers(1, 9))
-def test_what_is_read_is_what_was_told_to_so_many_digits(value: float, digits: int) -> None:
+def test_quantities_round_trip(value: float, digits: int) -> None:
     known = {**SIZES, "PB": 1e15}
     for text, units in (
         (rate_text(value, digits), RATES),
         (size_text(value, digits), known),
         (time_text(value, digits), TIMES | LONG),
     ):
-        told = quantity(text.replace(",", ""), units, "")
-        assert math.isclose(told, value, rel_tol=0.5000001 * 10 ** (1 - digits)), text
+        result = quantity(text.replace(",", ""), units, "")
+        assert math.isclose(result, value, rel_tol=0.5000001 * 10 ** (1 - digits)), text

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What people read, on terminals of several widths and where there is none."""
+"""Tests terminal output at several widths and without a terminal."""
 
 from __future__ import annotations
 
@@ -80,18 +80,18 @@ def test_the_median_of_an_even_number_of_iterations_is_between_the_middle_two() 
     assert line.split("  ")[-1].strip() == "25 ms (median)"
 
 
-def test_what_full_queues_dropped_is_told_with_where_most_of_it_was() -> None:
+def test_queue_drops_are_shown_with_worst_link() -> None:
     none, some = console(None), console(None)
     show_results(none, [job()], [{**one, "dropped": 0} for one in LINKS])
     show_results(
         some, [job()], [{**one, "dropped": n} for one, n in zip(LINKS, (3, 1200), strict=True)]
     )
     assert not [line for line in lines(none) if "dropped" in line]
-    told = "Full queues dropped 1,203 frames, most of them (1,200) from tor0 to s0."
-    assert told in lines(some)
+    result = "Full queues dropped 1,203 frames, most of them (1,200) from tor0 to s0."
+    assert result in lines(some)
 
 
-def test_of_two_iterations_each_is_told_as_the_first_one_has_exponent_rounds() -> None:
+def test_two_iterations_are_shown_separately() -> None:
     out = console(None)
     show_results(out, [job(seconds_per_iteration=[0.04, 0.01])], LINKS)
     (line,) = [text for text in lines(out) if text.startswith("time per iteration")]
@@ -165,15 +165,15 @@ def test_the_live_view_keeps_its_heading_on_one_line(width: int) -> None:
     assert "digits: waiting for 5 s: w2 is stopped" in waiting[2]
 
 
-def test_a_job_that_learns_nothing_passes_over_no_data() -> None:
-    told = {"event": "progress", "job": "sizes", "iteration": 1, "iterations": 4, "passes": 1.0}
+def test_job_without_learning_shows_no_passes() -> None:
+    result = {"event": "progress", "job": "sizes", "iteration": 1, "iterations": 4, "passes": 1.0}
     out = console(None)
     with View(out) as view:
-        view.event({**told, "loss": None, "share_in_network": 1.0})
+        view.event({**result, "loss": None, "share_in_network": 1.0})
     assert lines(out) == ["sizes: iteration 1/4, in network 100.0 %"]
 
 
-def test_a_cpu_that_was_the_bottleneck_is_said_and_no_other() -> None:
+def test_cpu_bottleneck_is_reported() -> None:
     idle, bound = console(None), console(None)
     show_results(idle, [job()], LINKS)
     by = ["w2 waited for a CPU for 41% of the time"]
@@ -204,13 +204,13 @@ def test_links_of_a_host_that_has_several_to_a_switch_have_a_row_each() -> None:
         for number in (1, 2)
     ]
     show_results(piped, [job()], rows)
-    told = [line.split("  ")[0] for line in lines(piped)]
+    values = [line.split("  ")[0] for line in lines(piped)]
     wanted = ["s0-eth1", "s0-eth2", "tor0-eth1", "tor0-eth2"]
-    assert [line.split()[0] for line in told if "eth" in line] == wanted
-    assert "w0..w1 to tor0" in told
+    assert [line.split()[0] for line in values if "eth" in line] == wanted
+    assert "w0..w1 to tor0" in values
 
 
-def test_weights_that_nothing_can_be_compared_with_are_said_to_be_such_and_why() -> None:
+def test_missing_reference_is_explained() -> None:
     piped = console(None)
     show_results(piped, [job(matches_reference=None, no_reference="nobody counted")], LINKS)
     said = "digits: whether its weights are right is not known: nobody counted."
@@ -232,13 +232,13 @@ def test_chunks_without_payload_are_no_cause_for_alarm_and_idle_hosts_have_no_ro
     ]
 
 
-def test_how_far_an_iteration_is_shows_at_a_terminal_at_once_and_elsewhere_now_and_then(
+def test_iteration_progress_is_live_on_terminal_and_throttled_elsewhere(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A worker tells of an iteration when it is over, and of chunks a bit earlier."""
     within = {"event": "within", "job": "digits", "iterations": 3, "iterations_done": 1.4375,
               "virtual_seconds": 0.0947912, "wall_seconds": 65.2, "left_seconds": 73.1}  # fmt: skip
-    told = "digits: iteration 2 of 3: 43 % of its chunks, at 94.79 ms of virtual time; 1.1 min so"
+    result = "digits: iteration 2 of 3: 43 % of its chunks, at 94.79 ms of virtual time; 1.1 min so"
     terminal, piped = console(120), console(None)
     now = 1000.0
     monkeypatch.setattr("cli.view.time.monotonic", lambda: now)
@@ -247,16 +247,16 @@ def test_how_far_an_iteration_is_shows_at_a_terminal_at_once_and_elsewhere_now_a
             view.event({"event": "running", "job": "digits"})
             view.event(within)
         _, row, note = rendered(live.picture(), 120)
-        assert note.startswith(told)
+        assert note.startswith(result)
         assert " 1/3" in row
         assert lines(piped) == ["digits: running"]
         for seconds in (9.0, 9.0):
             now += seconds
             plain.event(within)
-    assert lines(piped)[1:] == [f"{told} far, about 1.2 min left"]
+    assert lines(piped)[1:] == [f"{result} far, about 1.2 min left"]
 
 
-def test_what_goes_on_is_a_line_on_a_terminal_and_elsewhere_one_now_and_then(
+def test_meanwhile_is_live_on_terminal_and_throttled_elsewhere(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     terminal, piped = console(60), console(None)
@@ -272,7 +272,7 @@ def test_what_goes_on_is_a_line_on_a_terminal_and_elsewhere_one_now_and_then(
     assert "\x1b[2K" in lines(terminal)[-1]  # erased
 
 
-def test_seconds_of_virtual_time_are_told_from_those_of_a_clock(tmp_path: Path, runs: Path) -> None:
+def test_virtual_seconds_are_marked(tmp_path: Path, runs: Path) -> None:
     """Of a job that waits, and in the end gives up, as its links lose nearly everything."""
     topology = "name: t\nracks: [{workers: 2, servers: 1}]\ncores: 0\ndefaults: {loss: 99 %}\n"
     job = "name: j\nworkload: layers\nlayers: [300 kB]\niterations: 1\npatience: 6\n"
@@ -284,7 +284,7 @@ def test_seconds_of_virtual_time_are_told_from_those_of_a_clock(tmp_path: Path, 
     assert any(line.startswith("j: waiting for 5 s of virtual time: w") for line in lines(piped))
 
 
-def test_links_shared_with_another_job_are_said_to_be() -> None:
+def test_links_shared_with_other_job_are_marked() -> None:
     piped = console(None)
     unknown = [link("w0", "tor0", 5_000_000, None)]
     show_results(piped, [job(alongside=["other"])], unknown)
@@ -292,7 +292,7 @@ def test_links_shared_with_another_job_are_said_to_be() -> None:
     assert not any("expected" in line for line in lines(piped))
 
 
-def test_a_link_that_nobody_knows_of_is_said_to_be_one_and_why() -> None:
+def test_unknown_link_bytes_are_explained() -> None:
     piped = console(None)
     lost = {**link("tor0", "w0", 0, None), "bytes": None, "unknown": "tor0 has lost it"}
     show_results(piped, [job()], [*LINKS, lost])
@@ -310,7 +310,7 @@ def test_a_link_that_nobody_knows_of_is_said_to_be_one_and_why() -> None:
         (39_528, 0, "+39,528 B"),
     ],
 )
-def test_small_differences_are_told_in_bytes(carried: int, wanted: int, text: str) -> None:
+def test_small_differences_are_shown_in_bytes(carried: int, wanted: int, text: str) -> None:
     assert deviation(link("a", "b", carried, wanted)) == text
 
 
@@ -339,11 +339,11 @@ def test_a_table_of_many_rows_that_is_too_wide_is_one_of_some_columns_below_the_
     show_rows(terminal, many, {one: one for one in ("name", *names)})
     tables = "\n".join(line.rstrip() for line in lines(terminal)).split("\n\n")
     assert len(tables) > 1
-    told = [table.split("\n") for table in tables]
-    assert max(len(line) for table in told for line in table) <= 60
-    assert [[line.split()[0] for line in table] for table in told] == [
-        ["name", "row0", "row1", "row2"] for _ in told
+    values = [table.split("\n") for table in tables]
+    assert max(len(line) for table in values for line in table) <= 60
+    assert [[line.split()[0] for line in table] for table in values] == [
+        ["name", "row0", "row1", "row2"] for _ in values
     ]
     for n in range(3):
-        found = [word for table in told for word in table[1 + n].split()[1:]]
+        found = [word for table in values for word in table[1 + n].split()[1:]]
         assert found == [many[n][one] for one in names]

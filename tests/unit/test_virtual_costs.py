@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What packets cost hosts and servers in virtual time, in whatever batches they come."""
+"""Tests costs of hosts and servers in virtual time, independent of batching."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ packets = st.lists(st.tuples(st.integers(0, 50_000), st.integers(60, 9014)), max
     st.integers(0, 10**12),
     st.integers(1, 10**6),
 )
-def test_a_core_ends_as_if_packets_came_one_by_one(
+def test_core_finishes_as_with_single_packets(
     gaps: list[tuple[int, int]], cuts: list[int], per_packet: int, parts: int, whole: int
 ) -> None:
     """Each begins when it is there and the one before it is done."""
@@ -76,7 +76,7 @@ def test_costs_are_those_of_the_topology() -> None:
         ("server: fast", "3: costs.server: unknown field; allowed here: framing, switch_latency"),
     ],
 )
-def test_costs_that_cannot_be_are_refused_by_file_line_and_field(costs: str, why: str) -> None:
+def test_invalid_costs_are_rejected_with_location(costs: str, why: str) -> None:
     text = f"name: t\nracks: [{{workers: 2, servers: 1}}]\ncosts: {{{costs}}}"
     with pytest.raises(TopologyError) as raised:
         parse(text, "t.yaml")
@@ -105,13 +105,13 @@ def test_a_servers_rate_is_what_a_job_takes_that_needs_more(
 ) -> None:
     """Two processes of one server, each with the chunks of two workers; all as if one by one."""
     files = {"topology.yaml": COSTLY, "job.yaml": JOB}
-    told = []
+    messages = []
     for name, options in (("trains", {}), ("singly", {"change": one_by_one})):
         session = run(tmp_path / name, monkeypatch, files, **options)
         summary = json.loads(session.run.summary.read_text())
         del summary["machine"], summary["jobs"][0]["machine"], summary["virtual"]["trace"]
-        told.append((json.dumps(summary), (tmp_path / name / "trace.json").read_text()))
-    assert told[0] == told[1]
+        messages.append((json.dumps(summary), (tmp_path / name / "trace.json").read_text()))
+    assert messages[0] == messages[1]
     assert summary["virtual"]["server_rate"] == RATE
     assert summary["virtual"]["host_per_packet"] == 1e-6
     # 64 * 64 + 64, 64 * 10 + 10 values, in chunks of 256 lanes: 17 + 3, and each padded key.

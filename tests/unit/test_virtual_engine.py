@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes that run ahead of each other do what they would do in lockstep."""
+"""Tests that nodes running ahead of each other behave as in lockstep."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_runs_do_not_depend_on_rounds_or_the_order_of_nodes(seed: int) -> None:
 @pytest.mark.parametrize(
     "module", [engine, impairments, lines, links, marking, queues, switch_node, timed, trains]
 )
-def test_nothing_here_knows_a_clock_a_thread_or_chance(module: ModuleType) -> None:
+def test_simulation_uses_no_clock_threads_or_randomness(module: ModuleType) -> None:
     tree = ast.parse(inspect.getsource(module))
     imported = {one.name for node in ast.walk(tree) if isinstance(node, ast.Import)
                 for one in node.names}  # fmt: skip
@@ -188,7 +188,7 @@ def pair(sends: Train | None, spec: LinkSpec) -> tuple[Engine, Quiet, Quiet]:
     return engine, a, b
 
 
-def test_what_is_in_a_queue_comes_as_one_batch() -> None:
+def test_queued_packets_arrive_as_one_batch() -> None:
     """Ninety packets wait, so ninety departures are certain, whatever the sender does."""
     sends = train(0, np.zeros((90, SIZE), np.uint8))
     engine, _, b = pair(sends, LinkSpec(10**10, delay=1, queue_bytes=10_000))
@@ -209,7 +209,7 @@ def test_priorities_are_decided_when_the_sender_is_past() -> None:
     assert b.got == [51_200 * (i + 1) for i in range(4)]
 
 
-def test_nothing_to_wait_for_is_an_error_that_says_who_waits() -> None:
+def test_deadlock_is_an_error_that_names_waiters() -> None:
     engine, _, _ = pair(None, LinkSpec(10**9))
     with pytest.raises(DeadlockError, match=r"a at 0 ps waits for an answer; b at 0 ps waits"):
         engine.run(lambda: False)

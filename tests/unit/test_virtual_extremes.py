@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole runs at the ends of what links may be, and of what memory may hold."""
+"""Tests whole runs at the limits of links and memory."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def ran(folder: Path, monkeypatch: pytest.MonkeyPatch, topology: str, job: str) 
     files = [str(folder / "t.yaml"), "--job", str(folder / "j.yaml")]
     found = CliRunner().invoke(main, ["run", *files, "--clock", "virtual", "--json"])
     assert found.exit_code == 0, found.output
-    told: dict[str, Any] = json.loads(found.stdout)
-    return told
+    report: dict[str, Any] = json.loads(found.stdout)
+    return report
 
 
 @pytest.mark.parametrize(
@@ -56,27 +56,25 @@ def ran(folder: Path, monkeypatch: pytest.MonkeyPatch, topology: str, job: str) 
         ("400 Gbit/s", 4 * 10**11, 9000, 8192),
     ],
 )
-def test_an_iteration_takes_what_its_bits_do_at_any_rate(
+def test_iteration_time_follows_rate(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rate: str, bits: int, mtu: int, chunk: int
 ) -> None:
     """From the first bit at a worker to the last one back: all chunks on its line, then the last
     one's on the three others of its way to the server and back, and four delays."""
-    told = ran(tmp_path, monkeypatch, RACK % (rate, mtu), SIZES % (CHUNKS * chunk, chunk))
+    result = ran(tmp_path, monkeypatch, RACK % (rate, mtu), SIZES % (CHUNKS * chunk, chunk))
     frame = 8 * (chunk + 32 + 42) / bits
-    assert told["seconds_per_iteration"][-1] == pytest.approx(
+    assert result["seconds_per_iteration"][-1] == pytest.approx(
         (CHUNKS + 3) * frame + 4 * 2e-6, rel=1e-9
     )
-    assert told["chunks"]["retransmitted"] == 0
+    assert result["chunks"]["retransmitted"] == 0
 
 
-def test_a_kilobit_a_second_is_slow_and_no_loss(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_very_slow_link_is_not_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A chunk takes far longer than a timeout usually is, and nobody asks about it."""
-    told = ran(tmp_path, monkeypatch, RACK % ("1 kbit/s", 1500), SIZES % (1024, 1024))
+    result = ran(tmp_path, monkeypatch, RACK % ("1 kbit/s", 1500), SIZES % (1024, 1024))
     way = 4 * 8 * (1024 + 32 + 42) / 1000
-    assert told["seconds_per_iteration"][1:] == [pytest.approx(way + 4 * 2e-6, rel=1e-9)] * 2
-    assert all(row["bytes"] == row["expected_bytes"] for row in told["links"])
+    assert result["seconds_per_iteration"][1:] == [pytest.approx(way + 4 * 2e-6, rel=1e-9)] * 2
+    assert all(row["bytes"] == row["expected_bytes"] for row in result["links"])
 
 
 @pytest.mark.parametrize("pipeline", ["tall", "wide"])
@@ -84,13 +82,13 @@ def test_servers_sum_chunks_without_payload_without_a_compiler_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pipeline: str
 ) -> None:
     job = SIZES % (CHUNKS * 1024, 1024) + f"server: {{pipeline: {pipeline}}}\n"
-    told = []
+    messages = []
     for name, numpy_alone in (("native", "0"), ("numpy", "1")):
         monkeypatch.setenv(VARIABLE, numpy_alone)
         (tmp_path / name).mkdir()
-        told.append(ran(tmp_path / name, monkeypatch, RACK % ("10 Gbit/s", 1500), job))
-    assert told[0]["links"] == told[1]["links"]
-    assert told[0]["seconds_per_iteration"] == told[1]["seconds_per_iteration"]
+        messages.append(ran(tmp_path / name, monkeypatch, RACK % ("10 Gbit/s", 1500), job))
+    assert messages[0]["links"] == messages[1]["links"]
+    assert messages[0]["seconds_per_iteration"] == messages[1]["seconds_per_iteration"]
 
 
 # In a process of its own: what others did before would hide what this takes.
@@ -107,7 +105,7 @@ FEW, MANY = 10, 50
 
 
 @pytest.mark.parametrize("payload", ["none", "summed"])
-def test_memory_is_that_of_what_is_under_way(tmp_path: Path, payload: str) -> None:
+def test_memory_is_bounded_by_packets_in_flight(tmp_path: Path, payload: str) -> None:
     """Five times as many packets, each of them traced, take no more memory: not 1 % of the bytes
     that they are more, which is 11 of each packet."""
     rack = RACK % ("10 Gbit/s", 1500)

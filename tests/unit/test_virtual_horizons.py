@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Horizons of any network, held against their definition."""
+"""Tests horizons of any network against their definition."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ def test_horizons_are_shortest_ways(network: tuple[int, Links], data: st.DataObj
             first[receiver] = min(first[receiver], link.earliest(first[sender]))
     limits = []
     for node in range(count):
-        told = [first[other] + calls for other in range(count) if other != node]
+        values = [first[other] + calls for other in range(count) if other != node]
         came = [link.earliest(first[sender]) for link, sender, to in links if to == node]
-        limits.append(min([NEVER, *told, *came]))
+        limits.append(min([NEVER, *values, *came]))
 
     earliest, until = horizons.bounds(np.array(due, np.int64))
     # Where nothing is due before NEVER, some time that no run comes to is as good.

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clients, controller and switches in virtual time: the same sums, at times that nothing else
-decides."""
+"""Tests clients, controller and switches in virtual time: exact sums at deterministic times."""
 
 from __future__ import annotations
 
@@ -244,8 +243,8 @@ def test_a_run_trains_what_the_reference_does_and_is_repeated_to_the_byte(
     )
     assert len(summary["seconds_per_iteration"]) == 3
     assert min(summary["seconds_per_iteration"]) > 0.002  # computing alone takes that
-    told = read_trace(known(str(tmp_path / "runs" / "latest")), "tiny", 2, 2)
-    hops = told["rounds"][-1]["hops"]
+    result = read_trace(known(str(tmp_path / "runs" / "latest")), "tiny", 2, 2)
+    hops = result["rounds"][-1]["hops"]
     if tree == "two-level":
         # From tor1, where it has arrived, to core0 and back, and to w2: three times its 1,098 bytes
         # at 100 Mbit/s, and 20 us twice; to the nanosecond, as captures have it.

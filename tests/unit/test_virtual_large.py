@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Summed in the network, an all-reduce takes as long with many workers as with few: each link
-carries each chunk once, whatever is below it."""
+"""Tests that in-network all-reduce time does not grow with workers, as each link carries each
+chunk once."""
 
 from __future__ import annotations
 

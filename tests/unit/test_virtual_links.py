@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Links in virtual time: trains are what their packets are one by one, and nothing is lost that is
-not counted."""
+"""Tests links in virtual time: trains equal their packets one by one, and every loss is counted."""
 
 from __future__ import annotations
 
@@ -230,7 +229,7 @@ def test_links_of_one_seed_have_draws_of_their_own() -> None:
     assert lost[0] != lost[1]
 
 
-def test_only_what_is_under_way_is_kept() -> None:
+def test_only_packets_in_flight_are_kept() -> None:
     """A thousand trains through a link that is emptied as it fills: it never holds two of them."""
     link = Link(LinkSpec(10**9, queue_bytes=1 << 20), "a->b")
     made = frames(64)
@@ -283,7 +282,7 @@ def test_framing_counts_preamble_checksum_and_gap() -> None:
         assert link.counters.wire_bytes * 8 == expected[-1]
 
 
-def test_marks_are_for_those_who_know_them() -> None:
+def test_marks_need_ecn_capable_packets() -> None:
     """Without ECN in the sender's header nothing changes (RFC 3168, section 5)."""
     for tos, becomes in ((0, 0), (1, 3), (2, 3), (3, 3), (0xB9, 0xBB)):
         link = Link(LinkSpec(10**9, ecn_bytes=1), "a->b")
@@ -317,7 +316,7 @@ def test_links_that_cannot_be_are_refused(fields, text: str) -> None:
         LinkSpec(**{"rate": 10**9, **fields})
 
 
-def test_what_is_no_train_is_refused_and_not_sent() -> None:
+def test_invalid_train_is_rejected() -> None:
     link = Link(LinkSpec(10**9), "a->b")
     rows, lengths = frames(2), np.full(2, 100)
     with pytest.raises(TrainError, match="order of their times"):

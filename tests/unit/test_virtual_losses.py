@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What losses cost at a data centre's rates: round trips, not a timeout each."""
+"""Tests that losses at data centre rates cost round trips rather than timeouts."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ placement: inc-server
 
 
 @pytest.mark.parametrize("files", [CORRUPT, CORRUPT_FIRST], ids=["training", "initial"])
-def test_what_stays_corrupt_makes_a_job_be_planned_anew_and_no_failure(
+def test_persistent_corruption_triggers_replan(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, str]
 ) -> None:
     """Sums made in an epoch that ended are made once more: then counts of switches say nothing."""
@@ -148,7 +148,7 @@ def test_a_worker_that_leaves_hands_over_what_others_may_lack_without_payload_to
     assert "left, the others have not" in log  # else this shows nothing
 
 
-def test_a_result_without_payload_has_eight_who_hand_it_over() -> None:
+def test_result_without_payload_is_handed_over_by_eight() -> None:
     """If there are so many: of each chunk, whatever the number of workers; and not many more."""
     chunks = np.arange(40)
     for world in (*range(1, 40), 100, 1024):

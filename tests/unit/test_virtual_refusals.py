@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What cannot be in virtual time is refused before anything starts, with file, line and field."""
+"""Tests that configurations unsupported in virtual time are rejected with file, line and field."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ SLOW = "{rate: 1 kbit/s, queue_bytes: 1 GB}"
         ),
     ],
 )
-def test_what_cannot_be_is_refused_by_file_line_and_field(
+def test_invalid_configurations_are_rejected_with_location(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, str], says: list[str]
 ) -> None:
     monkeypatch.setenv("RACKHUB_RUNS", str(tmp_path / "runs"))

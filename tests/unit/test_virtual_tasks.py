@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Threads in virtual time: they wait as those of `threading` do, and time is exact."""
+"""Tests threads in virtual time against `threading`, with exact times."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_waiting_takes_exactly_as_long_as_was_said():
     assert not world.waiting
 
 
-def test_time_goes_on_for_who_waits_less_than_its_unit():
+def test_tiny_waits_advance_time():
     """A deadline is a float, and may be later than now by less than a picosecond."""
     clock = Clock()
     waited: list[int] = []
@@ -85,7 +85,7 @@ def test_time_goes_on_for_who_waits_less_than_its_unit():
     assert waited == [1]
 
 
-def test_who_waits_for_longest_gets_a_lock_first():
+def test_locks_are_fair():
     clock = Clock()
     world, order = clock.world, []
     lock = world.rlock()
@@ -103,7 +103,7 @@ def test_who_waits_for_longest_gets_a_lock_first():
     assert clock.now == 4 * SECOND
 
 
-def test_a_lock_that_does_not_come_in_time_is_not_held():
+def test_lock_timeout_leaves_lock_free():
     clock = Clock()
     world, notes = clock.world, []
     lock = world.lock()
@@ -165,7 +165,7 @@ def conversation(world: World, notes: list[object]) -> None:
     notes.append(thread.is_alive())
 
 
-def test_threads_meet_as_real_ones_do():
+def test_threads_synchronise_like_real_ones():
     notes = played(conversation)
     assert notes[:2] == [False, True]
     assert "from a timer" in notes
@@ -173,7 +173,7 @@ def test_threads_meet_as_real_ones_do():
 
 
 @pytest.mark.parametrize("world", [REAL, Clock().world], ids=["real", "virtual"])
-def test_what_a_future_has_is_freed_with_it_and_waits_for_no_garbage_collector(world: World):
+def test_future_result_is_freed_without_gc(world: World):
     gc.disable()
     try:
         large = np.zeros(8)
@@ -187,7 +187,7 @@ def test_what_a_future_has_is_freed_with_it_and_waits_for_no_garbage_collector(w
         gc.enable()
 
 
-def test_what_a_task_does_not_catch_comes_out_where_the_node_runs():
+def test_uncaught_task_exception_reaches_node():
     clock = Clock()
 
     def fail() -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why a job waits, told from what its workers know."""
+"""Tests diagnoses of waiting jobs from workers' reports."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from cli.explained import show_why
+from cli.diagnostics import show_why
 from controller.planning.tree_planner import TreeKind
 from emulation.jobs.inquiry import Inquiry
 from emulation.nodes.processes import Processes
@@ -39,7 +39,7 @@ def waiting(seq: int, age: float = 5.0, **more: Any) -> Waiting:
     return Waiting(**{**known, **more})
 
 
-def told(node: int, phase: Phase, children: int, heard: float = 0.1) -> dict[str, Any]:
+def phase_report(node: int, phase: Phase, children: int, heard: float = 0.1) -> dict[str, Any]:
     """What a STATE says."""
     return {"node": node, "phase": phase.name, "children": children, "heard": heard}
 
@@ -73,8 +73,8 @@ def nodes(found: dict[str, Any]) -> dict[str, tuple[str | None, list[str]]]:
 
 def stopped_worker(doing: str = "stopped", late: float = 5.0) -> list[dict[str, Any]]:
     """w6 has not sent: tor0 is PARTIAL, so w0's question came to the core."""
-    core = told(CORE, Phase.AGGREGATING, 0b01)
-    tor1 = told(TOR1, Phase.AGGREGATING, 0b1011)
+    core = phase_report(CORE, Phase.AGGREGATING, 0b01)
+    tor1 = phase_report(TOR1, Phase.AGGREGATING, 0b1011)
     there = [worker(r, "waits", outline(r, waiting(50, late, **core))) for r in range(4)]
     others = [worker(r, "waits", outline(r, waiting(50, late, **tor1))) for r in (4, 5, 7)]
     of = outline(6, following=50) if doing == "computes" else None
@@ -107,7 +107,7 @@ def test_a_missing_worker_is_named_with_the_nodes_that_wait_and_what_it_does(
     assert "  tor1: AGGREGATING, for 5.0 s; missing w6; in w4, w5, w7; told w4 0.1 s ago" in lines
 
 
-def test_a_job_waits_from_ten_timeouts_on() -> None:
+def test_job_waits_after_ten_timeouts() -> None:
     assert why(stopped_worker("computes", LATE * TIMEOUT))["waits"]
     found = why(stopped_worker("computes", LATE * TIMEOUT * 0.99))
     assert not found["waits"]
@@ -116,28 +116,28 @@ def test_a_job_waits_from_ten_timeouts_on() -> None:
     ]
 
 
-def test_nothing_in_flight_is_no_wait() -> None:
+def test_no_wait_without_chunks_in_flight() -> None:
     found = why([worker(rank, "computes", outline(rank, following=50)) for rank in range(8)])
     assert not found["waits"]
     assert sentences("digits", found) == ["digits does not wait: no chunk is in flight"]
 
 
-def test_a_rack_from_which_nobody_answers_is_told_by_the_other() -> None:
-    core = told(CORE, Phase.AGGREGATING, 0b01)
+def test_silent_rack_is_reported_by_other_rack() -> None:
+    core = phase_report(CORE, Phase.AGGREGATING, 0b01)
     there = [worker(r, "waits", outline(r, waiting(50, **core))) for r in range(4)]
     found = why([*there, *(worker(r, "stopped") for r in range(4, 8))])
     assert nodes(found)["tor1"] == (None, ["w4", "w5", "w6", "w7"])
     assert found["reason"].startswith("core0 waits for tor1; tor1 waits for w4, w5, w6, w7; w4 is")
 
 
-def test_a_partial_sum_that_was_lost_on_its_way_up_is_said_to_be() -> None:
-    core = told(CORE, Phase.AGGREGATING, 0b01)
+def test_lost_partial_sum_is_reported() -> None:
+    core = phase_report(CORE, Phase.AGGREGATING, 0b01)
     found = why([worker(r, "waits", outline(r, waiting(50, **core))) for r in range(8)])
     assert found["reason"] == "core0 waits for tor1; what tor1 sent is not at core0"
     assert nodes(found)["tor1"] == ("PARTIAL", [])
 
 
-def test_a_contribution_that_was_lost_is_said_to_be() -> None:
+def test_lost_contribution_is_reported() -> None:
     workers = stopped_worker()
     workers[6] = worker(6, "waits", outline(6, waiting(50, sent=3, sent_last=0.3)))
     assert why(workers)["reason"].endswith(
@@ -145,9 +145,9 @@ def test_a_contribution_that_was_lost_is_said_to_be() -> None:
     )
 
 
-def test_a_result_that_was_lost_is_said_to_be() -> None:
+def test_lost_result_is_reported() -> None:
     others = [worker(r, "computes", outline(r, following=60)) for r in range(7)]
-    core = told(CORE, Phase.FINAL, 0b11)
+    core = phase_report(CORE, Phase.FINAL, 0b11)
     found = why([*others, worker(7, "waits", outline(7, waiting(50, **core)))])
     assert found["reason"] == "core0 has the sum, which is not at w7"
 
@@ -167,7 +167,7 @@ def test_a_tree_under_a_server_names_the_server_of_the_chunk() -> None:
 
 
 def test_a_chunk_in_float32_names_the_workers_that_its_server_lacks() -> None:
-    server = told(0, Phase.AGGREGATING, 0b1111_1101)
+    server = phase_report(0, Phase.AGGREGATING, 0b1111_1101)
     direct = [
         worker(r, "waits", outline(r, waiting(50, kind="direct sum", **server)))
         for r in range(8)
@@ -186,7 +186,7 @@ def test_workers_that_are_held_for_a_change_of_plan_are_named_first() -> None:
     assert found["reason"].startswith("held for a change of plan: w0, w3; core0 waits for tor1; ")
 
 
-def test_what_a_change_of_plan_waits_for_is_said_though_nothing_is_in_flight() -> None:
+def test_replan_reason_is_shown_without_chunks_in_flight() -> None:
     change = "worker 2 (w2) is about to join; waits for worker 0 (w0) to complete round 7"
     workers = [worker(rank, "waits", outline(rank)) for rank in range(8)]
     found = explain(workers, trees(TreeKind.TWO_LEVEL), str, {}, change)
@@ -194,7 +194,7 @@ def test_what_a_change_of_plan_waits_for_is_said_though_nothing_is_in_flight() -
     assert sentences("digits", found)[0] == f"digits waits: {change}"
 
 
-def test_a_worker_of_an_older_epoch_is_not_so_far() -> None:
+def test_worker_of_older_epoch_is_behind() -> None:
     """It has not been told of the plan that the others follow."""
     workers = stopped_worker()
     for one in workers:
@@ -210,7 +210,7 @@ def test_a_worker_of_an_older_epoch_is_not_so_far() -> None:
 def test_the_oldest_number_is_found_where_numbers_wrap() -> None:
     assert after(2, 0xFFFFFFFE) == 4
     assert after(0xFFFFFFFE, 2) == -4
-    state = told(CORE, Phase.AGGREGATING, 0b01)
+    state = phase_report(CORE, Phase.AGGREGATING, 0b01)
     workers = [worker(r, "waits", outline(r, waiting(1), following=3)) for r in range(8)]
     workers[5] = worker(5, "waits", outline(5, waiting(0xFFFFFFFF, **state), following=1))
     assert why(workers)["chunks"][0]["seq"] == 0xFFFFFFFF
@@ -238,9 +238,7 @@ class _Job:
         self.members = members
 
 
-def test_a_worker_that_never_answers_is_asked_once_and_does_not_hold_the_others_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_silent_worker_is_queried_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Real processes: one answers each line, one reads nothing at all."""
     monkeypatch.setattr("emulation.jobs.inquiry._ANSWER_SECONDS", 3.0)
     answer = json.dumps({"doing": "computes", "seconds": 1.0, "iteration": 2, "outline": None})
@@ -256,9 +254,9 @@ def test_a_worker_that_never_answers_is_asked_once_and_does_not_hold_the_others_
         deaf = processes.start("deaf", ["sleep", "60"], wants_input=True)
         job = _Job({"w0": good, "w1": deaf})
         inquiry = Inquiry(job, None, "unix:none")  # type: ignore[arg-type]
-        told = [[one["doing"] for one in await inquiry._workers()] for _ in range(2)]
+        values = [[one["doing"] for one in await inquiry._workers()] for _ in range(2)]
         assert deaf.popen.stdin is not None
         await processes.stop()
-        return told
+        return values
 
     assert asyncio.run(run()) == [["computes", "silent"]] * 2

@@ -20,7 +20,7 @@ from topologies.model.spec import read
 
 
 class StoppedError(Exception):
-    """Somebody ends a run."""
+    """A test ends a run."""
 
 
 def run(

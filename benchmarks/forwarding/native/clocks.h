@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What time it is, and what the calling thread spent its own with.
+// Clocks: the monotonic time, and the calling thread's kernel and waiting time.
 #ifndef BENCH_CLOCKS_H
 #define BENCH_CLOCKS_H
 
@@ -21,7 +21,7 @@ static inline double kernel_seconds(void) {
     return (double)usage.ru_stime.tv_sec + (double)usage.ru_stime.tv_usec / 1e6;
 }
 
-// That this thread could have run and did not (schedstat's second figure).
+// Seconds that this thread was runnable but not running (second field of schedstat).
 static inline double waited_seconds(void) {
     unsigned long long waited = 0;
     FILE *file = fopen("/proc/thread-self/schedstat", "re");

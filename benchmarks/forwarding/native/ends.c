@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Both ends of every link of the switch that is measured: sends prepared frames with growing
-// numbers, a window ahead of what has come back, and counts what comes back. Frames are read where
-// the kernel has put their first bytes (PACKET_RX_RING), so that counting costs next to nothing.
-// Each port has a window of its own, as each worker has, so that the switch gets more on one while
-// it still sends on the next. Ports are served by one thread, or by several with a core each.
+// The load of the switch benchmark, at the far end of each of the switch's links: sends prepared
+// frames with increasing numbers, limited by a window per port, and counts what comes back.
+//
+// `struct ends` has one `struct port` per link and one `struct server` per thread; a port
+// belongs to exactly one server, which alone writes it. Other threads read only a port's `sent`
+// and `received`, which have a cache line of their own. Invariant: `sent` exceeds `received` of
+// the port where its packets come back by at most the window. Received frames are read in place
+// from a ring that holds their first bytes (PACKET_RX_RING), which makes counting cheap.
 #define _GNU_SOURCE
 #include <linux/filter.h>
 #include <linux/if_ether.h>
@@ -17,40 +20,40 @@
 #include "clocks.h"
 #include "interface.h"
 
-static const int64_t WAITED_NS = 5000000000; // at most, for what is under way
+static const int64_t WAITED_NS = 5000000000; // limit of waiting for packets in flight
 
 enum {
-    KEPT = 96,          // of a frame
+    KEPT = 96,          // captured bytes of a frame
     RING_FRAME = 256,   // with the ring's own header
     RING_FRAMES = 8192, // far more than any window
     RING_BLOCK = 1 << 16,
-    STALLED_NS = 500000000, // what has not come back by then never will
-    STARVED_NS = 1000000000, // longer at most until a first packet is back, where others compute
-    LOOK_EVERY = 32,        // turns, for reading the clock costs time
-    LINE = 64,              // of a cache
+    STALLED_NS = 500000000, // after which packets in flight count as lost
+    STARVED_NS = 1000000000, // extra time for the first packet, on a busy machine
+    LOOK_EVERY = 32,        // turns between readings of the clock
+    LINE = 64,              // bytes of a cache line
 };
 
-// What is sent through each port at a time. Offsets are from the first byte of a message on.
+// The load. Offsets count from the first byte of a message.
 struct ends_traffic {
     uint32_t messages;      // frames of a train
-    uint32_t message_bytes; // with the vnet header, if there is one
+    uint32_t message_bytes; // including the vnet header, if any
     uint32_t vnet;
-    uint32_t numbers; // of a message: one for each segment, or one
+    uint32_t numbers; // per message: one for each segment, or one
     uint32_t number_at, number_stride, number_step;
-    uint32_t number_again; // a second copy that many bytes further, 0: none
-    uint32_t headers;      // bytes before the payload of what comes back, from Ethernet on
+    uint32_t number_again; // distance of a second copy; 0: none
+    uint32_t headers;      // bytes before a reply's payload, from Ethernet on
     uint32_t segment;      // payload bytes of a packet
     uint32_t train;        // packets of a train
-    uint32_t window;       // packets of a port that may be under way
-    uint32_t sign_at;      // byte that tells what comes back, from Ethernet on; 0: any will do
+    uint32_t window;       // packets in flight per port
+    uint32_t sign_at;      // byte that identifies replies, from Ethernet on; 0: accept all
     uint32_t sign;
-    uint32_t varying; // contents of a part of a message, used in turn; 0: it is always the same
+    uint32_t varying; // contents of the varying part, used cyclically; 0: constant messages
     uint32_t varying_at, varying_bytes;
-    uint32_t across; // what is sent through a port comes back: 0: there, 1: at its neighbour
+    uint32_t across; // packets come back at 0: their own port, 1: its neighbour
 };
 
-// sending: seconds that it took, kernel time; waited: that a thread was kept from its core by
-// others. Of several threads both are those of the one that had most.
+// sending: seconds spent sending, kernel included; waited: seconds that a thread was runnable while
+// others used its core. Both are the maximum over threads.
 struct ends_counts {
     uint64_t sent, received, bytes, strange, lost, stalls;
     double seconds, sending, waited;
@@ -64,11 +67,11 @@ struct port {
     struct mmsghdr *messages;
     struct iovec *parts;
     uint8_t *varying;
-    uint32_t varied; // index of the next
-    uint32_t number; // of the next
-    int64_t moved;   // when something had come back for the last time, and whether more has since
-    int back;
-    // Packets; all that other threads look at, in a cache line of its own.
+    uint32_t varied; // index of the next contents
+    uint32_t number; // of the next packet
+    int64_t moved;   // time of the last known arrival
+    int back;        // whether packets have arrived since
+    // Packets. Read by other threads, so in a cache line of their own.
     uint8_t before[LINE];
     uint64_t sent, received;
     uint8_t after[LINE];
@@ -77,11 +80,11 @@ struct port {
 // A thread, and the ports that it serves.
 struct server {
     struct ends *ends;
-    struct port *ports, *last; // behind the last of them
+    struct port *ports, *last; // first, and one past the last
     pthread_t thread;
     int core;
     double run; // seconds
-    uint64_t until; // packets sent through a port, when it only waits for what is under way
+    uint64_t until; // packets sent per port, when it only waits for packets in flight
     int error;
     struct ends_counts counts;
 };
@@ -94,7 +97,7 @@ struct ends {
 };
 
 static int open_ring(struct port *port, const char *interface) {
-    // ETH_P_IP: the kernel shows such a socket only what comes in.
+    // With ETH_P_IP a socket gets incoming frames only.
     port->in = open_interface(interface, ETH_P_IP, 0, SOCK_NONBLOCK);
     if (port->in < 0)
         return port->in;
@@ -129,7 +132,7 @@ static int open_port(struct ends *ends, struct port *port, const char *interface
     port->out = open_interface(interface, 0, (int)traffic->vnet, 0);
     if (port->out < 0)
         return port->out;
-    int error = set_option(port->out, SOL_PACKET, PACKET_QDISC_BYPASS, 1); // there is no queue
+    int error = set_option(port->out, SOL_PACKET, PACKET_QDISC_BYPASS, 1); // send without a queue
     if (error)
         return error;
     size_t size = (size_t)traffic->messages * traffic->message_bytes;
@@ -171,9 +174,9 @@ void ends_close(struct ends *ends) {
     free(ends);
 }
 
-// trains: what each port sends, one after the other; varying: contents of each port's messages, so
-// too. threads: 1, 2 or 4; all but the first, which is the caller's, run on a core of their own.
-// NULL with errno if it cannot be.
+// trains, varying: each port's frames and varying contents, port after port. threads: 1, 2 or 4;
+// the first is the caller's, the others run on cores of their own. Returns NULL and sets errno
+// on error.
 struct ends *ends_open(const char *const *interfaces, const struct ends_traffic *traffic,
                        const uint8_t *trains, const uint8_t *varying, uint32_t threads,
                        const int *cores) {
@@ -209,7 +212,7 @@ static void put32(uint8_t *at, uint32_t value) {
     memcpy(at, &value, sizeof value);
 }
 
-// Numbers from `number` on for a train; returns the next.
+// Writes the numbers of a train, from `number`; returns the next number.
 static uint32_t stamp(const struct ends_traffic *traffic, struct port *port, uint32_t number) {
     for (uint32_t i = 0; i < traffic->messages; i++) {
         uint8_t *at = port->frames + (size_t)i * traffic->message_bytes + traffic->number_at;
@@ -281,18 +284,18 @@ static void receive(struct server *server, struct port *port) {
     }
 }
 
-// Where what is sent through a port comes back, and the other way round.
+// Returns the port where packets sent through a port come back, and vice versa.
 static struct port *other_end(struct server *server, const struct port *port) {
     struct ends *ends = server->ends;
     return &ends->ports[(size_t)(port - ends->ports) ^ ends->traffic.across];
 }
 
-// Sent and not back; what was given up and came back after all makes it negative.
+// Packets in flight. Negative if packets counted as lost came back after all.
 static int64_t under_way(struct server *server, const struct port *port) {
     return (int64_t)(port->sent - get(&other_end(server, port)->received));
 }
 
-// What a port has not received after such a time is lost, and the numbers go on after it.
+// Counts packets in flight as lost if none has arrived for a while, so that sending continues.
 static void give_up(struct server *server, struct port *port) {
     uint64_t due = get(&other_end(server, port)->sent);
     if (due > port->received) {
@@ -312,7 +315,7 @@ static void look(struct server *server, int64_t now) {
     }
 }
 
-// Sends what a server's ports have room for. Returns -errno.
+// Sends as the windows of a server's ports allow. Returns -errno.
 static int send_all(struct server *server) {
     const struct ends_traffic *traffic = &server->ends->traffic;
     for (struct port *port = server->ports; port < server->last; port++) {
@@ -326,8 +329,8 @@ static int send_all(struct server *server) {
     return 0;
 }
 
-// Whether its ports have sent and received as much as all will have. What others have received does
-// not count: they are no longer there to receive it once they are done.
+// Tells whether a server's ports have sent and received all. Only its own receptions count, as the
+// other threads no longer receive once they are done.
 static int all_back(const struct server *server) {
     for (struct port *port = server->ports; port < server->last; port++)
         if (port->sent < server->until || port->received < server->until)
@@ -399,10 +402,10 @@ static void add(struct ends_counts *sum, const struct ends_counts *counts) {
     more(&sum->waited, counts->waited);
 }
 
-// Sends and counts for some seconds (0: only until what is under way is back), for longer if nothing
-// has come back by then. Returns -errno.
+// Sends and counts for some seconds (0: only until packets in flight are back), longer if
+// nothing has come back by then. Returns -errno.
 int ends_run(struct ends *ends, double seconds, struct ends_counts *counts) {
-    // A number completes only when each port has sent it, so all stop at the same.
+    // A number completes only if each port has sent it, so all ports stop at the same one.
     uint64_t until = 0;
     for (uint32_t i = 0; i < PORTS; i++)
         until = ends->ports[i].sent > until ? ends->ports[i].sent : until;

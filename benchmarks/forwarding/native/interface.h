@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Packet sockets of the benchmark's own two programs (packet(7)).
+// Packet sockets of the load and of the null switch (packet(7)).
 #ifndef BENCH_INTERFACE_H
 #define BENCH_INTERFACE_H
 
@@ -18,7 +18,7 @@ static inline int set_option(int socket, int level, int name, int value) {
     return setsockopt(socket, level, name, &value, sizeof value) < 0 ? -errno : 0;
 }
 
-// Opens a raw socket on an interface, deaf if protocol is 0. Returns it, or -errno.
+// Opens a raw socket on an interface; with protocol 0 it receives nothing. Returns it, or -errno.
 static inline int open_interface(const char *name, uint16_t protocol, int vnet, int flags) {
     int handle = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC | flags, 0);
     if (handle < 0)

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The least that a switch on packet sockets can do: every frame is read, and as many leave as would
-// leave the switch that it stands for. It looks at one number in a frame and changes nothing.
+// The null switch: the minimum of work on packet sockets. It reads every frame and sends as many as
+// the switch it stands for would, unchanged; it looks at one number per frame.
+//
+// In GATHER, `seen` is a table by number modulo NUMBERS of the last number met there and the set of
+// ports it came from; the frame that completes the set is sent through all ports.
 #define _GNU_SOURCE
 #include <linux/if_ether.h>
 #include <poll.h>
@@ -14,15 +17,15 @@
 enum { LARGEST = 66000, BUFFER = 8 << 20, NUMBERS = 1 << 16 };
 
 enum pattern {
-    GATHER, // the last of a number's frames, one from each port, leaves through all
-    CROSS,  // what comes in on a port leaves through its neighbour
+    GATHER, // when frames of a number have come from each port, the last one leaves through all
+    CROSS,  // frames leave through the neighbour of their port
 };
 
 struct null {
     int sockets[PORTS];
     enum pattern pattern;
-    uint32_t at;    // of a frame's number, in GATHER
-    uint32_t batch; // frames of a system call
+    uint32_t at;    // offset of a frame's number, in GATHER
+    uint32_t batch; // frames per system call
     uint8_t *bytes;
     struct iovec *parts;
     struct mmsghdr *in, *out;
@@ -60,7 +63,7 @@ static int send_all(int socket, struct mmsghdr *messages, uint32_t count) {
     return 0;
 }
 
-// Frames read from a port, or -errno.
+// Reads frames from a port; returns their number, or -errno.
 static int forward(struct null *null, uint32_t port) {
     int got = recvmmsg(null->sockets[port], null->in, null->batch, MSG_DONTWAIT, NULL);
     if (got < 0)
@@ -108,8 +111,8 @@ static int prepare(struct null *null, const char *const *interfaces, int vnet) {
     return 0;
 }
 
-// Forwards until killed; calls ready() once all is open. Returns -errno.
-// number: where a frame's number is, counted from its Ethernet header on.
+// Forwards until killed; calls ready() once all sockets are open. Returns -errno.
+// number: offset of a frame's number from its Ethernet header.
 int null_run(const char *const *interfaces, int pattern, uint32_t number, int vnet, uint32_t batch,
              void (*ready)(void)) {
     struct null *null = calloc(1, sizeof *null);

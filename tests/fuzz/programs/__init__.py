@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A differential fuzzer: compiled v1model programs, on this target and on BMv2.
+"""A differential fuzzer of compiled v1model programs: this target against BMv2.
 
-values.py      the numbers that a program compares with, and those that its entries match
+values.py      values that a program compares with, and that entries match
 entries.py     random P4Runtime updates for everything that a P4Info declares
 packets.py     frames along the paths of a program's parser
-comparing.py   one program, its entries and its packets on both targets
-reducing.py    the fewest entries and packets that still differ; saved cases
-generating.py  random P4 programs
+comparison.py  runs a program with its entries and packets on both targets
+reduction.py   minimises differing cases; saves cases
+rewrites.py    programs rewritten around documented faults of BMv2
+generator.py   random P4 programs
 """

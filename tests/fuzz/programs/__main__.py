@@ -33,11 +33,11 @@ from pathlib import Path
 from controller.p4rt.entries import P4Info
 from switch.loader import parse_program
 from switch.refusals import ProgramError
-from tests.fuzz.programs.comparing import Result, compare, difference, differs
+from tests.fuzz.programs.comparison import Result, compare, difference, differs
 from tests.fuzz.programs.entries import Updates
-from tests.fuzz.programs.generating import source
+from tests.fuzz.programs.generator import source
 from tests.fuzz.programs.packets import Frames
-from tests.fuzz.programs.reducing import load, reduced, save
+from tests.fuzz.programs.reduction import load, reduced, save
 from tests.fuzz.programs.values import Values
 from tests.packet.differential import Case
 from tests.packet.differential_bmv2 import BMV2
@@ -51,7 +51,7 @@ MOST_SHOWN = 1500  # characters of a difference
 
 @dataclass(frozen=True)
 class Subject:
-    """A compiled program. name: also of its folder of findings."""
+    """A compiled program. name: also names its folder of findings."""
 
     name: str
     program: Path
@@ -59,7 +59,7 @@ class Subject:
 
 
 def subjects(folder: Path) -> Iterator[Subject]:
-    """The compiled programs below a folder."""
+    """Yields the compiled programs below a folder."""
     for path in sorted(folder.rglob("*.json")):
         name = str(path.relative_to(folder).with_suffix("")).replace(os.sep, "-")
         for ending in P4INFO_ENDINGS:
@@ -70,8 +70,8 @@ def subjects(folder: Path) -> Iterator[Subject]:
 
 
 def compiled(sources: list[Path], folder: Path, jobs: int) -> tuple[list[Subject], int]:
-    """Compiles programs for BMv2 and v1model. Returns those that p4c takes, and how many it does
-    not."""
+    """Compiles programs for BMv2 and v1model. Returns those p4c accepts, and the number it
+    rejects."""
 
     def one(path: Path) -> Subject | None:
         program = folder / f"{path.stem}.json"
@@ -88,7 +88,7 @@ def compiled(sources: list[Path], folder: Path, jobs: int) -> tuple[list[Subject
 
 
 def case_of(subject: Subject, seed: int, packets: int) -> Case:
-    """Random entries and packets for a program; none for what only BMv2 can read."""
+    """Draws entries and packets for a program; none if only BMv2 can load it."""
     text = subject.program.read_bytes()
     p4info = P4Info.load(subject.p4info)
     rng = random.Random(f"{seed}/{subject.name}")
@@ -103,7 +103,7 @@ def case_of(subject: Subject, seed: int, packets: int) -> Case:
 
 
 def examine(subject: Subject, seed: int, packets: int) -> Result:
-    """One program; its first finding is reduced and saved."""
+    """Compares one program; reduces and saves its first finding."""
     folder = FOUND / f"{subject.name}-{seed}"
     case = None
     try:
@@ -116,7 +116,7 @@ def examine(subject: Subject, seed: int, packets: int) -> Result:
                 worst = reduced(worst, differs)
                 result.findings[0] = (difference(worst) or words, worst)
                 save(worst, folder)
-    except Exception:  # whatever it is, the other programs are compared
+    except Exception:  # the other programs are compared regardless
         if case is not None:
             save(case, folder)
         return Result(subject.name, findings=[(traceback.format_exc(limit=-4), case)])
@@ -124,7 +124,7 @@ def examine(subject: Subject, seed: int, packets: int) -> Result:
 
 
 class Report:
-    """Prints results as they come, and their sum."""
+    """Prints results as they arrive, and a summary."""
 
     def __init__(self, as_json: bool) -> None:
         self.total, self._json = 0, as_json
@@ -166,7 +166,7 @@ class Report:
         print(line, file=sys.stderr if self._json else sys.stdout, flush=True)
 
     def end(self) -> int:
-        """Prints the sum; returns the exit status."""
+        """Prints the summary; returns the exit status."""
         if self._json:
             print(json.dumps({
                 **self._count, "different": self._different, "filtered": dict(self._filtered),
@@ -187,7 +187,7 @@ class Report:
 
 
 def replay(folder: Path) -> int:
-    """Shows what a saved case comes to now."""
+    """Runs a saved case and prints its result."""
     case = load(folder)
     words = difference(case) if case.arrivals else "\n".join(w for w, _ in compare(case).findings)
     print(words or "no difference")

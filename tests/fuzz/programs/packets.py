@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Frames along the paths of a program's parser: its headers one behind the other, with the values
-that its selects want; some of them cut short or with bits changed."""
+"""Draws frames along the paths of a program's parser, with values its selects match; some are
+truncated or have flipped bits."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Frames:
         self._program = program
 
     def draw(self, count: int) -> list[tuple[int, bytes]]:
-        """(port, frame) of so many arrivals."""
+        """Returns (port, frame) of `count` arrivals."""
         return [(self._port(), self._mutated(self._walk())) for _ in range(count)]
 
     def _port(self) -> int:

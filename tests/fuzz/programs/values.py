@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The numbers that a program compares with, and those that its entries match."""
+"""Draws values that a program compares with or that its entries match."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Values:
         self._matched[place].append(value)
 
     def draw(self, width: int, place: Place | None = None) -> int:
-        """A value of `width` bits, for the field at `place`."""
+        """Returns a value of `width` bits for the field at `place`."""
         rng = self.rng
         if width <= 0:
             return 0

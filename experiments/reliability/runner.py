@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs scenarios on real processes, and holds what came of it against what must."""
+"""Runs scenarios on real processes and checks their results."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from cli.run import run
+from cli.emulated import run
 from cli.view import View
 from emulation.lifecycle.launcher import LaunchError
 from experiments.reliability.scenarios import Course, Scenario
@@ -24,11 +24,13 @@ Message = dict[str, Any]
 
 @dataclass(frozen=True)
 class Line:
-    """A line of the table: what a scenario came to on a target.
+    """A line of the table: the result of a scenario on a target.
 
-    matches: weights are the reference's; None: there is none. seconds: of the recovery, from the
-    fault, or where it lasts its end; None: there was none. again: packets sent again. aggregating,
-    partial: slots that the fault met, at least. problems: what should hold and does not.
+    matches: Weights equal the reference's; None without a reference.
+    seconds: Recovery time from the fault, or from its end if it lasts; None without recovery.
+    again: Retransmitted packets.
+    aggregating, partial: Slots the fault met in these phases, at least.
+    problems: Failed checks.
     """
 
     scenario: str
@@ -47,7 +49,7 @@ class Line:
     problems: list[str] = field(default_factory=list)
 
     def message(self) -> Message:
-        """As JSON takes it."""
+        """Returns the JSON object."""
         return asdict(self)
 
 
@@ -62,7 +64,7 @@ def write(job: Message, faults_of_it: Message, folder: Path) -> tuple[Path, Path
 
 
 def play(course: Course, target: str, folder: Path, view: View) -> list[Line]:
-    """Runs a course in a testbed of its own; a line for each of its scenarios."""
+    """Runs a course on a testbed of its own; returns a line for each of its scenarios."""
     given = {"name": "reliability", "faults": course.faults}
     try:
         summary, where = carry_out(course.topology, course.job, given, target, folder, view)
@@ -80,10 +82,13 @@ def carry_out(
     view: View,
     seed: int | None = None,
 ) -> tuple[Message, str]:
-    """Runs a job under faults in a testbed of its own; its summary, and the run's name.
+    """Runs a job under faults on a testbed of its own; returns its summary and the run's name.
 
-    seed: of the topology; None: that of its file. Raises ``LaunchError`` if it does not come to an
-    end.
+    Args:
+        seed: Of the topology; None uses its file's.
+
+    Raises:
+        LaunchError: The job did not finish.
     """
     path, file = write(job, faults_of_it, folder)
     place = ROOT / "topologies" / f"{topology}.yaml"
@@ -97,7 +102,7 @@ def carry_out(
 def judge(
     scenarios: Sequence[Scenario], target: str, summary: Message, where: str = ""
 ) -> list[Line]:
-    """What a run's summary says of each of the scenarios that it had, in their order."""
+    """Checks the scenarios of a run, in order, by its summary."""
     rows = list(summary["faults"])
     lines = []
     for scenario in scenarios:
@@ -119,8 +124,8 @@ def _line(
 ) -> Line:
     matches = summary["matches_reference"]
     known = [row for row in rows if row["seconds"] is not None]
-    # Those at once have most of what was sent again in common, and what the first of them made the
-    # job give up looks open to the next.
+    # Simultaneous faults share most retransmissions, and slots that the job gave up for the first
+    # one look open to the next.
     again, size = (
         max((row[name] for row in known), default=0) for name in ("resent_packets", "resent_bytes")
     )
@@ -148,16 +153,16 @@ def _line(
 def _problems(
     scenario: Scenario, summary: Message, rows: Sequence[Message], line: Line
 ) -> Iterator[str]:
-    """What should hold of a scenario and does not."""
+    """Yields the failed checks of a scenario."""
     holds, chunks, plans = scenario.holds, summary["chunks"], summary["plans"]
     for row in rows:
         what = f"{row['node']} {row['what']}"
         if row["seconds"] is None:
             yield f"the job has not gone on after: {what}"
             continue
-        anew = row["epoch_after"] > row["epoch_before"]
-        if holds.epoch not in (None, anew):
-            yield f"{'' if anew else 'not '}planned anew, though: {what}"
+        replanned = row["epoch_after"] > row["epoch_before"]
+        if holds.epoch not in (None, replanned):
+            yield f"{'' if replanned else 'not '}replanned, unexpectedly, after: {what}"
     going = [row["seconds"] for row in rows if row["seconds"] is not None]
     joined = any(row["rejoined_after"] is not None for row in rows)
     sources = {row["from"][0] for row in summary["restored"] or () if row["from"] != row["server"]}
@@ -169,10 +174,10 @@ def _problems(
         ),
         (not summary["workers_agree"], "workers ended with different weights"),
         (
-            # The one may then have it from the other.
+            # One may then restore it from the other.
             sources - {"s"} != set(holds.restored[:1]) - {"s"}
             or bool(sources) != bool(holds.restored),
-            f"what servers lost came from {', '.join(sorted(sources)) or 'nobody'}",
+            f"what servers lost came from {', '.join(sorted(sources)) or 'nowhere'}",
         ),
         (
             holds.detour and not any(plan["by_server"] for plan in plans),
@@ -180,16 +185,16 @@ def _problems(
         ),
         (
             holds.detour and not plans[-1]["by_switch"],
-            "the sums were not made in the network again",
+            "sums did not return to the network",
         ),
         (
             set(summary["lost_workers"]) != set(holds.lost),
             "it has not ended with the right workers",
         ),
-        (holds.joins and not joined, "the worker was not in the job again"),
+        (holds.joins and not joined, "the worker did not rejoin the job"),
         (len(rows) != len(scenario.faults), "the job was over before all of its faults"),
         (max(going, default=0.0) < holds.least, f"it took less than {holds.least:g} s"),
-        (holds.again and not line.again, "nothing was sent again"),
+        (holds.again and not line.again, "nothing was retransmitted"),
         (holds.hits and not line.aggregating, "it met no slot that was AGGREGATING"),
         (holds.hits and not line.partial, "it met no slot that was PARTIAL"),
         (holds.corrupted and not summary["wrong_checksum"], "nothing failed its check"),

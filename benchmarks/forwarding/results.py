@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Starts the benchmark's sandbox, and makes a report of what its turns came to."""
+"""Runs the benchmark's sandbox and makes a report of its turns."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from benchmarks.common import LEAST_BUSY, BenchError, Message, Spread, machine, pin, two_cores
 from benchmarks.forwarding import inprocess, routing
-from benchmarks.forwarding.inside import Turn
+from benchmarks.forwarding.sandbox import Turn
 from benchmarks.forwarding.traffic import Mode
 from emulation.network.namespaces import command
 from emulation.nodes.processes import environment, python
@@ -25,7 +25,7 @@ _MOST_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Ratio:
-    """Relates one contender's figure to another's. asked: the least that it should be, if any."""
+    """Relates one contender's figure to another's. asked: the required minimum, if any."""
 
     name: str
     of: tuple[str, Mode]
@@ -56,17 +56,17 @@ def measure(
     seconds: float,
     follow: Callable[[int, str, float], None],
 ) -> list[Turn]:
-    """All turns, each told to `follow` (round, what, rate) as it is over.
+    """Runs all turns; calls `follow` (round, what, rate) after each.
 
     Raises BenchError, SandboxError.
     """
     options = [w for name in contenders for w in ("--contender", name)]
     options += [w for mode in modes for w in ("--mode", mode)]
     options += ["--rounds", str(rounds), "--seconds", str(seconds)]
-    inside = python("benchmarks.forwarding.inside", *options)
+    sandbox = python("benchmarks.forwarding.sandbox", *options)
     found = []
     with subprocess.Popen(
-        command(inside, tied=True),
+        command(sandbox, tied=True),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -86,17 +86,17 @@ def measure(
 
 
 def rate(turn: Turn) -> float:
-    """Packets, or bytes of TCP, received per second."""
+    """Returns packets, or bytes of TCP, received per second."""
     return _amount(turn) / turn.seconds
 
 
 def rate_of_core(turn: Turn) -> float:
-    """The same per second that the contender computed, kernel included."""
+    """Returns the same per second of the contender's CPU time, kernel included."""
     return _amount(turn) / max(_SHORTEST_SECONDS, turn.computed)
 
 
 def rate_of_thread(turn: Turn) -> float:
-    """The same per second of its busiest thread: what it could do with a core for each."""
+    """Returns the same per CPU second of its busiest thread: its rate with a core per thread."""
     return _amount(turn) / max(_SHORTEST_SECONDS, turn.busiest)
 
 
@@ -105,49 +105,49 @@ def _amount(turn: Turn) -> int:
 
 
 def busy(turn: Turn) -> float:
-    """Share of the time that the contender computed."""
+    """Returns the share of time that the contender computed."""
     return turn.computed / turn.seconds
 
 
 def busy_but_for_others(turn: Turn) -> float:
-    """The same of the time that its core was there for it and the load's for the load, at least."""
+    """Returns the same share of the time in which no other process used its core or the load's."""
     blocked = max(0.0, turn.blocked - turn.load_waited)
     return turn.computed / max(_SHORTEST_SECONDS, turn.computed + blocked)
 
 
 def load_busy(turn: Turn) -> float:
-    """Share of the time that the load was sending, rather than waiting for what it had sent."""
+    """Returns the share of time that the load was sending rather than waiting for results."""
     return turn.load_sending / turn.seconds
 
 
 def report(turns: Sequence[Turn]) -> Message:
-    """As JSON takes it: medians by contender and mode first, then all that they are made of."""
+    """Returns the JSON report: medians by contender and mode, then the details."""
     names = list(dict.fromkeys(turn.contender for turn in turns))
-    told: Message = {}
+    found: Message = {}
     details: list[Message] = []
     for name in names:
-        told[name] = dict.fromkeys(_FIGURE.values())
+        found[name] = dict.fromkeys(_FIGURE.values())
         for mode in MODES:
             own = of(turns, name, mode)
             if own:
                 one = _row(name, mode, own)
                 details.append(one)
-                told[name][_FIGURE[mode]] = one["per_second"]["median"]
-    told["rows"] = details
-    told["ratios"] = ratios(turns)
-    told["in_process"] = {}
-    told["busy"] = {
+                found[name][_FIGURE[mode]] = one["per_second"]["median"]
+    found["rows"] = details
+    found["ratios"] = ratios(turns)
+    found["in_process"] = {}
+    found["busy"] = {
         name: {_FIGURE[one["mode"]]: one["busy"] for one in details if one["contender"] == name}
         for name in names
     }
-    told["rounds"] = [turn.__dict__ for turn in turns]
-    told["machine"] = machine()
-    told["valid"] = all(one["busy"] >= LEAST_BUSY for one in details)
-    return told
+    found["rounds"] = [turn.__dict__ for turn in turns]
+    found["machine"] = machine()
+    found["valid"] = all(one["busy"] >= LEAST_BUSY for one in details)
+    return found
 
 
 def of(turns: Sequence[Turn], name: str, mode: Mode) -> list[Turn]:
-    """A contender's turns in a mode, in order of rounds."""
+    """Returns a contender's turns in a mode, in order of rounds."""
     return [turn for turn in turns if (turn.contender, turn.mode) == (name, mode)]
 
 
@@ -167,8 +167,8 @@ def _row(name: str, mode: Mode, turns: Sequence[Turn]) -> Message:
 
 
 def ratios(turns: Sequence[Turn]) -> list[Message]:
-    """Of those contenders that were measured: medians of the rounds' ratios."""
-    told = []
+    """Returns medians of the rounds' ratios between measured contenders."""
+    found = []
     for one in RATIOS:
         first, second = of(turns, *one.of), of(turns, *one.to)
         if not first or not second:
@@ -177,7 +177,7 @@ def ratios(turns: Sequence[Turn]) -> list[Message]:
         received = Spread.of([rate(a) / rate(b) for a, b in pairs])
         core = Spread.of([rate_of_core(a) / rate_of_core(b) for a, b in pairs])
         thread = Spread.of([rate_of_thread(a) / rate_of_thread(b) for a, b in pairs])
-        told.append(
+        found.append(
             {
                 "ratio": one.name,
                 "asked": None if one.asked is None else f">= {one.asked:g}",
@@ -188,19 +188,19 @@ def ratios(turns: Sequence[Turn]) -> list[Message]:
                 "holds": None if one.asked is None else received.median >= one.asked,
             }
         )
-    return told
+    return found
 
 
-def in_process(told: Message, rounds: int, seconds: float) -> None:
-    """Adds what the embedded target does without links to a report."""
+def in_process(found: Message, rounds: int, seconds: float) -> None:
+    """Adds the embedded target's figures without links to a report."""
     cores = os.sched_getaffinity(0)
     pin(two_cores()[0])
-    told["in_process"] = inprocess.programs(rounds, seconds)
-    told["tables"] = inprocess.tables(rounds, seconds)
+    found["in_process"] = inprocess.programs(rounds, seconds)
+    found["tables"] = inprocess.tables(rounds, seconds)
     os.sched_setaffinity(0, cores)  # a compiler may use all
-    told["compilation"] = inprocess.compilation()
-    for kind, one in told["tables"].items():
-        told["ratios"].append(
+    found["compilation"] = inprocess.compilation()
+    for kind, one in found["tables"].items():
+        found["ratios"].append(
             {
                 "ratio": f"10,000 entries / 10, {kind}",
                 "asked": f"<= {_MOST_OF_ENTRIES:g}",
@@ -211,8 +211,8 @@ def in_process(told: Message, rounds: int, seconds: float) -> None:
                 "holds": one["ratio"]["median"] <= _MOST_OF_ENTRIES,
             }
         )
-    slowest = max(told["compilation"].values(), key=lambda one: one["seconds"])
-    told["ratios"].append(
+    slowest = max(found["compilation"].values(), key=lambda one: one["seconds"])
+    found["ratios"].append(
         {
             "ratio": "seconds to compile a program, at most",
             "asked": f"< {_MOST_SECONDS:g}",

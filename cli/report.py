@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands that tell of runs to browsers and to Prometheus."""
+"""Commands that export runs: HTML reports and Prometheus metrics."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from observability.record import RunDirectory, RunError, shown
 def _endpoint(
     context: click.Context, parameter: click.Parameter, value: str | None
 ) -> tuple[str, int] | None:
-    """``ADDRESS:PORT`` as a pair; ``BadParameter`` if it is none."""
+    """Parses ``ADDRESS:PORT`` into a pair. Raises ``BadParameter``."""
     if value is None:
         return None
     address, _, port = value.rpartition(":")
@@ -35,15 +35,15 @@ def _endpoint(
     "--listen",
     metavar="ADDRESS:PORT",
     callback=_endpoint,
-    help="Serve them over HTTP until Ctrl-C; testbeds are asked when somebody scrapes.",
+    help="Serve them over HTTP until Ctrl-C; each scrape queries the testbeds.",
 )
 def metrics(on: str | None, listen: tuple[str, int] | None) -> None:
     """Print Prometheus metrics of all testbeds that are up, or of the one chosen.
 
     With --listen 127.0.0.1:9464, Prometheus gets them at http://127.0.0.1:9464/metrics, of testbeds
-    that come up later, too. Whoever can reach that address can read them.
+    that come up later, too. Anyone who can reach that address can read them.
     """
-    # No other command needs what these import, nor should wait for it.
+    # Slow imports that no other command needs.
     from prometheus_client import generate_latest, start_http_server
 
     from observability.metrics import registry
@@ -75,11 +75,11 @@ def metrics(on: str | None, listen: tuple[str, int] | None) -> None:
     help="HTML file, - for standard output. [default: report.html in the run's directory]",
 )
 def report(run: str, output: Path | None) -> None:
-    """Make one HTML file that tells all of a RUN and needs nothing else.
+    """Make one self-contained HTML file with everything recorded about a RUN.
 
     RUN is a run directory, its name, the name of its testbed (the newest of that name), or latest.
     """
-    from observability.report import make  # and the templates, which no other command needs
+    from observability.report import make  # slow: loads the templates
 
     directory = record.known(run)
     page = make(directory)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands that start testbeds and jobs."""
+"""Commands that start testbeds and run jobs: run, chaos, up, submit."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 import click
 
+from cli.emulated import bringing_up, run
 from cli.files import FILE, OUTPUT
 from cli.options import DEFAULT_JOB, console_for, launching, on_testbed, print_json, say, with_json
 from cli.results import show_faults, show_plans, show_results
-from cli.run import bringing_up, run
 from cli.view import View, show
 from emulation.lifecycle.launcher import LaunchError, check_jobs
 from observability import record
@@ -47,7 +47,7 @@ def run_command(
     files = list(jobs) or [DEFAULT_JOB]
     with View(console) as view:
         if options.pop("clock") == "virtual":
-            from cli.virtual import run_virtually  # which imports much
+            from cli.virtual import run_virtually  # slow to import
 
             directory, matches = run_virtually(topology, files, view, trace=trace, **options)
         elif trace is not None:

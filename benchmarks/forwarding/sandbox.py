@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``python -m benchmarks.forwarding.inside``: the first process of the benchmark's sandbox.
+"""The first process of the benchmark's sandbox: ``python -m benchmarks.forwarding.sandbox``.
 
-Makes the links, puts one contender after the other on them, round after round, and prints what each
-turn came to as one line of JSON.
+Creates the links, runs the contenders on them in turn for several rounds, and prints each turn's
+measurements as a line of JSON.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ _OFFLOADS_OFF = "tx off rx off sg off tso off gso off gro off tx-udp-segmentatio
 _WARM_SECONDS = 0.1
 _WARM_MOST_SECONDS = 5.0
 _LOOK_SECONDS = 0.005
-_LOOKED_AT = 8  # frames
+_LOOKED_AT = 8  # checked frames
 _WINDOW = 504
-_KERNEL_BYTES = 2560  # that a packet of 1 KiB takes of a socket's buffer
+_KERNEL_BYTES = 2560  # of a socket's buffer, per packet of 1 KiB
 _BUFFER = 8 << 20
 _SO_RCVBUFFORCE, _IPV4 = 33, 0x0800
 
 
 @dataclass(frozen=True)
 class Turn:
-    """Of one contender in one mode: packets and payload bytes received in so many seconds; of these
-    those that its process computed, those that its busiest thread did, those that it had nothing to
-    do (at most), and those that its core was idle; packets sent and lost; seconds that the load was
-    sending, and those that other processes had its core."""
+    """A contender's turn in a mode: packets and payload bytes received; wall seconds, and those
+    that its process computed, that its busiest thread did, that it was waiting (at most), and that
+    its core was idle; packets sent and lost; seconds that the load was sending, and that other
+    processes had its core."""
 
     contender: str
     mode: Mode
@@ -61,7 +61,7 @@ class Turn:
 
 
 def links(offloads: bool) -> None:
-    """Pairs of interfaces, one for each port; BMv2 needs offloads off before it starts. Raises
+    """Creates a pair of interfaces per port; BMv2 needs offloads off before it starts. Raises
     BenchError."""
     lines = []
     for switch, worker in zip(SWITCH_ENDS, WORKER_ENDS, strict=True):
@@ -74,7 +74,7 @@ def links(offloads: bool) -> None:
 
 
 def no_links() -> None:
-    """Takes the pairs away: there is no other way back to all that offloads were."""
+    """Deletes the pairs: the only way to restore all default offloads."""
     _shell([f"ip link del {switch}" for switch in SWITCH_ENDS])
 
 
@@ -86,7 +86,7 @@ def _shell(lines: list[str]) -> None:
 
 
 def window() -> int:
-    """Packets of a port that may be under way, as many as a switch's socket holds here."""
+    """Returns the window of a port in packets: what a switch's socket holds here."""
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as one:
         try:
             one.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _BUFFER)
@@ -97,8 +97,8 @@ def window() -> int:
 
 
 def load_cores(allowed: Iterable[int], measured: int, first: int) -> list[int]:
-    """One, two or four cores for the load, its first one first: not the one that is measured, nor
-    one that is a thread of the same processor core."""
+    """Returns one, two or four cores for the load, starting with `first`, without the measured one
+    and its hyperthread siblings."""
     near = {measured, *times.siblings(measured)}
     more = [core for core in sorted(allowed) if core != first and core not in near]
     found = [first, *more][:PORTS]
@@ -112,9 +112,10 @@ def turns(
     seconds: float,
     loading: Sequence[int] = (),
 ) -> Iterator[Turn]:
-    """All contenders in each of their modes, one after the other, so many times.
+    """Yields the turns of all contenders in each of their modes, for several rounds.
 
-    loading: cores for the load, if not those that are free.
+    Args:
+        loading: Cores for the load, by default all that are free.
     """
     cores = two_cores()
     loading = loading or load_cores(os.sched_getaffinity(0), *cores)
@@ -122,7 +123,7 @@ def turns(
     widest = window()
     layout = ""
     for number in range(rounds):
-        for mode in modes:  # what is compared comes close together
+        for mode in modes:  # compared turns run close together in time
             for one in those:
                 if mode not in one.modes():
                     continue
@@ -135,7 +136,7 @@ def turns(
 
 
 def _layout(one: Contender) -> str:
-    """How it needs the links, which are made anew for another one's."""
+    """Returns the link layout it needs; a change recreates the links."""
     return {"bmv2": "bare", "linux": "routed"}.get(one.kind, "offloads")
 
 
@@ -171,7 +172,7 @@ def _turn(
         for thread, (ran, waited) in after.items()
     ]
     computed = sum(ran for ran, _ in spent)
-    # Only when all threads wait for something has a process nothing to do.
+    # A process is idle only while all of its threads wait.
     blocked = min(counts.seconds - ran - waited for ran, waited in spent)
     blocked = max(0.0, min(blocked, counts.seconds - computed))
     return Turn(
@@ -182,7 +183,7 @@ def _turn(
 
 
 def _look(one: Contender, mode: Mode, ends: Ends) -> None:
-    """At the first packets that the first worker gets. Raises BenchError if one is wrong."""
+    """Checks the first packets that the first worker gets. Raises BenchError if one is wrong."""
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as looking:
         looking.bind((WORKER_ENDS[0], _IPV4))
         ends.run(_LOOK_SECONDS)
@@ -201,8 +202,8 @@ def _look(one: Contender, mode: Mode, ends: Ends) -> None:
 
 
 def main() -> int:
-    """Runs the turns that the command line says; what went wrong is on standard error."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.forwarding.inside")
+    """Runs the turns of the command line; errors go to standard error."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.forwarding.sandbox")
     parser.add_argument("--contender", action="append", default=[])
     parser.add_argument("--mode", action="append", default=[])
     parser.add_argument("--rounds", type=int, required=True)
@@ -211,14 +212,14 @@ def main() -> int:
     options = parser.parse_args()
     try:
         settle()
-        told = turns(
+        measured = turns(
             contenders(options.contender),
             options.mode,
             options.rounds,
             options.seconds,
             options.load_core,
         )
-        for turn in told:
+        for turn in measured:
             print(json.dumps(asdict(turn)), flush=True)
     except (BenchError, SandboxError) as error:
         print(f"error: {error}", file=sys.stderr)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands that ask a testbed that is up, or tell it to stop. They are used again and again, so
-nothing is imported here that takes long."""
+"""Commands that query, control or stop a running testbed.
+
+These run often and briefly, so this module imports nothing slow.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from observability.control import SupervisorGoneError, ask
 from observability.record import RunDirectory, shown
 from topologies.model.units import time_text
 
-# Exit status of `why` for a job that waits.
+# Exit status of `why` if the job waits.
 WAITS = 3
 
 
@@ -32,14 +34,14 @@ def why_command(job: str, on: str | None, as_json: bool) -> None:
     Exit status 0 means that it does not wait, 3 that it does: a chunk has been in flight for more
     than ten times its timeout, or the plan is changing.
     """
-    told = ask(record.find(on), "why", job=job)
+    found = ask(record.find(on), "why", job=job)
     if as_json:
-        print_json(told)
+        print_json(found)
     else:
-        from cli.explained import show_why
+        from cli.diagnostics import show_why
 
-        show_why(console_for(), told)
-    sys.exit(WAITS if told["waits"] else 0)
+        show_why(console_for(), found)
+    sys.exit(WAITS if found["waits"] else 0)
 
 
 @click.command()
@@ -103,13 +105,13 @@ def jobs(on: str | None, as_json: bool) -> None:
         "job": "job", "number": "number", "state": "state", "workers": "workers", "tree": "tree",
         "iteration": "iteration", "loss": "loss", "accuracy": "accuracy", "reason": "why",
     }  # fmt: skip
-    show_rows(console_for(), [_as_told(row) for row in rows], columns)
+    show_rows(console_for(), [_job_row(row) for row in rows], columns)
 
 
-def _as_told(row: dict[str, Any]) -> dict[str, Any]:
-    """A job's row as a table has it: 7 of 8 workers, iteration 12/100."""
+def _job_row(row: dict[str, Any]) -> dict[str, Any]:
+    """Formats a job's fields for the table: 7 of 8 workers, iteration 12/100."""
     workers = row["workers"] if row["present"] is None else f"{row['present']} of {row['workers']}"
-    known = row["iteration"] is not None  # by the testbed: of jobs that were submitted to it
+    known = row["iteration"] is not None  # only jobs submitted to the testbed report it
     iteration = f"{row['iteration']}/{row['iterations']}" if known else ""
     return {**row, "workers": workers, "iteration": iteration}
 

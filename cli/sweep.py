@@ -34,7 +34,7 @@ from topologies.model.units import size_text, time_text
 
 Message = dict[str, Any]
 _MINUTE = 60.0
-_MOST_SHOWN = 20  # trials, in a table
+_MOST_SHOWN = 20  # trials in the table
 _DIGITS = 4
 
 
@@ -130,20 +130,20 @@ def _list(file: SweepFile, listed: Sequence[Trial], store: Store, as_json: bool)
     if as_json:
         print_json({"sweep": file.spec.name, "folder": str(store.path.resolve()), "trials": rows})
         return
-    told = [
+    table_rows = [
         {"trial": one.id, "done": "no" if one.id in todo else "yes", **_values(file, one)}
         for one in listed
     ]
-    show_rows(console_for(), told, {"trial": "trial", "done": "done", **_titles(file)})
+    show_rows(console_for(), table_rows, {"trial": "trial", "done": "done", **_titles(file)})
 
 
 def _titles(file: SweepFile) -> dict[str, str]:
-    """Axes that have several values, by path."""
+    """Returns titles of the axes that have several values, by path."""
     return {axis.path: axis_name(axis) for axis in file.axes if len(axis.values) > 1}
 
 
 def _values(file: SweepFile, trial: Trial) -> dict[str, str]:
-    """What a trial has of these."""
+    """Formats a trial's values on the axes that have several, by path."""
     return {
         axis.path: value_text(axis, table.plain(trial.measures[axis.path]))
         for axis in file.axes
@@ -152,9 +152,12 @@ def _values(file: SweepFile, trial: Trial) -> dict[str, str]:
 
 
 def _show(file: SweepFile, listed: Sequence[Trial], rows: list[table.Row], whole: Path) -> None:
-    """What came of the first trials, for people. whole: where all of it is."""
+    """Prints the results of the first trials as a table.
+
+    whole: path of the CSV file with all of them.
+    """
     console = console_for()
-    told = [
+    cells = [
         {
             "trial": one.id,
             **_values(file, one),
@@ -173,7 +176,7 @@ def _show(file: SweepFile, listed: Sequence[Trial], rows: list[table.Row], whole
         "busiest": "busiest link", "again": "sent again", "state": "state",
     }  # fmt: skip
     show(console)
-    show_rows(console, told, columns)
+    show_rows(console, cells, columns)
     if len(rows) > _MOST_SHOWN:
         more = count(len(rows) - _MOST_SHOWN, "more trial")
         show(console, Text(f"... and {more}; all of them, with all figures, are in {shown(whole)}"))
@@ -182,12 +185,12 @@ def _show(file: SweepFile, listed: Sequence[Trial], rows: list[table.Row], whole
 def _figure(
     text: Callable[[float, int], str], value: float | None, unless: float | None = None
 ) -> str:
-    """A value, if it is known and no other one."""
+    """Formats a value; empty if it is unknown or equal to `unless`."""
     return "" if value in (None, unless) else text(value, _DIGITS)
 
 
 def _write(file: SweepFile, store: Store, drawing: Path | None, rows: list[table.Row]) -> str:
-    """Tables and drawings; returns why there is no drawing."""
+    """Writes tables and plots; returns why there is no plot, or an empty string."""
     table.write_csv(store.csv, rows)
     written = [store.csv]
     if table.can_write_parquet():
@@ -210,7 +213,7 @@ def _write(file: SweepFile, store: Store, drawing: Path | None, rows: list[table
 
 
 def _left(seconds: float | None) -> str:
-    if not seconds:  # not known yet, or over
+    if not seconds:  # unknown yet, or finished
         return ""
     if seconds < _MINUTE:
         return f", about {seconds:.0f} s left"
@@ -219,7 +222,7 @@ def _left(seconds: float | None) -> str:
 
 
 class _View:
-    """A bar with the time left on a terminal, a line for each trial elsewhere."""
+    """Shows progress: a bar with the time left on a terminal, a line per trial elsewhere."""
 
     def __init__(self, console: Console, store: Store, listed: Sequence[Trial]) -> None:
         self.say: Callable[[str], None] = lambda text: console.print(
@@ -249,7 +252,7 @@ class _View:
         self._bar.stop()
 
     def take(self, state: State, trial: Trial, result: Message) -> None:
-        """An outcome of a trial."""
+        """Reports the result of a trial."""
         failed = f", {state.failed:,} failed" if state.failed else ""
         left = _left(state.left)
         self._bar.update(

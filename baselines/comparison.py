@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who is compared with whom, on which network, and what each should put on it; results as rows."""
+"""Contenders of ``rackhub compare``, the traffic each should cause, and result rows."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ __all__ = [
     "BASELINES",
     "GLOO",
     "IN_NETWORK",
+    "ComparisonError",
     "Contender",
-    "ContestError",
     "Outcome",
     "Work",
     "check_lossless",
@@ -35,35 +35,41 @@ __all__ = [
 ]
 
 Message = dict[str, Any]
-_PLACES = 12  # of seconds: simulated time counts picoseconds
+_DECIMALS = 12  # of seconds: simulated time counts picoseconds
 BASELINES = ("ring", "halving-doubling", "ps", "sharded-ps")
 
 
-class ContestError(Exception):
-    """What cannot be compared; the text says why and what to do."""
+class ComparisonError(Exception):
+    """A comparison is impossible; the text says why and what to do."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """What is summed: values of each tensor, and so many times beside a first one that is not
-    measured."""
+    """The tensors to sum.
+
+    sizes: Values of each tensor.
+    iterations: Measured sums, after a first one that is not measured.
+    """
 
     sizes: tuple[int, ...]
     iterations: int
 
     @property
     def size(self) -> int:
-        """Of all tensors together, which baselines send as one."""
+        """Values of all tensors together, which baselines send as one."""
         return sum(self.sizes)
 
 
 @dataclass(frozen=True)
 class Contender:
-    """One way to sum.
+    """One way to all-reduce.
 
-    ends: the interface of each member, workers before servers. rounds: of messages between them;
-    none for sums in the network. loads: what an iteration puts on each direction of a link, by
-    rounds that follow each other.
+    name, meaning: As printed.
+    workers: Their number.
+    ends: The interface of each member, workers before servers.
+    loads: Expected traffic of an iteration on each link direction, by consecutive rounds.
+    rounds: Messages between members; none for in-network aggregation.
+    wires: The paths of these messages.
     """
 
     name: str
@@ -76,7 +82,7 @@ class Contender:
 
     @property
     def servers(self) -> int:
-        """How many of its members are."""
+        """The number of server members."""
         return len(self.ends) - self.workers
 
     @property
@@ -87,32 +93,36 @@ class Contender:
 
     @property
     def pairs(self) -> list[Pair]:
-        """Members that are connected, the lower number first."""
+        """Pairs of connected members, the lower number first."""
         return sorted({(min(pair), max(pair)) for one in self.rounds for pair in one})
 
     def piece(self, size: int) -> int:
-        """Values that go on before the rest has come."""
+        """Returns the values forwarded before the rest has arrived (pipelining)."""
         return flows.piece(size, max(1, self.servers or self.workers), self.segment)
 
     def part(self, member: int, size: int) -> int:
-        """Values that a server sums; 0 for a worker."""
+        """Returns the number of values a server sums; 0 for a worker."""
         if member < self.workers:
             return 0
         ends = bounds(size, self.servers)
         return ends[member - self.workers + 1] - ends[member - self.workers]
 
     def windows(self) -> dict[Pair, int]:
-        """Segments in flight, from and to each of its pairs. Raises ContestError if a queue has no
-        room for two of each, as every second one is acknowledged."""
+        """Returns the window of each pair in each direction, in segments.
+
+        Raises:
+            ComparisonError: A queue cannot hold two segments of each stream; acknowledgements
+                are sent for every second one.
+        """
         assert self.wires is not None
         found = self.wires.windows(self.rounds)
         for (a, b), window in found.items():
             if window < 2:
-                raise ContestError(
+                raise ComparisonError(
                     f"{self.name}: a queue between {self.ends[a].node} and {self.ends[b].node} is"
-                    f" shared by so many that it has room for {window:.2g} segments of each; two"
-                    " are what is acknowledged, and what is lost in virtual time is not sent again:"
-                    " choose a larger queue_bytes, or leave it out with --only"
+                    f" shared by so many that it has room for {window:.2g} segments of each; TCP"
+                    " acknowledges every second one, and in virtual time lost ones are not"
+                    " retransmitted: choose a larger queue_bytes, or leave it out with --only"
                 )
         both = {pair: 1 for a, b in found for pair in ((a, b), (b, a))}
         return both | {pair: int(window) for pair, window in found.items()}
@@ -120,8 +130,11 @@ class Contender:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a contender. iterations: the reports of all members, of each that was measured.
-    carried: by each direction of a link, in all of these."""
+    """The measurements of a contender.
+
+    iterations: The reports of all members, for each measured iteration.
+    carried: The traffic of all these iterations on each link direction.
+    """
 
     contender: Contender
     iterations: tuple[tuple[Report, ...], ...]
@@ -129,21 +142,21 @@ class Outcome:
 
     @property
     def seconds(self) -> list[float]:
-        """Of each iteration, to the picosecond: until the last member has the sum."""
+        """Durations of iterations until the last member has the sum, to the picosecond."""
         took = [
             max(one.ended for one in reports) - min(one.began for one in reports)
             for reports in self.iterations
         ]
-        return [round(one, _PLACES) for one in took]
+        return [round(one, _DECIMALS) for one in took]
 
     @property
     def wrong(self) -> int | None:
-        """Values that were not what they should be; None: there were no values."""
-        told = [one.wrong for reports in self.iterations for one in reports]
-        return None if None in told else sum(count or 0 for count in told)
+        """The number of wrong values; None if chunks had no payload."""
+        counts = [one.wrong for reports in self.iterations for one in reports]
+        return None if None in counts else sum(count or 0 for count in counts)
 
     def row(self, addressing: Addressing, *, framing: bool) -> Message:
-        """As JSON takes it; bytes and packets are of one iteration."""
+        """Returns the row for ``--json``; bytes and packets are per iteration."""
         one = self.contender
         lines = flows.qualities(addressing)
         should = total(one.loads)
@@ -191,7 +204,7 @@ class Outcome:
 
 
 def _most(links: Sequence[Message], field: str) -> dict[str, Any]:
-    """On the busiest direction of a link at a host and of one between switches; and of all."""
+    """Returns the maximum of a field over host links and over core links, and its total."""
     host = max((link[field] for link in links if not link["core"]), default=0)
     core = max((link[field] for link in links if link["core"]), default=0)
     return {"host": host, "core": core, "total": sum(link[field] for link in links)}
@@ -212,11 +225,17 @@ def _between_switches(addressing: Addressing, way: Direction) -> bool:
 def contenders(
     names: Sequence[str], addressing: Addressing, plan: JobPlan, plane: DataPlane, work: Work
 ) -> list[Contender]:
-    """For the hosts of a job. Baselines have workers in the order of racks, and that job's servers,
-    or all there are if those are on hosts of workers. Raises ContestError."""
+    """Returns the named contenders for the hosts of a job.
+
+    Baselines have workers in rack order and the job's servers, or all servers of the topology if
+    the job's are on hosts of workers.
+
+    Raises:
+        ComparisonError: There are too many workers to check sums exactly.
+    """
     topology = addressing.topology
     if len(plan.placement.workers) > MOST_WORKERS:
-        raise ContestError(
+        raise ComparisonError(
             f"{len(plan.placement.workers)} workers; float32 holds the exact sum of up to"
             f" {MOST_WORKERS}, which results are checked by"
         )
@@ -242,7 +261,7 @@ def contenders(
 
 
 def server_units(addressing: Addressing, plan: JobPlan) -> list[Unit]:
-    """Server processes for baselines, see ``contenders``."""
+    """Returns the server processes that baselines use (``contenders``)."""
     units = [addressing.unit(name) for name in plan.servers]
     if any(unit.host in plan.placement.workers for unit in units):
         units = list(units_by_rank(addressing, [one.name for one in addressing.topology.servers]))
@@ -252,7 +271,7 @@ def server_units(addressing: Addressing, plan: JobPlan) -> list[Unit]:
 def _rounds(name: str, workers: int, servers: int, size: int) -> tuple[list[Round], str]:
     if name == "ring":
         return flows.ring(workers, size), "ring all-reduce"
-    if name == GLOO:  # whose all-reduce of tensors on CPUs is a ring, too
+    if name == GLOO:  # its all-reduce of CPU tensors is a ring, too
         return flows.ring(workers, size), "torch.distributed.all_reduce"
     if name == "halving-doubling":
         return flows.halving_doubling(workers, size), "recursive halving and doubling"
@@ -275,7 +294,7 @@ def _in_network(addressing: Addressing, plan: JobPlan, plane: DataPlane, work: W
 
 
 def service_of(plan: JobPlan) -> Message:
-    """A job as ``create_service`` takes it: as its file says, but for what is not about sums."""
+    """Returns a job's arguments for ``create_service``, without those unrelated to sums."""
     spec, place = plan.file.spec, plan.placement
     return {
         "namespace": spec.name,
@@ -291,12 +310,12 @@ def service_of(plan: JobPlan) -> Message:
 
 
 def check_lossless(topology: Topology) -> None:
-    """Raises ContestError for links whose packets are lost or changed on purpose: streams in
-    virtual time do not send again."""
+    """Raises ComparisonError for links with impairments: streams in virtual time never
+    retransmit."""
     for link in topology.links:
         for quality in (link.forward, link.backward):
             if quality.impaired:
-                raise ContestError(
+                raise ComparisonError(
                     f"{topology.source}: {link.a} to {link.b} loses, doubles, reorders or corrupts"
                     " packets, and streams in virtual time do not recover from that; use --only"
                     " in-network or --clock emulated, or set loss, duplicate, reorder and corrupt"

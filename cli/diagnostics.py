@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How ``rackhub why`` and ``rackhub trace`` look."""
+"""Formats the results of ``rackhub why`` and ``rackhub trace``."""
 
 from __future__ import annotations
 
@@ -15,21 +15,25 @@ from observability.why import heading, sentences
 
 Message = dict[str, Any]
 _UNFINISHED = (
-    "The run goes on, or was killed: the end of each port's capture is not written, so of the last"
-    " packets some are missing here, and what is said not to have arrived may have."
+    "The run is still going, or was killed: the end of each port's capture is not written, so the"
+    " last packets may be missing here, and those marked as not arrived may have arrived."
 )
-_LONG_NS = 10_000_000  # told in milliseconds
+_LONG_NS = 10_000_000  # from which times are in milliseconds
 
 
-def show_why(console: Console, told: Message) -> None:
-    """What an inquiry found: the reason, then the nodes of late chunks, then workers."""
-    if told["state"] != "running":
-        why = f": {told['reason']}" if told["reason"] and not told["waits"] else ""
-        is_ = "has" if told["state"] == "failed" else "is"
-        show(console, Text(f"{told['job']} {is_} {told['state']}{why}"))
-    if told["state"] == "running" or told["waits"]:
-        show(console, Text(sentences(told["job"], told)[0]))
-    for chunk in told["chunks"]:
+def show_why(console: Console, found: Message) -> None:
+    """Prints why a job waits: the reason, then the nodes of late chunks, then workers.
+
+    Args:
+        found: The answer to the supervisor's ``why`` query.
+    """
+    if found["state"] != "running":
+        why = f": {found['reason']}" if found["reason"] and not found["waits"] else ""
+        is_ = "has" if found["state"] == "failed" else "is"
+        show(console, Text(f"{found['job']} {is_} {found['state']}{why}"))
+    if found["state"] == "running" or found["waits"]:
+        show(console, Text(sentences(found["job"], found)[0]))
+    for chunk in found["chunks"]:
         if not chunk["late"]:
             continue
         show(console)
@@ -40,20 +44,20 @@ def show_why(console: Console, told: Message) -> None:
                    "in": "in", "heard": "told"}  # fmt: skip
         if rows:
             show_rows(console, rows, columns)
-    if told["workers"] and (told["waits"] or told["state"] == "starting"):
+    if found["workers"] and (found["waits"] or found["state"] == "starting"):
         show(console)
-        workers = [{**row, "last": _sent(row)} for row in told["workers"]]
+        workers = [{**row, "last": _sent(row)} for row in found["workers"]]
         columns = {"worker": "worker", "iteration": "iteration", "says": "what it does",
                    "last": "sent last of this chunk"}  # fmt: skip
         show_rows(console, workers, columns)
 
 
-def show_trace(console: Console, job: str, chunk: int, told: Message) -> None:
-    """What ``observability.trace`` found of one iteration."""
-    if not told["whole"]:
+def show_trace(console: Console, job: str, chunk: int, found: Message) -> None:
+    """Prints the hops of a chunk's packets, as ``observability.trace.read`` returns them."""
+    if not found["whole"]:
         show(console, Text(_UNFINISHED, style="yellow"))
         show(console)
-    for number, one in enumerate(told["rounds"]):
+    for number, one in enumerate(found["rounds"]):
         if number:
             show(console)
         kind = "exponent round" if one["exponents"] else "sum"
@@ -61,9 +65,9 @@ def show_trace(console: Console, job: str, chunk: int, told: Message) -> None:
         show(
             console,
             Text(
-                f"chunk {chunk} of {job}, iteration {one['iteration']} of {told['iterations']}"
+                f"chunk {chunk} of {job}, iteration {one['iteration']} of {found['iterations']}"
                 f" captured: {kind}, stream {one['stream']}, seq {one['seq']}, epoch {one['epoch']}"
-                f"{_begun(one['hops'][0], told['clock'])}"
+                f"{_begun(one['hops'][0], found['clock'])}"
             ),
         )
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
@@ -81,16 +85,19 @@ def show_trace(console: Console, job: str, chunk: int, told: Message) -> None:
 
 
 def _begun(hop: Message, clock: str) -> str:
-    """When that was, where others have the same clock: logs, series and traces."""
+    """Formats the start time in virtual time, the clock of logs, series and traces as well."""
     if clock != "virtual":
         return ""
     return f", from {hop['time_ns'] / 1e9:.9f} s on"
 
 
 def _times(nanoseconds: Sequence[int]) -> tuple[str, list[str]]:
-    """A unit, and times in it, in order, to the nanosecond, or as far as captures have them."""
+    """Returns a unit and the times in it, as precise as the captures: BMv2's are in microseconds.
+
+    nanoseconds: ascending.
+    """
     unit, size, digits = ("us", 1_000, 3) if nanoseconds[-1] < _LONG_NS else ("ms", 1_000_000, 6)
-    coarse = not any(time % 1_000 for time in nanoseconds)  # BMv2's are in microseconds
+    coarse = not any(time % 1_000 for time in nanoseconds)
     return unit, [f"{time / size:,.{digits - 3 * coarse}f}" for time in nanoseconds]
 
 

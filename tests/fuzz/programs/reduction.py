@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fewest entries and packets that still differ, and the folder that a case is kept in.
+"""Reduces differing cases to a minimum of entries and packets; saves and loads cases.
 
 A folder has `program.json`, `program.p4info.txtpb`, `updates.txtpb` (a P4Runtime WriteRequest) and
 `packets.txt` (a line each: the port and the frame in hexadecimal).
@@ -22,8 +22,7 @@ Item = TypeVar("Item")
 
 
 def reduced(case: Case, still_differs: Callable[[Case], bool], seconds: float = 60) -> Case:
-    """The case without packets and updates that the difference does not need, as far as they are
-    found in time."""
+    """Removes packets and updates that the difference does not need, within a time limit."""
     end = time.monotonic() + seconds
 
     def differs(smaller: Case) -> bool:
@@ -52,7 +51,7 @@ def fewest(items: Sequence[Item], holds: Callable[[list[Item]], bool]) -> list[I
 
 
 def save(case: Case, folder: Path) -> None:
-    """Writes a case to a folder, which is made."""
+    """Writes a case to a new folder."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "program.json").write_bytes(case.program)
     info = text_format.MessageToString(case.p4info.message)
@@ -64,7 +63,7 @@ def save(case: Case, folder: Path) -> None:
 
 
 def load(folder: Path) -> Case:
-    """The case that `save` wrote. OSError, ValueError."""
+    """Loads a case written by `save`. Raises OSError, ValueError."""
     program, p4info = program_files(folder / "program.json")
     write = text_format.Parse((folder / "updates.txtpb").read_text(), p4rt.WriteRequest())
     packets = []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One program, its entries and its packets, on this target and on BMv2."""
+"""Compares a program with its entries and packets on this target and on BMv2."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from p4.v1 import p4runtime_pb2 as p4rt
 from controller.p4rt.connection import Connection, SwitchError
 from switch.loader import parse_program
 from switch.pipeline import PipelineError
-from tests.fuzz.programs.reducing import reduced
-from tests.fuzz.programs.rewriting import PREFIX, rewritten
+from tests.fuzz.programs.reduction import reduced
+from tests.fuzz.programs.rewrites import PREFIX, rewritten
 from tests.packet.differential import Answer, Case, Embedded, Output, by_port, differences, embedded
 from tests.packet.differential_bmv2 import Bmv2
 
-# Why a difference is not counted as one of this target's: rules, by name.
+# Rules that explain a difference by a property of BMv2, by name.
 STALE = "BMv2 reads what an earlier packet left in a header that is not valid"
 TIME = "depends on the time or on chance"
 BMV2_ENDS = "BMv2 ends"
@@ -65,11 +65,11 @@ class Result:
 
 
 class Ended(Exception):  # noqa: N818
-    """BMv2 is not there any more; the message is the end of its log."""
+    """BMv2 has exited; the message is the end of its log."""
 
 
 def compare(case: Case) -> Result:
-    """Runs a case on both and looks at every packet that is not the same."""
+    """Runs a case on both targets and examines every differing packet."""
     result = Result(case.name)
     empty = replace(case, updates=())
     try:
@@ -149,7 +149,7 @@ def _that_end(case: Case) -> list[tuple[int, bytes]]:
 
 
 def _shortened(case: Case) -> set[int]:
-    """Ids of actions that have fewer parameters in the program than in the P4Info."""
+    """Returns ids of actions that have fewer parameters in the program than in the P4Info."""
     program = parse_program(case.program, case.name)
     tables = (program.tables.get(one.preamble.name) for one in case.p4info.message.tables)
     chosen = (program.actions[i] for table in tables if table for i in table.action_ids)
@@ -207,7 +207,7 @@ def _seems_whole(entry: p4rt.TableEntry) -> bool:
 
 
 def _actions(update: p4rt.Update) -> set[int]:
-    """Ids of the actions that an update names."""
+    """Returns ids of the actions that an update names."""
     entry, member = update.entity.table_entry.action, update.entity.action_profile_member
     chosen = entry.action_profile_action_set.action_profile_actions
     return {
@@ -226,7 +226,8 @@ def _accepted_here(case: Case, updates: Sequence[p4rt.Update]) -> list[str]:
 
 
 def _accepted(case: Case, updates: Sequence[p4rt.Update]) -> list[str]:
-    """Why BMv2 refuses each update, or nothing. SwitchError: it refuses the program. Ended."""
+    """Returns BMv2's error for each update, or "". Raises SwitchError if it rejects the program,
+    or Ended."""
     try:
         target = Bmv2(case)
     except (SwitchError, grpc.RpcError) as error:
@@ -291,7 +292,7 @@ def _compare_packets(case: Case, result: Result, again: int = MOST_TIMES) -> Non
 
 
 def _wrong(ours: Answer, theirs: Answer) -> list[int]:
-    """The arrivals of which not the same comes."""
+    """Returns the arrivals whose outputs differ."""
     pairs = zip(ours.outputs, theirs.outputs, strict=True)
     return [i for i, (mine, other) in enumerate(pairs) if sorted(mine) != sorted(_whole(other))]
 
@@ -313,7 +314,7 @@ def _explain(case: Case, wrong: list[int], result: Result) -> set[int]:
         alone = replace(case, arrivals=[case.arrivals[i]])
         shown = alone if differs(alone) else replace(case, arrivals=case.arrivals[: i + 1])
         words = difference(shown)
-        if words:  # else BMv2 was only late
+        if words:  # otherwise BMv2 was only late
             result.findings.append((words, shown))
         if len(result.findings) >= MOST_FOUND:
             break
@@ -326,29 +327,29 @@ def _separable(case: Case, single: list[Case]) -> bool:
     whole, parts = embedded(case), [embedded(one) for one in single]
     registers: dict[str, dict[int, int]] = {}
     counts: Counter[tuple[str, int]] = Counter()
-    told: dict[str, list[bytes]] = {}
+    found: dict[str, list[bytes]] = {}
     for part in parts:
         for name, cells in part.registers.items():
             registers.setdefault(name, {}).update(cells)
         counts.update(_counted(part))
         for name, messages in part.digests.items():
-            told.setdefault(name, []).extend(messages)
-    return (registers, counts, told) == (whole.registers, _counted(whole), whole.digests)
+            found.setdefault(name, []).extend(messages)
+    return (registers, counts, found) == (whole.registers, _counted(whole), whole.digests)
 
 
 def _counted(answer: Answer) -> Counter[tuple[str, int]]:
-    """Packets of each cell of each counter."""
+    """Returns the packet count of each counter cell."""
     cells = ((name, i, one) for name, found in answer.counters.items() for i, one in found.items())
     return Counter({(name, i): packets for name, i, (packets, _) in cells})
 
 
 def _whole(outputs: Output) -> Output:
-    """Without packets of no bytes, which an interface refuses."""
+    """Removes empty packets, which interfaces reject."""
     return [one for one in outputs if one[1]]
 
 
 def _state_differences(case: Case, ours: Answer, theirs: Answer) -> str:
-    """Counters, registers and digests."""
+    """Compares counters, registers and digests."""
     same = [by_port(one) for one in ours.outputs]
     return "\n".join(
         differences(case, replace(ours, outputs=same), replace(theirs, outputs=same), 3)
@@ -356,7 +357,7 @@ def _state_differences(case: Case, ours: Answer, theirs: Answer) -> str:
 
 
 def answer_of_bmv2(case: Case, expected: list[Output], late: float = _HURRIED) -> Answer | None:
-    """None: BMv2 ended."""
+    """Returns BMv2's answer; None if it exited."""
     target = Bmv2(case, late)
     try:
         return target.answer(expected)
@@ -369,7 +370,7 @@ def answer_of_bmv2(case: Case, expected: list[Output], late: float = _HURRIED) -
 
 
 def difference(case: Case) -> str:
-    """Describes what is not the same, if BMv2 has time enough; "" if nothing."""
+    """Describes the difference when BMv2 has enough time; "" if there is none."""
     if not case.arrivals:
         return ""
     patient = replace(case, races=True)
@@ -382,12 +383,12 @@ def difference(case: Case) -> str:
 
 
 def differs(case: Case) -> bool:
-    """True if there is a difference other than that BMv2 ends."""
+    """Tells whether there is a difference other than an exit of BMv2."""
     return difference(case) not in ("", BMV2_ENDS)
 
 
 def explained(case: Case, i: int) -> str:
-    """The rule that explains what BMv2 made of packet i, or nothing."""
+    """Returns the rule that explains BMv2's output for packet i, or ""."""
     if _varies(case, i):
         return TIME
     alone = replace(case, arrivals=[case.arrivals[i]])
@@ -400,7 +401,7 @@ def explained(case: Case, i: int) -> str:
 
 
 def _varies(case: Case, i: int) -> bool:
-    """True if this target makes another thing of a packet later, or the next time."""
+    """Tells whether this target's output for a packet depends on earlier packets or time."""
     until = replace(case, arrivals=case.arrivals[: i + 1])
     if sorted(embedded(until).outputs[i]) != sorted(embedded(until, _LATER_US).outputs[i]):
         return True

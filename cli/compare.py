@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``rackhub compare``: sums in the network beside those of baselines on the same links."""
+"""``rackhub compare``: in-network all-reduce against baselines on the same links."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ from click.shell_completion import CompletionItem
 from rich.console import Console
 
 from baselines import emulated, gloo, plot, virtual
-from baselines.contest import (
+from baselines.comparison import (
     BASELINES,
     GLOO,
     IN_NETWORK,
+    ComparisonError,
     Contender,
-    ContestError,
     Outcome,
     Work,
     check_lossless,
     contenders,
     server_units,
 )
+from cli.emulated import bringing_up
 from cli.files import FILE, PICTURE
 from cli.options import (
     DEFAULT_JOB,
@@ -37,7 +38,6 @@ from cli.options import (
     seeded,
     with_json,
 )
-from cli.run import bringing_up
 from cli.view import Meanwhile, show, show_rows, within
 from controller.p4rt.dataplane import DataPlane
 from controller.planning.admission import Resources
@@ -59,7 +59,7 @@ from workloads.workloads import shapes
 Message = dict[str, Any]
 _ALL = (IN_NETWORK, *BASELINES, GLOO)
 _BYTES_PER_VALUE = 4
-_DIGITS = 4  # of times and bytes: what sets them apart from the closed form
+_DIGITS = 4  # enough to show differences from the closed form
 
 
 def _names(_: click.Context, __: click.Parameter, value: str | None) -> tuple[str, ...]:
@@ -140,9 +140,9 @@ def compare(
         raise click.UsageError("--framing is for --clock virtual; leave it out")
     if GLOO in only:
         if clock == "virtual":
-            raise ContestError("gloo needs real sockets: use --clock emulated")
+            raise ComparisonError("gloo needs real sockets: use --clock emulated")
         if text := gloo.missing():
-            raise ContestError(text)
+            raise ComparisonError(text)
     if clock == "virtual" and target == "bmv2":
         raise LaunchError("--target bmv2: virtual time has the embedded target only; leave it out")
     chosen: Target = "embedded" if clock == "virtual" else choose(target)
@@ -203,14 +203,14 @@ def compare(
         try:
             pictures.write(drawing, plot.draw(facts, rows))
         except OSError as error:
-            raise ContestError(f"{drawing}: cannot be written: {error.strerror}") from error
+            raise ComparisonError(f"{drawing}: cannot be written: {error.strerror}") from error
     if as_json:
         print_json({**facts, "rows": rows})
     else:
         show_comparison(console_for(), facts, rows)
     wrong = [row["name"] for row in rows if row["right"] is False]
     if wrong:
-        raise ContestError(f"wrong sums: {', '.join(wrong)}")
+        raise ComparisonError(f"wrong sums: {', '.join(wrong)}")
 
 
 def _play_all(
@@ -225,7 +225,7 @@ def _play_all(
         say(f"{number}/{len(listed)} {one.name} ({one.meaning})")
         began = time.monotonic()
         with Meanwhile(console_for(stderr=True)) as meanwhile:
-            outcome = play(one, lambda told: meanwhile.tell(within(told, "bytes")))
+            outcome = play(one, lambda progress: meanwhile.tell(within(progress, "bytes")))
         rows.append(outcome.row(addressing, framing=framing))
         took = time_text(time.monotonic() - began, 2)
         say(f"    {time_text(rows[-1]['seconds'], _DIGITS)} an iteration; it took {took} here")
@@ -240,12 +240,12 @@ def _work(
     target: Target,
     virtual_: bool,
 ) -> tuple[JobPlan, Work]:
-    """The job, as it would be admitted, and its tensors."""
+    """Returns the admitted job's plan, and its tensors. Raises ``ComparisonError``."""
     if size is None:
         path = job or DEFAULT_JOB
         checked = preflight.check(loaded, [path], plane, target, virtual=virtual_)
         (plan,) = checked.jobs
-        for warning in checked.warnings:  # in emulation those of the topology are told later
+        for warning in checked.warnings:  # the launcher prints those of the topology
             if virtual_ or warning.file == plan.file.source:
                 say(f"warning: {warning}")
         return plan, Work(tuple(shapes(plan.file.spec).values()), 1)
@@ -259,7 +259,7 @@ def _work(
             file, file.place(loaded.topology), 0, addressing, resources, plane, None
         )
     except PlanRefusedError as refusal:
-        raise ContestError(f"{loaded.topology.source}: {refusal}") from refusal
+        raise ComparisonError(f"{loaded.topology.source}: {refusal}") from refusal
     return plan, Work((max(1, round(size / _BYTES_PER_VALUE)),), 1)
 
 
@@ -269,7 +269,11 @@ def _default(addressing: Addressing, plan: JobPlan) -> tuple[str, ...]:
 
 
 def show_comparison(console: Console, facts: Message, rows: list[Message]) -> None:
-    """Prints what ``--json`` has, for people."""
+    """Prints the comparison as a table.
+
+    Args:
+        facts, rows: As ``--json`` prints them.
+    """
     clock = "virtual time" if facts["clock"] == "virtual" else f"emulated on {facts['target']}"
     many = facts["iterations"]
     measured = f"medians of {many} iterations" if many > 1 else "one iteration"
@@ -287,14 +291,14 @@ def show_comparison(console: Console, facts: Message, rows: list[Message]) -> No
         "host": "host link", "core": "core link", "total": "all links",
         "expected": "expected (host, core)", "dropped": "dropped", "right": "sums",
     }  # fmt: skip
-    show_rows(console, [_told(row) for row in rows], columns)
+    show_rows(console, [_cells(row) for row in rows], columns)
     if len(rows) > 1:
         first, *others = sorted(rows, key=lambda row: row["seconds"])
         text = ", ".join(f"{row['name']} {row['seconds'] / first['seconds']:.3g}" for row in others)
         show(console, f"\nquickest: {first['name']}; times as long: {text}")
 
 
-def _told(row: Message) -> Message:
+def _cells(row: Message) -> Message:
     expected = [size_text(row[f"closed_form_{name}_bytes"], _DIGITS) for name in ("host", "core")]
     return {
         "name": row["name"],
@@ -312,7 +316,7 @@ def _told(row: Message) -> Message:
 
 
 def _dropped(row: Message) -> str:
-    """Frames for which queues had no room, and at which link most of them."""
+    """Formats the number of frames that full queues dropped, and the worst link."""
     if not row["dropped_packets"]:
         return ""
     most = max(row["links"], key=lambda link: link["dropped_packets"] or 0)

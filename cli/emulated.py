@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``rackhub run``: up, submit, wait, down, with a view of it all."""
+"""Runs jobs on an emulated testbed: bring up, submit, wait, take down, with a progress view."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ _POLL_SECONDS = 0.2
 
 
 class EndedError(SystemExit):
-    """A signal asked this process to end, or nobody reads what it prints."""
+    """A signal asked this process to end, or its output pipe was closed."""
 
     def __init__(self, number: int) -> None:
         super().__init__(128 + number)
         self.name = signal.Signals(number).name
         if number == signal.SIGPIPE:
-            self.name += " (nobody reads what it prints)"
+            self.name += " (its output pipe is closed)"
 
 
 @contextlib.contextmanager
 def ending_on_signals() -> Iterator[None]:
-    """SIGTERM and SIGHUP become exceptions like Ctrl-C does, so that contexts are left in order."""
+    """Turns SIGTERM and SIGHUP into exceptions, as Ctrl-C is, so that contexts exit in order."""
 
     def end(number: int, _: object) -> None:
-        raise EndedError(signal.SIGPIPE if pipes.left() else number)
+        raise EndedError(signal.SIGPIPE if pipes.is_reader_gone() else number)
 
     before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
@@ -52,7 +52,7 @@ def ending_on_signals() -> Iterator[None]:
 
 @contextlib.contextmanager
 def bringing_up(topology: Path, say: Callable[[str], None], **options: Any) -> Iterator[Launch]:
-    """``launcher.launch``, whose interruption by a signal is told and noted in the summary."""
+    """Wraps ``launcher.launch``: an interruption is printed and noted in the summary."""
     run: RunDirectory | None = None
     text = ""
     try:
@@ -73,10 +73,14 @@ def bringing_up(topology: Path, say: Callable[[str], None], **options: Any) -> I
 def follow(
     launched: Launch, jobs: list[Path], on_event: Emit, faults: Sequence[Fault] = ()
 ) -> list[Message]:
-    """Submits jobs, each when the testbed has the one before, and waits for all; raises the first
-    error. Events come in order, and so do jobs in the summary.
+    """Submits jobs one by one, each as soon as the testbed has accepted the one before, and waits
+    for all. Events come in order, and so do jobs in the summary.
 
-    faults: to be had while the first one runs.
+    Args:
+        faults: Injected while the first job runs.
+
+    Raises:
+        LaunchError: The first error of a job.
     """
     events: queue.Queue[Message | None] = queue.Queue()
     results: dict[int, Message] = {}
@@ -101,14 +105,14 @@ def follow(
     begin()
     unfinished = len(jobs)
     while unfinished and not errors:
-        # With a timeout: a signal handler runs only between waits.
+        # Signal handlers run only between waits, so waits have a timeout.
         with contextlib.suppress(queue.Empty):
             event = events.get(timeout=_POLL_SECONDS)
             if event is None:
                 unfinished -= 1
             else:
                 on_event(event)
-                if event["event"] == "starting":  # the testbed has it
+                if event["event"] == "starting":  # accepted
                     begin()
     if errors:
         raise errors[0]
@@ -118,10 +122,17 @@ def follow(
 def run(
     topology: Path, jobs: list[Path], view: View, faults: Sequence[Fault] = (), **options: Any
 ) -> tuple[Launch, bool]:
-    """Runs jobs on a topology of their own, the first one under faults.
+    """Runs jobs on a testbed of their own and takes it down.
 
-    options: those of ``launcher.launch``. Returns the launch, which is over, and whether all
-    weights match the reference. Raises what ``launch`` does, ``JobFileError``, ``LaunchError``.
+    Args:
+        faults: Injected while the first job runs.
+        options: Passed to ``launcher.launch``.
+
+    Returns:
+        The launch, which is over, and whether no job's weights differ from the reference.
+
+    Raises:
+        JobFileError, LaunchError: And what ``launcher.launch`` raises.
     """
     with bringing_up(topology, view.note, jobs=jobs, **options) as launched:
         facts = launched.wait_until_up()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``rackhub plan``: what placements need, before anything is built."""
+"""``rackhub plan``: bandwidth and iteration time of each server placement, from models."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ from workloads.workloads import shapes
 Message = dict[str, Any]
 _BYTES_PER_ELEMENT = 4
 _WORKERS = 8  # PHub's
-# Up to so many workers and slices each link is added up, too; beyond, classes of links are
-# (``analytic``).
+# Up to these counts of workers and slices, bytes are added up per link; beyond, only per class of
+# links (``planner.analytic``).
 _EACH_LINK = 4096
 _EACH_SLICE = 1 << 24
 _MOST_BYTES = 1e15  # of gradients
-_NO_PLACE = ("latency", "loss", "window")  # that limit, and are nowhere
+_NOT_A_LINK = ("latency", "loss", "window")  # limits that no link causes
 
 
 @click.command("plan", short_help="Show the bandwidth that placements of servers need.")
@@ -104,7 +104,7 @@ def plan(
     """Show the bandwidth that each placement of servers needs.
 
     Without TOPOLOGY: the table of PHub (SoCC'18, table 2), or the same for a model of that --size,
-    computed in --seconds: what a server host has to send and receive so that nobody waits for it.
+    computed in --seconds: what a server host has to send and receive so that no worker waits.
     With TOPOLOGY: what an iteration puts on its links, which of them is the bottleneck, and, where
     it is known how long an iteration is computed, whether that is long enough; then, for any
     number of workers, how long an iteration takes by an analytic model (docs/plan.md), what limits
@@ -155,7 +155,7 @@ def plan(
     columns |= {kind.name: kind.name for kind in KINDS} | {"worker": "a worker"}
     if rack is not None:
         columns |= {"uplink": f"rack of {rack}", "uplink_aggregated": "the same, summed there"}
-    show_rows(console, [_shown(row) for row in rows], columns)
+    show_rows(console, [_model_row(row) for row in rows], columns)
     show(console)
     for kind in KINDS:
         _say(console, f"{kind.name}: {kind.meaning}")
@@ -165,7 +165,10 @@ def _on_topology(
     path: Path, job: Path | None, model: Model | None, size: float | None, seconds: float | None,
     setting: Setting, given: Message, as_json: bool,
 ) -> None:  # fmt: skip
-    """given: fields of the topology's `costs` that are not as the file says."""
+    """Prints predictions for a topology.
+
+    given: fields of the topology's `costs` that options override.
+    """
     topology = load_topology(path)
     setting = replace(setting, costs=replace(topology.costs, **given))
     file: JobFile | None = None
@@ -177,7 +180,7 @@ def _on_topology(
         sizes = list(shapes(file.spec).values())
         name = f"job {file.spec.name}"
         if job is None and len(workers) > _EACH_LINK:
-            file = None  # its gradients only: a batch of so few cannot be shared
+            file = None  # use its gradients only: the batch is too small for that many workers
         else:
             workers = list(file.place(topology).workers)
             compute = compute or file.compute_seconds
@@ -257,8 +260,8 @@ def _show_model(
         ("refused", [one for one in refused if one.bytes]),
         ("not here", [one for one in refused if not one.bytes]),
     ):
-        _say_together(console, what, [(one.name, one.refused) for one in those])
-    _say_together(console, "roughly", [(one.name, one.rough) for one in rough])
+        _show_reasons(console, what, [(one.name, one.refused) for one in those])
+    _show_reasons(console, "roughly", [(one.name, one.rough) for one in rough])
     _say(console, f"\n{why(predicted, network)}")
     if not network.uniform:
         text = (
@@ -268,7 +271,7 @@ def _show_model(
 
 
 def _costs(costs: Costs) -> Message:
-    """As JSON takes them."""
+    """Returns the costs under their JSON keys."""
     return {
         "framing": costs.framing,
         "switch_latency_seconds": costs.switch_latency,
@@ -284,7 +287,7 @@ def _modelled(one: Prediction, classes: list[str]) -> Message:
         "name": one.name,
         "seconds": time_text(one.seconds),
         **{name: size_text(one.bytes[name]) if one.bytes.get(name) else "-" for name in classes},
-        "limit": one.limit if one.limit in _NO_PLACE else link_name(one.bottleneck),
+        "limit": one.limit if one.limit in _NOT_A_LINK else link_name(one.bottleneck),
         "window": str(one.window or ""),
         "slots": f"{one.slots_needed:,}" if one.slots_needed else "",
         "note": ", ".join(filter(None, [baseline, "roughly" if one.rough else ""])),
@@ -309,13 +312,13 @@ def _show_links(
     refused = [need for need in found if need.refused]
     if refused:
         show(console)
-    told = [(f"{need.placement} ({need.tree})", need.refused) for need in refused]
-    _say_together(console, "not here", told)
+    reasons = [(f"{need.placement} ({need.tree})", need.refused) for need in refused]
+    _show_reasons(console, "not here", reasons)
 
 
 def _row(need: Need, seconds: float | None) -> Message:
     slowest = need.bottleneck
-    if slowest is None:  # nobody has to send anything
+    if slowest is None:  # a single node: no traffic
         where, least, fits = "-", "-", True
     else:
         where = f"{slowest.source} to {slowest.to}, {rate_text(slowest.rate)}"
@@ -333,25 +336,25 @@ def _row(need: Need, seconds: float | None) -> Message:
 
 
 def _load(link: Link | None, seconds: float | None) -> str:
-    """Bytes, or the rate that carries them in an iteration's time."""
+    """Formats bytes, or the rate that carries them within an iteration."""
     if link is None:
         return "-"
     return size_text(link.bytes) if seconds is None else rate_text(8 * link.bytes / seconds)
 
 
-def _shown(row: Message) -> Message:
-    told = {"model": row["model"], "size": size_text(row["bytes"])}
-    told["time"] = time_text(row["seconds"])
+def _model_row(row: Message) -> Message:
+    cells = {"model": row["model"], "size": size_text(row["bytes"])}
+    cells["time"] = time_text(row["seconds"])
     rates = row["bit_per_s"].items()
-    return {**told, **{name: rate_text(rate) if rate else "-" for name, rate in rates}}
+    return {**cells, **{name: rate_text(rate) if rate else "-" for name, rate in rates}}
 
 
-def _say_together(console: Console, what: str, told: list[tuple[str, str]]) -> None:
-    """Placements with why; those with the same reason in a line. What would help is in JSON."""
-    reasons: dict[str, list[str]] = {}
-    for name, reason in told:
-        reasons.setdefault(reason.partition(";")[0], []).append(name)
-    for reason, names in reasons.items():
+def _show_reasons(console: Console, what: str, reasons: list[tuple[str, str]]) -> None:
+    """Prints placements by reason, one reason a line; remedies (after ";") are in JSON only."""
+    placements: dict[str, list[str]] = {}
+    for name, reason in reasons:
+        placements.setdefault(reason.partition(";")[0], []).append(name)
+    for reason, names in placements.items():
         _say(console, f"{what}: {', '.join(names)}: {reason}")
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The harness with one program -> an executable, by clang with libFuzzer and the sanitizers."""
+"""Builds the harness with a program, by clang with libFuzzer and the sanitizers."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from switch.loader import load_program
 from tests.fuzz.subjects import Subject
 
 HERE = Path(__file__).parent
-REGRESSIONS = HERE / "regressions"  # inputs that once broke something, by program
+REGRESSIONS = HERE / "regressions"  # inputs that once failed, by program
 OURS = ("harness.c", "control.c", "kernel.c", "lines.c", "mutate.c")
-# The rest of io/ is interfaces, which are the fuzzer's here, and a probe of the system.
+# The rest of io/ is interfaces, which the fuzzer replaces, and a probe of the system.
 IO = (
     "capture.c", "forward.c", "intake.c", "offload.c", "port.c", "ports.c", "receive.c", "ring.c",
     "tm.c", "transmit.c",
@@ -40,12 +40,12 @@ COVERAGE = ("-fprofile-instr-generate", "-fcoverage-mapping")
 
 
 def compiler() -> str | None:
-    """Path of clang, if it is there."""
+    """Returns the path of clang, if it is installed."""
     return shutil.which("clang")
 
 
 def build(subjects: dict[str, Subject], directory: Path, more: Sequence[str] = ()) -> None:
-    """directory/NAME for every subject; more: flags. Raises CalledProcessError."""
+    """Builds directory/NAME for every subject. more: flags. Raises CalledProcessError."""
     directory.mkdir(parents=True, exist_ok=True)
     flags = [*SANITIZE, *more]
     renamed, memory = ([f"-D{name}=fuzz_{name}" for name in names] for names in (CALLS, MEMORY))
@@ -82,7 +82,7 @@ def build(subjects: dict[str, Subject], directory: Path, more: Sequence[str] = (
 
 
 def write_seeds(subject: Subject, directory: Path) -> None:
-    """A file for each input to begin with."""
+    """Writes a file for each seed input."""
     directory.mkdir(parents=True, exist_ok=True)
     for name, data in subject.seeds.items():
         (directory / name).write_bytes(data)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a server's core does, against one that receives the same and only adds it to an array.
+"""Benchmark of a server's core against minimal ones that receive the same packets.
 
-Everything is driven as in a server process (``hosts.net.driver.drive``), and takes turns in one
-run: the server's state machine tall and wide, each sending every result to every worker, the adder,
-and an echo, which is as fast as a server can be whose work takes no time.
+All are driven as in a server process (``hosts.net.driver.drive``) and alternate within one run: the
+server's state machine, tall and wide, which sends every result to every worker; an adder, which
+only adds payloads to an array; and an echo, a server whose work takes no time.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from protocol.plan import Address, Child, RootStream, ServerPlan
 
 ADDER = "adder"
 ECHO = "echo"
-TURNS = len(KINDS) + 2  # of a round
+TURNS = len(KINDS) + 2  # per round
 _TOLD = {
     TALL: "which sums",
     WIDE: "which sums another way",
@@ -58,8 +58,7 @@ _MOST_WINDOW = 256
 
 @dataclass(frozen=True)
 class Options:
-    """Of a run. seconds: of each turn; rounds: turns of everything; ablate: what the server leaves
-    out of its work."""
+    """Options of a run. seconds: of each turn; ablate: parts of its work the server skips."""
 
     workers: int = 8
     lanes: int = 256
@@ -70,42 +69,42 @@ class Options:
 
 
 class Adder:
-    """The least that a server could do with contributions."""
+    """A server that only adds contributions."""
 
     def __init__(self, lanes: int) -> None:
         self._sums = np.zeros((1, lanes), np.int32)
 
     def on_packets(self, now: float, batch: Batch) -> None:
-        """Adds all payloads of a batch to one array, a row each."""
+        """Adds the payloads of a batch to one array, a row each."""
         if len(batch) > len(self._sums):
             self._sums = np.zeros((len(batch), batch.payloads.shape[1]), np.int32)
         self._sums[: len(batch)] += batch.payloads
 
     def poll(self, now: float) -> tuple[Batch | None, float]:
-        """It never sends anything."""
+        """Returns nothing to send."""
         return None, float("inf")
 
 
 class Echo:
-    """The least that a server could do to receive and to send as much as it does."""
+    """A server that returns packets unchanged: as much to receive and send, no work."""
 
     def __init__(self) -> None:
         self._batches: list[Batch] = []
 
     def on_packets(self, now: float, batch: Batch) -> None:
-        """They go back as they came, or, where that has been received over meanwhile, as what came
-        after them: nobody looks."""
+        """Keeps the batch to return it. Later packets may overwrite its buffers, which does not
+        matter as no one reads the contents."""
         self._batches.append(batch)
 
     def poll(self, now: float) -> tuple[Batch | None, float]:
-        """What has come."""
+        """Returns the batches received."""
         batches, self._batches = self._batches, []
         return (Batch.concatenate(batches) if batches else None), float("inf")
 
 
-class _Telling:
-    """A machine that tells the load what has been received before it works on it, so that there is
-    more when it has done so."""
+class _CreditedMachine:
+    """A machine that credits packets to the load before processing them, so that more packets are
+    waiting when it is done."""
 
     def __init__(self, machine: Machine, counters: Counters, begun: int, shared: Any) -> None:
         self._machine, self._counters = machine, counters
@@ -113,15 +112,15 @@ class _Telling:
         self.poll = machine.poll
 
     def on_packets(self, now: float, batch: Batch) -> None:
-        """As the machine."""
+        """Credits the batch, then passes it on."""
         self._shared.received = self._counters.received - self._begun
         self._machine.on_packets(now, batch)
 
 
 @dataclass
 class Turn:
-    """Of one machine: chunks per second of its core, that core's share of time that it computed,
-    how much of that was in the kernel, and the share that other processes had of it."""
+    """A machine's chunks per second of CPU time, and its core's shares of time: busy, in the
+    kernel, and used by other processes."""
 
     rate: float
     busy: float
@@ -130,12 +129,12 @@ class Turn:
 
 
 def run(options: Options, schedule: Schedule | None = None) -> Message:
-    """Everything, as JSON takes it; `rounds`: as many as a schedule had time for. Raises BenchError
-    where it cannot be measured."""
+    """Measures all machines and returns the JSON report; `rounds` counts those the schedule had
+    time for. Raises BenchError."""
     if not available().segment:
         raise BenchError(
-            f"no UDP segmentation offload here ({available().reason}); without it what sends cannot"
-            " outpace what is measured"
+            f"no UDP segmentation offload here ({available().reason}); without it the load cannot"
+            " outpace the server"
         )
     mine, other = two_cores()
     with Endpoint(("127.0.0.1", 0), lanes=options.lanes) as endpoint:
@@ -143,7 +142,7 @@ def run(options: Options, schedule: Schedule | None = None) -> Message:
         with _load(traffic) as (control, shared), pinned(mine):
             ports = control.recv()
             turns = _turns(options, traffic, endpoint, ports, control, shared, schedule)
-    told: Message = {
+    report: Message = {
         "workers": options.workers,
         "lanes": options.lanes,
         "chunks": traffic.chunks,
@@ -154,18 +153,18 @@ def run(options: Options, schedule: Schedule | None = None) -> Message:
         "machine": machine(),
     }
     for name, measured in turns.items():
-        told[name] = {
+        report[name] = {
             "chunks_per_second": Spread.of([turn.rate for turn in measured]).message(),
             "busy": Spread.of([turn.busy for turn in measured]).median,
             "kernel": Spread.of([turn.kernel for turn in measured]).message(),
             "others": max(turn.others for turn in measured),
         }
-    told["server_to_adder"] = _ratio(turns[TALL], turns[ADDER])
-    told["server_to_echo"] = _ratio(turns[TALL], turns[ECHO])
-    told["echo_to_adder"] = _ratio(turns[ECHO], turns[ADDER])
-    told["tall_to_wide"] = _ratio(turns[TALL], turns[WIDE])
-    told["valid"] = all(told[name]["busy"] >= LEAST_BUSY for name in turns)
-    return told
+    report["server_to_adder"] = _ratio(turns[TALL], turns[ADDER])
+    report["server_to_echo"] = _ratio(turns[TALL], turns[ECHO])
+    report["echo_to_adder"] = _ratio(turns[ECHO], turns[ADDER])
+    report["tall_to_wide"] = _ratio(turns[TALL], turns[WIDE])
+    report["valid"] = all(report[name]["busy"] >= LEAST_BUSY for name in turns)
+    return report
 
 
 def _ratio(these: list[Turn], those: list[Turn]) -> Message:
@@ -176,7 +175,7 @@ def _ratio(these: list[Turn], those: list[Turn]) -> Message:
 
 
 def _traffic(options: Options, endpoint: Endpoint, core: int) -> Traffic:
-    """As much ahead as surely fits the receive buffer, as workers' windows do."""
+    """Returns traffic whose window fits the receive buffer, as workers' windows do."""
     most = min(_MOST_WINDOW, endpoint.capacity() // options.workers)
     window = 1 << max(0, most.bit_length() - 1)
     chunks = max(2 * window, _MODEL_BYTES // (4 * options.lanes) // (2 * window) * 2 * window)
@@ -232,7 +231,7 @@ def _turns(
 def _server(
     options: Options, traffic: Traffic, ports: list[int], endpoint: Endpoint, pipeline: Pipeline
 ) -> ServerState:
-    """One that is the root of all workers, as its first plan makes it."""
+    """Creates a server that is the root of all workers by its first plan."""
     workers = tuple(Address(endpoint.ipv4, port) for port in ports)
     children = tuple(Child(rank, address, 1, 0) for rank, address in enumerate(workers))
     state = ServerState()
@@ -266,7 +265,7 @@ def _turn(
     control: Connection,
     shared: Any,
 ) -> Turn:
-    """Drives a machine for a while under load, the beginning not counted."""
+    """Drives a machine under load, without counting the start."""
     counters = endpoint.counters
     begun = counters.received
     shared.received = shared.stop = 0
@@ -274,10 +273,10 @@ def _turn(
     sums = summed and options.optimizer is None and not options.ablate
     control.send((endpoint.port, answered, summed, sums))
 
-    told = _Telling(driven, counters, begun, shared)
+    crediting = _CreditedMachine(driven, counters, begun, shared)
 
     def go_on(seconds: float) -> None:
-        drive(told, endpoint, lambda: False, deadline=time.monotonic() + seconds)
+        drive(crediting, endpoint, lambda: False, deadline=time.monotonic() + seconds)
 
     go_on(_WARM_SECONDS)
     before, waited, watch = counters.received, _waited(), Stopwatch()
@@ -302,11 +301,11 @@ def _turn(
             f"{sent['sent']} contributions came to {sent['results']} results ({name}); each worker"
             " should have one of each"
         )
-    # What others had of the core was not this one's: rates are by the time that it computed.
+    # Rates are per CPU time, as other processes may have used the core meanwhile.
     kernel = system / max(1e-9, system + user)
     return Turn(done / (busy * wall), busy / max(1e-9, 1 - others), kernel, others)
 
 
 def _waited() -> float:
-    """Seconds that this thread has been ready to run while another was on its core."""
+    """Returns the seconds this thread has been runnable while another was on its core."""
     return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9

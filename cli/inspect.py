@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands that show a file, a chunk's way or a switch's tables."""
+"""Commands that inspect files, captured packets and switch tables."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 from rich.text import Text
 
-from cli.explained import show_trace
+from cli.diagnostics import show_trace
 from cli.files import FILE, PICTURE
 from cli.options import (
     DEFAULT_JOB,
@@ -65,15 +65,15 @@ def trace_command(
     run = record.known(name or "latest")
     newest = "" if name else " (the newest run; --run takes another)"
     try:
-        told = read_trace(run, job, chunk, iteration)
+        found = read_trace(run, job, chunk, iteration)
     except TraceError as error:
         raise TraceError(f"{error}{newest}") from error
     if as_json:
-        print_json(told)
+        print_json(found)
     else:
         console = console_for()
         show(console, Text(f"{shown(run.path)}{newest}\n"))
-        show_trace(console, job, chunk, told)
+        show_trace(console, job, chunk, found)
 
 
 @click.command(short_help="Read a SWITCH's tables and counters (p4runtime-shell).")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Python writes into a switch, kept as C: tables for a harness that knows no Python."""
+"""Records Python's writes to a switch as C tables, for the harness."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _KEPT = {
 
 @dataclass
 class Recording:
-    """Calls that fill a switch, in their order: (function, arguments without the switch)."""
+    """Calls that fill a switch, in order: (function, arguments without the switch)."""
 
     calls: list[tuple[str, tuple[Any, ...]]] = field(default_factory=list)
 
     def source(self) -> str:
-        """The C of setup.h's tables."""
+        """Returns the C source of setup.h's tables."""
         entries, groups, sessions, members, choices = [], [], [], [], []
         for name, arguments in self.calls:
             if name == "sw_table_insert":
@@ -62,7 +62,7 @@ class Recording:
 
 
 class _Recorder:
-    """Stands before a program's library; passes every call on."""
+    """Wraps a program's library and records every call."""
 
     def __init__(self, library: ctypes.CDLL, recording: Recording) -> None:
         self._library = library
@@ -74,7 +74,7 @@ class _Recorder:
             return function
 
         def call(handle: Any, *arguments: Any) -> Any:
-            # Copied now: callers may use their arrays again.
+            # Copied, as callers may reuse their arrays.
             kept = tuple(list(one) if isinstance(one, ctypes.Array) else one for one in arguments)
             self._recording.calls.append((name, kept))
             return function(handle, *arguments)
@@ -84,7 +84,7 @@ class _Recorder:
 
 @contextlib.contextmanager
 def recorded() -> Iterator[Recording]:
-    """What pipelines made meanwhile are filled with, the program's own entries too."""
+    """Records writes to pipelines created in the context, including the program's own entries."""
     recording = Recording()
     declare = switch.pipeline.declare
     with mock.patch.object(

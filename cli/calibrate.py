@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``rackhub calibrate``: what virtual time needs to know of this machine's hosts."""
+"""``rackhub calibrate``: measures host costs of this machine for virtual time."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def calibrate(
     file, for runs with --clock virtual.
 
     A worker and a server each have a core, and their peers another one. On a machine that others
-    use at the same time the figures are less certain, which is told.
+    use at the same time the figures are less certain; a warning says so.
     """
-    # These take half a second to import, which other commands need not wait for.
+    # Takes half a second to import.
     from benchmarks.calibration import calibrate as measure
 
     found = measure(seconds, rounds, within, say)
