@@ -5,7 +5,7 @@ Prints the line "ready" on standard output when P4Runtime listens and the ports 
 prints the ports' counters as a line of JSON, {"ports": {NUMBER: {COUNTER: VALUE}}}. SIGTERM or
 SIGINT end it: counters to the log, exit status 0. Otherwise 1 if it could not start (the reason is
 on standard error), 2 for a wrong command line. Started as simple_switch_grpc it has BMv2's defaults
-and ways instead (`switch.manners`).
+and ways instead (`switch.identity`).
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ from queue import SimpleQueue
 
 from google.rpc import code_pb2
 
-from switch import logs, manners, signals
+from switch import logs, signals
 from switch.compile import CompilerError
+from switch.errors import ProgramError, UnsupportedConstruct
+from switch.identity import identity_of, ready_line
 from switch.loader import load_program
 from switch.options import Options, parse
 from switch.p4runtime import AddressError, Device, P4RuntimeError, is_local, serve
 from switch.pipeline import Pipeline, PipelineError
 from switch.ports import PortOptions, Ports, PortsError
-from switch.refusals import ProgramError, UnsupportedConstruct
 from switch.thrift_port import ThriftPort
 
 log = logging.getLogger("switch")
@@ -41,12 +42,12 @@ _program_log = logging.getLogger("switch.program")
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a switch until it is told to stop; returns the exit status."""
     if arguments is None:
-        manner = manners.of_process(sys.argv[0])
-        options = parse(sys.argv[1:], manner)
+        identity = identity_of(sys.argv[0])
+        options = parse(sys.argv[1:], identity)
     else:
         options = parse(arguments)
-    if options.manner.bmv2:
-        _take_name(options.manner.name)
+    if options.identity.bmv2:
+        _take_name(options.identity.name)
     try:
         logs.start(options)
     except OSError as error:
@@ -78,7 +79,7 @@ def _run(options: Options, stop: threading.Event, stack: ExitStack) -> None:
         pipeline=pipeline,
         traced=options.traced,
         priority_queues=options.priority_queues,
-        like_bmv2=options.manner.bmv2,
+        like_bmv2=options.identity.bmv2,
     )
     stack.callback(device.close)
     ports = Ports(
@@ -135,7 +136,7 @@ def _run(options: Options, stop: threading.Event, stack: ExitStack) -> None:
     )
     if options.thrift_port is not None:
         stack.callback(ThriftPort(options.thrift_port).close)
-    print(manners.says_ready(options.manner, server.address), flush=True)
+    print(ready_line(options.identity, server.address), flush=True)
     signals.wait(stop)
     log.info("stopping")
 

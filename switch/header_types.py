@@ -4,9 +4,9 @@ source, and bounds."""
 
 from __future__ import annotations
 
+from switch.errors import ProgramError, Source, UnsupportedConstruct
 from switch.expressions import Field, Json
 from switch.program import HeaderType
-from switch.refusals import ProgramError, Source, UnsupportedConstruct
 
 # The bits of the longest frame; and cells that a bit<32> tells apart.
 MOST_BITS = 8 * 16384

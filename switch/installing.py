@@ -13,7 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from switch.manners import BMV2, COMMAND
+from switch.identity import BMV2, COMMAND
 
 _MARK = "# Made by rackhub-switch --install-as: starts rackhub-switch with BMv2's defaults."
 _LAUNCHER = """#!/bin/sh

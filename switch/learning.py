@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from switch.errors import ProgramError, Source, UnsupportedConstruct
 from switch.expressions import Data, FieldValue, Json
 from switch.program import LearnList, Meter
-from switch.refusals import ProgramError, Source, UnsupportedConstruct
 
 # Of a field where something stands: FieldValue, if it is one.
 Read = Callable[[Json, Json], Data]

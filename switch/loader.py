@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from switch import expressions, profiles, value_sets
 from switch.codegen.calculations import ALGORITHMS
 from switch.codegen.primitives import PRIMITIVES
+from switch.errors import ProgramError, Source, UnsupportedConstruct, consistent, refused_at
 from switch.expressions import (
     Const,
     Data,
@@ -58,7 +59,6 @@ from switch.program import (
     Verify,
     digest_of,
 )
-from switch.refusals import ProgramError, Source, UnsupportedConstruct, consistent, refused_at
 
 Named = TypeVar("Named")
 

@@ -29,7 +29,7 @@ def start(options: Options) -> None:
     handlers: list[logging.Handler] = []
     if options.log_file is not None:
         handlers.append(_file(options.log_file, options.log_bytes or 0, options.log_files))
-    if options.log_console and options.manner.bmv2:
+    if options.log_console and options.identity.bmv2:
         handlers.append(logging.StreamHandler(sys.stdout))
     elif options.log_console or not handlers:
         handlers.append(logging.StreamHandler(sys.stderr))

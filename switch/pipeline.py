@@ -22,9 +22,9 @@ from switch.abi import LOG_FUNCTION, Output, Replica, Stats, declare
 from switch.codegen import generate
 from switch.codegen.layout import Layout, limbs, words_of
 from switch.compile import FLAGS, TRACED, build
+from switch.errors import consistent
 from switch.keys import KeyElement, PackedKey, Reference, check_range, pack_arguments, pack_key
 from switch.program import Action, Program, Table
-from switch.refusals import consistent
 
 __all__ = [
     "EntryExists",

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Union
 
+from switch.errors import Source
 from switch.expressions import (
     Boolean,
     Data,
@@ -23,7 +24,6 @@ from switch.expressions import (
     Json,
     VarbitField,
 )
-from switch.refusals import Source
 
 
 @dataclass(frozen=True)

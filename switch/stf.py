@@ -37,12 +37,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from switch.compile import CompilerError
+from switch.errors import ProgramError
+from switch.externs import Externs, Rates
 from switch.keys import KeyElement
 from switch.loader import load_program
 from switch.pipeline import Pipeline
 from switch.program import KeyField, Table
-from switch.refusals import ProgramError
-from switch.upkeep import Rates, Upkeep
 
 _OPERATORS = {
     "==": operator.eq,
@@ -264,15 +264,15 @@ class StfRunner:
             raise ValueError("unknown statement")
 
     def _meter(self, command: str, words: Sequence[str]) -> None:
-        meters, upkeep = self.pipeline.program.meters, Upkeep(self.pipeline)
+        meters, externs = self.pipeline.program.meters, Externs(self.pipeline)
         name = _suffix(words[0], meters, "meter")
         if command == "meter_get_rates":
-            upkeep.meter(name, int(words[1], 0))
+            externs.meter(name, int(words[1], 0))
         elif command == "meter_set_rates":
-            upkeep.set_meter(name, int(words[1], 0), _rates(words[2:]))
+            externs.set_meter(name, int(words[1], 0), _rates(words[2:]))
         elif command == "meter_array_set_rates":
             for index in range(meters[name].size):
-                upkeep.set_meter(name, index, _rates(words[1:]))
+                externs.set_meter(name, index, _rates(words[1:]))
         else:
             raise ValueError("unknown statement")
 

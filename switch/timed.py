@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from switch.lines import NEVER, Line, LineCounters, LineOptions, NativeCounters, address
+from switch.paced_line import NEVER, Line, LineCounters, LineOptions, NativeCounters, address
 from switch.pipeline import Pipeline
 from switch.ports import library as ports_library
 

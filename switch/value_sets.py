@@ -10,10 +10,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from switch import expressions as ex
+from switch.errors import ProgramError
 from switch.keys import pack_key
 from switch.parser_keys import MOST_RANGE_BITS, width_of
 from switch.program import KeyField, ParserState, Table
-from switch.refusals import ProgramError
 
 if TYPE_CHECKING:
     from switch.pipeline import Pipeline

@@ -26,8 +26,8 @@ from switch.codegen.tracing import (
     trace_member,
     trace_plain,
 )
+from switch.errors import refused_at
 from switch.program import Conditional, Control, Meter, Table
-from switch.refusals import refused_at
 
 
 class ControlWriter:

@@ -16,6 +16,7 @@ from switch.codegen.headers import emit_extract
 from switch.codegen.layout import LIMB, Layout, identifier, limbs
 from switch.codegen.limbs import literal
 from switch.codegen.tracing import trace_state
+from switch.errors import refused_at
 from switch.parser_keys import MOST_RANGE_BITS, width_of
 from switch.program import (
     Advance,
@@ -27,7 +28,6 @@ from switch.program import (
     Transition,
     Verify,
 )
-from switch.refusals import refused_at
 
 # Core errors by P4-16's order, for programs whose JSON does not number them.
 _CORE_ERRORS = {

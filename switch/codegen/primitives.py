@@ -16,8 +16,8 @@ from switch.codegen.headers import size_of
 from switch.codegen.layout import LIMB, Layout, identifier, limbs
 from switch.codegen.tracing import c_string, trace_result, trace_statement
 from switch.codegen.wide import UNROLLED
+from switch.errors import refused_at
 from switch.program import Action, MessageParameters, Meter, ObjectName, Primitive
-from switch.refusals import refused_at
 
 # Fields of standard metadata by which a packet is dropped, and their values in C.
 _DROPPED = (("egress_spec", "SW_DROP_PORT"), ("mcast_grp", "0"))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 
-from switch.upkeep import Upkeep
+from switch.externs import Externs
 
 from .entry import Entry
 from .schema import Table
@@ -22,15 +22,15 @@ SHORTEST_US = 10_000
 class Ageing:
     """The timers of one program's entries. Not thread safe: the device has a lock."""
 
-    def __init__(self, upkeep: Upkeep) -> None:
-        self._upkeep = upkeep
+    def __init__(self, externs: Externs) -> None:
+        self._externs = externs
         self._heap: list[tuple[int, int, Table, Entry]] = []
         self._timers = 0  # the last number given
 
     def start(self, table: Table, entry: Entry) -> None:
         """The entry was written: it counts as hit now."""
-        now_us = self._upkeep.now_us()
-        self._upkeep.touch(table.name, entry.live, now_us)
+        now_us = self._externs.now_us()
+        self._externs.touch(table.name, entry.live, now_us)
         self._set(now_us + _timeout_us(entry), table, entry)
 
     def stop(self, entry: Entry) -> None:
@@ -39,8 +39,8 @@ class Ageing:
 
     def idle_ns(self, table: Table, entry: Entry) -> int:
         """Since the entry was hit last."""
-        [hit_us] = self._upkeep.last_hits(table.name, [entry.live])
-        return 1000 * max(0, self._upkeep.now_us() - (hit_us or 0))
+        [hit_us] = self._externs.last_hits(table.name, [entry.live])
+        return 1000 * max(0, self._externs.now_us() - (hit_us or 0))
 
     def due_us(self) -> int | None:
         """When an entry may next have been idle long enough; None: no entry has a timeout."""
@@ -56,7 +56,7 @@ class Ageing:
             looked.setdefault(table.name, []).append((table, entry))
         found = []
         for name, pairs in looked.items():
-            hits = self._upkeep.last_hits(name, [entry.live for _, entry in pairs])
+            hits = self._externs.last_hits(name, [entry.live for _, entry in pairs])
             for (table, entry), hit_us in zip(pairs, hits, strict=True):
                 until = (hit_us or 0) + _timeout_us(entry)
                 if until <= now_us:

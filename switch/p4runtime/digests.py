@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from p4.v1 import p4runtime_pb2
 
-from switch.upkeep import Message, Upkeep
+from switch.externs import DigestMessage, Externs
 
 from .errors import already_exists, invalid_argument, not_found, unimplemented
 from .schema import Digest, Schema
@@ -45,9 +45,9 @@ class _Enabled:
 class Digests:
     """The digests of one program. Not thread safe: the device has a lock."""
 
-    def __init__(self, schema: Schema, upkeep: Upkeep) -> None:
+    def __init__(self, schema: Schema, externs: Externs) -> None:
         self._schema = schema
-        self._upkeep = upkeep
+        self._externs = externs
         self._enabled: dict[int, _Enabled] = {}
         # An acknowledgement may come late: no list gets an id that one before it had, even if the
         # digest was disabled in between.
@@ -68,7 +68,7 @@ class Digests:
         if kind != Update.INSERT and enabled is None:
             raise not_found(f"digest {digest.name} is not configured")
         if kind == Update.DELETE:
-            self._upkeep.enable_digest(digest.name, 0)
+            self._externs.enable_digest(digest.name, 0)
             del self._enabled[digest.id]
             return
         for name in ("max_timeout_ns", "max_list_size", "ack_timeout_ns"):
@@ -80,7 +80,7 @@ class Digests:
             enabled = self._enabled[digest.id] = _Enabled(digest, config)
         else:
             enabled.config = config
-        self._upkeep.enable_digest(digest.name, enabled.size)
+        self._externs.enable_digest(digest.name, enabled.size)
 
     def read(self, query: p4runtime_pb2.DigestEntry) -> Iterator[p4runtime_pb2.DigestEntry]:
         """The configuration of one digest, or (digest_id 0) of all that have one. NOT_FOUND."""
@@ -111,7 +111,7 @@ class Digests:
                 due = self._due_us(enabled)
                 if due is None or due > now_us:
                     break
-                messages = self._upkeep.take(enabled.digest.name, enabled.size)
+                messages = self._externs.take(enabled.digest.name, enabled.size)
                 yield self._sent(enabled, messages, now_us)
 
     def due_us(self, ready: bool) -> int | None:
@@ -123,7 +123,7 @@ class Digests:
         return min(times, default=None)
 
     def _due_us(self, enabled: _Enabled) -> int | None:
-        count, since_us = self._upkeep.waiting(enabled.digest.name)
+        count, since_us = self._externs.waiting(enabled.digest.name)
         if not count:
             return None
         if count >= enabled.size:
@@ -131,7 +131,7 @@ class Digests:
         return since_us + int(enabled.config.max_timeout_ns) // 1000
 
     def _sent(
-        self, enabled: _Enabled, messages: list[Message], now_us: int
+        self, enabled: _Enabled, messages: list[DigestMessage], now_us: int
     ) -> p4runtime_pb2.StreamMessageResponse:
         codec = enabled.digest.codec
         assert codec is not None
@@ -141,7 +141,7 @@ class Digests:
             enabled.lists[self._last_list] = (now_us, slots)
             enabled.ends.append(self._last_list)
         else:
-            self._upkeep.release(enabled.digest.name, slots)
+            self._externs.release(enabled.digest.name, slots)
         response = p4runtime_pb2.StreamMessageResponse()
         told = response.digest
         told.digest_id, told.list_id = enabled.digest.id, self._last_list
@@ -158,6 +158,6 @@ class Digests:
     def _release(self, enabled: _Enabled, list_id: int) -> None:
         found = enabled.lists.pop(list_id, None)
         if found is not None:
-            self._upkeep.release(enabled.digest.name, found[1])
+            self._externs.release(enabled.digest.name, found[1])
         while enabled.ends and enabled.ends[0] not in enabled.lists:
             enabled.ends.popleft()

@@ -9,7 +9,7 @@ from typing import Any
 from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2
 
-from switch.upkeep import Rates, Upkeep
+from switch.externs import Externs, Rates
 
 from .ageing import Ageing
 from .entry import Entry
@@ -51,9 +51,9 @@ def refuse_colors(name: str, message: Any, field: str = "counter_data") -> None:
 class Extras:
     """Meters and timeouts of the entries of one program."""
 
-    def __init__(self, schema: Schema, upkeep: Upkeep, ageing: Ageing) -> None:
+    def __init__(self, schema: Schema, externs: Externs, ageing: Ageing) -> None:
         self._schema = schema
-        self._upkeep = upkeep
+        self._externs = externs
         self._ageing = ageing
 
     def check(self, table: Table, message: p4runtime_pb2.TableEntry) -> None:
@@ -93,11 +93,11 @@ class Extras:
     def set_meter(self, table: Table, entry: Entry, message: Any, field: str) -> None:
         """From a message's MeterConfig; unset: green for all. INVALID_ARGUMENT."""
         rates = self._rates(table, getattr(message, field)) if message.HasField(field) else None
-        self._upkeep.set_direct_meter(table.name, entry.live, rates)
+        self._externs.set_direct_meter(table.name, entry.live, rates)
 
     def meter(self, table: Table, entry: Entry) -> p4runtime_pb2.MeterConfig | None:
         """The entry's MeterConfig; None: it has none."""
-        rates = self._upkeep.direct_meter(table.name, entry.live)
+        rates = self._externs.direct_meter(table.name, entry.live)
         return None if rates is None else config_of(rates)
 
     def forget(self, entry: Entry) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 
 from p4.v1 import p4runtime_pb2
 
+from switch.externs import Externs
 from switch.pipeline import Pipeline
-from switch.upkeep import Upkeep
 
 from .ageing import Ageing
 from .cells import Cells
@@ -48,15 +48,15 @@ class Forwarding:
         self.config = config
         self.schema = schema
         self.pipeline = pipeline
-        upkeep = Upkeep(pipeline)
-        self._upkeep = upkeep
-        self._ageing = Ageing(upkeep)
-        extras = Extras(schema, upkeep, self._ageing)
+        externs = Externs(pipeline)
+        self._externs = externs
+        self._ageing = Ageing(externs)
+        extras = Extras(schema, externs, self._ageing)
         self._profiles = Profiles(schema, pipeline)
         self._tables = Tables(schema, pipeline, self._profiles, extras)
         self._value_sets = ValueSets(schema, pipeline)
-        meters, direct_meters = Meters(schema, upkeep), DirectMeters(schema, self._tables, extras)
-        self._digests = Digests(schema, upkeep)
+        meters, direct_meters = Meters(schema, externs), DirectMeters(schema, self._tables, extras)
+        self._digests = Digests(schema, externs)
         # Others have nothing to tell by themselves.
         self.speaks = bool(schema.digests) or any(one.ages for one in schema.tables.values())
         self._cells = Cells(schema, pipeline)
@@ -114,8 +114,8 @@ class Forwarding:
             yield p4runtime_pb2.Entity(**{kind: found})
 
     def notice_to(self, descriptor: int) -> None:
-        """See Upkeep.set_notice."""
-        self._upkeep.set_notice(descriptor)
+        """See Externs.set_notice."""
+        self._externs.set_notice(descriptor)
 
     def acknowledge(self, message: p4runtime_pb2.DigestListAck) -> None:
         """See Digests.acknowledge."""

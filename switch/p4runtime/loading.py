@@ -10,9 +10,9 @@ from collections.abc import Callable
 from p4.v1 import p4runtime_pb2
 
 from switch.compile import CompilerError
+from switch.errors import ProgramError
 from switch.loader import parse_program
 from switch.pipeline import Pipeline, PipelineError
-from switch.refusals import ProgramError
 
 from .binding import bind
 from .errors import P4RuntimeError, invalid_argument

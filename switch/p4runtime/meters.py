@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from p4.v1 import p4runtime_pb2
 
-from switch.upkeep import Upkeep
+from switch.externs import Externs
 
 from .cells import indices
 from .direct import Extras, config_of, rates_of, refuse_colors
@@ -22,9 +22,9 @@ Update = p4runtime_pb2.Update
 class Meters:
     """Indexed meters of one program."""
 
-    def __init__(self, schema: Schema, upkeep: Upkeep) -> None:
+    def __init__(self, schema: Schema, externs: Externs) -> None:
         self._schema = schema
-        self._upkeep = upkeep
+        self._externs = externs
 
     def write(self, kind: int, message: p4runtime_pb2.MeterEntry) -> None:
         """MODIFY only; without config the meter is green for all, without index all are set."""
@@ -37,7 +37,7 @@ class Meters:
         if message.HasField("config"):
             rates = rates_of(meter.name, meter.kind, message.config)
         for index in asked:
-            self._upkeep.set_meter(meter.name, index, rates)
+            self._externs.set_meter(meter.name, index, rates)
 
     def read(self, query: p4runtime_pb2.MeterEntry) -> Iterator[p4runtime_pb2.MeterEntry]:
         """One meter, all of an array, or (meter_id 0) all; config is unset where there is none."""
@@ -50,7 +50,7 @@ class Meters:
             for index in indices(meter, query):
                 found = p4runtime_pb2.MeterEntry(meter_id=meter.id)
                 found.index.index = index
-                rates = self._upkeep.meter(meter.name, index)
+                rates = self._externs.meter(meter.name, index)
                 if rates is not None:
                     found.config.CopyFrom(config_of(rates))
                 yield found

@@ -8,7 +8,7 @@ from switch.compile import CompilerError, prepare
 from switch.installing import InstallError
 
 
-def warm() -> None:
+def precompile() -> None:
     """Fills the cache: tools give up on a switch that takes ten seconds to start.
 
     Raises InstallError.

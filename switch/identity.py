@@ -50,7 +50,7 @@ REFUSED: MappingProxyType[str, str] = MappingProxyType(
 
 
 @dataclass(frozen=True)
-class Manner:
+class Identity:
     """Defaults, and how the process speaks.
 
     name: in usage and errors. wrong: exit status for a wrong command line. quiet: nothing but
@@ -72,20 +72,20 @@ class Manner:
 
 # p4runtime-shell's default device, which is the lowest that the P4Runtime spec allows ("Default
 # Role and Default Device ID"). Nobody is authenticated without TLS, so stay on the machine.
-OWN = Manner("python -m switch", False, 1, "127.0.0.1:9559", "info", 2, False, "", None, None)
+OWN = Identity("python -m switch", False, 1, "127.0.0.1:9559", "info", 2, False, "", None, None)
 
 
-def of_process(program: str) -> Manner:
-    """The manner for a process that was started as `program`, its argv[0]."""
+def identity_of(program: str) -> Identity:
+    """The identity for a process that was started as `program`, its argv[0]."""
     name = Path(program).name
     if name.startswith(BMV2):
         address, log_bytes = "0.0.0.0:9559", 5 * 1024 * 1024
-        return Manner(name, True, 0, address, "trace", 1, True, ".txt", log_bytes, 64)
+        return Identity(name, True, 0, address, "trace", 1, True, ".txt", log_bytes, 64)
     if name == COMMAND:
         return replace(OWN, name=name)
     return OWN
 
 
-def says_ready(manner: Manner, address: str) -> str:
+def ready_line(identity: Identity, address: str) -> str:
     """The line on standard output that says that the switch listens: BMv2's under its name."""
-    return f"Server listening on {address}" if manner.bmv2 else "ready"
+    return f"Server listening on {address}" if identity.bmv2 else "ready"

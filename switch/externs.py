@@ -2,10 +2,10 @@
 """Meters, digests and the times of last hits of a running program: what a Pipeline has beside
 tables, counters and registers.
 
-    upkeep = Upkeep(pipeline)
-    upkeep.set_meter("Ingress.limit", 3, Rates(1000, 1500, 2000, 3000))
-    upkeep.enable_digest("learned_t", 16)
-    upkeep.take("learned_t", 16)          # -> [Message(slot, values)]
+    externs = Externs(pipeline)
+    externs.set_meter("Ingress.limit", 3, Rates(1000, 1500, 2000, 3000))
+    externs.enable_digest("learned_t", 16)
+    externs.take("learned_t", 16)          # -> [DigestMessage(slot, values)]
 
 Every method may be called from any thread, as those of Pipeline.
 """
@@ -36,14 +36,14 @@ class Rates(NamedTuple):
     pburst: int
 
 
-class Message(NamedTuple):
+class DigestMessage(NamedTuple):
     """Of a digest: its fields as unsigned numbers; slot: to be released."""
 
     slot: int
     values: tuple[int, ...]
 
 
-class Upkeep:
+class Externs:
     """Unknown names raise KeyError that lists what exists, values that do not fit ValueError."""
 
     def __init__(self, pipeline: Pipeline) -> None:
@@ -123,7 +123,7 @@ class Upkeep:
         count = self._native.sw_digest_waiting(self._handle, number, ctypes.byref(since))
         return int(count), since.value
 
-    def take(self, name: str, most: int) -> list[Message]:
+    def take(self, name: str, most: int) -> list[DigestMessage]:
         """The first messages that wait, at most `most`. Until they are released the same are not
         taken in again."""
         number, widths = _position(self._digests, name, "digest"), self._widths[name]
@@ -139,7 +139,7 @@ class Upkeep:
                 own = values[at : at + size]
                 fields.append(sum(word << (64 * k) for k, word in enumerate(own)))
                 at += size
-            found.append(Message(slots[i], tuple(fields)))
+            found.append(DigestMessage(slots[i], tuple(fields)))
         return found
 
     def release(self, name: str, slots: Iterable[int]) -> None:
