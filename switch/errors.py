@@ -41,6 +41,29 @@ class UnsupportedConstruct(ProgramError):  # noqa: N818
         super().__init__(f"{place}{construct} is not supported by this target{fragment}")
 
 
+class PipelineError(Exception):
+    """Something that the running switch refuses; the message says what and why."""
+
+
+class EntryExists(PipelineError):  # noqa: N818
+    """A table already has an entry with this key (and, where priorities count, priority)."""
+
+
+class EntryNotFound(PipelineError, KeyError):  # noqa: N818
+    """No entry with this handle, no such group or session."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class TableFull(PipelineError):  # noqa: N818
+    """The table holds as many entries as the program declares (`size`)."""
+
+
+class EntryIsConstant(PipelineError):  # noqa: N818
+    """The program declares the entries, or the default action, of this table `const`."""
+
+
 @contextmanager
 def refused_at(source: Source | None, within: str = "") -> Iterator[None]:
     """Turns Refused into UnsupportedConstruct with its place, and what it stands in."""

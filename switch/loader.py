@@ -15,7 +15,6 @@ from switch.codegen.calculations import ALGORITHMS
 from switch.codegen.primitives import PRIMITIVES
 from switch.errors import ProgramError, Source, UnsupportedConstruct, consistent, refused_at
 from switch.expressions import (
-    Const,
     Data,
     Field,
     FieldValue,
@@ -27,10 +26,10 @@ from switch.expressions import (
 )
 from switch.header_types import MOST_BITS, MOST_CELLS, check, header_type, source_of
 from switch.learning import read_learn_lists, read_meter
+from switch.parse_states import StateReader
 from switch.program import (
     Action,
     ActionParameter,
-    Advance,
     Calculation,
     CalculationInput,
     Checksum,
@@ -38,7 +37,6 @@ from switch.program import (
     Control,
     Counter,
     Entry,
-    Extract,
     FieldList,
     Header,
     HeaderType,
@@ -46,19 +44,15 @@ from switch.program import (
     MessageParameters,
     ObjectName,
     Operand,
-    ParserOperation,
-    ParserState,
     Primitive,
     Program,
     Register,
-    Set,
     Stack,
     Table,
-    Transition,
     UnionStack,
-    Verify,
     digest_of,
 )
+from switch.value_ranges import value_range
 
 Named = TypeVar("Named")
 
@@ -70,8 +64,6 @@ _OBJECTS = frozenset(
     ["register_array", "counter_array", "calculation", "header_stack", "header_union_stack",
      "string", "meter_array"]
 )  # fmt: skip
-# Parts of a parser's key.
-_KEYS = frozenset(["field", "stack_field", "lookahead", "expression"])
 
 
 def load_program(path: str | Path) -> Program:
@@ -146,7 +138,17 @@ class _Loader:
         parser = document["parsers"][0]
         deparser = document["deparsers"][0]
         controls = {one["name"]: self._control(one) for one in document["pipelines"]}
-        states = _by_name(parser["parse_states"], self._state)
+        reader = StateReader(
+            self.headers,
+            self.stacks,
+            self.unions,
+            self.union_stacks,
+            self.members,
+            self._data,
+            self._boolean,
+            self._primitive,
+        )
+        states = _by_name(parser["parse_states"], reader.state)
         return Program(
             name=self.name,
             digest=digest_of(document),
@@ -230,7 +232,7 @@ class _Loader:
     def _data(self, node: Json, where: Json, parameters: tuple[int, ...] = ()) -> Data:
         with refused_at(source_of(where)):
             value = expressions.parse_data(node, self._scope(parameters))
-            expressions.value_range(value)
+            value_range(value)
             return value
 
     def _boolean(self, node: Json, where: Json) -> expressions.Boolean:
@@ -265,78 +267,8 @@ class _Loader:
             return MessageParameters(tuple(expressions.parse_data(one, scope) for one in value))
         operand = expressions.parse_any(node, scope)
         if isinstance(operand, expressions.DATA):
-            expressions.value_range(operand)
+            value_range(operand)
         return operand
-
-    # Parser
-
-    def _state(self, node: Json) -> ParserState:
-        key = []
-        for part in node["transition_key"]:
-            if part["type"] not in _KEYS:
-                raise UnsupportedConstruct(
-                    f"parser key '{part['type']}' in state '{node['name']}'", source_of(node)
-                )
-            key.append(self._data(part, node))
-        return ParserState(
-            node["name"],
-            tuple(self._parser_operation(one, node) for one in node["parser_ops"]),
-            tuple(key),
-            tuple(self._transition(one, node) for one in node["transitions"]),
-            source_of(node),
-        )
-
-    def _parser_operation(self, node: Json, state: Json) -> ParserOperation:
-        op, parameters = node["op"], node["parameters"]
-        where = node if "source_info" in node else state
-        kinds = ("regular", "stack", "union_stack")
-        if op in ("extract", "extract_VL") and parameters[0]["type"] in kinds:
-            bits = self._data(parameters[1], where) if op == "extract_VL" else None
-            return self._extract(parameters[0]["type"], parameters[0]["value"], bits, where)
-        if op == "set":
-            return Set(self._data(parameters[0], where), self._data(parameters[1], where))
-        if op == "verify":
-            return Verify(self._boolean(parameters[0], where), self._data(parameters[1], where))
-        if op == "shift":
-            return Advance(Const(8 * int(parameters[0])))
-        if op == "advance":
-            return Advance(self._data(parameters[0], where))
-        if op == "primitive":
-            return self._primitive({"source_info": where.get("source_info"), **parameters[0]}, ())
-        label = f"parser operation '{op}'"
-        raise UnsupportedConstruct(f"{label} in state '{state['name']}'", source_of(where))
-
-    def _extract(self, kind: str, value: Json, bits: Data | None, where: Json) -> Extract:
-        choices: tuple[str, ...] = ()
-        if kind == "union_stack":
-            name, member = value
-            choices = tuple(
-                self.unions[one][self.members[one].index(member)]
-                for one in self.union_stacks[name].unions
-            )
-            header_type = self.headers[choices[0]].type
-        else:
-            name = value
-            header_type = self.stacks[name].type if kind == "stack" else self.headers[name].type
-        if (header_type.varbit is None) != (bits is None):
-            raise UnsupportedConstruct(
-                f"an extract of '{name}' that does not say how long it is", source_of(where)
-            )
-        if kind == "regular":
-            return Extract(name, None, bits)
-        return Extract(None, name, bits, choices)
-
-    def _transition(self, node: Json, state: Json) -> Transition:
-        if node["type"] == "default":
-            return Transition(None, None, node["next_state"])
-        if node["type"] == "parse_vset" and node["mask"] is None:
-            return Transition(None, None, node["next_state"], node["value"])
-        if node["type"] != "hexstr":
-            raise UnsupportedConstruct(
-                f"transition on '{node['type']}' in state '{state['name']}'", source_of(state)
-            )
-        mask = None if node["mask"] is None else expressions.hex_value(node["mask"])
-        return Transition(expressions.hex_value(node["value"]), mask, node["next_state"])
 
     # Controls
 

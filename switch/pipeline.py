@@ -22,7 +22,14 @@ from switch.abi import LOG_FUNCTION, Output, Replica, Stats, declare
 from switch.codegen import generate
 from switch.codegen.layout import Layout, limbs, words_of
 from switch.compile import FLAGS, TRACED, build
-from switch.errors import consistent
+from switch.errors import (
+    EntryExists,
+    EntryIsConstant,
+    EntryNotFound,
+    PipelineError,
+    TableFull,
+    consistent,
+)
 from switch.keys import KeyElement, PackedKey, Reference, check_range, pack_arguments, pack_key
 from switch.program import Action, Program, Table
 
@@ -45,29 +52,6 @@ _OUTPUT_PACKETS = 1 << 16
 _NO_ACTION = 0xFFFFFFFF
 
 Thing = TypeVar("Thing")
-
-
-class PipelineError(Exception):
-    """Something that the running switch refuses; the message says what and why."""
-
-
-class EntryExists(PipelineError):  # noqa: N818
-    """A table already has an entry with this key (and, where priorities count, priority)."""
-
-
-class EntryNotFound(PipelineError, KeyError):  # noqa: N818
-    """No entry with this handle, no such group or session."""
-
-    def __str__(self) -> str:
-        return str(self.args[0])
-
-
-class TableFull(PipelineError):  # noqa: N818
-    """The table holds as many entries as the program declares (`size`)."""
-
-
-class EntryIsConstant(PipelineError):  # noqa: N818
-    """The program declares the entries, or the default action, of this table `const`."""
 
 
 class Pipeline:

@@ -16,6 +16,7 @@ from switch.codegen.layout import LIMB, Layout, argument_offsets, limbs
 from switch.codegen.limbs import FULL_LIMB, Stream, literal, natural_limbs, possible_ones
 from switch.codegen.wide import WideEmitter
 from switch.program import Action, HeaderType
+from switch.value_ranges import value_range
 
 LookaheadReader = Callable[["Emitter", ex.Lookahead], str]
 
@@ -117,7 +118,7 @@ class Emitter(WideEmitter):
 
     def narrow_uint(self, e: ex.Data) -> str:
         """As `narrow`, of what BMv2 takes as a C unsigned int: the value modulo 2^32."""
-        low, high = ex.value_range(e)
+        low, high = value_range(e)
         return self.narrow(e) if low >= 0 and high < 1 << 32 else f"(uint32_t)({self.narrow(e)})"
 
     def _look(self, e: ex.Lookahead) -> str:
@@ -140,7 +141,7 @@ class Emitter(WideEmitter):
         if op == ">>":
             return self._narrow_right(e)
         if op == "two_comp_mod":
-            width = ex.value_range(e.right)[0]
+            width = value_range(e.right)[0]
             value = self.narrow(e.left)
             return f"wide_signed({value}, {width})" if width < LIMB else value
         fits = natural_limbs(e.left)[0] == 1
@@ -193,9 +194,9 @@ class Emitter(WideEmitter):
         return f"({' || '.join(bad)} ? 0ull : {left} {e.op} {right})"
 
     def _narrow_saturation(self, e: ex.Binary) -> str:
-        width = ex.value_range(e.right)[0]
-        low, high = ex.value_range(e.left)
-        least, most = ex.value_range(e)
+        width = value_range(e.right)[0]
+        low, high = value_range(e.left)
+        least, most = value_range(e)
         value = self.keep(self.narrow(e.left))
         if width > LIMB:
             return f"((int64_t){value} < 0 ? 0ull : {value})" if least == 0 and low < 0 else value
@@ -246,7 +247,7 @@ class Emitter(WideEmitter):
         return name
 
     def _comparison(self, e: ex.Compare) -> str:
-        (low, high), (other_low, other_high) = ex.value_range(e.left), ex.value_range(e.right)
+        (low, high), (other_low, other_high) = value_range(e.left), value_range(e.right)
         signed = low < 0 or other_low < 0
         bits = max(max(abs(low), abs(other_low), high, other_high).bit_length(), 1)
         count = limbs(bits + 1 if signed else bits)

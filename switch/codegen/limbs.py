@@ -12,6 +12,7 @@ from functools import cache
 
 from switch import expressions as ex
 from switch.codegen.layout import LIMB, limbs, words_of
+from switch.value_ranges import value_range
 
 FULL_LIMB = (1 << LIMB) - 1
 
@@ -24,7 +25,7 @@ def literal(value: int) -> str:
 @cache
 def possible_ones(expression: ex.Data) -> int:
     """Bits that may be set in the value; -1 (all) if it may be negative."""
-    low, high = ex.value_range(expression)
+    low, high = value_range(expression)
     if low < 0:
         return -1
     widest = (1 << high.bit_length()) - 1
@@ -44,7 +45,7 @@ def possible_ones(expression: ex.Data) -> int:
 
 def natural_limbs(expression: ex.Data) -> tuple[int, bool]:
     """(limbs that hold every value of the expression, whether they are signed)."""
-    low, high = ex.value_range(expression)
+    low, high = value_range(expression)
     if low >= 0:
         return max(limbs(high.bit_length()), 1), False
     return limbs(max(high.bit_length(), (~low).bit_length()) + 1), True

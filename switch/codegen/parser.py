@@ -28,6 +28,7 @@ from switch.program import (
     Transition,
     Verify,
 )
+from switch.value_ranges import value_range
 
 # Core errors by P4-16's order, for programs whose JSON does not number them.
 _CORE_ERRORS = {
@@ -176,7 +177,7 @@ class ParserWriter:
         assert varbit is not None
         wanted = out.keep(out.narrow(bits))
         invalid = f"{wanted} % 8"
-        if ex.value_range(bits)[1] > MOST_INT:  # BMv2 takes more for MOST_INT
+        if value_range(bits)[1] > MOST_INT:  # BMv2 takes more for MOST_INT
             invalid = f"{invalid} || {wanted} > {literal(MOST_INT)}"
         out.emit(f"if ({invalid}) {self.error('ParserInvalidArgument')}")
         count = out.keep(f"{wanted} / 8")

@@ -18,6 +18,7 @@ from switch.codegen.tracing import c_string, trace_result, trace_statement
 from switch.codegen.wide import UNROLLED
 from switch.errors import refused_at
 from switch.program import Action, MessageParameters, Meter, ObjectName, Primitive
+from switch.value_ranges import value_range
 
 # Fields of standard metadata by which a packet is dropped, and their values in C.
 _DROPPED = (("egress_spec", "SW_DROP_PORT"), ("mcast_grp", "0"))
@@ -417,7 +418,7 @@ def _move(to: str, source: str, size: int) -> list[str]:
 
 def _masked(value: ex.Data, width: int) -> ex.Data:
     """A value cut to a register cell's width, which is held in a whole limb."""
-    low, high = ex.value_range(value)
+    low, high = value_range(value)
     if low >= 0 and high < 1 << width:
         return value
     return ex.Binary("&", value, ex.Const((1 << width) - 1))

@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from switch import expressions as ex
 from switch.codegen.layout import LIMB, limbs, words_of
 from switch.codegen.limbs import Stream, carries, literal, natural_limbs, possible_ones
+from switch.value_ranges import value_range
 
 # Loops of so few limbs are written out: then the compiler sees which limbs an assignment to some
 # bits of a field leaves alone, and keeps the field in registers.
@@ -171,7 +172,7 @@ class WideEmitter(ABC):
         if op in ("/", "%"):
             return self._wide_division(e, count)
         if op == "two_comp_mod":
-            width = ex.value_range(e.right)[0]
+            width = value_range(e.right)[0]
             name, size = self.temporary(), limbs(width)
             self.emit(f"limb {name}[{size}];")
             self.fill(name, self.wide(e.left, size), size)
@@ -251,7 +252,7 @@ class WideEmitter(ABC):
 
     def _wide_saturation(self, e: ex.Binary) -> Stream:
         """The whole result, at least one limb more than it needs so that it has a sign."""
-        least, most = ex.value_range(e)
+        least, most = value_range(e)
         size = max(natural_limbs(e.left)[0], limbs(most.bit_length() + 1)) + 1
         value, name = self.array(e.left, size), self.temporary()
         self.emit(f"limb {name}[{size}];")
