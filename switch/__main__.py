@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`rackhub-switch` or `python -m switch`: the embedded target as a process of its own.
+"""Runs the embedded target as a process of its own: `rackhub-switch` or `python -m switch`.
 
 Prints the line "ready" on standard output when P4Runtime listens and the ports are up. SIGUSR1
-prints the ports' counters as a line of JSON, {"ports": {NUMBER: {COUNTER: VALUE}}}. SIGTERM or
-SIGINT end it: counters to the log, exit status 0. Otherwise 1 if it could not start (the reason is
-on standard error), 2 for a wrong command line. Started as simple_switch_grpc it has BMv2's defaults
-and ways instead (`switch.identity`).
+prints the ports' counters as a line of JSON, {"ports": {NUMBER: {COUNTER: VALUE}}}. SIGTERM and
+SIGINT write the counters to the log and end the process with status 0. Status 1: it could not start
+(the reason is on standard error); 2: wrong command line. A process started as simple_switch_grpc
+has BMv2's defaults and conventions instead (`switch.identity`).
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from switch.ports import PortOptions, Ports, PortsError
 from switch.thrift_port import ThriftPort
 
 log = logging.getLogger("switch")
-# What the program says itself: log_msg(), failed assertions.
+# Messages of the P4 program: log_msg(), failed assertions.
 _program_log = logging.getLogger("switch.program")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs a switch until it is told to stop; returns the exit status."""
+    """Runs a switch until SIGTERM or SIGINT; returns the exit status."""
     if arguments is None:
         identity = identity_of(sys.argv[0])
         options = parse(sys.argv[1:], identity)
@@ -124,7 +124,8 @@ def _run(options: Options, stop: threading.Event, stack: ExitStack) -> None:
     signal.signal(signal.SIGUSR1, lambda *_: requests.put(True))
     if options.tls is None and not is_local(options.address):
         log.warning(
-            "P4Runtime on %s has no TLS: whoever reaches it controls this switch", options.address
+            "P4Runtime on %s has no TLS: any host that reaches it controls this switch",
+            options.address,
         )
     server = serve(device, options.address, options.tls)
     stack.callback(server.stop)
@@ -143,14 +144,17 @@ def _run(options: Options, stop: threading.Event, stack: ExitStack) -> None:
 
 def _print_counters(requests: SimpleQueue[bool], ports: Ports) -> None:
     """Prints the ports' counters for each request, until one is False."""
-    with suppress(BrokenPipeError):  # whatever read them has ended
+    with suppress(BrokenPipeError):  # the reader of standard output has ended
         while requests.get():
             counters = {number: asdict(one) for number, one in ports.statistics().items()}
             print(json.dumps({"ports": counters}), flush=True)
 
 
 def _load(path: Path, options: Options) -> Pipeline:
-    """Raises ProgramError, CompilerError, PipelineError, OSError (nowhere to keep the library)."""
+    """Loads and compiles a program.
+
+    Raises ProgramError, CompilerError, PipelineError, OSError (the cache is not writable).
+    """
     try:
         program = load_program(path)
     except OSError as error:
@@ -159,12 +163,12 @@ def _load(path: Path, options: Options) -> Pipeline:
         raise ProgramError(f"{path}: {error}") from error
     try:
         return Pipeline(program, traced=options.traced, priority_queues=options.priority_queues)
-    except UnsupportedConstruct as error:  # what only the generator knows
+    except UnsupportedConstruct as error:  # found by the code generator only
         raise ProgramError(f"{path}: {error}") from error
 
 
 def _stop_ports(ports: Ports, device: Device) -> None:
-    """The counters to the log, then no more packets."""
+    """Writes the counters to the log and stops the ports."""
     for number, statistics in sorted(ports.statistics().items()):
         counts = " ".join(f"{name}={value}" for name, value in asdict(statistics).items() if value)
         log.info("port %d: %s", number, counts or "nothing")
@@ -194,7 +198,7 @@ def _port_options(options: Options, number: int) -> PortOptions:
 
 
 def _take_name(name: str) -> None:
-    """Makes this process one of that name, by which scripts find and end BMv2 (killall, pkill)."""
+    """Names this process as BMv2, so that scripts find and end it by name (killall, pkill)."""
     with suppress(OSError):
         Path("/proc/self/comm").write_text(name)
 

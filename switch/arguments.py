@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options of a command line: names, defaults and help. `switch.options` checks them."""
+"""Declares the options of the command line: names, defaults and help. `switch.options` checks
+them."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from switch.precompiling import precompile
 DROP_PORT = 511
 MAX_PRIORITY_QUEUES = 8
 LEVELS = ("trace", "debug", "info", "warn", "error", "off")
-# The newest format of programs of the BMv2 that this target is compared with.
+# The newest JSON format of the BMv2 that this target is compared with.
 _JSON_VERSION = "2.24"
 
 _EXAMPLE = """example:
@@ -27,7 +28,7 @@ _EXAMPLE = """example:
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser that ends a wrong command line with the exit status of the identity."""
+    """A parser that exits with the identity's status for a wrong command line."""
 
     def __init__(self, identity: Identity) -> None:
         super().__init__(
@@ -48,7 +49,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 class _Install(argparse.Action):
-    """--install-as: makes the launcher and what switches share, and that is all."""
+    """Implements --install-as: creates the launcher, compiles what switches share, and exits."""
 
     def __call__(
         self, parser: argparse.ArgumentParser, _: object, values: Any, option: str | None = None
@@ -64,7 +65,7 @@ class _Install(argparse.Action):
 
 
 def command_line_of(identity: Identity) -> argparse.ArgumentParser:
-    """The parser of command lines."""
+    """Returns the parser of an identity's command line."""
     parser = _Parser(identity)
     whose = f" ({COMMAND})" if identity.bmv2 else ""
     parser.add_argument(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why a program is refused, and where in its P4 source."""
+"""Errors of the target: why it refuses a program, and what a running pipeline refuses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from switch.expressions import Refused
 
 @dataclass(frozen=True)
 class Source:
-    """Where a construct stands in the P4 source."""
+    """The position of a construct in the P4 source."""
 
     file: str
     line: int
@@ -24,13 +24,14 @@ class Source:
 
 
 class ProgramError(ValueError):
-    """The file is not a BMv2 program: unreadable, another format version, or inconsistent."""
+    """A file that is not a BMv2 program: unreadable, of another format version, or inconsistent."""
 
 
 class UnsupportedConstruct(ProgramError):  # noqa: N818
-    """The program uses something that this target does not execute.
+    """A construct of the program that this target does not execute.
 
-    construct: what, e.g. "header union 'inner'"; where: `file(line)` in the P4 source, or None.
+    construct: such as "header union 'inner'"
+    where: `file(line)` in the P4 source, or None
     """
 
     def __init__(self, construct: str, source: Source | None = None) -> None:
@@ -42,7 +43,7 @@ class UnsupportedConstruct(ProgramError):  # noqa: N818
 
 
 class PipelineError(Exception):
-    """Something that the running switch refuses; the message says what and why."""
+    """A request that a running pipeline refuses; the message gives the reason."""
 
 
 class EntryExists(PipelineError):  # noqa: N818
@@ -50,7 +51,7 @@ class EntryExists(PipelineError):  # noqa: N818
 
 
 class EntryNotFound(PipelineError, KeyError):  # noqa: N818
-    """No entry with this handle, no such group or session."""
+    """There is no entry with this handle, or no such group or session."""
 
     def __str__(self) -> str:
         return str(self.args[0])
@@ -66,7 +67,7 @@ class EntryIsConstant(PipelineError):  # noqa: N818
 
 @contextmanager
 def refused_at(source: Source | None, within: str = "") -> Iterator[None]:
-    """Turns Refused into UnsupportedConstruct with its place, and what it stands in."""
+    """Turns Refused into UnsupportedConstruct with its position and the object that contains it."""
     try:
         yield
     except Refused as refused:
@@ -76,7 +77,7 @@ def refused_at(source: Source | None, within: str = "") -> Iterator[None]:
 
 @contextmanager
 def consistent(name: str) -> Iterator[None]:
-    """Reading a document that somebody sent: what it makes go wrong is a ProgramError."""
+    """Turns any error that a malformed document causes while it is read into a ProgramError."""
     try:
         yield
     except (ProgramError, Refused):

@@ -18,7 +18,8 @@ Json = Any
 
 @dataclass(frozen=True)
 class Field:
-    """width in bits, of a varbit field the most it may have; signed: two's complement."""
+    """A field of a header type. width: in bits, of a varbit field the most it may have; signed:
+    two's complement."""
 
     name: str
     width: int
@@ -62,6 +63,8 @@ HeaderExpression = HeaderRef | StackElement | StackLast | HeaderChoice
 
 @dataclass(frozen=True)
 class Const:
+    """A constant."""
+
     value: int
 
 
@@ -77,7 +80,7 @@ class FieldValue:
 
 @dataclass(frozen=True)
 class VarbitField:
-    """A varbit field, which is assigned, compared and summed as it is, and in no arithmetic."""
+    """A varbit field, which can be assigned, compared and summed, but not computed with."""
 
     header: HeaderExpression
     field: str
@@ -108,7 +111,7 @@ class Lookahead:
 
 @dataclass(frozen=True)
 class Unary:
-    """op: `~`."""
+    """A bitwise complement. op: `~`."""
 
     op: str
     operand: Data
@@ -116,7 +119,8 @@ class Unary:
 
 @dataclass(frozen=True)
 class Binary:
-    """op: + - * / % << >> & | ^, or two_comp_mod, sat_cast, usat_cast (right: width in bits)."""
+    """An operation. op: + - * / % << >> & | ^, or two_comp_mod, sat_cast, usat_cast (right: width
+    in bits)."""
 
     op: str
     left: Data
@@ -125,6 +129,8 @@ class Binary:
 
 @dataclass(frozen=True)
 class Choice:
+    """`condition ? true : false` between two integers."""
+
     condition: Boolean
     true: Data
     false: Data
@@ -132,12 +138,15 @@ class Choice:
 
 @dataclass(frozen=True)
 class BoolToData:
+    """1 or 0 for a truth value (`b2d`)."""
+
     operand: Boolean
 
 
 @dataclass(frozen=True)
 class StackSize:
-    """`size_stack` (elements in use) or, with `last`, `last_stack_index`."""
+    """The elements of a stack in use (`size_stack`) or, with `last`, the last one's index
+    (`last_stack_index`)."""
 
     stack: str
     last: bool
@@ -145,12 +154,14 @@ class StackSize:
 
 @dataclass(frozen=True)
 class BoolConst:
+    """A constant truth value."""
+
     value: bool
 
 
 @dataclass(frozen=True)
 class Compare:
-    """op: == != < <= > >= on integers."""
+    """A comparison of integers. op: == != < <= > >=."""
 
     op: str
     left: Data
@@ -159,7 +170,8 @@ class Compare:
 
 @dataclass(frozen=True)
 class CompareHeaders:
-    """op: == !=; equal = both invalid, or both valid with equal fields (P4-16, 8.17)."""
+    """A comparison of headers. op: == !=; equal = both invalid, or both valid with equal fields
+    (P4-16, 8.17)."""
 
     op: str
     left: HeaderExpression
@@ -168,7 +180,8 @@ class CompareHeaders:
 
 @dataclass(frozen=True)
 class CompareVarbits:
-    """op: == !=; as BMv2, by their values as numbers: leading zeros do not count."""
+    """A comparison of varbit fields. op: == !=; as in BMv2, by their values: leading zeros do not
+    count."""
 
     op: str
     left: VarbitField
@@ -177,6 +190,8 @@ class CompareVarbits:
 
 @dataclass(frozen=True)
 class CompareBooleans:
+    """A comparison of truth values. op: == !=."""
+
     op: str
     left: Boolean
     right: Boolean
@@ -184,7 +199,8 @@ class CompareBooleans:
 
 @dataclass(frozen=True)
 class Logic:
-    """op: and, or; BMv2 evaluates both sides, which without side effects changes nothing."""
+    """A conjunction or disjunction. op: and, or. BMv2 evaluates both sides, which makes no
+    difference without side effects."""
 
     op: str
     left: Boolean
@@ -193,16 +209,22 @@ class Logic:
 
 @dataclass(frozen=True)
 class Not:
+    """A negation."""
+
     operand: Boolean
 
 
 @dataclass(frozen=True)
 class DataToBool:
+    """True unless an integer is 0 (`d2b`)."""
+
     operand: Data
 
 
 @dataclass(frozen=True)
 class Valid:
+    """True if a header is valid."""
+
     header: HeaderExpression
 
 
@@ -261,16 +283,17 @@ COMPARISONS = frozenset(["==", "!=", "<", "<=", ">", ">="])
 
 
 class Refused(Exception):  # noqa: N818 (says what happened)
-    """An expression construct that is not supported; the loader adds the source position."""
+    """An unsupported expression construct; the loader adds the source position."""
 
 
 @dataclass(frozen=True)
 class Scope:
-    """What names in an expression mean.
+    """Resolves the names in an expression.
 
-    field(header, position or name): of a header instance; stack_field likewise, of the elements of
-    a stack; parameters: widths of the enclosing action's parameters; unions: headers of header
-    unions.
+    field: (header, position or name) -> field of a header instance
+    stack_field: (stack, position or name) -> field of a stack's elements
+    parameters: widths of the enclosing action's parameters
+    unions: headers of header unions
     """
 
     field: Callable[[str, int | str], Field]
@@ -280,14 +303,14 @@ class Scope:
 
 
 def hex_value(text: str) -> int:
-    """`0x1f`, `1f` or `-0x03` of the JSON as an integer."""
+    """Parses `0x1f`, `1f` or `-0x03` of the JSON."""
     negative = text.startswith("-")
     value = int(text.removeprefix("-"), 16)
     return -value if negative else value
 
 
 def parse_data(node: Json, scope: Scope) -> Data:
-    """JSON type-value object -> integer expression. Raises Refused."""
+    """Parses a JSON type-value object as an integer expression. Raises Refused."""
     result = parse_any(node, scope)
     if isinstance(result, VarbitField):
         raise Refused(f"varbit field '{result.field}' in arithmetic")
@@ -297,7 +320,7 @@ def parse_data(node: Json, scope: Scope) -> Data:
 
 
 def parse_boolean(node: Json, scope: Scope) -> Boolean:
-    """JSON type-value object -> truth value. Raises Refused."""
+    """Parses a JSON type-value object as a truth value. Raises Refused."""
     result = parse_any(node, scope)
     if not isinstance(result, BOOLEANS):
         raise Refused(f"a Boolean where {type(result).__name__} stands")
@@ -305,7 +328,7 @@ def parse_boolean(node: Json, scope: Scope) -> Boolean:
 
 
 def parse_header(node: Json, scope: Scope) -> HeaderExpression:
-    """JSON type-value object -> header. Raises Refused."""
+    """Parses a JSON type-value object as a header. Raises Refused."""
     result = parse_any(node, scope)
     if not isinstance(result, HEADERS):
         raise Refused(f"a header where {type(result).__name__} stands")
@@ -313,7 +336,7 @@ def parse_header(node: Json, scope: Scope) -> HeaderExpression:
 
 
 def parse_any(node: Json, scope: Scope) -> Data | Boolean | HeaderExpression | VarbitField:
-    """JSON type-value object -> whatever expression it is. Raises Refused."""
+    """Parses a JSON type-value object as an expression of any kind. Raises Refused."""
     kind, value = node["type"], node["value"]
     if kind == "expression":
         if "op" in value:
@@ -325,7 +348,7 @@ def parse_any(node: Json, scope: Scope) -> Data | Boolean | HeaderExpression | V
         return BoolConst(bool(value))
     if kind == "field":
         header, field = value
-        if isinstance(header, dict):  # an element of a stack, by an index known at run time
+        if isinstance(header, dict):  # an element of a stack at a run-time index
             if field != "$valid$":
                 raise Refused(f"field '{field}' of an expression")
             return ValidBit(parse_header({"type": "expression", "value": header}, scope))

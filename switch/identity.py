@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Chooses defaults by the name that a switch is started under: its own, or BMv2's.
+"""Chooses a switch's defaults by the name it is started under: its own, or BMv2's.
 
-Scripts that start `simple_switch_grpc` depend on what it does when they say nothing. Under that
-name this target does the same; under its own it has defaults that suit people better.
+Scripts that start `simple_switch_grpc` rely on BMv2's defaults. Under that name this target has the
+same ones; under its own name it has defaults that suit interactive use better.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ BMV2 = "simple_switch_grpc"
 # The command of the distribution.
 COMMAND = "rackhub-switch"
 
-# Options of BMv2 that change nothing here, and why.
+# Options of BMv2 that are accepted without effect, and the reason.
 IGNORED: MappingProxyType[str, str] = MappingProxyType(
     {
         "--thrift-port": "this target has P4Runtime only",
@@ -37,7 +37,7 @@ IGNORED_FLAGS: MappingProxyType[str, str] = MappingProxyType(
         "--disable-swap": "a push over P4Runtime always replaces the program",
     }
 )
-# Options of BMv2 without which a switch would do something else than it was asked for.
+# Options of BMv2 that are refused, as ignoring them would give a switch that does something else.
 REFUSED: MappingProxyType[str, str] = MappingProxyType(
     {
         "--use-files": "packets come from interfaces: give -i PORT@INTERFACE (python -m switch.stf "
@@ -51,11 +51,16 @@ REFUSED: MappingProxyType[str, str] = MappingProxyType(
 
 @dataclass(frozen=True)
 class Identity:
-    """Defaults, and how the process speaks.
+    """The defaults of a process, and how it reports.
 
-    name: in usage and errors. wrong: exit status for a wrong command line. quiet: nothing but
-    warnings is logged unless a log is asked for. suffix: of the name of a log file.
-    queue_packets: that wait for a port (simple_switch.cpp, `egress_buffers`), None = no limit.
+    name: in usage and error messages
+    bmv2: the process stands in for BMv2
+    device_id, address, level: defaults of the options
+    wrong: exit status for a wrong command line
+    quiet: logs only warnings unless a log is asked for
+    suffix: of the name of a log file
+    log_bytes: largest size of a log file, None = no limit
+    queue_packets: that may wait for a port (simple_switch.cpp, `egress_buffers`), None = no limit
     """
 
     name: str
@@ -71,12 +76,12 @@ class Identity:
 
 
 # p4runtime-shell's default device, which is the lowest that the P4Runtime spec allows ("Default
-# Role and Default Device ID"). Nobody is authenticated without TLS, so stay on the machine.
+# Role and Default Device ID"). Clients are not authenticated without TLS, so listen on loopback.
 OWN = Identity("python -m switch", False, 1, "127.0.0.1:9559", "info", 2, False, "", None, None)
 
 
 def identity_of(program: str) -> Identity:
-    """The identity for a process that was started as `program`, its argv[0]."""
+    """Returns the identity of a process that was started as `program`, its argv[0]."""
     name = Path(program).name
     if name.startswith(BMV2):
         address, log_bytes = "0.0.0.0:9559", 5 * 1024 * 1024
@@ -87,5 +92,5 @@ def identity_of(program: str) -> Identity:
 
 
 def ready_line(identity: Identity, address: str) -> str:
-    """The line on standard output that says that the switch listens: BMv2's under its name."""
+    """Returns the line on standard output that reports that the switch listens."""
     return f"Server listening on {address}" if identity.bmv2 else "ready"

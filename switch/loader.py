@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""BMv2 JSON document -> Program. One function per kind of object in JSON_format.md."""
+"""Reads a BMv2 JSON document into a Program: one function per kind of object in JSON_format.md."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ from switch.value_ranges import value_range
 
 Named = TypeVar("Named")
 
-# The control plane's priorities are positive 32-bit numbers, the higher the stronger; the JSON's
-# are the other way round.
+# Priorities of the control plane are positive 32-bit numbers, the highest wins; in the JSON the
+# lowest one does.
 _TOP_PRIORITY = (1 << 31) - 1
 
 _OBJECTS = frozenset(
@@ -67,17 +67,17 @@ _OBJECTS = frozenset(
 
 
 def load_program(path: str | Path) -> Program:
-    """Reads a program from a JSON file. ProgramError, UnsupportedConstruct, OSError."""
+    """Reads a program from a JSON file. Raises ProgramError, UnsupportedConstruct, OSError."""
     return parse_program(Path(path).read_bytes(), str(path))
 
 
-# Every switch of one process, and one that is pushed its program again, share what was read: a
-# Program is immutable.
+# All switches of a process share what was read, also after pushing a program once more: a Program
+# is immutable.
 @lru_cache(maxsize=8)
 def parse_program(text: bytes, name: str = "program") -> Program:
-    """Reads a file's content; the very same object for one and the same text and name.
+    """Reads a file's content; returns the same object for the same text and name.
 
-    name: for messages. ProgramError, UnsupportedConstruct.
+    name: for messages. Raises ProgramError, UnsupportedConstruct.
     """
     try:
         document = json.loads(text)
@@ -89,7 +89,7 @@ def parse_program(text: bytes, name: str = "program") -> Program:
 
 
 def read_program(document: Json, name: str = "program") -> Program:
-    """Builds the whole program. Raises ProgramError, UnsupportedConstruct."""
+    """Reads a decoded document. Raises ProgramError, UnsupportedConstruct."""
     if not isinstance(document, dict) or "__meta__" not in document:
         raise ProgramError(f"{name}: not a BMv2 program (no __meta__); compile with p4c-bm2-ss")
     with consistent(name):
@@ -100,6 +100,9 @@ def read_program(document: Json, name: str = "program") -> Program:
 
 
 class _Loader:
+    """Reads one document. Header types, headers, stacks and unions come first, as all else refers
+    to them."""
+
     def __init__(self, document: Json, name: str) -> None:
         self.document = document
         self.name = name
@@ -219,7 +222,7 @@ class _Loader:
 
     def _stack_field(self, stack: str, which: int | str) -> Field:
         names = [one.name for one in self.stacks[stack].type.fields]
-        if which == "last" and which not in names:  # BMv2 ends when it comes to it
+        if which == "last" and which not in names:  # BMv2 aborts at it
             raise expressions.Refused(f"the header '{stack}.last' as a whole")
         return self._one_field(f"header stack '{stack}'", self.stacks[stack].type, which)
 
@@ -371,7 +374,8 @@ class _Loader:
         return Calculation(node["name"], node["algo"], tuple(inputs))
 
     def _place_of(self, calculation: Json) -> Source | None:
-        """Where it is used, for p4c says nothing of the calculation itself but in a selector."""
+        """Returns where a calculation is used, as p4c gives a position of the calculation itself
+        only in a selector."""
         name, document = calculation["name"], self.document
         statements = [one for action in document["actions"] for one in action["primitives"]]
         called = {"type": "calculation", "value": name}

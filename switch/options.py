@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line of a switch: that of simple_switch_grpc, with ports' rates and queues.
+"""Checks the command line of a switch: that of simple_switch_grpc, with rates and queues of ports.
 
-What comes after `--` are the target's options there; here the `--` may be left out.
+BMv2 takes the target's options after `--`; here the `--` may be left out.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class PortSettings:
 class Options:
     """A checked command line.
 
-    queue_packets: of one priority that may wait for a port, None = no limit.
-    log_bytes: of one log file, None = as many as come; log_files: how many older ones are kept.
-    ignored: what was given and means nothing here, with the reason.
+    queue_packets: of one priority that may wait for a port, None = no limit
+    log_bytes, log_files: size of one log file, None = no limit; how many older ones are kept
+    ignored: options given without effect, with the reason
     """
 
     identity: Identity
@@ -62,19 +62,19 @@ class Options:
 
     @property
     def traced(self) -> bool:
-        """True if programs trace every packet, which they do only if there is a log."""
+        """True if programs trace every packet, which requires a log."""
         return self.log_level == "trace" and self.logs
 
     @property
     def logs(self) -> bool:
-        """True if there is a log, which BMv2 writes only when asked to."""
+        """True if there is a log, which BMv2 writes only on request."""
         return self.log_console or self.log_file is not None or not self.identity.quiet
 
 
 def parse(arguments: Sequence[str], identity: Identity = OWN) -> Options:
-    """Options of a command line (without the program's name).
+    """Parses a command line (without the program's name).
 
-    Exits with the identity's status and a message on standard error if they are wrong, with 0 for
+    Exits with the identity's status and a message on standard error if it is wrong, with 0 for
     --help and the like.
     """
     rest = list(arguments)
@@ -225,7 +225,8 @@ _TLS_CLIENTS = "--grpc-server-with-client-auth"
 
 
 def _unused_tls(given: argparse.Namespace) -> list[str]:
-    """Takes back what is about TLS, which BMv2 ignores without --grpc-server-ssl; says what."""
+    """Clears the TLS options, which BMv2 ignores without --grpc-server-ssl; returns their
+    descriptions."""
     unused = [one for one in (*_TLS, _TLS_CLIENTS) if _value(given, one) not in (None, False)]
     given.grpc_server_cert = given.grpc_server_key = given.grpc_server_cacert = None
     given.grpc_server_with_client_auth = False

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parse states of a BMv2 JSON document -> ParserState (JSON_format.md, "parse_states")."""
+"""Reads the parse states of a BMv2 JSON document (JSON_format.md, "parse_states")."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from switch.program import (
     Verify,
 )
 
-# Parts of a parser's key.
+# Kinds of the parts of a parser's key.
 _KEYS = frozenset(["field", "stack_field", "lookahead", "expression"])
 
 
