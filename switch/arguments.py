@@ -137,7 +137,7 @@ def _add_logging(parser: argparse.ArgumentParser, identity: Identity) -> None:
         "--log-level",
         choices=LEVELS,
         default=identity.level,
-        help=f"default {identity.level}; trace: all that becomes of every packet, slowly",
+        help=f"default {identity.level}; trace: every step of every packet, slowly",
     )
     size = "it grows" if identity.log_bytes is None else str(identity.log_bytes)
     parser.add_argument(

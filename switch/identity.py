@@ -19,9 +19,9 @@ COMMAND = "rackhub-switch"
 IGNORED: MappingProxyType[str, str] = MappingProxyType(
     {
         "--thrift-port": "this target has P4Runtime only",
-        "--nanolog": "this target has P4Runtime only; -L trace logs what becomes of packets",
+        "--nanolog": "this target has P4Runtime only; -L trace logs every step of packets",
         "--notifications-addr": "this target has P4Runtime only",
-        "--debugger-addr": "this target has no debugger; -L trace logs what becomes of packets",
+        "--debugger-addr": "this target has no debugger; -L trace logs every step of packets",
         "--dump-packet-data": "--pcap DIR keeps packets whole",
         "--max-port-count": "as many ports as -i names",
         "--max-mc-groups": "this target has no such limit",
@@ -32,7 +32,7 @@ IGNORED: MappingProxyType[str, str] = MappingProxyType(
 )
 IGNORED_FLAGS: MappingProxyType[str, str] = MappingProxyType(
     {
-        "--debugger": "this target has no debugger; -L trace logs what becomes of packets",
+        "--debugger": "this target has no debugger; -L trace logs every step of packets",
         "--log-flush": "always so",
         "--disable-swap": "a push over P4Runtime always replaces the program",
     }

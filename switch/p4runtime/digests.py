@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Digests (P4Runtime spec, "DigestEntry"): which are sent, when, and what is not sent twice.
+"""Turns digest messages into lists for controllers (P4Runtime spec, "DigestEntry").
 
-The pipeline collects messages, each once until it is released, in bounded memory; here they become
-lists. What a client has not acknowledged stays taken until `ack_timeout_ns` is over.
+The pipeline collects messages in bounded memory, equal ones once until they are released. Messages
+of a list stay taken until the client acknowledges it or `ack_timeout_ns` is over.
 """
 
 from __future__ import annotations
@@ -21,14 +21,18 @@ from .schema import Digest, Schema
 
 Update = p4runtime_pb2.Update
 
-# Messages of a list: at most, and where max_list_size does not say.
+# Messages of a list: the maximum, and the default of max_list_size.
 MOST, USUAL = 1024, 256
 
 
 @dataclass
 class _Enabled:
-    """config: as it was written. lists: not acknowledged, (when it was sent, slots) by id; ends:
-    the ids, oldest first."""
+    """An enabled digest.
+
+    config: as it was written
+    lists: unacknowledged ones by id: (time sent, slots)
+    ends: ids of those, oldest first
+    """
 
     digest: Digest
     config: p4runtime_pb2.DigestEntry.Config
@@ -49,16 +53,17 @@ class Digests:
         self._schema = schema
         self._externs = externs
         self._enabled: dict[int, _Enabled] = {}
-        # An acknowledgement may come late: no list gets an id that one before it had, even if the
-        # digest was disabled in between.
+        # An acknowledgement may arrive late, so list ids are never reused, even if the digest was
+        # disabled in between.
         self._last_list = 0
 
     def number_after(self, other: Digests) -> None:
-        """Lists get ids that those of `other` never had."""
+        """Continues the list ids of another program."""
         self._last_list = max(self._last_list, other._last_list)
 
     def write(self, kind: int, message: p4runtime_pb2.DigestEntry) -> None:
-        """INSERT enables, MODIFY configures, DELETE disables. Raises P4RuntimeError."""
+        """Enables (INSERT), configures (MODIFY) or disables (DELETE) a digest. Raises
+        P4RuntimeError."""
         digest = self._schema.digest(message.digest_id)
         if digest.codec is None:
             raise unimplemented(digest.reason)
@@ -83,7 +88,8 @@ class Digests:
         self._externs.enable_digest(digest.name, enabled.size)
 
     def read(self, query: p4runtime_pb2.DigestEntry) -> Iterator[p4runtime_pb2.DigestEntry]:
-        """The configuration of one digest, or (digest_id 0) of all that have one. NOT_FOUND."""
+        """Yields the configuration of one digest, or (digest_id 0) of all enabled ones. Raises
+        NOT_FOUND."""
         if query.digest_id == 0:
             wanted = list(self._enabled)
         else:
@@ -95,15 +101,15 @@ class Digests:
             yield p4runtime_pb2.DigestEntry(digest_id=number, config=self._enabled[number].config)
 
     def acknowledge(self, message: p4runtime_pb2.DigestListAck) -> None:
-        """Messages of the list may be sent again; INVALID_ARGUMENT for a digest that there is not.
-        A list that is not known any more is none of the client's fault."""
+        """Releases the messages of a list. Raises INVALID_ARGUMENT for an unknown digest; a list
+        that is no longer known is not an error."""
         digest = self._schema.digest(message.digest_id)
         enabled = self._enabled.get(digest.id)
         if enabled is not None:
             self._release(enabled, int(message.list_id))
 
     def lists(self, now_us: int, ready: bool) -> Iterator[p4runtime_pb2.StreamMessageResponse]:
-        """The lists that are due now, if somebody is there to get them (ready)."""
+        """Returns the lists that are due now, given that a client can receive them (ready)."""
         for enabled in self._enabled.values():
             while enabled.ends and self._ends_us(enabled) <= now_us:
                 self._release(enabled, enabled.ends[0])
@@ -115,7 +121,7 @@ class Digests:
                 yield self._sent(enabled, messages, now_us)
 
     def due_us(self, ready: bool) -> int | None:
-        """When lists() may have more to do; None: not before a packet sends a message."""
+        """Returns when lists() may have more to do, None = not before a packet sends a message."""
         times = [self._ends_us(one) for one in self._enabled.values() if one.ends]
         if ready:
             waits = (self._due_us(one) for one in self._enabled.values())
@@ -143,15 +149,15 @@ class Digests:
         else:
             self._externs.release(enabled.digest.name, slots)
         response = p4runtime_pb2.StreamMessageResponse()
-        told = response.digest
-        told.digest_id, told.list_id = enabled.digest.id, self._last_list
-        told.timestamp = time.time_ns()
+        digest_list = response.digest
+        digest_list.digest_id, digest_list.list_id = enabled.digest.id, self._last_list
+        digest_list.timestamp = time.time_ns()
         for one in messages:
-            codec.fill(told.data.add(), iter(one.values))
+            codec.fill(digest_list.data.add(), iter(one.values))
         return response
 
     def _ends_us(self, enabled: _Enabled) -> int:
-        """When the oldest list that is not acknowledged will not be waited for any more."""
+        """Returns when the acknowledgement of the oldest list times out."""
         sent_us, _ = enabled.lists[enabled.ends[0]]
         return sent_us + -(-int(enabled.config.ack_timeout_ns) // 1000)
 

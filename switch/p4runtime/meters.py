@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Meters, indexed and of table entries (P4Runtime spec, "MeterEntry & DirectMeterEntry")."""
+"""Indexed and direct meters (P4Runtime spec, "MeterEntry & DirectMeterEntry")."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ class Meters:
         self._externs = externs
 
     def write(self, kind: int, message: p4runtime_pb2.MeterEntry) -> None:
-        """MODIFY only; without config the meter is green for all, without index all are set."""
+        """Sets meters. MODIFY only; without config the meter is green for all, without index all
+        are set."""
         meter = self._schema.meter(message.meter_id)
         if kind != Update.MODIFY:
             raise invalid_argument(f"{meter.name}: a meter can only be modified")
@@ -40,7 +41,8 @@ class Meters:
             self._externs.set_meter(meter.name, index, rates)
 
     def read(self, query: p4runtime_pb2.MeterEntry) -> Iterator[p4runtime_pb2.MeterEntry]:
-        """One meter, all of an array, or (meter_id 0) all; config is unset where there is none."""
+        """Yields one meter, all of an array, or (meter_id 0) all; config is unset for meters
+        without rates."""
         if query.meter_id == 0:
             meters = list(self._schema.meters.values())
         else:
@@ -57,7 +59,7 @@ class Meters:
 
 
 class DirectMeters:
-    """Meters of table entries."""
+    """Direct meters of one program."""
 
     def __init__(self, schema: Schema, tables: Tables, extras: Extras) -> None:
         self._schema = schema
@@ -65,7 +67,7 @@ class DirectMeters:
         self._extras = extras
 
     def write(self, kind: int, message: p4runtime_pb2.DirectMeterEntry) -> None:
-        """MODIFY only; without config the meter is green for all."""
+        """Sets an entry's meter. MODIFY only; without config the meter is green for all."""
         if not message.HasField("table_entry"):
             raise invalid_argument("DirectMeterEntry.table_entry is not set")
         table, entry = self._metered(message.table_entry)
@@ -77,7 +79,8 @@ class DirectMeters:
     def read(
         self, query: p4runtime_pb2.DirectMeterEntry
     ) -> Iterator[p4runtime_pb2.DirectMeterEntry]:
-        """Of one entry, of all entries of a table, or (table_id 0) of all tables."""
+        """Yields the meters of one entry, of all entries of a table, or (table_id 0) of all
+        tables."""
         refuse_colors("direct meters", query)
         asked = query.table_entry
         if len(asked.match) or asked.is_default_action:

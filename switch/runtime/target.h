@@ -292,7 +292,7 @@ int sw_session_delete(struct sw *sw, uint32_t id);
 // Messages of log_msg() and of failed assertions; called with the lock held. NULL: none wanted.
 typedef void (*sw_log_fn)(void *user, const char *message);
 void sw_set_log(struct sw *sw, sw_log_fn log, void *user);
-// What becomes of each packet, line by line. SW_NOT_FOUND: the program is not compiled for that.
+// Sets the receiver of every packet's trace, line by line. SW_NOT_FOUND: not compiled with tracing.
 int sw_set_trace(struct sw *sw, sw_log_fn log, void *user);
 // The same, written there with the time, a line at a time, without leaving C.
 int sw_trace_to(struct sw *sw, int descriptor);
