@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the control plane reads and writes of meters, and of the times at which entries were hit.
+// The control plane's access to meters and to the times of entries' last hits. Both are arrays by
+// index or by entry number; an unconfigured meter is all zero.
 
 #include "meters.h"
 
 #include "program.h"
 
-// rates: cir, cburst, pir, pburst, each below 2^63; NULL: none. Buckets are full at the beginning.
+// rates: cir, cburst, pir, pburst, each below 2^63; NULL: none. Buckets start full.
 static void configure(struct sw_meter *meter, const uint64_t *rates) {
     *meter = (struct sw_meter){.configured = rates != NULL};
     if (!rates) return;
