@@ -60,7 +60,7 @@ class _Install(argparse.Action):
             precompile()
         except InstallError as error:
             parser.exit(1, f"{parser.prog}: {option} {name} {directory}: {error}\n")
-        print(f"{made} is this target now")
+        print(f"{made} starts this target")
         parser.exit()
 
 
@@ -145,7 +145,7 @@ def _add_logging(parser: argparse.ArgumentParser, identity: Identity) -> None:
         type=int,
         default=identity.log_bytes,
         metavar="BYTES",
-        help=f"begin a new log file then (default: {size})",
+        help=f"largest log file, then a new one begins (default: {size})",
     )
     parser.add_argument(
         "--log-file-max-files",
@@ -185,8 +185,8 @@ def _add_ports(parser: argparse.ArgumentParser, identity: Identity) -> None:
         action="append",
         default=[],
         metavar="PORT=BITS",
-        help="bits per second of the link that ends at the port: what comes is held until its last "
-        "bit would be there (for senders whose shaper lets it go when its first bit leaves)",
+        help="bits per second of the link that ends at the port: frames are held until their last "
+        "bit would arrive (for senders whose shaper releases a frame at its first bit)",
     )
     ports.add_argument(
         "--plain", action="store_true", help="packet by packet: no offload, neither in nor out"

@@ -29,7 +29,7 @@ def source_of(node: Json) -> Source | None:
 def check(holds: bool, otherwise: str) -> None:
     """Raises ProgramError with `otherwise` unless `holds`."""
     if not holds:
-        raise ProgramError(f"{otherwise}: more, or less, than there can be")
+        raise ProgramError(f"{otherwise}: out of range")
 
 
 def header_type(node: Json) -> HeaderType:

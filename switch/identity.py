@@ -22,12 +22,12 @@ IGNORED: MappingProxyType[str, str] = MappingProxyType(
         "--nanolog": "this target has P4Runtime only; -L trace logs every step of packets",
         "--notifications-addr": "this target has P4Runtime only",
         "--debugger-addr": "this target has no debugger; -L trace logs every step of packets",
-        "--dump-packet-data": "--pcap DIR keeps packets whole",
+        "--dump-packet-data": "--pcap DIR records whole packets",
         "--max-port-count": "as many ports as -i names",
         "--max-mc-groups": "this target has no such limit",
         "--max-l1-entries": "this target has no such limit",
         "--max-l2-entries": "this target has no such limit",
-        "--load-modules": "externs of one's own are refused with the program that has them",
+        "--load-modules": "programs with additional externs are refused",
     }
 )
 IGNORED_FLAGS: MappingProxyType[str, str] = MappingProxyType(

@@ -36,7 +36,7 @@ def install(name: str, directory: Path) -> Path:
     Replaces only launchers that it created before. Raises InstallError.
     """
     if not name.startswith(BMV2) or "/" in name:
-        raise InstallError(f"the name must begin with {BMV2}: others have no defaults of BMv2's")
+        raise InstallError(f"the name must begin with {BMV2}: only such names have BMv2's defaults")
     if not directory.is_dir():
         raise InstallError("no such directory: make it, or give another one")
     path = directory.absolute() / name
@@ -46,7 +46,9 @@ def install(name: str, directory: Path) -> Path:
     made = path.with_name(f"{name}.{os.getpid()}")  # never leaves a partial file at the path
     try:
         if os.path.lexists(path) and not is_launcher(path):
-            raise InstallError("that exists and is something else: remove it or give another DIR")
+            raise InstallError(
+                "the path exists and is something else: remove it or give another DIR"
+            )
         made.write_text(text)
         made.chmod(0o755)
         _try(made)

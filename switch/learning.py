@@ -21,7 +21,7 @@ def read_meter(node: Json, read: Read, source: Source | None, most: int) -> Mete
     `most`)."""
     name, size = node["name"], node.get("size", 0)
     if not 0 <= size <= most:
-        raise ProgramError(f"meter '{name}' has {size} cells: more, or less, than there can be")
+        raise ProgramError(f"meter '{name}' has {size} cells: out of range")
     if node["rate_count"] != _RATES or node["type"] not in _TOKENS:
         raise UnsupportedConstruct(
             f"meter '{name}' of {node['rate_count']} rates and {node['type']}", source

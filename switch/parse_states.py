@@ -97,9 +97,7 @@ class StateReader:
             name = value
             header_type = self.stacks[name].type if kind == "stack" else self.headers[name].type
         if (header_type.varbit is None) != (bits is None):
-            raise UnsupportedConstruct(
-                f"an extract of '{name}' that does not say how long it is", source_of(where)
-            )
+            raise UnsupportedConstruct(f"an extract of '{name}' without a length", source_of(where))
         if kind == "regular":
             return Extract(name, None, bits)
         return Extract(None, name, bits, choices)

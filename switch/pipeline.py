@@ -183,7 +183,7 @@ class Pipeline:
         if isinstance(action, Reference) or table.profile is not None:
             if not isinstance(action, Reference) or table.profile is None or args:
                 has = "an action profile" if table.profile else "no action profile"
-                raise ValueError(f"table '{table.name}' has {has}: {action} is nothing for it")
+                raise ValueError(f"table '{table.name}' has {has}: it cannot take {action}")
             check_range(f"table '{table.name}': the number of a member", action.number, 24)
             return int(action.group), [action.number]
         if isinstance(action, str):

@@ -367,7 +367,7 @@ def run_together(
     if result == _RANGE:
         raise TimedPortsError(
             "packets were recirculated or resubmitted more than 65536 times at one moment: the"
-            " program sends them round without end; a latency above 0 lets time pass"
+            " program recirculates them endlessly; a latency above 0 lets time pass"
         )
     if result == _EXISTS:
         raise TimedPortsError(

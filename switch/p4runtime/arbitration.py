@@ -125,7 +125,7 @@ class Arbitration:
             role.clients.remove(client)
             self._forget(role)
             if was_primary:
-                log.info("the primary%s is gone", _of(client.role))
+                log.info("the primary%s has disconnected", _of(client.role))
                 self._notify(client.role, role, last=None)
 
     def require_primary(

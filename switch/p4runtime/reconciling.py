@@ -92,7 +92,7 @@ def _check_shapes(old: Forwarding, new: Forwarding, entity: p4runtime_pb2.Entity
         mine, other = (_described(one.config.p4info, kind, number) for one in (old, new))
         if mine != other:
             name = mine[0] if mine else number
-            raise invalid_argument(f"{kind[:-1]} {name} is not there or has other fields")
+            raise invalid_argument(f"{kind[:-1]} {name} does not exist or has other fields")
 
 
 def _check_same(old: Forwarding, new: Forwarding, kind: str, number: int) -> None:
@@ -127,7 +127,7 @@ def _carry_cells(old: Pipeline, new: Pipeline) -> None:
         cells = {i: value for i in range(register.size) if (value := old.register(name, i))}
         other = new.program.registers.get(name)
         if cells and (other is None or other.width != register.width or max(cells) >= other.size):
-            raise _unfit(f"register {name} is not there or is smaller")
+            raise _unfit(f"register {name} does not exist or is smaller")
         for i, value in cells.items():
             new.set_register(name, i, value)
     for name, counter in old.program.counters.items():
@@ -136,7 +136,7 @@ def _carry_cells(old: Pipeline, new: Pipeline) -> None:
         counts = {i: both for i in range(counter.size) if any(both := old.counter(name, i))}
         declared = new.program.counters.get(name)
         if counts and (declared is None or declared.binding or max(counts) >= declared.size):
-            raise _unfit(f"counter {name} is not there or is smaller")
+            raise _unfit(f"counter {name} does not exist or is smaller")
         for i, (packets, octets) in counts.items():
             new.set_counter(name, i, packets, octets)
 

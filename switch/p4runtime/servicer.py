@@ -91,7 +91,7 @@ class P4RuntimeServicer:
         with _status(context):
             with self._lock:
                 if self._streams >= MAX_STREAMS:
-                    raise resource_exhausted(f"{MAX_STREAMS} streams are open: the limit")
+                    raise resource_exhausted(f"{MAX_STREAMS} streams are open, which is the limit")
                 self._streams += 1
             outbox = _Outbox()
             stream = self.device.open_stream(outbox.put)

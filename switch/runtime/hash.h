@@ -17,8 +17,8 @@ uint64_t hash_crc32(const uint8_t *bytes, size_t length);  // CRC-32 of IEEE 802
 uint64_t hash_xor16(const uint8_t *bytes, size_t length);
 uint64_t hash_identity(const uint8_t *bytes, size_t length); // the first 8 bytes
 
-// A CRC of 16 or 32 bits with parameters of its own, named as in the Rocksoft model (R. Williams, "A
-// painless guide to CRC error detection algorithms", 1993).
+// A CRC of 16 or 32 bits with parameters, named as in the Rocksoft model (R. Williams, "A painless
+// guide to CRC error detection algorithms", 1993).
 struct hash_crc {
     uint32_t width, init, xor_out, reflect_in, reflect_out;
     uint32_t table[256]; // remainder of every byte

@@ -60,7 +60,8 @@ int sw_table_meter_read(struct sw *sw, uint32_t index, int64_t handle, uint64_t 
     if (index >= program_table_count || !sw->tables[index].meters) return SW_RANGE;
     sw_lock_control(sw);
     const struct sw_entry *entry = sw_table_entry(&sw->tables[index], handle);
-    int result = entry ? rates_of(&sw->tables[index].meters[sw_handle_number(handle)], rates) : SW_NOT_FOUND;
+    int result = entry ? rates_of(&sw->tables[index].meters[sw_handle_number(handle)], rates)
+                       : SW_NOT_FOUND;
     sw_unlock(sw);
     return result;
 }

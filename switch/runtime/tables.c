@@ -3,9 +3,9 @@
 // Insertion, modification and deletion of entries (tables.h), and their counters. Lookups are in
 // lookup.h. Functions with a `struct sw` serve the control plane and take the switch's lock.
 //
-// Entries move when the table grows, so pointers to them are valid only under the lock. Free numbers are
-// a stack; a number's generation distinguishes its successive entries. entries_grow widens
-// number_mask with the room, which shortens the part of the hash that slots store.
+// Entries move when the table grows, so pointers to them are valid only under the lock. Free
+// numbers are a stack; a number's generation distinguishes its successive entries. entries_grow
+// widens number_mask with the room, which shortens the part of the hash that slots store.
 
 #include "tables.h"
 

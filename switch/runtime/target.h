@@ -70,7 +70,7 @@ struct sw_packet {
     uint8_t *payload;        // the part of the frame that the parser did not extract
     uint32_t payload_length;
     uint32_t room;           // bytes in front of the payload that may be overwritten
-    uint32_t fragile;        // bytes of a payload on loan that are valid only until sw_receive returns
+    uint32_t fragile;        // bytes of a payload on loan valid only until sw_receive returns
     uint32_t sum_start;      // of a checksum to be completed: see struct sw_frame; offsets within
     uint32_t sum_field;      // the payload (within the frame during ingress)
     uint32_t frame_length;  // of the whole frame in buffer, while it waits to recirculate
@@ -182,7 +182,8 @@ void sw_receive(struct sw *sw, uint32_t port, const struct sw_frame *frame, uint
 size_t sw_send(struct sw *sw, struct sw_packet *packet, uint64_t now_us, uint8_t *out, size_t cap,
                struct sw_leaving *leaving);
 // The same, with the whole and complete frame written to out.
-size_t sw_egress(struct sw *sw, struct sw_packet *packet, uint64_t now_us, uint8_t *out, size_t cap);
+size_t sw_egress(struct sw *sw, struct sw_packet *packet, uint64_t now_us, uint8_t *out,
+                 size_t cap);
 
 // Moves the payload of a packet on loan into memory of its own, for packets that still wait when
 // the frames they came in are about to be reused.

@@ -10,8 +10,8 @@
 // inconsistent with the frame is refused.
 //
 // Segmentation is in place: each packet's headers overwrite the end of the packet before, right in
-// front of its own payload; the overwritten bytes are saved in `under` and restored by the next call.
-// So the headers are valid only until then, and the end of the packet before is not meanwhile.
+// front of its own payload; the next call restores the overwritten bytes from `under`. So the
+// headers are valid only until then, and the end of the packet before is not meanwhile.
 //
 // Sources: virtio specification 1.2, 5.1.6; Linux include/linux/virtio_net.h; for the form of a
 // frame's segments inet_gso_segment, tcp_gso_segment and __udp_gso_segment.
