@@ -46,4 +46,4 @@ def set_crc(pipeline: Pipeline, calculation: str, crc: Crc) -> None:
         pipeline.handle, number, crc.polynomial, crc.initial, crc.final, crc.reflect_in,
         crc.reflect_out,
     )  # fmt: skip
-    pipeline.done(result, f"calculation '{calculation}'")
+    pipeline.raise_for(result, f"calculation '{calculation}'")

@@ -315,11 +315,11 @@ class Pipeline:
         """Sets a group's replicas: (egress port, instance), sent in this order. Raises ValueError
         (id not in 1..65535)."""
         result = self.native.sw_group_set(self.handle, group, _replicas(replicas), len(replicas))
-        self.done(result, f"multicast group {group}")
+        self.raise_for(result, f"multicast group {group}")
 
     def delete_multicast_group(self, group: int) -> None:
         result = self.native.sw_group_delete(self.handle, group)
-        self.done(result, f"multicast group {group}")
+        self.raise_for(result, f"multicast group {group}")
 
     def set_clone_session(
         self,
@@ -333,11 +333,11 @@ class Pipeline:
         result = self.native.sw_session_set(
             self.handle, session, _replicas(replicas), len(replicas), truncate, priority
         )
-        self.done(result, f"clone session {session}")
+        self.raise_for(result, f"clone session {session}")
 
     def delete_clone_session(self, session: int) -> None:
         result = self.native.sw_session_delete(self.handle, session)
-        self.done(result, f"clone session {session}")
+        self.raise_for(result, f"clone session {session}")
 
     # Packets, in process (no ports, no queues)
 
@@ -425,7 +425,7 @@ class Pipeline:
     def _traces(self, result: int) -> None:
         if result == _NOT_FOUND:
             raise PipelineError(f"{self.program.name} is not compiled for tracing")
-        self.done(result, "trace")
+        self.raise_for(result, "trace")
 
     # Checks
 
@@ -461,7 +461,7 @@ class Pipeline:
             raise IndexError(f"{kind} '{name}' has cells 0 .. {size - 1}, not {index}")
 
     @staticmethod
-    def done(result: int, what: str) -> None:
+    def raise_for(result: int, what: str) -> None:
         """Raises the error that a result of the library stands for."""
         if result == _NOT_FOUND:
             raise EntryNotFound(f"no {what}")

@@ -79,12 +79,12 @@ class ProfileState:
             self._pipeline.layout.member_actions[self._name][action],
             (ctypes.c_uint64 * max(len(words), 1))(*words),
         )
-        self._done(result, f"member {number}")
+        self._raise_for(result, f"member {number}")
 
     def delete_member(self, number: int) -> None:
         """Deletes a member. Raises KeyError if it does not exist."""
         result = self._pipeline.native.sw_member_delete(self._pipeline.handle, self._index, number)
-        self._done(result, f"member {number}")
+        self._raise_for(result, f"member {number}")
 
     def set_group(self, number: int, members: Sequence[int]) -> None:
         """Adds or replaces a group; it may contain a member repeatedly. Raises ValueError,
@@ -96,12 +96,12 @@ class ProfileState:
             (ctypes.c_uint32 * max(len(members), 1))(*members),
             len(members),
         )
-        self._done(result, f"group {number}")
+        self._raise_for(result, f"group {number}")
 
     def delete_group(self, number: int) -> None:
         """Deletes a group. Raises KeyError if it does not exist."""
         result = self._pipeline.native.sw_choices_delete(self._pipeline.handle, self._index, number)
-        self._done(result, f"group {number}")
+        self._raise_for(result, f"group {number}")
 
-    def _done(self, result: int, what: str) -> None:
-        self._pipeline.done(result, f"{what} of profile '{self._name}'")
+    def _raise_for(self, result: int, what: str) -> None:
+        self._pipeline.raise_for(result, f"{what} of profile '{self._name}'")

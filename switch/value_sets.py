@@ -106,7 +106,9 @@ class ValueSetState:
                     self._pipeline.handle, self._index, _words(key.value), _words(key.mask),
                     _words(key.low), _words(key.high), 0, 0, _words([]),
                 )  # fmt: skip
-                self._pipeline.done(min(handle, 0), f"member of value set '{self._table.name}'")
+                self._pipeline.raise_for(
+                    min(handle, 0), f"member of value set '{self._table.name}'"
+                )
                 self._handles[one] = handle
 
     def _key(self, member: Member) -> list[tuple[int, int]]:

@@ -2,7 +2,7 @@
 """Fuses runs of statements on wide fields into one loop over vectors of four limbs.
 
 p4c puts plain statements one by one into tables without key. Statements that follow one another,
-also past conditions that are decided (foreseen.py), and compute limb by limb (bitwise operations,
+also past conditions that are decided (decided.py), and compute limb by limb (bitwise operations,
 sums that cannot carry) on fields and register cells of equal size become one loop: each operand is
 read once, each result written once, values that only these statements use are not written at all,
 and a header that is still in the frame is read from there.
@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from switch import expressions as ex
+from switch.codegen.decided import beyond, known_at
 from switch.codegen.expressions import Emitter
-from switch.codegen.foreseen import beyond, known_at
 from switch.codegen.layout import LIMB, Layout, limbs, words_of
 from switch.codegen.limbs import carries, literal, possible_ones
 from switch.codegen.mentions import Place, Uses, note_primitive
@@ -94,7 +94,7 @@ class Runs:
                     assert after is not None
                     run.append(control.tables[after])
                 self.nodes[table.name] = run
-        self._drop_dull()
+        self._drop_narrow()
         self.after: dict[str, str | None] = {}
         self._foresee(references)
         self.users: dict[int, int] = {}
@@ -104,7 +104,7 @@ class Runs:
                     if action is not None:
                         self.users[action] = self.users.get(action, 0) + 1
 
-    def _drop_dull(self) -> None:
+    def _drop_narrow(self) -> None:
         """Drops runs without wide statements."""
         for name, run in list(self.nodes.items()):
             if not any(_size(self.layout, one) for one in self.statements(run)):
@@ -265,7 +265,7 @@ class FusedWriter:
         for one in [*self.runs.statements(run), None]:
             size = _size(self.layout, one) if one else 0
             if group and (
-                not one or size != _size(self.layout, group[0]) or self._bars(group, one)
+                not one or size != _size(self.layout, group[0]) or self._may_alias(group, one)
             ):
                 self._loop(out, group, alone)
                 group = []
@@ -274,7 +274,7 @@ class FusedWriter:
             elif one:
                 self._plainly(out, one)
 
-    def _bars(self, group: Sequence[Primitive], one: Primitive) -> bool:
+    def _may_alias(self, group: Sequence[Primitive], one: Primitive) -> bool:
         """Returns True if one register would have two indices in the loop: they may be the same
         cell."""
         places: dict[object, set[object]] = {}

@@ -30,7 +30,7 @@ class Ageing:
     def start(self, table: Table, entry: Entry) -> None:
         """Starts an entry's timer when it is written: it counts as hit now."""
         now_us = self._externs.now_us()
-        self._externs.touch(table.name, entry.live, now_us)
+        self._externs.touch(table.name, entry.pipeline_handle, now_us)
         self._set(now_us + _timeout_us(entry), table, entry)
 
     def stop(self, entry: Entry) -> None:
@@ -39,7 +39,7 @@ class Ageing:
 
     def idle_ns(self, table: Table, entry: Entry) -> int:
         """Returns the time since the entry was last hit."""
-        [hit_us] = self._externs.last_hits(table.name, [entry.live])
+        [hit_us] = self._externs.last_hits(table.name, [entry.pipeline_handle])
         return 1000 * max(0, self._externs.now_us() - (hit_us or 0))
 
     def due_us(self) -> int | None:
@@ -57,7 +57,7 @@ class Ageing:
             looked.setdefault(table.name, []).append((table, entry))
         found = []
         for name, pairs in looked.items():
-            hits = self._externs.last_hits(name, [entry.live for _, entry in pairs])
+            hits = self._externs.last_hits(name, [entry.pipeline_handle for _, entry in pairs])
             for (table, entry), hit_us in zip(pairs, hits, strict=True):
                 until = (hit_us or 0) + _timeout_us(entry)
                 if until <= now_us:

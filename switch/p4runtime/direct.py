@@ -94,11 +94,11 @@ class Extras:
         """Sets the meter from a message's MeterConfig; unset: green for all. Raises
         INVALID_ARGUMENT."""
         rates = self._rates(table, getattr(message, field)) if message.HasField(field) else None
-        self._externs.set_direct_meter(table.name, entry.live, rates)
+        self._externs.set_direct_meter(table.name, entry.pipeline_handle, rates)
 
     def meter(self, table: Table, entry: Entry) -> p4runtime_pb2.MeterConfig | None:
         """Returns the entry's MeterConfig, None without one."""
-        rates = self._externs.direct_meter(table.name, entry.live)
+        rates = self._externs.direct_meter(table.name, entry.pipeline_handle)
         return None if rates is None else config_of(rates)
 
     def forget(self, entry: Entry) -> None:

@@ -33,7 +33,7 @@ class Entry:
     target: Target | None = None
 
     @property
-    def does(self) -> str | Reference:
+    def pipeline_action(self) -> str | Reference:
         """The action, or the reference, that the pipeline takes."""
         if self.target is not None:
             return self.target.reference
@@ -41,12 +41,12 @@ class Entry:
         return self.action.name
 
     @property
-    def passes(self) -> tuple[int, ...]:
+    def pipeline_arguments(self) -> tuple[int, ...]:
         """The arguments of the program's action."""
         return () if self.action is None else self.action.arguments(self.arguments)
 
     @property
-    def live(self) -> int:
+    def pipeline_handle(self) -> int:
         """The handle of an entry that is not the default one."""
         if self.handle is None:
             raise AssertionError("the default entry has no handle")

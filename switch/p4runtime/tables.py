@@ -118,7 +118,7 @@ class Tables:
         entry = self._entry(table, message, key, priority)
         try:
             entry.handle = self._pipeline.insert(
-                table.name, key, entry.does, entry.passes, priority
+                table.name, key, entry.pipeline_action, entry.pipeline_arguments, priority
             )
         except (TableFull, EntryExists, MemoryError) as error:
             self._release(entry.target)
@@ -138,7 +138,9 @@ class Tables:
             if table.is_const or entry.is_const:
                 raise permission_denied(f"{table.name}: the entry is const, its action stays")
             new = self._entry(table, message, replaced=entry.target)
-            self._pipeline.modify(table.name, entry.live, new.does, new.passes)
+            self._pipeline.modify(
+                table.name, entry.pipeline_handle, new.pipeline_action, new.pipeline_arguments
+            )
             self._release(entry.target)
             entry.action, entry.arguments, entry.target = new.action, new.arguments, new.target
             self._set_metadata(entry, message)
@@ -153,7 +155,7 @@ class Tables:
         if entry.is_const:
             raise permission_denied(f"{table.name}: the entry is const and cannot be deleted")
         self._extras.forget(entry)
-        self._pipeline.delete(table.name, entry.live)
+        self._pipeline.delete(table.name, entry.pipeline_handle)
         self._release(entry.target)
         del self._contents[table.id].entries[entry.key, entry.priority]
 
@@ -175,7 +177,9 @@ class Tables:
                 self._pipeline.set_direct_counter(table.name, None, 0, 0)
         else:
             default = self._entry(table, message)
-            self._pipeline.set_default(table.name, default.does, default.passes)
+            self._pipeline.set_default(
+                table.name, default.pipeline_action, default.pipeline_arguments
+            )
             contents.default = default
             self._set_metadata(contents.default, message)
         if message.HasField("counter_data"):

@@ -229,8 +229,8 @@ static void clone_to_egress(struct sw *sw, struct sw_packet *packet, uint8_t *fr
 }
 
 // Queues the frame for ingress again, with the metadata of a field list.
-static void go_round(struct sw *sw, struct sw_packet *packet, const uint8_t *frame, size_t length,
-                     uint32_t list, uint32_t kind) {
+static void reenter_ingress(struct sw *sw, struct sw_packet *packet, const uint8_t *frame,
+                            size_t length, uint32_t list, uint32_t kind) {
     // Packets that recirculate for ever must leave room for arriving ones.
     if (sw->again.count > sw->pool_size / 2) {
         sw->stats.rounds_lost++;
@@ -289,7 +289,7 @@ EVERY_PACKET void ingress(struct sw *sw, struct sw_packet *packet, const struct 
         state->learn_list = 0;
     }
     if (state->resubmit_list) {
-        go_round(sw, packet, frame, length, state->resubmit_list, SW_RESUBMITTED);
+        reenter_ingress(sw, packet, frame, length, state->resubmit_list, SW_RESUBMITTED);
         SW_GONE(sw, packet, "ends here");
         sw_packet_free(sw, packet);
         return;
@@ -460,7 +460,7 @@ size_t sw_send(struct sw *sw, struct sw_packet *packet, uint64_t now_us, uint8_t
     } else {
         length = deparse(sw, packet, out, cap, leaving);
         if (state->recirculate_list && length) {
-            go_round(sw, packet, out, length, state->recirculate_list, SW_RECIRCULATED);
+            reenter_ingress(sw, packet, out, length, state->recirculate_list, SW_RECIRCULATED);
             length = 0;
         }
         sw->stats.sent += length != 0;

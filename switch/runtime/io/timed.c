@@ -77,7 +77,7 @@ struct timed *timed_create(uint64_t latency) {
     return timed;
 }
 
-static void forget_rounds(struct timed *timed) {
+static void drop_rounds(struct timed *timed) {
     while (timed->rounds.count)
         timed->program.packet_free(timed->program.sw, rounds_pop(&timed->rounds).packet);
 }
@@ -98,7 +98,7 @@ void timed_attach(struct timed *timed, const struct timed_program *program) {
     struct timed_program *own = &timed->program;
     if (own->sw) {
         own->lock(own->sw);
-        forget_rounds(timed);
+        drop_rounds(timed);
         own->unlock(own->sw);
         own->set_traffic_manager(own->sw, NULL, NULL);
     }
@@ -312,7 +312,8 @@ static void drain(struct timed *timed) {
 
 // Copies the frame to memory that the program may write to, so that packets refer to it, however
 // many copies the program makes. Zeros follow the stored bytes.
-static void bring_in(struct timed *timed, const uint8_t *bytes, uint32_t stored, uint32_t length) {
+static void load_frame(struct timed *timed, const uint8_t *bytes, uint32_t stored,
+                       uint32_t length) {
     memcpy(timed->frame, bytes, stored);
     if (timed->frame_used < stored)
         timed->frame_used = stored;
@@ -339,7 +340,7 @@ static void arrive(struct timed *timed, uint32_t port, int64_t at, int64_t input
         .writable = 1,
     };
     if (frame.length <= SW_MAX_FRAME) // else sw_receive drops and counts it unread
-        bring_in(timed, bytes, stored < frame.length ? stored : frame.length, frame.length);
+        load_frame(timed, bytes, stored < frame.length ? stored : frame.length, frame.length);
     timed->now = at;
     timed->input = input;
     program->receive(program->sw, port, &frame, (uint64_t)at / PICOS);
@@ -364,7 +365,7 @@ static void arrive_by_wire(struct timed *timed, struct head *head) {
     head->at = wire_next(wire);
 }
 
-static void come_round(struct timed *timed) {
+static void recirculate(struct timed *timed) {
     struct rounding one = rounds_pop(&timed->rounds);
     timed->now = one.at;
     timed->input = -1;
@@ -464,13 +465,13 @@ static void forward(struct timed *timed, int64_t reached) {
         } else if (again < until) {
             timed->again = again == timed->last ? timed->again + 1 : 0;
             timed->last = again;
-            come_round(timed);
+            recirculate(timed);
         } else {
             break;
         }
     }
     if (timed->again > MOST_ROUNDS)
-        forget_rounds(timed);
+        drop_rounds(timed);
     if (program->sw)
         program->unlock(program->sw);
     timed->next = next_event(timed);
