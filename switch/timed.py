@@ -253,7 +253,7 @@ class TimedPorts:
         self._watched = True
         self._native.timed_watch(self._handle)
 
-    def answered(self, echoes: npt.NDArray[np.int64]) -> None:
+    def set_echoes(self, echoes: npt.NDArray[np.int64]) -> None:
         """Bounds how far `run_together` runs: peers at the ports may answer, and no packet is
         forwarded that such an answer could precede.
 
@@ -338,7 +338,7 @@ def run_together(
     parts: Sequence[tuple[TimedPorts, Sequence[Arrivals]]], lookahead: int, until: int
 ) -> Together:
     """Runs several switches, which have wires only among one another, as `run` does one. Stops at
-    the first time at which an answer could arrive (`TimedPorts.answered`).
+    the first time at which an answer could arrive (`TimedPorts.set_echoes`).
 
     lookahead: ps that each wire takes at least. Arrivals of a switch are in the order of their
     ranks.
