@@ -20,8 +20,8 @@ KeyElement = Union[int, "tuple[int, int]"]
 
 @dataclass(frozen=True)
 class Reference:
-    """What an entry has instead of an action in a table with an action profile: the number of a
-    member or, if `group`, of a group."""
+    """Refers an entry of a table with an action profile to a member or, if `group`, a group by its
+    number."""
 
     number: int
     group: bool = False

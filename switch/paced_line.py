@@ -97,6 +97,8 @@ class NativeCounters(ctypes.Structure):
 
 
 class _Offer(ctypes.Structure):
+    """struct line_offer"""
+
     _fields_ = (
         ("n", c_uint64), ("stored", c_uint64), ("mark_above", c_uint64), ("times", pointer),
         ("lengths", pointer), ("ends", pointer), ("rows", pointer), ("marks", pointer),

@@ -58,7 +58,7 @@ class NoPermission(PortsError):  # noqa: N818
 
 @dataclass(frozen=True)
 class PortOptions:
-    """How a port is run.
+    """The configuration of a port.
 
     interface    name of the network interface
     rate         bit/s of frames from the Ethernet header on, without FCS; None: as fast as the
@@ -139,10 +139,14 @@ class PortStatistics:
 
 
 class _Statistics(ctypes.Structure):
+    """struct ports_statistics"""
+
     _fields_ = [(one.name, ctypes.c_uint64) for one in fields(PortStatistics)]
 
 
 class _Options(ctypes.Structure):
+    """struct ports_options"""
+
     _fields_ = [
         ("interface", ctypes.c_char * 16),
         ("rate", ctypes.c_uint64),
@@ -163,6 +167,8 @@ _PROGRAM = (
 
 
 class _Program(ctypes.Structure):
+    """struct ports_program"""
+
     _fields_ = [
         ("sw", ctypes.c_void_p),
         ("pool", ctypes.c_uint32),

@@ -65,6 +65,8 @@ class Mismatch(AssertionError):  # noqa: N818
 
 @dataclass
 class _Expectation:
+    """A frame that a test expects: hex digits or `*`. exact: it ends there."""
+
     line: int
     digits: str
     exact: bool

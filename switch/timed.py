@@ -84,6 +84,8 @@ class Departures:
 
 
 class _Program(ctypes.Structure):
+    """struct timed_program"""
+
     _fields_ = (
         ("sw", pointer),
         *(
@@ -97,6 +99,8 @@ class _Program(ctypes.Structure):
 
 
 class _Train(ctypes.Structure):
+    """struct timed_train"""
+
     _fields_ = (
         ("times", pointer), ("lengths", pointer), ("frames", pointer), ("count", c_uint64),
         ("first", c_uint64), ("port", c_uint64), ("stored", c_uint64), ("rank", c_uint64),
@@ -105,6 +109,8 @@ class _Train(ctypes.Structure):
 
 
 class _Departures(ctypes.Structure):
+    """struct timed_departures"""
+
     _fields_ = (
         ("ports", pointer), ("ends", pointer), ("lengths", pointer), ("inputs", pointer),
         ("came", pointer), ("priorities", pointer), ("bytes", pointer),
@@ -112,16 +118,22 @@ class _Departures(ctypes.Structure):
 
 
 class _Totals(ctypes.Structure):
+    """struct timed_totals"""
+
     _fields_ = (("ports", c_uint64), ("packets", c_uint64), ("bytes", c_uint64))
 
 
 class _Part(ctypes.Structure):
+    """struct timed_part"""
+
     _fields_ = (
         ("timed", pointer), ("trains", pointer), ("count", c_uint64), ("totals", _Totals),
     )  # fmt: skip
 
 
 class _Carried(ctypes.Structure):
+    """struct timed_carried"""
+
     _fields_ = (
         ("packets", c_uint64), ("bytes", c_uint64), ("wire", c_uint64), ("arrived", c_uint64),
         ("free", c_int64),

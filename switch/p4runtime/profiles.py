@@ -43,7 +43,7 @@ MOST_NUMBERS = 1 << 20  # of one profile
 
 @dataclass(frozen=True)
 class Target:
-    """What an entry of a table with an action profile refers to.
+    """The member, group or one-shot set that an entry of a table with an action profile refers to.
 
     set_numbers: of the members that a one-shot set created for itself
     set_size: what it counts of the profile's size
@@ -58,6 +58,8 @@ class Target:
 
 @dataclass
 class _Member:
+    """A member of a profile, and the numbers that it has."""
+
     action: Action
     arguments: tuple[int, ...]
     numbers: list[int]

@@ -45,7 +45,7 @@ int sw_meter_read(struct sw *sw, uint32_t array, uint64_t index, uint64_t *rates
 }
 
 // ---------------------------------------------------------------------------------------------
-// Of a table's entries
+// Meters and hits of a table's entries
 
 int sw_table_meter_write(struct sw *sw, uint32_t index, int64_t handle, const uint64_t *rates) {
     if (index >= program_table_count || !sw->tables[index].meters) return SW_RANGE;

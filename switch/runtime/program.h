@@ -27,8 +27,8 @@
 #define SW_COPIED 0x80000000u // in `sealed`: the tail is as an earlier packet left it
 #define SW_CLONE_REQUESTED 0x80000000u // with the session in the low bits of clone_session
 
-// What simple_switch keeps per packet beside the program's headers and metadata. First member of
-// every program's struct program_context.
+// State that simple_switch keeps per packet beside the program's headers and metadata. First member
+// of every program's struct program_context.
 struct sw_state {
     uint32_t clone_session; // SW_CLONE_REQUESTED | id
     uint32_t clone_list;    // field lists that the copy keeps, 0 = none

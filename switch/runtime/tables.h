@@ -38,7 +38,7 @@ struct sw_table_spec {
     uint32_t metered, ages; // entries have meters, times of last hits
 };
 
-// What a lookup needs: one cache line where key and arguments are short, or half of one.
+// An entry as lookups read it: one cache line where key and arguments are short, or half of one.
 struct sw_entry {
     uint32_t action;
     int32_t priority;
@@ -50,7 +50,7 @@ struct sw_entry {
 
 struct sw_meter;
 
-// What only the control plane needs of an entry.
+// The part of an entry that only the control plane uses.
 struct sw_entry_record {
     uint64_t sequence;   // order of insertion: among equal priorities the oldest entry wins
     uint32_t generation; // high half of the handle: that of a deleted entry stays invalid
@@ -83,7 +83,7 @@ struct sw_mask {
 #define SW_TOGETHER 8
 #define SW_SLOTS 4 // slots compared at once
 
-// What every lookup reads, of SW_TOGETHER consecutive tuples.
+// The part of SW_TOGETHER consecutive tuples that every lookup reads.
 struct sw_group {
     const uint32_t *filters[SW_TOGETHER];
     uint32_t filter_shifts[SW_TOGETHER];

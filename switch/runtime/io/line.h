@@ -67,7 +67,7 @@ void line_read(const struct line *line, struct line_counters *counters);
 struct line_offer {
     uint64_t n, stored, mark_above;
     const int64_t *times, *lengths;
-    // Of the `kept` packets that leave: end of transmission, index, 1 if marked.
+    // For the `kept` packets that leave: end of transmission, index, 1 if marked.
     int64_t *ends;
     int64_t *rows;
     uint8_t *marks;

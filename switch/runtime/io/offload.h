@@ -70,7 +70,7 @@ struct segments {
     uint8_t flags;        // TCP flags of the frame
     uint64_t sum;         // of the IPv4 header without identification and checksum
     uint64_t pseudo;      // of the pseudo header without the length
-    // Of a packet with an incomplete L4 checksum: the field holds the sum of the pseudo header, to
+    // For a packet with an incomplete L4 checksum: the field holds the sum of the pseudo header, to
     // which everything from sum_start on is added. SW_COMPLETE: none.
     uint32_t sum_start, sum_field;
     uint8_t model[OFFLOAD_MAX_HEADERS]; // headers of a packet between the first and the last,

@@ -49,17 +49,17 @@ struct timed_train {
     uint64_t taken; // result: how many of them were due
 };
 
-// What left one port in one call: `count` packets, `stored` bytes of each, `bytes` in all, `wire`
-// with the line's overhead. free: when the line is free.
+// The departures of one port in one call: `count` packets, `stored` bytes of each, `bytes` in all,
+// `wire` with the line's overhead. free: when the line is free.
 struct timed_port {
     uint64_t port, count, stored, bytes, wire;
     int64_t free;
 };
 
-// What left in one call, port by port. ends[i]: when the last bit left. inputs[i]: the index of the
-// arrival it derives from, -1 if it was recirculated. Frames are contiguous rows of the port's
-// longest stored frame, padded with zeros. came[i]: when it entered its queue, in a watched switch
-// only.
+// All departures of one call, port by port. ends[i]: when the last bit left. inputs[i]: the index
+// of the arrival it derives from, -1 if it was recirculated. Frames are contiguous rows of the
+// port's longest stored frame, padded with zeros. came[i]: when it entered its queue, in a watched
+// switch only.
 struct timed_departures {
     struct timed_port *ports;
     int64_t *ends, *lengths, *inputs, *came;
@@ -92,7 +92,7 @@ uint64_t timed_no_program(const struct timed *timed);
 // Returns the time of the next recirculation or arrival by a wire; TIMED_NEVER without one.
 int64_t timed_next(const struct timed *timed);
 
-// What a wire has carried since the last call; arrived: packets that the receiver has processed.
+// Traffic of a wire since the last call; arrived: packets that the receiver has processed.
 struct timed_carried {
     uint64_t packets, bytes, wire, arrived;
     int64_t free;
