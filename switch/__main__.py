@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`rackhub-switch` or `python -m switch`: the embedded target as a process of its own.
+"""Runs the embedded target as a process of its own: `rackhub-switch` or `python -m switch`.
 
 Prints the line "ready" on standard output when P4Runtime listens and the ports are up. SIGUSR1
-prints the ports' counters as a line of JSON, {"ports": {NUMBER: {COUNTER: VALUE}}}. SIGTERM or
-SIGINT end it: counters to the log, exit status 0. Otherwise 1 if it could not start (the reason is
-on standard error), 2 for a wrong command line. Started as simple_switch_grpc it has BMv2's defaults
-and ways instead (`switch.manners`).
+prints the ports' counters as a line of JSON, {"ports": {NUMBER: {COUNTER: VALUE}}}. SIGTERM and
+SIGINT write the counters to the log and end the process with status 0. Status 1: it could not start
+(the reason is on standard error); 2: wrong command line. A process started as simple_switch_grpc
+has BMv2's defaults and conventions instead (`switch.identity`).
 """
 
 from __future__ import annotations
@@ -23,30 +23,31 @@ from queue import SimpleQueue
 
 from google.rpc import code_pb2
 
-from switch import logs, manners, signals
+from switch import logs, signals
 from switch.compile import CompilerError
+from switch.errors import ProgramError, UnsupportedConstruct
+from switch.identity import identity_of, ready_line
 from switch.loader import load_program
 from switch.options import Options, parse
 from switch.p4runtime import AddressError, Device, P4RuntimeError, is_local, serve
 from switch.pipeline import Pipeline, PipelineError
 from switch.ports import PortOptions, Ports, PortsError
-from switch.refusals import ProgramError, UnsupportedConstruct
 from switch.thrift_port import ThriftPort
 
 log = logging.getLogger("switch")
-# What the program says itself: log_msg(), failed assertions.
+# Messages of the P4 program: log_msg(), failed assertions.
 _program_log = logging.getLogger("switch.program")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs a switch until it is told to stop; returns the exit status."""
+    """Runs a switch until SIGTERM or SIGINT; returns the exit status."""
     if arguments is None:
-        manner = manners.of_process(sys.argv[0])
-        options = parse(sys.argv[1:], manner)
+        identity = identity_of(sys.argv[0])
+        options = parse(sys.argv[1:], identity)
     else:
         options = parse(arguments)
-    if options.manner.bmv2:
-        _take_name(options.manner.name)
+    if options.identity.bmv2:
+        _take_name(options.identity.name)
     try:
         logs.start(options)
     except OSError as error:
@@ -78,7 +79,7 @@ def _run(options: Options, stop: threading.Event, stack: ExitStack) -> None:
         pipeline=pipeline,
         traced=options.traced,
         priority_queues=options.priority_queues,
-        like_bmv2=options.manner.bmv2,
+        like_bmv2=options.identity.bmv2,
     )
     stack.callback(device.close)
     ports = Ports(
@@ -123,7 +124,8 @@ def _run(options: Options, stop: threading.Event, stack: ExitStack) -> None:
     signal.signal(signal.SIGUSR1, lambda *_: requests.put(True))
     if options.tls is None and not is_local(options.address):
         log.warning(
-            "P4Runtime on %s has no TLS: whoever reaches it controls this switch", options.address
+            "P4Runtime on %s has no TLS: any host that reaches it controls this switch",
+            options.address,
         )
     server = serve(device, options.address, options.tls)
     stack.callback(server.stop)
@@ -135,21 +137,24 @@ def _run(options: Options, stop: threading.Event, stack: ExitStack) -> None:
     )
     if options.thrift_port is not None:
         stack.callback(ThriftPort(options.thrift_port).close)
-    print(manners.says_ready(options.manner, server.address), flush=True)
+    print(ready_line(options.identity, server.address), flush=True)
     signals.wait(stop)
     log.info("stopping")
 
 
 def _print_counters(requests: SimpleQueue[bool], ports: Ports) -> None:
     """Prints the ports' counters for each request, until one is False."""
-    with suppress(BrokenPipeError):  # whatever read them has ended
+    with suppress(BrokenPipeError):  # the reader of standard output has ended
         while requests.get():
             counters = {number: asdict(one) for number, one in ports.statistics().items()}
             print(json.dumps({"ports": counters}), flush=True)
 
 
 def _load(path: Path, options: Options) -> Pipeline:
-    """Raises ProgramError, CompilerError, PipelineError, OSError (nowhere to keep the library)."""
+    """Loads and compiles a program.
+
+    Raises ProgramError, CompilerError, PipelineError, OSError (the cache is not writable).
+    """
     try:
         program = load_program(path)
     except OSError as error:
@@ -158,12 +163,12 @@ def _load(path: Path, options: Options) -> Pipeline:
         raise ProgramError(f"{path}: {error}") from error
     try:
         return Pipeline(program, traced=options.traced, priority_queues=options.priority_queues)
-    except UnsupportedConstruct as error:  # what only the generator knows
+    except UnsupportedConstruct as error:  # found by the code generator only
         raise ProgramError(f"{path}: {error}") from error
 
 
 def _stop_ports(ports: Ports, device: Device) -> None:
-    """The counters to the log, then no more packets."""
+    """Writes the counters to the log and stops the ports."""
     for number, statistics in sorted(ports.statistics().items()):
         counts = " ".join(f"{name}={value}" for name, value in asdict(statistics).items() if value)
         log.info("port %d: %s", number, counts or "nothing")
@@ -193,7 +198,7 @@ def _port_options(options: Options, number: int) -> PortOptions:
 
 
 def _take_name(name: str) -> None:
-    """Makes this process one of that name, by which scripts find and end BMv2 (killall, pkill)."""
+    """Names this process as BMv2, so that scripts find and end it by name (killall, pkill)."""
     with suppress(OSError):
         Path("/proc/self/comm").write_text(name)
 

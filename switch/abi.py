@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The C interface of runtime/target.h for ctypes: structs and signatures."""
+"""Declares the C interface of runtime/target.h for ctypes: structs and signatures."""
 
 from __future__ import annotations
 

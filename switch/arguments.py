@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options of a command line: names, defaults and help. `switch.options` checks them."""
+"""Declares the options of the command line: names, defaults and help. `switch.options` checks
+them."""
 
 from __future__ import annotations
 
@@ -9,14 +10,14 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from switch import __version__
+from switch.identity import BMV2, COMMAND, IGNORED, IGNORED_FLAGS, REFUSED, Identity
 from switch.installing import InstallError, install
-from switch.manners import BMV2, COMMAND, IGNORED, IGNORED_FLAGS, REFUSED, Manner
-from switch.warming import warm
+from switch.precompiling import precompile
 
 DROP_PORT = 511
 MAX_PRIORITY_QUEUES = 8
 LEVELS = ("trace", "debug", "info", "warn", "error", "off")
-# The newest format of programs of the BMv2 that this target is compared with.
+# The newest JSON format of the BMv2 that this target is compared with.
 _JSON_VERSION = "2.24"
 
 _EXAMPLE = """example:
@@ -27,11 +28,11 @@ _EXAMPLE = """example:
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser that ends a wrong command line with the exit status of the manner."""
+    """A parser that exits with the identity's status for a wrong command line."""
 
-    def __init__(self, manner: Manner) -> None:
+    def __init__(self, identity: Identity) -> None:
         super().__init__(
-            prog=manner.name,
+            prog=identity.name,
             usage="%(prog)s [-i PORT@IF ...] [OPTION ...] (PROGRAM.json | --no-p4); "
             "--help: options",
             description="A v1model P4 switch with P4Runtime; takes simple_switch_grpc's "
@@ -40,7 +41,7 @@ class _Parser(argparse.ArgumentParser):
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
         )
-        self._wrong = manner.wrong
+        self._wrong = identity.wrong
 
     def error(self, message: str) -> NoReturn:
         self.print_usage(sys.stderr)
@@ -48,7 +49,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 class _Install(argparse.Action):
-    """--install-as: makes the launcher and what switches share, and that is all."""
+    """Implements --install-as: creates the launcher, compiles what switches share, and exits."""
 
     def __call__(
         self, parser: argparse.ArgumentParser, _: object, values: Any, option: str | None = None
@@ -56,17 +57,17 @@ class _Install(argparse.Action):
         name, directory = values
         try:
             made = install(name, Path(directory))
-            warm()
+            precompile()
         except InstallError as error:
             parser.exit(1, f"{parser.prog}: {option} {name} {directory}: {error}\n")
-        print(f"{made} is this target now")
+        print(f"{made} starts this target")
         parser.exit()
 
 
-def command_line_of(manner: Manner) -> argparse.ArgumentParser:
-    """The parser of command lines."""
-    parser = _Parser(manner)
-    whose = f" ({COMMAND})" if manner.bmv2 else ""
+def command_line_of(identity: Identity) -> argparse.ArgumentParser:
+    """Returns the parser of an identity's command line."""
+    parser = _Parser(identity)
+    whose = f" ({COMMAND})" if identity.bmv2 else ""
     parser.add_argument(
         "-v", "--version", action="version", version=f"%(prog)s {__version__}{whose}"
     )
@@ -96,9 +97,9 @@ def command_line_of(manner: Manner) -> argparse.ArgumentParser:
     parser.add_argument(
         "--device-id",
         type=int,
-        default=manner.device_id,
+        default=identity.device_id,
         metavar="N",
-        help=f"of P4Runtime (default {manner.device_id})",
+        help=f"of P4Runtime (default {identity.device_id})",
     )
     parser.add_argument(
         "--pcap",
@@ -108,43 +109,43 @@ def command_line_of(manner: Manner) -> argparse.ArgumentParser:
         metavar="DIR",
         help="write a pcap file per interface (without DIR: where the switch was started)",
     )
-    _add_logging(parser, manner)
+    _add_logging(parser, identity)
     for option, reason in IGNORED.items():
         parser.add_argument(option, metavar="X", help=f"ignored: {reason}")
     for option, reason in IGNORED_FLAGS.items():
         parser.add_argument(option, action="store_true", help=f"ignored: {reason}")
     for option in REFUSED:
         parser.add_argument(option, metavar="X", help=argparse.SUPPRESS)
-    _add_ports(parser, manner)
-    _add_target(parser, manner)
+    _add_ports(parser, identity)
+    _add_target(parser, identity)
     return parser
 
 
-def _add_logging(parser: argparse.ArgumentParser, manner: Manner) -> None:
+def _add_logging(parser: argparse.ArgumentParser, identity: Identity) -> None:
     stream, default = "error also with --log-file", "standard error"
-    if manner.quiet:
+    if identity.quiet:
         stream, default = "output", "none"
     parser.add_argument("--log-console", action="store_true", help=f"log to standard {stream}")
     parser.add_argument(
         "--log-file",
         type=Path,
         metavar="FILE",
-        help=f"log to FILE{manner.suffix} (default: {default})",
+        help=f"log to FILE{identity.suffix} (default: {default})",
     )
     parser.add_argument(
         "-L",
         "--log-level",
         choices=LEVELS,
-        default=manner.level,
-        help=f"default {manner.level}; trace: all that becomes of every packet, slowly",
+        default=identity.level,
+        help=f"default {identity.level}; trace: every step of every packet, slowly",
     )
-    size = "it grows" if manner.log_bytes is None else str(manner.log_bytes)
+    size = "it grows" if identity.log_bytes is None else str(identity.log_bytes)
     parser.add_argument(
         "--log-file-max-size",
         type=int,
-        default=manner.log_bytes,
+        default=identity.log_bytes,
         metavar="BYTES",
-        help=f"begin a new log file then (default: {size})",
+        help=f"largest log file, then a new one begins (default: {size})",
     )
     parser.add_argument(
         "--log-file-max-files",
@@ -155,7 +156,7 @@ def _add_logging(parser: argparse.ArgumentParser, manner: Manner) -> None:
     )
 
 
-def _add_ports(parser: argparse.ArgumentParser, manner: Manner) -> None:
+def _add_ports(parser: argparse.ArgumentParser, identity: Identity) -> None:
     ports = parser.add_argument_group("ports")
     ports.add_argument(
         "--port-rate",
@@ -174,18 +175,18 @@ def _add_ports(parser: argparse.ArgumentParser, manner: Manner) -> None:
     ports.add_argument(
         "--queue-packets",
         type=int,
-        default=manner.queue_packets,
+        default=identity.queue_packets,
         metavar="N",
         help="packets of one priority that may wait for each port (default "
-        f"{manner.queue_packets or 'no limit'})",
+        f"{identity.queue_packets or 'no limit'})",
     )
     ports.add_argument(
         "--port-rate-in",
         action="append",
         default=[],
         metavar="PORT=BITS",
-        help="bits per second of the link that ends at the port: what comes is held until its last "
-        "bit would be there (for senders whose shaper lets it go when its first bit leaves)",
+        help="bits per second of the link that ends at the port: frames are held until their last "
+        "bit would arrive (for senders whose shaper releases a frame at its first bit)",
     )
     ports.add_argument(
         "--plain", action="store_true", help="packet by packet: no offload, neither in nor out"
@@ -193,13 +194,13 @@ def _add_ports(parser: argparse.ArgumentParser, manner: Manner) -> None:
     ports.add_argument("--no-join", action="store_true", help="send every packet as its own frame")
 
 
-def _add_target(parser: argparse.ArgumentParser, manner: Manner) -> None:
+def _add_target(parser: argparse.ArgumentParser, identity: Identity) -> None:
     target = parser.add_argument_group("target options (after --)")
     target.add_argument(
         "--grpc-server-addr",
-        default=manner.address,
+        default=identity.address,
         metavar="ADDR",
-        help=f"host:port or unix:/path (default {manner.address})",
+        help=f"host:port or unix:/path (default {identity.address})",
     )
     target.add_argument("--grpc-server-ssl", action="store_true", help="TLS; needs cert and key")
     target.add_argument("--grpc-server-cert", type=Path, metavar="PEM")

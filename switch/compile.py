@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Generated C -> shared library, kept by content in the user's cache directory.
+"""Compiles generated C to a shared library, cached by content in the user's cache directory.
 
 The key of a library is everything that its code depends on: the generated source, the runtime's
-sources, the compiler's version, the flags, and the processor that `-march=native` means. What the
-runtime has in units of its own is compiled once and kept the same way.
+sources, the compiler's version, the flags, and the processor that `-march=native` stands for. The
+runtime's separate units are compiled once and cached the same way.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from pathlib import Path
 
 RUNTIME = Path(__file__).parent / "runtime"
 
-INCLUDED = "flow.c"  # by the generated source itself
+INCLUDED = "flow.c"  # included by the generated source
 
 FLAGS = (
     "-std=gnu11",
     "-O3",
     "-march=native",
-    "-fno-gcse",  # takes gcc a seventh of its time, and makes nothing faster
+    "-fno-gcse",  # takes a seventh of gcc's time without making anything faster
     "-fno-strict-aliasing",
     "-fno-semantic-interposition",
     "-Wl,-Bsymbolic-functions",
@@ -41,22 +41,22 @@ FLAGS = (
     "-Wno-unused-variable",
     "-Wno-unused-but-set-variable",
 )
-# Beside them, for a program that tells what it does (runtime/trace.h).
+# In addition, for a program that traces packets (runtime/trace.h).
 TRACED = ("-DSW_TRACE", "-O1")
 
 
 class CompilerError(RuntimeError):
-    """No C compiler, or it failed; the message holds the end of what it said."""
+    """There is no C compiler, or it failed; the message holds the end of its output."""
 
 
 def cache_directory() -> Path:
-    """$XDG_CACHE_HOME/rackhub, else ~/.cache/rackhub."""
+    """Returns $XDG_CACHE_HOME/rackhub, else ~/.cache/rackhub."""
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(base) / "rackhub"
 
 
 def compiler() -> list[str]:
-    """The C compiler: $CC, else cc. Raises CompilerError if there is none."""
+    """Returns the C compiler: $CC, else cc. Raises CompilerError if there is none."""
     command = shlex.split(os.environ.get("CC", "cc"))
     if not command or shutil.which(command[0]) is None:
         raise CompilerError(
@@ -68,7 +68,7 @@ def compiler() -> list[str]:
 
 @lru_cache(maxsize=4)
 def compiler_identity(command: tuple[str, ...]) -> str:
-    """Version of the compiler and what `native` means to it here."""
+    """Returns the version of the compiler and what `native` stands for on this machine."""
     run = subprocess.run(
         [*command, "-march=native", "-E", "-v", "-x", "c", os.devnull],
         capture_output=True,
@@ -83,8 +83,8 @@ def compiler_identity(command: tuple[str, ...]) -> str:
 
 
 def build(source: str, flags: tuple[str, ...] = FLAGS) -> Path:
-    """Compiles the source unless the cache has it, links it with the runtime; returns the
-    library's path.
+    """Returns the path of a program's library, compiled and linked with the runtime unless it is
+    cached.
 
     Raises CompilerError, OSError (cache directory not writable).
     """
@@ -97,7 +97,7 @@ def build(source: str, flags: tuple[str, ...] = FLAGS) -> Path:
     library.parent.mkdir(parents=True, exist_ok=True)
     with (
         tempfile.TemporaryDirectory(dir=library.parent) as scratch,
-        ThreadPoolExecutor(1) as beside,  # the two take about as long, where both are to be made
+        ThreadPoolExecutor(1) as beside,  # both take about as long, so run them in parallel
     ):
         making = beside.submit(_runtime, command, flags)
         program, made = Path(scratch) / "program.c", Path(scratch) / "program.so"
@@ -117,7 +117,7 @@ def build(source: str, flags: tuple[str, ...] = FLAGS) -> Path:
 
 
 def prepare() -> None:
-    """Compiles what programs are linked with, so that the first one is there sooner.
+    """Compiles what programs are linked with, so that the first program loads sooner.
 
     Raises CompilerError, OSError.
     """
@@ -127,8 +127,8 @@ def prepare() -> None:
 
 
 def _runtime(command: list[str], flags: tuple[str, ...]) -> Path:
-    """What every program is linked with, as one object file of the cache: units that know nothing
-    of the program, so are compiled once for all."""
+    """Returns the object file that every program is linked with, compiled unless it is cached: the
+    units that do not depend on the program."""
     made = cache_directory() / f"runtime-{_runtime_key(command, flags)[:32]}.o"
     if made.exists():
         return made
@@ -144,7 +144,7 @@ def _runtime(command: list[str], flags: tuple[str, ...]) -> Path:
 
 
 def _own(flags: Sequence[str]) -> list[str]:
-    """Without those for the linker."""
+    """Returns the flags without those for the linker."""
     return [one for one in flags if one != "-shared" and not one.startswith("-Wl,")]
 
 
@@ -158,6 +158,6 @@ def _runtime_key(command: list[str], flags: tuple[str, ...]) -> str:
 
 
 def _run(arguments: Sequence[str | Path]) -> str | None:
-    """What the compiler said, if it failed."""
+    """Runs a compiler; returns its output if it failed."""
     run = subprocess.run(arguments, capture_output=True, text=True, check=False)
     return run.stderr if run.returncode else None

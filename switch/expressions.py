@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Expressions of a BMv2 program as a tree, and the range of values each of them can take.
-
-BMv2 computes with integers of unbounded size and cuts a value only where it is stored in a field
-(JSON_format.md, "General information"). `value_range` says how large a value can become, so that
-the generated code can use exactly as many 64-bit limbs as give the same result.
+"""Expressions of a BMv2 program as a tree, and their parser (JSON_format.md, "expression").
 
 Data expressions are integers, Boolean expressions are truth values; BMv2 converts between them
 only explicitly (`d2b`, `b2d`).
@@ -22,7 +18,8 @@ Json = Any
 
 @dataclass(frozen=True)
 class Field:
-    """width in bits, of a varbit field the most it may have; signed: two's complement."""
+    """A field of a header type. width: in bits, of a varbit field the most it may have; signed:
+    two's complement."""
 
     name: str
     width: int
@@ -66,6 +63,8 @@ HeaderExpression = HeaderRef | StackElement | StackLast | HeaderChoice
 
 @dataclass(frozen=True)
 class Const:
+    """A constant."""
+
     value: int
 
 
@@ -81,7 +80,7 @@ class FieldValue:
 
 @dataclass(frozen=True)
 class VarbitField:
-    """A varbit field, which is assigned, compared and summed as it is, and in no arithmetic."""
+    """A varbit field, which can be assigned, compared and summed, but not computed with."""
 
     header: HeaderExpression
     field: str
@@ -112,7 +111,7 @@ class Lookahead:
 
 @dataclass(frozen=True)
 class Unary:
-    """op: `~`."""
+    """A bitwise complement. op: `~`."""
 
     op: str
     operand: Data
@@ -120,7 +119,8 @@ class Unary:
 
 @dataclass(frozen=True)
 class Binary:
-    """op: + - * / % << >> & | ^, or two_comp_mod, sat_cast, usat_cast (right: width in bits)."""
+    """An operation. op: + - * / % << >> & | ^, or two_comp_mod, sat_cast, usat_cast (right: width
+    in bits)."""
 
     op: str
     left: Data
@@ -129,6 +129,8 @@ class Binary:
 
 @dataclass(frozen=True)
 class Choice:
+    """`condition ? true : false` between two integers."""
+
     condition: Boolean
     true: Data
     false: Data
@@ -136,12 +138,15 @@ class Choice:
 
 @dataclass(frozen=True)
 class BoolToData:
+    """1 or 0 for a truth value (`b2d`)."""
+
     operand: Boolean
 
 
 @dataclass(frozen=True)
 class StackSize:
-    """`size_stack` (elements in use) or, with `last`, `last_stack_index`."""
+    """The elements of a stack in use (`size_stack`) or, with `last`, the last one's index
+    (`last_stack_index`)."""
 
     stack: str
     last: bool
@@ -149,12 +154,14 @@ class StackSize:
 
 @dataclass(frozen=True)
 class BoolConst:
+    """A constant truth value."""
+
     value: bool
 
 
 @dataclass(frozen=True)
 class Compare:
-    """op: == != < <= > >= on integers."""
+    """A comparison of integers. op: == != < <= > >=."""
 
     op: str
     left: Data
@@ -163,7 +170,8 @@ class Compare:
 
 @dataclass(frozen=True)
 class CompareHeaders:
-    """op: == !=; equal = both invalid, or both valid with equal fields (P4-16, 8.17)."""
+    """A comparison of headers. op: == !=; equal = both invalid, or both valid with equal fields
+    (P4-16, 8.17)."""
 
     op: str
     left: HeaderExpression
@@ -172,7 +180,8 @@ class CompareHeaders:
 
 @dataclass(frozen=True)
 class CompareVarbits:
-    """op: == !=; as BMv2, by their values as numbers: leading zeros do not count."""
+    """A comparison of varbit fields. op: == !=; as in BMv2, by their values: leading zeros do not
+    count."""
 
     op: str
     left: VarbitField
@@ -181,6 +190,8 @@ class CompareVarbits:
 
 @dataclass(frozen=True)
 class CompareBooleans:
+    """A comparison of truth values. op: == !=."""
+
     op: str
     left: Boolean
     right: Boolean
@@ -188,7 +199,8 @@ class CompareBooleans:
 
 @dataclass(frozen=True)
 class Logic:
-    """op: and, or; BMv2 evaluates both sides, which without side effects changes nothing."""
+    """A conjunction or disjunction. op: and, or. BMv2 evaluates both sides, which makes no
+    difference without side effects."""
 
     op: str
     left: Boolean
@@ -197,16 +209,22 @@ class Logic:
 
 @dataclass(frozen=True)
 class Not:
+    """A negation."""
+
     operand: Boolean
 
 
 @dataclass(frozen=True)
 class DataToBool:
+    """True unless an integer is 0 (`d2b`)."""
+
     operand: Data
 
 
 @dataclass(frozen=True)
 class Valid:
+    """True if a header is valid."""
+
     header: HeaderExpression
 
 
@@ -265,16 +283,17 @@ COMPARISONS = frozenset(["==", "!=", "<", "<=", ">", ">="])
 
 
 class Refused(Exception):  # noqa: N818 (says what happened)
-    """An expression construct that is not supported; the loader adds the source position."""
+    """An unsupported expression construct; the loader adds the source position."""
 
 
 @dataclass(frozen=True)
 class Scope:
-    """What names in an expression mean.
+    """Resolves the names in an expression.
 
-    field(header, position or name): of a header instance; stack_field likewise, of the elements of
-    a stack; parameters: widths of the enclosing action's parameters; unions: headers of header
-    unions.
+    field: (header, position or name) -> field of a header instance
+    stack_field: (stack, position or name) -> field of a stack's elements
+    parameters: widths of the enclosing action's parameters
+    unions: headers of header unions
     """
 
     field: Callable[[str, int | str], Field]
@@ -284,14 +303,14 @@ class Scope:
 
 
 def hex_value(text: str) -> int:
-    """`0x1f`, `1f` or `-0x03` of the JSON as an integer."""
+    """Parses `0x1f`, `1f` or `-0x03` of the JSON."""
     negative = text.startswith("-")
     value = int(text.removeprefix("-"), 16)
     return -value if negative else value
 
 
 def parse_data(node: Json, scope: Scope) -> Data:
-    """JSON type-value object -> integer expression. Raises Refused."""
+    """Parses a JSON type-value object as an integer expression. Raises Refused."""
     result = parse_any(node, scope)
     if isinstance(result, VarbitField):
         raise Refused(f"varbit field '{result.field}' in arithmetic")
@@ -301,7 +320,7 @@ def parse_data(node: Json, scope: Scope) -> Data:
 
 
 def parse_boolean(node: Json, scope: Scope) -> Boolean:
-    """JSON type-value object -> truth value. Raises Refused."""
+    """Parses a JSON type-value object as a truth value. Raises Refused."""
     result = parse_any(node, scope)
     if not isinstance(result, BOOLEANS):
         raise Refused(f"a Boolean where {type(result).__name__} stands")
@@ -309,7 +328,7 @@ def parse_boolean(node: Json, scope: Scope) -> Boolean:
 
 
 def parse_header(node: Json, scope: Scope) -> HeaderExpression:
-    """JSON type-value object -> header. Raises Refused."""
+    """Parses a JSON type-value object as a header. Raises Refused."""
     result = parse_any(node, scope)
     if not isinstance(result, HEADERS):
         raise Refused(f"a header where {type(result).__name__} stands")
@@ -317,7 +336,7 @@ def parse_header(node: Json, scope: Scope) -> HeaderExpression:
 
 
 def parse_any(node: Json, scope: Scope) -> Data | Boolean | HeaderExpression | VarbitField:
-    """JSON type-value object -> whatever expression it is. Raises Refused."""
+    """Parses a JSON type-value object as an expression of any kind. Raises Refused."""
     kind, value = node["type"], node["value"]
     if kind == "expression":
         if "op" in value:
@@ -329,7 +348,7 @@ def parse_any(node: Json, scope: Scope) -> Data | Boolean | HeaderExpression | V
         return BoolConst(bool(value))
     if kind == "field":
         header, field = value
-        if isinstance(header, dict):  # an element of a stack, by an index known at run time
+        if isinstance(header, dict):  # an element of a stack at a run-time index
             if field != "$valid$":
                 raise Refused(f"field '{field}' of an expression")
             return ValidBit(parse_header({"type": "expression", "value": header}, scope))
@@ -427,101 +446,3 @@ def _access(header: HeaderExpression, position: int, scope: Scope) -> FieldValue
     if isinstance(one, HeaderRef):
         return _field_of(header, scope.field(one.name, position))
     return _field_of(header, scope.stack_field(one.stack, position))
-
-
-# Values that could grow beyond this are refused: no P4 program means them, and code for them
-# would not fit (a shift of a wide value by a wide amount).
-MAX_BITS = 1 << 16
-
-
-def value_range(expression: Data) -> tuple[int, int]:
-    """Smallest and largest value that an integer expression can have (not always tight).
-
-    Raises Refused if it can have more than 65536 bits.
-    """
-    low, high = _range(expression)
-    if max(abs(low), abs(high)).bit_length() > MAX_BITS:
-        raise Refused(f"an intermediate value of more than {MAX_BITS} bits")
-    return low, high
-
-
-def unsigned_bits(low: int, high: int) -> int | None:
-    """Bits to hold every value of a range without sign; None if some are negative."""
-    return None if low < 0 else high.bit_length()
-
-
-def _range(expression: Data) -> tuple[int, int]:
-    if isinstance(expression, Const):
-        return expression.value, expression.value
-    if isinstance(expression, FieldValue):
-        if expression.signed:
-            return -(1 << (expression.width - 1)), (1 << (expression.width - 1)) - 1
-        return 0, (1 << expression.width) - 1
-    if isinstance(expression, (Parameter, Lookahead)):
-        return 0, (1 << expression.width) - 1
-    if isinstance(expression, (ValidBit, BoolToData)):
-        return 0, 1
-    if isinstance(expression, StackSize):
-        return -1, 1 << 16
-    if isinstance(expression, Unary):
-        low, high = value_range(expression.operand)
-        return ~high, ~low
-    if isinstance(expression, Choice):
-        one, other = value_range(expression.true), value_range(expression.false)
-        return min(one[0], other[0]), max(one[1], other[1])
-    left, right = value_range(expression.left), value_range(expression.right)
-    return _binary_range(expression.op, left, right)
-
-
-def _binary_range(op: str, left: tuple[int, int], right: tuple[int, int]) -> tuple[int, int]:
-    if op == "+":
-        return left[0] + right[0], left[1] + right[1]
-    if op == "-":
-        return left[0] - right[1], left[1] - right[0]
-    if op == "*":
-        products = [a * b for a in left for b in right]
-        return min(products), max(products)
-    if op in ("/", "%"):
-        # BMv2 demands left >= 0 and right > 0; anything else yields 0 here.
-        largest = max(left[1], 0)
-        return 0, largest if op == "/" else min(largest, max(right[1] - 1, 0))
-    if op in ("<<", ">>"):
-        return _shift_range(op, left, right)
-    if op in ("&", "|", "^"):
-        return _bitwise_range(op, left, right)
-    width = _fixed_width(op, right)
-    if op == "usat_cast":
-        return 0, (1 << width) - 1
-    return -(1 << (width - 1)), (1 << (width - 1)) - 1
-
-
-def _fixed_width(op: str, right: tuple[int, int]) -> int:
-    if right[0] != right[1] or right[0] < 1:
-        raise Refused(f"'{op}' to a width that is not constant")
-    return right[0]
-
-
-def _shift_range(op: str, left: tuple[int, int], right: tuple[int, int]) -> tuple[int, int]:
-    least, most = max(right[0], 0), max(right[1], 0)
-    if op == ">>":
-        ends = [value >> min(by, MAX_BITS) for value in left for by in (least, most)]
-    else:
-        if most + max(abs(left[0]), abs(left[1])).bit_length() > MAX_BITS:
-            # Always cut by what stands around it, or refused there.
-            most = MAX_BITS
-            ends = [-(1 << MAX_BITS) if left[0] < 0 else 0, (1 << MAX_BITS) - 1]
-            return min(ends), max(ends)
-        ends = [value << by for value in left for by in (least, most)]
-    return min(ends), max(ends)
-
-
-def _bitwise_range(op: str, left: tuple[int, int], right: tuple[int, int]) -> tuple[int, int]:
-    if op == "&":
-        if left[0] >= 0 and right[0] >= 0:
-            return 0, min(left[1], right[1])
-        if left[0] >= 0 or right[0] >= 0:
-            return 0, left[1] if left[0] >= 0 else right[1]
-    bits = max(abs(end).bit_length() for end in (*left, *right))
-    if left[0] >= 0 and right[0] >= 0:
-        return 0, (1 << bits) - 1
-    return -(1 << bits), (1 << bits) - 1

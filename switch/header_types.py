@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Header types of a BMv2 JSON document; and for all that reads one: where something stands in the
-source, and bounds."""
+"""Reads header types of a BMv2 JSON document; source positions and bounds for all readers of
+one."""
 
 from __future__ import annotations
 
+from switch.errors import ProgramError, Source, UnsupportedConstruct
 from switch.expressions import Field, Json
 from switch.program import HeaderType
-from switch.refusals import ProgramError, Source, UnsupportedConstruct
 
-# The bits of the longest frame; and cells that a bit<32> tells apart.
+# The bits of the longest frame; the cells that a bit<32> can index.
 MOST_BITS = 8 * 16384
 MOST_CELLS = 1 << 32
 
 
 def source_of(node: Json) -> Source | None:
-    """The `source_info` of a JSON object, if it has any."""
+    """Returns the `source_info` of a JSON object, None without one."""
     info = node.get("source_info") if isinstance(node, dict) else None
     if not info:
         return None
@@ -27,12 +27,13 @@ def source_of(node: Json) -> Source | None:
 
 
 def check(holds: bool, otherwise: str) -> None:
-    """Raises ProgramError."""
+    """Raises ProgramError with `otherwise` unless `holds`."""
     if not holds:
-        raise ProgramError(f"{otherwise}: more, or less, than there can be")
+        raise ProgramError(f"{otherwise}: out of range")
 
 
 def header_type(node: Json) -> HeaderType:
+    """Reads one of `header_types`. Raises ProgramError, UnsupportedConstruct."""
     fields: list[Field] = []
     for name, width, *rest in node["fields"]:
         varbit = width == "*"
@@ -46,13 +47,13 @@ def header_type(node: Json) -> HeaderType:
 
 
 def _varbit_width(node: Json, name: str) -> int:
-    """The most bits that a header's varbit field may have."""
+    """Returns the most bits that a header's varbit field may have."""
     fixed = [width for _, width, *_ in node["fields"] if width != "*"]
     if len(fixed) != len(node["fields"]) - 1:
         raise UnsupportedConstruct(f"several varbit fields in '{node['name']}'", source_of(node))
     if "max_length" not in node:
         raise UnsupportedConstruct(f"varbit field '{name}' without a length", source_of(node))
-    if sum(fixed) % 8:  # lengths are whole bytes, so no packet has a whole one
+    if sum(fixed) % 8:  # lengths are whole bytes, so no packet can hold such a header
         raise UnsupportedConstruct(
             f"header type '{node['name']}', which is never whole bytes,", source_of(node)
         )

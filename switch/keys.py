@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Table keys and action arguments as the runtime's words, with checks that name the field."""
+"""Packs table keys and action arguments into the runtime's words; errors name the field."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ KeyElement = Union[int, "tuple[int, int]"]
 
 @dataclass(frozen=True)
 class Reference:
-    """What an entry of a table with an action profile has instead of an action: the number of a
-    member or, where packets choose one, of a group."""
+    """Refers an entry of a table with an action profile to a member or, if `group`, a group by its
+    number."""
 
     number: int
     group: bool = False
@@ -29,7 +29,7 @@ class Reference:
 
 @dataclass(frozen=True)
 class PackedKey:
-    """Words for sw_table_insert; prefix: the lpm field's prefix length, 0 without one."""
+    """Words for sw_table_insert. prefix: the lpm field's prefix length, 0 without one."""
 
     value: list[int]
     mask: list[int]
@@ -39,13 +39,14 @@ class PackedKey:
 
 
 def check_range(what: str, value: int, width: int) -> None:
-    """ValueError unless 0 <= value < 2^width."""
+    """Raises ValueError unless 0 <= value < 2^width."""
     if not 0 <= value < 1 << width:
         raise ValueError(f"{what}: {value:#x} does not fit in {width} bits")
 
 
 def pack_key(table: Table, layout: TableLayout, key: Sequence[KeyElement]) -> PackedKey:
-    """Raises ValueError: wrong number or kind of elements, or values that do not fit."""
+    """Packs a key. Raises ValueError for a wrong number or kind of elements, or values that do not
+    fit."""
     if len(key) != len(table.key):
         names = ", ".join(f"{one.name} ({one.match})" for one in table.key) or "none"
         raise ValueError(
@@ -64,14 +65,14 @@ def pack_key(table: Table, layout: TableLayout, key: Sequence[KeyElement]) -> Pa
             prefix = second
             second = ((1 << second) - 1) << (field.width - second)
         if field.mask is not None:
-            second &= field.mask  # BMv2 cuts entries as it cuts packets' values
+            second &= field.mask  # BMv2 truncates entries as it truncates packets' values
         values.append(first & second)
         masks.append(second)
     return PackedKey(layout.pack(table, values), layout.pack(table, masks), low, high, prefix)
 
 
 def _element(table: Table, field: KeyField, element: KeyElement) -> tuple[int, int]:
-    """(value, mask), (value, prefix length) or (low, high) of an element, checked."""
+    """Checks an element; returns (value, mask), (value, prefix length) or (low, high)."""
     what = f"table '{table.name}', field '{field.name}' ({field.match})"
     full = (1 << field.width) - 1
     if isinstance(element, int):
@@ -94,7 +95,8 @@ def _element(table: Table, field: KeyField, element: KeyElement) -> tuple[int, i
 
 
 def pack_arguments(action: Action, words: int, args: Sequence[int]) -> list[int]:
-    """An action's arguments in `words` words. ValueError: wrong number, or too large."""
+    """Packs an action's arguments into `words` words. Raises ValueError (wrong number, too
+    large)."""
     if len(args) != len(action.parameters):
         names = ", ".join(f"{one.name}:{one.width}" for one in action.parameters) or "none"
         raise ValueError(

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Meters and learn lists of a BMv2 JSON: `meter_arrays`, `learn_lists` (JSON_format.md)."""
+"""Reads meters and learn lists of a BMv2 JSON: `meter_arrays`, `learn_lists` (JSON_format.md)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from switch.errors import ProgramError, Source, UnsupportedConstruct
 from switch.expressions import Data, FieldValue, Json
 from switch.program import LearnList, Meter
-from switch.refusals import ProgramError, Source, UnsupportedConstruct
 
-# Of a field where something stands: FieldValue, if it is one.
+# Reads an expression of a JSON object: FieldValue if it is a field.
 Read = Callable[[Json, Json], Data]
 
 _TOKENS = ("packets", "bytes")
@@ -17,10 +17,11 @@ _RATES = 2  # committed and peak
 
 
 def read_meter(node: Json, read: Read, source: Source | None, most: int) -> Meter:
-    """One of `meter_arrays`. Raises UnsupportedConstruct, ProgramError (more cells than `most`)."""
+    """Reads one of `meter_arrays`. Raises UnsupportedConstruct, ProgramError (more cells than
+    `most`)."""
     name, size = node["name"], node.get("size", 0)
     if not 0 <= size <= most:
-        raise ProgramError(f"meter '{name}' has {size} cells: more, or less, than there can be")
+        raise ProgramError(f"meter '{name}' has {size} cells: out of range")
     if node["rate_count"] != _RATES or node["type"] not in _TOKENS:
         raise UnsupportedConstruct(
             f"meter '{name}' of {node['rate_count']} rates and {node['type']}", source
@@ -36,7 +37,7 @@ def read_meter(node: Json, read: Read, source: Source | None, most: int) -> Mete
 def read_learn_lists(
     nodes: Sequence[Json], read: Read, source_of: Callable[[Json], Source | None]
 ) -> dict[int, LearnList]:
-    """`learn_lists` by id. Raises UnsupportedConstruct; ProgramError for two of one name and
+    """Reads `learn_lists` by id. Raises UnsupportedConstruct; ProgramError for two of one name and
     different widths."""
     found: dict[int, LearnList] = {}
     widths: dict[str, list[int]] = {}

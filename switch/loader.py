@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""BMv2 JSON document -> Program. One function per kind of object in JSON_format.md."""
+"""Reads a BMv2 JSON document into a Program: one function per kind of object in JSON_format.md."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 from switch import expressions, profiles, value_sets
 from switch.codegen.calculations import ALGORITHMS
 from switch.codegen.primitives import PRIMITIVES
+from switch.errors import ProgramError, Source, UnsupportedConstruct, consistent, refused_at
 from switch.expressions import (
-    Const,
     Data,
     Field,
     FieldValue,
@@ -26,10 +26,10 @@ from switch.expressions import (
 )
 from switch.header_types import MOST_BITS, MOST_CELLS, check, header_type, source_of
 from switch.learning import read_learn_lists, read_meter
+from switch.parse_states import StateReader
 from switch.program import (
     Action,
     ActionParameter,
-    Advance,
     Calculation,
     CalculationInput,
     Checksum,
@@ -37,7 +37,6 @@ from switch.program import (
     Control,
     Counter,
     Entry,
-    Extract,
     FieldList,
     Header,
     HeaderType,
@@ -45,47 +44,40 @@ from switch.program import (
     MessageParameters,
     ObjectName,
     Operand,
-    ParserOperation,
-    ParserState,
     Primitive,
     Program,
     Register,
-    Set,
     Stack,
     Table,
-    Transition,
     UnionStack,
-    Verify,
     digest_of,
 )
-from switch.refusals import ProgramError, Source, UnsupportedConstruct, consistent, refused_at
+from switch.value_ranges import value_range
 
 Named = TypeVar("Named")
 
-# The control plane's priorities are positive 32-bit numbers, the higher the stronger; the JSON's
-# are the other way round.
+# Priorities of the control plane are positive 32-bit numbers, the highest wins; in the JSON the
+# lowest one does.
 _TOP_PRIORITY = (1 << 31) - 1
 
 _OBJECTS = frozenset(
     ["register_array", "counter_array", "calculation", "header_stack", "header_union_stack",
      "string", "meter_array"]
 )  # fmt: skip
-# Parts of a parser's key.
-_KEYS = frozenset(["field", "stack_field", "lookahead", "expression"])
 
 
 def load_program(path: str | Path) -> Program:
-    """Reads a program from a JSON file. ProgramError, UnsupportedConstruct, OSError."""
+    """Reads a program from a JSON file. Raises ProgramError, UnsupportedConstruct, OSError."""
     return parse_program(Path(path).read_bytes(), str(path))
 
 
-# Every switch of one process, and one that is pushed its program again, share what was read: a
-# Program is immutable.
+# All switches of a process share what was read, also after pushing a program once more: a Program
+# is immutable.
 @lru_cache(maxsize=8)
 def parse_program(text: bytes, name: str = "program") -> Program:
-    """Reads a file's content; the very same object for one and the same text and name.
+    """Reads a file's content; returns the same object for the same text and name.
 
-    name: for messages. ProgramError, UnsupportedConstruct.
+    name: for messages. Raises ProgramError, UnsupportedConstruct.
     """
     try:
         document = json.loads(text)
@@ -97,7 +89,7 @@ def parse_program(text: bytes, name: str = "program") -> Program:
 
 
 def read_program(document: Json, name: str = "program") -> Program:
-    """Builds the whole program. Raises ProgramError, UnsupportedConstruct."""
+    """Reads a decoded document. Raises ProgramError, UnsupportedConstruct."""
     if not isinstance(document, dict) or "__meta__" not in document:
         raise ProgramError(f"{name}: not a BMv2 program (no __meta__); compile with p4c-bm2-ss")
     with consistent(name):
@@ -108,6 +100,9 @@ def read_program(document: Json, name: str = "program") -> Program:
 
 
 class _Loader:
+    """Reads one document. Header types, headers, stacks and unions come first, as all else refers
+    to them."""
+
     def __init__(self, document: Json, name: str) -> None:
         self.document = document
         self.name = name
@@ -146,7 +141,17 @@ class _Loader:
         parser = document["parsers"][0]
         deparser = document["deparsers"][0]
         controls = {one["name"]: self._control(one) for one in document["pipelines"]}
-        states = _by_name(parser["parse_states"], self._state)
+        reader = StateReader(
+            self.headers,
+            self.stacks,
+            self.unions,
+            self.union_stacks,
+            self.members,
+            self._data,
+            self._boolean,
+            self._primitive,
+        )
+        states = _by_name(parser["parse_states"], reader.state)
         return Program(
             name=self.name,
             digest=digest_of(document),
@@ -217,7 +222,7 @@ class _Loader:
 
     def _stack_field(self, stack: str, which: int | str) -> Field:
         names = [one.name for one in self.stacks[stack].type.fields]
-        if which == "last" and which not in names:  # BMv2 ends when it comes to it
+        if which == "last" and which not in names:  # BMv2 aborts at it
             raise expressions.Refused(f"the header '{stack}.last' as a whole")
         return self._one_field(f"header stack '{stack}'", self.stacks[stack].type, which)
 
@@ -230,7 +235,7 @@ class _Loader:
     def _data(self, node: Json, where: Json, parameters: tuple[int, ...] = ()) -> Data:
         with refused_at(source_of(where)):
             value = expressions.parse_data(node, self._scope(parameters))
-            expressions.value_range(value)
+            value_range(value)
             return value
 
     def _boolean(self, node: Json, where: Json) -> expressions.Boolean:
@@ -265,78 +270,8 @@ class _Loader:
             return MessageParameters(tuple(expressions.parse_data(one, scope) for one in value))
         operand = expressions.parse_any(node, scope)
         if isinstance(operand, expressions.DATA):
-            expressions.value_range(operand)
+            value_range(operand)
         return operand
-
-    # Parser
-
-    def _state(self, node: Json) -> ParserState:
-        key = []
-        for part in node["transition_key"]:
-            if part["type"] not in _KEYS:
-                raise UnsupportedConstruct(
-                    f"parser key '{part['type']}' in state '{node['name']}'", source_of(node)
-                )
-            key.append(self._data(part, node))
-        return ParserState(
-            node["name"],
-            tuple(self._parser_operation(one, node) for one in node["parser_ops"]),
-            tuple(key),
-            tuple(self._transition(one, node) for one in node["transitions"]),
-            source_of(node),
-        )
-
-    def _parser_operation(self, node: Json, state: Json) -> ParserOperation:
-        op, parameters = node["op"], node["parameters"]
-        where = node if "source_info" in node else state
-        kinds = ("regular", "stack", "union_stack")
-        if op in ("extract", "extract_VL") and parameters[0]["type"] in kinds:
-            bits = self._data(parameters[1], where) if op == "extract_VL" else None
-            return self._extract(parameters[0]["type"], parameters[0]["value"], bits, where)
-        if op == "set":
-            return Set(self._data(parameters[0], where), self._data(parameters[1], where))
-        if op == "verify":
-            return Verify(self._boolean(parameters[0], where), self._data(parameters[1], where))
-        if op == "shift":
-            return Advance(Const(8 * int(parameters[0])))
-        if op == "advance":
-            return Advance(self._data(parameters[0], where))
-        if op == "primitive":
-            return self._primitive({"source_info": where.get("source_info"), **parameters[0]}, ())
-        label = f"parser operation '{op}'"
-        raise UnsupportedConstruct(f"{label} in state '{state['name']}'", source_of(where))
-
-    def _extract(self, kind: str, value: Json, bits: Data | None, where: Json) -> Extract:
-        choices: tuple[str, ...] = ()
-        if kind == "union_stack":
-            name, member = value
-            choices = tuple(
-                self.unions[one][self.members[one].index(member)]
-                for one in self.union_stacks[name].unions
-            )
-            header_type = self.headers[choices[0]].type
-        else:
-            name = value
-            header_type = self.stacks[name].type if kind == "stack" else self.headers[name].type
-        if (header_type.varbit is None) != (bits is None):
-            raise UnsupportedConstruct(
-                f"an extract of '{name}' that does not say how long it is", source_of(where)
-            )
-        if kind == "regular":
-            return Extract(name, None, bits)
-        return Extract(None, name, bits, choices)
-
-    def _transition(self, node: Json, state: Json) -> Transition:
-        if node["type"] == "default":
-            return Transition(None, None, node["next_state"])
-        if node["type"] == "parse_vset" and node["mask"] is None:
-            return Transition(None, None, node["next_state"], node["value"])
-        if node["type"] != "hexstr":
-            raise UnsupportedConstruct(
-                f"transition on '{node['type']}' in state '{state['name']}'", source_of(state)
-            )
-        mask = None if node["mask"] is None else expressions.hex_value(node["mask"])
-        return Transition(expressions.hex_value(node["value"]), mask, node["next_state"])
 
     # Controls
 
@@ -439,7 +374,8 @@ class _Loader:
         return Calculation(node["name"], node["algo"], tuple(inputs))
 
     def _place_of(self, calculation: Json) -> Source | None:
-        """Where it is used, for p4c says nothing of the calculation itself but in a selector."""
+        """Returns where a calculation is used, as p4c gives a position of the calculation itself
+        only in a selector."""
         name, document = calculation["name"], self.document
         statements = [one for action in document["actions"] for one in action["primitives"]]
         called = {"type": "calculation", "value": name}

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a switch process writes its log, and the short way there for what becomes of packets."""
+"""Configures a switch process's log, and writes traces of packets to it without the logging
+module."""
 
 from __future__ import annotations
 
@@ -25,16 +26,16 @@ _LEVELS = {
 
 
 def start(options: Options) -> None:
-    """Starts logging as the command line says. Raises OSError if the file cannot be written."""
+    """Configures logging by the command line. Raises OSError if the file cannot be written."""
     handlers: list[logging.Handler] = []
     if options.log_file is not None:
         handlers.append(_file(options.log_file, options.log_bytes or 0, options.log_files))
-    if options.log_console and options.manner.bmv2:
+    if options.log_console and options.identity.bmv2:
         handlers.append(logging.StreamHandler(sys.stdout))
     elif options.log_console or not handlers:
         handlers.append(logging.StreamHandler(sys.stderr))
     level = _LEVELS[options.log_level]
-    if not options.logs:  # what is wrong is said even where there is no log
+    if not options.logs:  # errors are reported even without a log
         level = max(level, logging.WARNING)
     logging.basicConfig(
         level=level,
@@ -44,10 +45,10 @@ def start(options: Options) -> None:
 
 
 def trace(pipeline: Pipeline) -> None:
-    """Has what becomes of packets logged at the level debug.
+    """Logs the trace of every packet at level debug.
 
-    A packet makes ten lines or more, so these are what bounds a switch that tells of them: C writes
-    them itself, unless they go to several places or to a file that is turned over.
+    A packet produces ten lines or more, which bound the speed of a traced switch. So C writes them
+    itself, unless the log has several destinations or a file that rotates.
     """
     handlers = [one for one in logging.root.handlers if isinstance(one, logging.StreamHandler)]
     turned = any(isinstance(one, RotatingFileHandler) and one.maxBytes for one in handlers)
@@ -58,7 +59,7 @@ def trace(pipeline: Pipeline) -> None:
 
 
 def _tracer(handlers: Sequence[logging.StreamHandler[Any]]) -> Callable[[str], None]:
-    """Writes a line as `logging` does, in a tenth of the time."""
+    """Returns a function that formats a line as `logging` does, in a tenth of the time."""
     second, stamp = 0, ""
 
     def write(line: str) -> None:
@@ -89,19 +90,19 @@ def _append(handler: logging.StreamHandler[Any], text: str) -> None:
 
 
 def heard(options: Options) -> bool:
-    """True if errors in the log are on the terminal, too."""
+    """Returns True if errors in the log appear on the terminal."""
     return options.log_level != "off" and (options.log_console or options.log_file is None)
 
 
 def _file(path: Path, most: int, older: int) -> logging.Handler:
-    """A log that begins anew after `most` bytes (0: never); NAME.txt becomes NAME.1.txt."""
+    """Opens a log that rotates after `most` bytes (0: never); NAME.txt becomes NAME.1.txt."""
     handler = RotatingFileHandler(path, maxBytes=most, backupCount=older)
     handler.namer = _numbered
     return handler
 
 
 def _numbered(name: str) -> str:
-    """NAME.txt.1, which is Python's, -> NAME.1.txt, which is BMv2's."""
+    """Turns Python's NAME.txt.1 into BMv2's NAME.1.txt."""
     path, _, number = name.rpartition(".")
     stem, dot, suffix = path.rpartition(".txt")
     return f"{stem}.{number}{dot}" if dot and not suffix else name

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""C sources of our own -> a shared library, kept by content where compiled programs are."""
+"""Compiles our own C sources to a shared library, cached by content beside compiled programs."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ FLAGS = (
     "-shared",
     "-pthread",
     "-fno-semantic-interposition",
-    "-Wl,-Bsymbolic-functions",  # calls within the library go straight
+    "-Wl,-Bsymbolic-functions",  # calls within the library are direct
     "-Wall",
     "-Wextra",
 )
 
 
 def build(name: str, directory: Path, include: Path, flags: tuple[str, ...] = ()) -> Path:
-    """The library of all C files in a directory, compiled unless the cache has it.
+    """Returns the library of all C files in a directory, compiled unless it is cached.
 
-    include: a directory with more headers; flags: for the compiler, beside the usual ones. Raises
+    include: a directory with more headers. flags: for the compiler, beside the usual ones. Raises
     CompilerError, OSError (cache not writable).
     """
     command = compiler()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line of a switch: that of simple_switch_grpc, with ports' rates and queues.
+"""Checks the command line of a switch: that of simple_switch_grpc, with rates and queues of ports.
 
-What comes after `--` are the target's options there; here the `--` may be left out.
+BMv2 takes the target's options after `--`; here the `--` may be left out.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from switch.arguments import DROP_PORT, MAX_PRIORITY_QUEUES, command_line_of
-from switch.manners import IGNORED, IGNORED_FLAGS, OWN, REFUSED, Manner
+from switch.identity import IGNORED, IGNORED_FLAGS, OWN, REFUSED, Identity
 from switch.p4runtime import AddressError, Tls, socket_path
 
 _MAX_INTERFACE_NAME = 15  # IFNAMSIZ without the final zero
@@ -35,12 +35,12 @@ class PortSettings:
 class Options:
     """A checked command line.
 
-    queue_packets: of one priority that may wait for a port, None = no limit.
-    log_bytes: of one log file, None = as many as come; log_files: how many older ones are kept.
-    ignored: what was given and means nothing here, with the reason.
+    queue_packets: of one priority that may wait for a port, None = no limit
+    log_bytes, log_files: size of one log file, None = no limit; how many older ones are kept
+    ignored: options given without effect, with the reason
     """
 
-    manner: Manner
+    identity: Identity
     ports: dict[int, PortSettings]
     device_id: int
     program: Path | None
@@ -62,33 +62,33 @@ class Options:
 
     @property
     def traced(self) -> bool:
-        """True if programs trace every packet, which they do only if there is a log."""
+        """True if programs trace every packet, which requires a log."""
         return self.log_level == "trace" and self.logs
 
     @property
     def logs(self) -> bool:
-        """True if there is a log, which BMv2 writes only when asked to."""
-        return self.log_console or self.log_file is not None or not self.manner.quiet
+        """True if there is a log, which BMv2 writes only on request."""
+        return self.log_console or self.log_file is not None or not self.identity.quiet
 
 
-def parse(arguments: Sequence[str], manner: Manner = OWN) -> Options:
-    """Options of a command line (without the program's name).
+def parse(arguments: Sequence[str], identity: Identity = OWN) -> Options:
+    """Parses a command line (without the program's name).
 
-    Exits with the manner's status and a message on standard error if they are wrong, with 0 for
+    Exits with the identity's status and a message on standard error if it is wrong, with 0 for
     --help and the like.
     """
     rest = list(arguments)
     if "--" in rest:
         rest.remove("--")
-    parser = command_line_of(manner)
+    parser = command_line_of(identity)
     given = parser.parse_args(rest)
     try:
-        return _check(given, manner)
+        return _check(given, identity)
     except ValueError as error:
         parser.error(str(error))
 
 
-def _check(given: argparse.Namespace, manner: Manner) -> Options:
+def _check(given: argparse.Namespace, identity: Identity) -> Options:
     for option, instead in REFUSED.items():
         if _value(given, option) is not None:
             raise ValueError(f"{option} does not exist here: {instead}")
@@ -100,7 +100,7 @@ def _check(given: argparse.Namespace, manner: Manner) -> Options:
     if given.program is None and not given.no_p4:
         raise ValueError("give a program (BMv2 JSON), or --no-p4 to wait for one over P4Runtime")
     if given.program is not None and given.no_p4:
-        if not manner.bmv2:
+        if not identity.bmv2:
             raise ValueError("--no-p4 and a program exclude each other")
         ignored.append(f"{given.program} (--no-p4 is given, too)")
         given.program = None
@@ -124,16 +124,16 @@ def _check(given: argparse.Namespace, manner: Manner) -> Options:
         raise ValueError(f"--log-file-max-size {given.log_file_max_size}: must be above 0")
     if given.log_file_max_files < 0:
         raise ValueError(f"--log-file-max-files {given.log_file_max_files}: must not be negative")
-    if manner.bmv2 and given.pcap is not None and not given.pcap.is_dir():
+    if identity.bmv2 and given.pcap is not None and not given.pcap.is_dir():
         raise ValueError(f"--pcap {given.pcap}: no such directory")
-    if manner.bmv2 and not given.grpc_server_ssl:
+    if identity.bmv2 and not given.grpc_server_ssl:
         ignored += _unused_tls(given)
     try:
         socket_path(given.grpc_server_addr)
     except AddressError as error:
         raise ValueError(f"--grpc-server-addr: {error}") from error
     return Options(
-        manner=manner,
+        identity=identity,
         ports=_ports(given),
         device_id=given.device_id,
         program=given.program,
@@ -146,11 +146,11 @@ def _check(given: argparse.Namespace, manner: Manner) -> Options:
         plain=given.plain,
         join=not given.no_join,
         log_console=given.log_console,
-        log_file=_log_file(given, manner),
+        log_file=_log_file(given, identity),
         log_level=given.log_level,
         log_bytes=given.log_file_max_size,
         log_files=given.log_file_max_files,
-        thrift_port=_thrift_port(given.thrift_port) if manner.bmv2 else None,
+        thrift_port=_thrift_port(given.thrift_port) if identity.bmv2 else None,
         ignored=ignored,
     )
 
@@ -159,11 +159,11 @@ def _value(given: argparse.Namespace, option: str) -> object:
     return getattr(given, option.removeprefix("--").replace("-", "_"))
 
 
-def _log_file(given: argparse.Namespace, manner: Manner) -> Path | None:
+def _log_file(given: argparse.Namespace, identity: Identity) -> Path | None:
     if given.log_file is None:
         return None
     path: Path = given.log_file
-    return path.with_name(path.name + manner.suffix)
+    return path.with_name(path.name + identity.suffix)
 
 
 def _thrift_port(text: str | None) -> int | None:
@@ -225,7 +225,8 @@ _TLS_CLIENTS = "--grpc-server-with-client-auth"
 
 
 def _unused_tls(given: argparse.Namespace) -> list[str]:
-    """Takes back what is about TLS, which BMv2 ignores without --grpc-server-ssl; says what."""
+    """Clears the TLS options, which BMv2 ignores without --grpc-server-ssl; returns their
+    descriptions."""
     unused = [one for one in (*_TLS, _TLS_CLIENTS) if _value(given, one) not in (None, False)]
     given.grpc_server_cert = given.grpc_server_key = given.grpc_server_cacert = None
     given.grpc_server_with_client_auth = False

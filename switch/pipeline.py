@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One running P4 program: its compiled library, its state, and packets through it.
+"""Runs one P4 program in process: its compiled library, its state, and packets through it.
 
     pipeline = Pipeline(load_program("program.json"))
     pipeline.insert("Ingress.routes", [(0x0A000000, 8)], "Ingress.forward", [3, 0x020000000001])
     pipeline.inject(1, frame)       # -> [(3, frame as it leaves)]
 
-Every method may be called from any thread, also while ports run on the same switch: one lock in
-the C runtime orders them, and ctypes lets go of the interpreter lock meanwhile.
+Every method may be called from any thread, also while ports run on the same switch: one lock in the
+C runtime serializes them, and ctypes releases the interpreter lock meanwhile.
 """
 
 from __future__ import annotations
@@ -22,9 +22,16 @@ from switch.abi import LOG_FUNCTION, Output, Replica, Stats, declare
 from switch.codegen import generate
 from switch.codegen.layout import Layout, limbs, words_of
 from switch.compile import FLAGS, TRACED, build
+from switch.errors import (
+    EntryExists,
+    EntryIsConstant,
+    EntryNotFound,
+    PipelineError,
+    TableFull,
+    consistent,
+)
 from switch.keys import KeyElement, PackedKey, Reference, check_range, pack_arguments, pack_key
 from switch.program import Action, Program, Table
-from switch.refusals import consistent
 
 __all__ = [
     "EntryExists",
@@ -39,7 +46,7 @@ __all__ = [
 # enum sw_error of runtime/target.h
 _EXISTS, _FULL, _NOT_FOUND, _NO_MEMORY, _RANGE = -1, -2, -3, -4, -5
 
-# Bytes that one call of inject can return; packets that it can return.
+# Limits of one call of inject: bytes returned, packets returned.
 _OUTPUT_BYTES = 1 << 24
 _OUTPUT_PACKETS = 1 << 16
 _NO_ACTION = 0xFFFFFFFF
@@ -47,39 +54,16 @@ _NO_ACTION = 0xFFFFFFFF
 Thing = TypeVar("Thing")
 
 
-class PipelineError(Exception):
-    """Something that the running switch refuses; the message says what and why."""
-
-
-class EntryExists(PipelineError):  # noqa: N818
-    """A table already has an entry with this key (and, where priorities count, priority)."""
-
-
-class EntryNotFound(PipelineError, KeyError):  # noqa: N818
-    """No entry with this handle, no such group or session."""
-
-    def __str__(self) -> str:
-        return str(self.args[0])
-
-
-class TableFull(PipelineError):  # noqa: N818
-    """The table holds as many entries as the program declares (`size`)."""
-
-
-class EntryIsConstant(PipelineError):  # noqa: N818
-    """The program declares the entries, or the default action, of this table `const`."""
-
-
 class Pipeline:
     """A program with state of its own; two pipelines of one program share only code.
 
-    native    the loaded shared library (its functions are those of runtime/target.h)
-    handle    the `struct sw *` to pass to them, valid until close()
-    pool      how many packets may exist at once
-    started_ns  when its time began, by CLOCK_MONOTONIC: ports count from there, too
+    native      the loaded shared library (its functions are those of runtime/target.h)
+    handle      the `struct sw *` to pass to them, valid until close()
+    pool        how many packets may exist at once
+    started_ns  CLOCK_MONOTONIC at the start, from which its time and that of its ports counts
 
     Names of tables, actions, counters and registers are the full names of the JSON and p4info.
-    Unknown names raise KeyError that lists what exists; values that do not fit raise ValueError.
+    Unknown names raise a KeyError that lists the known ones, values that do not fit ValueError.
     """
 
     program: Program
@@ -95,10 +79,13 @@ class Pipeline:
         traced: bool = False,
         priority_queues: int = 1,
     ) -> None:
-        """Compiles (or finds compiled) and starts the program; pool = packets alive at once,
-        flags = for the C compiler (a sanitizer's, say), clock = now_us of a program without ports,
-        traced = so that set_trace works, which costs most of the speed, priority_queues = queues
-        per port, 1 to 8: packets to which the program gives another priority are dropped.
+        """Compiles the program unless it is cached, and starts it.
+
+        pool: packets that may exist at once
+        flags: for the C compiler (a sanitizer's, say)
+        clock: now_us of a program without ports
+        traced: enables set_trace, which costs most of the speed
+        priority_queues: queues per port, 1 to 8; packets with a priority beyond are dropped
 
         Raises ProgramError, UnsupportedConstruct, switch.compile.CompilerError, MemoryError,
         ValueError.
@@ -123,7 +110,7 @@ class Pipeline:
         self._trace: Any = None
         self._outputs: Any = None
         self._output_bytes: Any = None
-        self._injecting = threading.Lock()  # one thread at a time uses these
+        self._injecting = threading.Lock()  # guards the output buffers
         self._tables = program.tables
         try:
             with consistent(program.name):
@@ -141,11 +128,11 @@ class Pipeline:
             yield self._insert(table, packed, chosen, priority)
 
     def initial_entries(self, table: str) -> tuple[int, ...]:
-        """Handles of the entries that the program itself declares, in its order."""
+        """Handles of the entries that the program declares, in its order."""
         return self._initial[self._table(table).name]
 
     def close(self) -> None:
-        """Frees the switch; nothing may use it any more. May be called again."""
+        """Frees the switch, which must not be in use any more. Idempotent."""
         if self.handle:
             self.native.sw_destroy(self.handle)
             self.handle = ctypes.c_void_p(None)
@@ -157,13 +144,13 @@ class Pipeline:
         self.close()
 
     def now_us(self) -> int:
-        """Microseconds since the switch started: the clock of inject and of the ports."""
+        """Returns microseconds since the switch started, the clock of inject and of the ports."""
         if self._clock is not None:
             return self._clock()
         return (time.monotonic_ns() - self.started_ns) // 1000
 
-    # Tables. Priorities are P4Runtime's: the higher number wins; only tables with ternary, range
-    # or optional fields take them.
+    # Tables. Priorities are P4Runtime's: the highest wins; only tables with ternary, range or
+    # optional fields take them.
 
     def insert(
         self,
@@ -173,8 +160,11 @@ class Pipeline:
         args: Sequence[int] = (),
         priority: int = 0,
     ) -> int:
-        """Adds an entry; returns its handle. action: a Reference, without args, where the table has
-        an action profile (switch/profiles.py). EntryExists, TableFull, EntryIsConstant."""
+        """Adds an entry; returns its handle.
+
+        action: a Reference, without args, if the table has an action profile (switch/profiles.py).
+        Raises EntryExists, TableFull, EntryIsConstant.
+        """
         one = self._table(table)
         if one.entries_are_const:
             raise EntryIsConstant(f"table '{table}' has const entries: nothing can be added")
@@ -189,11 +179,11 @@ class Pipeline:
     def _chosen(
         self, table: Table, action: str | Reference | Action, args: Sequence[int]
     ) -> tuple[int, list[int]]:
-        """Number and words of what an entry does."""
+        """Returns the number and the argument words of an entry's action."""
         if isinstance(action, Reference) or table.profile is not None:
             if not isinstance(action, Reference) or table.profile is None or args:
                 has = "an action profile" if table.profile else "no action profile"
-                raise ValueError(f"table '{table.name}' has {has}: {action} is nothing for it")
+                raise ValueError(f"table '{table.name}' has {has}: it cannot take {action}")
             check_range(f"table '{table.name}': the number of a member", action.number, 24)
             return int(action.group), [action.number]
         if isinstance(action, str):
@@ -226,7 +216,7 @@ class Pipeline:
     def modify(
         self, table: str, handle: int, action: str | Reference, args: Sequence[int] = ()
     ) -> None:
-        """Gives an entry another action. EntryNotFound, EntryIsConstant."""
+        """Gives an entry another action. Raises EntryNotFound, EntryIsConstant."""
         one = self._table(table)
         number, words = self._chosen(one, action, args)
         self._writable(one)
@@ -235,7 +225,7 @@ class Pipeline:
         self._found(result, f"table '{table}' has no entry with handle {handle}")
 
     def delete(self, table: str, handle: int) -> None:
-        """Removes an entry and its counter. EntryNotFound, EntryIsConstant."""
+        """Deletes an entry and its counter. Raises EntryNotFound, EntryIsConstant."""
         self._writable(self._table(table))
         result = self.native.sw_table_delete(self.handle, self.layout.table_index[table], handle)
         self._found(result, f"table '{table}' has no entry with handle {handle}")
@@ -243,7 +233,7 @@ class Pipeline:
     def set_default(
         self, table: str, action: str | Reference | None, args: Sequence[int] = ()
     ) -> None:
-        """Sets the action of a miss; None: the program's own. EntryIsConstant."""
+        """Sets the default action; None: the program's own. Raises EntryIsConstant."""
         one = self._table(table)
         if action is None:
             if one.default_action_id is None:
@@ -258,10 +248,10 @@ class Pipeline:
         index = self.layout.table_index[table]
         self.native.sw_table_set_default(self.handle, index, number, _words(words))
 
-    # Counters are (packets, bytes). A table's direct counter of an entry; handle None = default.
+    # Counters are (packets, bytes). Handle None: the direct counter of the default entry.
 
     def counter(self, name: str, index: int) -> tuple[int, int]:
-        """An indexed counter's (packets, bytes). IndexError."""
+        """Returns an indexed counter's (packets, bytes). Raises IndexError."""
         packets, octets = ctypes.c_uint64(), ctypes.c_uint64()
         which = _position(self.layout.counter_index, name, "counter")
         result = self.native.sw_counter_read(
@@ -271,6 +261,7 @@ class Pipeline:
         return packets.value, octets.value
 
     def set_counter(self, name: str, index: int, packets: int, byte_count: int) -> None:
+        """Sets an indexed counter. Raises IndexError."""
         which = _position(self.layout.counter_index, name, "counter")
         result = self.native.sw_counter_write(
             self.handle, which, self._index(index), packets, byte_count
@@ -278,7 +269,8 @@ class Pipeline:
         self._in_range(result, "counter", name, index, self.program.counters[name].size)
 
     def direct_counter(self, table: str, handle: int | None) -> tuple[int, int]:
-        """(packets, bytes) that hit an entry. EntryNotFound, PipelineError (no counter)."""
+        """Returns the (packets, bytes) that hit an entry. Raises EntryNotFound, PipelineError (no
+        counter)."""
         packets, octets = ctypes.c_uint64(), ctypes.c_uint64()
         result = self.native.sw_table_counter(
             self.handle,
@@ -293,13 +285,14 @@ class Pipeline:
     def set_direct_counter(
         self, table: str, handle: int | None, packets: int, byte_count: int
     ) -> None:
+        """Sets an entry's counter. Raises EntryNotFound, PipelineError (no counter)."""
         result = self.native.sw_table_set_counter(
             self.handle, self._counted(table), -1 if handle is None else handle, packets, byte_count
         )
         self._found(result, f"table '{table}' has no entry with handle {handle}")
 
     def register(self, name: str, index: int) -> int:
-        """A register cell as an unsigned integer. IndexError."""
+        """Returns a register cell as an unsigned integer. Raises IndexError."""
         which = _position(self.layout.register_index, name, "register")
         one = self.program.registers[name]
         words = (ctypes.c_uint64 * limbs(one.width))()
@@ -308,6 +301,7 @@ class Pipeline:
         return sum(word << (64 * i) for i, word in enumerate(words))
 
     def set_register(self, name: str, index: int, value: int) -> None:
+        """Sets a register cell. Raises IndexError, ValueError."""
         which = _position(self.layout.register_index, name, "register")
         one = self.program.registers[name]
         check_range(f"register '{name}'", value, one.width)
@@ -315,16 +309,17 @@ class Pipeline:
         result = self.native.sw_register_write(self.handle, which, self._index(index), words)
         self._in_range(result, "register", name, index, one.size)
 
-    # Replication; setting a group or session that exists replaces it.
+    # Replication. Setting an existing group or session replaces it.
 
     def set_multicast_group(self, group: int, replicas: Sequence[tuple[int, int]]) -> None:
-        """replicas: (egress port, instance), sent in this order. ValueError: id not 1..65535."""
+        """Sets a group's replicas: (egress port, instance), sent in this order. Raises ValueError
+        (id not in 1..65535)."""
         result = self.native.sw_group_set(self.handle, group, _replicas(replicas), len(replicas))
-        self.done(result, f"multicast group {group}")
+        self.raise_for(result, f"multicast group {group}")
 
     def delete_multicast_group(self, group: int) -> None:
         result = self.native.sw_group_delete(self.handle, group)
-        self.done(result, f"multicast group {group}")
+        self.raise_for(result, f"multicast group {group}")
 
     def set_clone_session(
         self,
@@ -333,30 +328,32 @@ class Pipeline:
         truncate: int = 0,
         priority: int = 0,
     ) -> None:
-        """truncate: bytes of a clone that are sent, 0 = all. ValueError: id not 0..32767."""
+        """Sets a clone session. truncate: bytes of a clone that are sent, 0 = all. Raises
+        ValueError (id not in 0..32767)."""
         result = self.native.sw_session_set(
             self.handle, session, _replicas(replicas), len(replicas), truncate, priority
         )
-        self.done(result, f"clone session {session}")
+        self.raise_for(result, f"clone session {session}")
 
     def delete_clone_session(self, session: int) -> None:
         result = self.native.sw_session_delete(self.handle, session)
-        self.done(result, f"clone session {session}")
+        self.raise_for(result, f"clone session {session}")
 
     # Packets, in process (no ports, no queues)
 
     def inject(self, port: int, frame: bytes, now_us: int | None = None) -> list[tuple[int, bytes]]:
-        """One frame in on a port; (port, frame) of everything that leaves, in order.
+        """Runs one frame through the switch; returns the (port, frame) of all that leaves, in
+        order.
 
-        now_us: microseconds since the switch started, None = the clock. Raises PipelineError if
-        the packet goes round without end.
+        now_us: microseconds since the switch started, None = the clock. Raises PipelineError if the
+        packet recirculates endlessly.
         """
         return self.inject_batch([port], [frame], now_us)
 
     def inject_batch(
         self, ports: Sequence[int], frames: Sequence[bytes], now_us: int | None = None
     ) -> list[tuple[int, bytes]]:
-        """The same for frames that arrive back to back; what recirculates queues behind all."""
+        """Runs frames that arrive back to back; recirculated packets queue behind all of them."""
         if len(ports) != len(frames):
             raise ValueError(f"{len(ports)} ports for {len(frames)} frames")
         with self._injecting:
@@ -402,37 +399,38 @@ class Pipeline:
         ]
 
     def stats(self) -> dict[str, int]:
-        """Counts since the start: the fields of struct sw_stats (runtime/target.h)."""
+        """Returns counts since the start: the fields of struct sw_stats (runtime/target.h)."""
         stats = Stats()
         self.native.sw_get_stats(self.handle, ctypes.byref(stats))
         return {name: getattr(stats, name) for name, *_ in Stats._fields_}
 
     def set_log(self, receive: Callable[[str], None] | None) -> None:
-        """Who gets the program's log_msg() and failed assertions; called while packets wait."""
+        """Sets the receiver of the program's log_msg() and failed assertions. It is called under
+        the switch's lock."""
         function = _receiver(receive)
         self.native.sw_set_log(self.handle, function, None)
-        self._log = function  # the library keeps only its address
+        self._log = function  # keeps it alive: the library has only its address
 
     def set_trace(self, receive: Callable[[str], None] | None) -> None:
-        """Who gets, line by line, what becomes of every packet; called while packets wait.
-        PipelineError: the pipeline is not traced."""
+        """Sets the receiver of each packet's trace, line by line. It is called under the switch's
+        lock. Raises PipelineError if the pipeline is not traced."""
         function = _receiver(receive)
         self._traces(self.native.sw_set_trace(self.handle, function, None))
         self._trace = function
 
     def trace_to(self, descriptor: int) -> None:
-        """The same as lines of a log, with the time, to a file: much faster than by set_trace."""
+        """Writes traces to a file as lines of a log, with the time: much faster than set_trace."""
         self._traces(self.native.sw_trace_to(self.handle, descriptor))
 
     def _traces(self, result: int) -> None:
         if result == _NOT_FOUND:
             raise PipelineError(f"{self.program.name} is not compiled for tracing")
-        self.done(result, "trace")
+        self.raise_for(result, "trace")
 
     # Checks
 
     def _table(self, name: str) -> Table:
-        # Statements that p4c wraps in tables of its own have neither key nor choice of action.
+        # Tables that p4c wraps around plain statements have neither a key nor a choice of action.
         own = {one.name: 0 for one in self._tables.values() if one.key or not one.default_is_const}
         if name not in self._tables:
             _position(own, name, "table")
@@ -463,8 +461,8 @@ class Pipeline:
             raise IndexError(f"{kind} '{name}' has cells 0 .. {size - 1}, not {index}")
 
     @staticmethod
-    def done(result: int, what: str) -> None:
-        """Raises what a call of the library that returned this has to say."""
+    def raise_for(result: int, what: str) -> None:
+        """Raises the error that a result of the library stands for."""
         if result == _NOT_FOUND:
             raise EntryNotFound(f"no {what}")
         if result == _RANGE:
@@ -475,18 +473,18 @@ class Pipeline:
 
 @lru_cache(maxsize=8)
 def _layout(program: Program) -> Layout:
-    """A program's layout, likewise."""
+    """Returns a program's layout, computed once for all switches that run it."""
     return Layout(program)
 
 
 @lru_cache(maxsize=8)
 def _source(program: Program, traced: bool) -> str:
-    """A program's C source, written once however many switches run it."""
+    """Returns a program's C source, generated once for all switches that run it."""
     return generate(program, traced)
 
 
 def _receiver(receive: Callable[[str], None] | None) -> Any:
-    """As the library calls it."""
+    """Wraps a receiver of lines for the C library."""
     if receive is None:
         return LOG_FUNCTION()
     return LOG_FUNCTION(lambda _, text: receive(text.decode(errors="replace")))

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ports of a switch: network interfaces, queues and rates, captures, packet-in and -out.
+"""Connects a switch to network interfaces: queues and rates, captures, packet-in and packet-out.
 
     ports = Ports(pipeline, {1: PortOptions("tor0-eth1", rate=20_000_000)}, cpu_port=255)
     ports.start()
     ports.statistics()[1].tx_bytes
     ports.stop()
 
-One C thread moves all packets (runtime/io/ports.h says how); this module starts it, tells it what
-to do and reads what it counted. It is a library of its own, so interfaces, queues and counters
-outlive the program: attach() puts another pipeline under running ports.
+One C thread moves all packets (runtime/io/ports.h); this module starts it, configures it and reads
+its counters. It is a library of its own, so interfaces, queues and counters outlive the program:
+attach() puts another pipeline under running ports.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("switch.ports")
 
-# 1 ms of a link is what a joined frame may take of it at most: it delays whatever waits behind it.
+# A joined frame takes at most 1 ms of a link, as it delays the packets behind it.
 TRAIN_SECONDS = 0.001
 MAX_FRAME = 16384  # SW_MAX_FRAME
 NO_PORT = 511  # SW_DROP_PORT
@@ -44,7 +44,8 @@ _RUNTIME = Path(__file__).parent / "runtime"
 
 
 class PortsError(Exception):
-    """The ports cannot do what was asked; the message says which port, why and what to do."""
+    """The ports cannot carry out a request; the message gives the port, the reason and the
+    remedy."""
 
 
 class NoSuchInterface(PortsError):  # noqa: N818  (reads as what it says)
@@ -57,7 +58,7 @@ class NoPermission(PortsError):  # noqa: N818
 
 @dataclass(frozen=True)
 class PortOptions:
-    """How a port is run.
+    """The configuration of a port.
 
     interface    name of the network interface
     rate         bit/s of frames from the Ethernet header on, without FCS; None: as fast as the
@@ -65,11 +66,11 @@ class PortOptions:
     queue_bytes  bytes of packets that may wait for the port; beyond it packets are dropped
     queue_packets
                  packets of one priority that may wait for the port; None: no limit
-    rate_in      bit/s of the link that ends at the port, None: frames are there as they come. For
-                 a sender whose shaper lets a frame go when its time on the link begins: it is
-                 held until its last bit would be there
-    join         runs of packets of one TCP or UDP flow leave as one GSO frame where the system
-                 can do it; changes nothing but a UDP checksum of 0, which becomes the right one
+    rate_in      bit/s of the link that ends at the port, None: frames are processed on arrival. For
+                 a sender whose shaper releases a frame when its transmission begins: it is held
+                 until its last bit would have arrived
+    join         send runs of packets of one TCP or UDP flow as one GSO frame where the system
+                 supports it; this changes only a UDP checksum of 0, which becomes the right one
     """
 
     interface: str
@@ -96,15 +97,21 @@ class PortOptions:
 class PortStatistics:
     """Counters of one port since it was added.
 
-    Packets and bytes are those of a wire: after GSO frames are split and before packets are joined,
-    with all headers, without FCS. rx_overrun, rx_bad_offload and rx_truncated count frames: a
-    receive ring, or the buffer of what `rate_in` holds, was full; the offload header disagrees with
-    its frame; longer than 64 KiB.
-    rx_no_program: packets while no pipeline was attached. Of packets to be sent were lost:
-    tx_queue_full (the port's own queue), tx_refused (the interface's, or nobody fetched the
-    packet-ins), tx_oversized (MTU), tx_down (interface down or gone), tx_errors. queue_* is what
-    waits now and the most that did. capture_lost: packets that a capture could not write.
-    present: the interface is there. joining: the port joins (False also after the system refused).
+    Packets and bytes are counted as on a wire: after GSO frames are split and before packets are
+    joined, with all headers, without FCS.
+
+    rx_overrun: frames lost to a full receive ring, or a full buffer of `rate_in`
+    rx_bad_offload: frames whose offload header is inconsistent with the frame
+    rx_truncated: frames longer than 64 KiB
+    rx_no_program: packets while no pipeline was attached
+    tx_queue_full: packets lost to the port's full queue
+    tx_refused: packets lost to the interface's full queue, or packet-ins that were not fetched
+    tx_oversized, tx_down: packets over the MTU; packets while the interface was down or gone
+    tx_errors: packets lost to other errors
+    queue_*: what waits now, and the most that did
+    capture_lost: packets that a capture could not write
+    present: the interface exists
+    joining: the port joins (False also after the system refused)
     """
 
     rx_packets: int
@@ -132,10 +139,14 @@ class PortStatistics:
 
 
 class _Statistics(ctypes.Structure):
+    """struct ports_statistics"""
+
     _fields_ = [(one.name, ctypes.c_uint64) for one in fields(PortStatistics)]
 
 
 class _Options(ctypes.Structure):
+    """struct ports_options"""
+
     _fields_ = [
         ("interface", ctypes.c_char * 16),
         ("rate", ctypes.c_uint64),
@@ -148,7 +159,7 @@ class _Options(ctypes.Structure):
     ]
 
 
-# The functions of runtime/target.h that struct ports_program wants, in its order.
+# The functions of runtime/target.h in struct ports_program, in its order.
 _PROGRAM = (
     "sw_set_traffic_manager", "sw_lock", "sw_unlock", "sw_receive", "sw_send", "sw_packet_keep",
     "sw_recirculate", "sw_packet_free",
@@ -156,6 +167,8 @@ _PROGRAM = (
 
 
 class _Program(ctypes.Structure):
+    """struct ports_program"""
+
     _fields_ = [
         ("sw", ctypes.c_void_p),
         ("pool", ctypes.c_uint32),
@@ -166,7 +179,7 @@ class _Program(ctypes.Structure):
 
 @cache
 def library() -> ctypes.CDLL:
-    """The compiled runtime of ports. Raises PortsError if it cannot be compiled."""
+    """Returns the compiled runtime of ports. Raises PortsError if it cannot be compiled."""
     try:
         path = build("ports", _RUNTIME / "io", _RUNTIME)
     except CompilerError as error:
@@ -195,9 +208,9 @@ def library() -> ctypes.CDLL:
 
 @cache
 def probe_gso() -> str | None:
-    """None if UDP GSO works here through packet sockets, end to end; else the reason why not.
+    """Returns None if UDP GSO works through packet sockets end to end, else the reason why not.
 
-    Tried once per process, over a pair of interfaces in a network namespace of its own.
+    Probed once per process, over a pair of interfaces in a network namespace of its own.
     """
     reason = ctypes.create_string_buffer(256)
     works = library().ports_probe_gso(reason, len(reason))
@@ -205,18 +218,18 @@ def probe_gso() -> str | None:
 
 
 class Ports:
-    """Interfaces of one switch.
+    """The interfaces of one switch.
 
     pipeline       forwards; None: packets are read and dropped until attach()
     ports          by number (0..510)
     cpu_port       its number; frames that leave through it go to on_packet_in
     pcap_dir       captures of every port: <interface>_in.pcap and <interface>_out.pcap
-    plain          never join; also if the environment has RACKHUB_PLAIN set to other than 0
+    plain          never join; also if the environment sets RACKHUB_PLAIN to other than 0
     on_packet_in   called with each frame for the CPU port, in a thread of this object
 
     add_port(), remove_port(), attach(), packet_out() and statistics() may be called from any
-    thread, before start() too; after stop() the object is closed and only statistics() still
-    answers, with the last values.
+    thread, before start() too. After stop() the object is closed; only statistics() still returns
+    the last values.
     """
 
     def __init__(
@@ -262,8 +275,8 @@ class Ports:
         self.stop()
 
     def start(self) -> None:
-        """Opens all interfaces and forwards. Raises NoSuchInterface, NoPermission, PortsError;
-        then nothing is left open."""
+        """Opens all interfaces and starts to forward. Raises NoSuchInterface, NoPermission,
+        PortsError, and leaves nothing open then."""
         with self._guard:
             self._check_open()
             if self._reader is not None:
@@ -292,13 +305,13 @@ class Ports:
         self._reader.start()
 
     def stop(self) -> None:
-        """Stops forwarding and closes interfaces and captures. Does nothing the second time."""
+        """Stops forwarding and closes interfaces and captures. Idempotent."""
         with self._guard:
             if self._handle is None:
                 return
             self._native.ports_stop(self._handle)
             reader, self._reader = self._reader, None
-        # Not under the guard: the callback may be about to call this object.
+        # Without the guard, as the callback may be about to call this object.
         if reader is not None and reader is not threading.current_thread():
             reader.join()
         with self._guard:
@@ -308,8 +321,8 @@ class Ports:
                 self._handle = None
 
     def attach(self, pipeline: Pipeline | None) -> None:
-        """Puts another pipeline under the ports; what waits in queues is dropped. Close the old
-        one only afterwards."""
+        """Attaches another pipeline and drops what waits in queues. Close the old pipeline only
+        afterwards."""
         with self._guard:
             self._check_open()
             program = None
@@ -334,7 +347,7 @@ class Ports:
             self._options[number] = options
 
     def remove_port(self, number: int) -> None:
-        """Removes a port and drops what waits for it. Raises PortsError if there is none."""
+        """Removes a port and drops what waits for it. Raises PortsError if it does not exist."""
         with self._guard:
             self._check_open()
             if number not in self._options:
@@ -346,10 +359,9 @@ class Ports:
             del self._options[number]
 
     def packet_out(self, frame: bytes) -> None:
-        """Lets the switch process a frame as arrived on the CPU port.
+        """Processes a frame as if it had arrived on the CPU port.
 
-        Raises PortsError if there is no CPU port, the frame is over 16,384 bytes, or too many are
-        waiting.
+        Raises PortsError if there is no CPU port, the frame is over 16,384 bytes, or too many wait.
         """
         with self._guard:
             self._check_open()
@@ -361,7 +373,7 @@ class Ports:
             )
 
     def statistics(self) -> dict[int, PortStatistics]:
-        """Counters by port number, the CPU port's among them."""
+        """Returns counters by port number, those of the CPU port included."""
         with self._guard:
             return self._read_statistics() if self._handle is not None else dict(self._last)
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Action profiles: in the JSON, and in a running pipeline.
+"""Action profiles: reads them from the JSON, and writes members and groups of a running pipeline.
 
-A member is an action with arguments, a group a list of members of which the hash of a packet's
-selector fields chooses one. Both have numbers that the caller gives, from 0.
+A member is an action with arguments, a group a list of members from which the hash of a packet's
+selector fields chooses. The caller numbers both, from 0.
 
     members = ProfileState(pipeline, "Ingress.next_hops")
     members.set_member(0, "Ingress.forward", [3])
@@ -27,14 +27,14 @@ __all__ = ["ProfileState", "Reference"]
 
 
 def nodes(document: Json) -> list[Json]:
-    """The action profiles of a BMv2 JSON document."""
+    """Returns the action profiles of a BMv2 JSON document."""
     return [
         one for pipeline in document["pipelines"] for one in pipeline.get("action_profiles", [])
     ]
 
 
 def selectors(document: Json) -> list[Json]:
-    """The calculations of selectors, which the JSON does not name."""
+    """Returns the calculations of selectors, which have no name in the JSON."""
     return [
         {**one["selector"], "name": _selector(one), "source_info": one.get("source_info")}
         for one in nodes(document)
@@ -43,6 +43,7 @@ def selectors(document: Json) -> list[Json]:
 
 
 def profile(node: Json) -> ActionProfile:
+    """Reads one of `action_profiles`."""
     return ActionProfile(node["name"], _selector(node) if "selector" in node else None)
 
 
@@ -51,21 +52,21 @@ def _selector(node: Json) -> str:
 
 
 class ProfileState:
-    """Members and groups of one profile. Who deletes what entries still name makes these do
-    nothing: counting who uses what is the caller's."""
+    """Members and groups of one profile. An entry that refers to a deleted one does nothing;
+    counting references is up to the caller."""
 
     def __init__(self, pipeline: Pipeline, name: str) -> None:
-        """KeyError: the program has no such profile."""
+        """Raises KeyError if the program has no such profile."""
         self._pipeline = pipeline
         self._name = name
         self._index = pipeline.layout.profile_index[name]
         self._words = pipeline.layout.profile_words[name]
         actions = pipeline.program.profile_actions(name)
-        # Tables have copies of an action of one name, which do the same.
+        # Tables have equal copies of an action of one name.
         self._actions = {one.name: one for one in actions}
 
     def set_member(self, number: int, action: str, args: Sequence[int] = ()) -> None:
-        """Adds or replaces a member. KeyError, ValueError, MemoryError."""
+        """Adds or replaces a member. Raises KeyError, ValueError, MemoryError."""
         if action not in self._actions:
             names = ", ".join(sorted(self._actions)) or "none"
             raise KeyError(f"profile '{self._name}' has no action '{action}'; it has: {names}")
@@ -78,15 +79,16 @@ class ProfileState:
             self._pipeline.layout.member_actions[self._name][action],
             (ctypes.c_uint64 * max(len(words), 1))(*words),
         )
-        self._done(result, f"member {number}")
+        self._raise_for(result, f"member {number}")
 
     def delete_member(self, number: int) -> None:
-        """KeyError: there is none."""
+        """Deletes a member. Raises KeyError if it does not exist."""
         result = self._pipeline.native.sw_member_delete(self._pipeline.handle, self._index, number)
-        self._done(result, f"member {number}")
+        self._raise_for(result, f"member {number}")
 
     def set_group(self, number: int, members: Sequence[int]) -> None:
-        """Adds or replaces a group; a member may be there again. ValueError, MemoryError."""
+        """Adds or replaces a group; it may contain a member repeatedly. Raises ValueError,
+        MemoryError."""
         result = self._pipeline.native.sw_choices_set(
             self._pipeline.handle,
             self._index,
@@ -94,12 +96,12 @@ class ProfileState:
             (ctypes.c_uint32 * max(len(members), 1))(*members),
             len(members),
         )
-        self._done(result, f"group {number}")
+        self._raise_for(result, f"group {number}")
 
     def delete_group(self, number: int) -> None:
-        """KeyError: there is none."""
+        """Deletes a group. Raises KeyError if it does not exist."""
         result = self._pipeline.native.sw_choices_delete(self._pipeline.handle, self._index, number)
-        self._done(result, f"group {number}")
+        self._raise_for(result, f"group {number}")
 
-    def _done(self, result: int, what: str) -> None:
-        self._pipeline.done(result, f"{what} of profile '{self._name}'")
+    def _raise_for(self, result: int, what: str) -> None:
+        self._pipeline.raise_for(result, f"{what} of profile '{self._name}'")

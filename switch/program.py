@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A compiled P4 program: p4c's BMv2 JSON (format 2.x, JSON_format.md) as typed, checked data.
 
-`switch.loader` reads it. Whatever the target cannot execute raises UnsupportedConstruct there,
-before anything is generated, with the construct's name and its place in the P4 source. Names are
-the full names of the JSON, which are those of the p4info ("Ingress.routes").
+`switch.loader` reads it. Constructs that the target cannot execute raise UnsupportedConstruct
+there, before anything is generated, with their name and position in the P4 source. Names are the
+full names of the JSON, which are those of the p4info ("Ingress.routes").
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Union
 
+from switch.errors import Source
 from switch.expressions import (
     Boolean,
     Data,
@@ -23,12 +24,12 @@ from switch.expressions import (
     Json,
     VarbitField,
 )
-from switch.refusals import Source
 
 
 @dataclass(frozen=True)
 class HeaderType:
-    """fields in wire order, at most one of them varbit; `bits` is the total of the others."""
+    """A header type: fields in wire order, at most one of them varbit. bits: total of the
+    others."""
 
     name: str
     fields: tuple[Field, ...]
@@ -44,8 +45,11 @@ class HeaderType:
 
 @dataclass(frozen=True)
 class Header:
-    """A header instance. metadata: always there, zero at first, never on the wire.
-    stack, index: its place if it is an element of a header stack."""
+    """A header instance.
+
+    metadata: always valid, zeroed at first, never on the wire
+    stack, index: its position if it is an element of a header stack
+    """
 
     name: str
     type: HeaderType
@@ -56,6 +60,8 @@ class Header:
 
 @dataclass(frozen=True)
 class Stack:
+    """A header stack. headers: names of its elements."""
+
     name: str
     type: HeaderType
     headers: tuple[str, ...]
@@ -63,7 +69,7 @@ class Stack:
 
 @dataclass(frozen=True)
 class UnionStack:
-    """A stack of header unions, by their names, all of one type."""
+    """A stack of header unions of one type, by name."""
 
     name: str
     unions: tuple[str, ...]
@@ -71,21 +77,22 @@ class UnionStack:
 
 @dataclass(frozen=True)
 class FieldList:
-    """Metadata that a clone, resubmitted or recirculated packet keeps: (header, field) pairs."""
+    """Metadata, as (header, field) pairs, that a clone, resubmitted or recirculated packet
+    keeps."""
 
     id: int
     elements: tuple[tuple[str, str], ...]
 
 
-# Operations of actions (and of parser states, where they stand among extract, set, verify).
-# An operand is an expression, or names an object of the program.
+# Operations of actions (and of parser states, beside extract, set and verify). An operand is an
+# expression, or names an object of the program.
 Operand = Union[Data, Boolean, HeaderExpression, VarbitField, "ObjectName", "MessageParameters"]
 
 
 @dataclass(frozen=True)
 class ObjectName:
-    """kind: `register_array`, `counter_array`, `calculation`, `header_stack`, `header_union_stack`,
-    `string`."""
+    """A reference to an object. kind: `register_array`, `counter_array`, `calculation`,
+    `header_stack`, `header_union_stack`, `string`."""
 
     kind: str
     name: str
@@ -100,7 +107,7 @@ class MessageParameters:
 
 @dataclass(frozen=True)
 class Primitive:
-    """op: BMv2's name of the primitive; operands as the primitive takes them."""
+    """A statement. op: BMv2's name of the primitive; operands: as the primitive takes them."""
 
     op: str
     operands: tuple[Operand, ...]
@@ -109,13 +116,15 @@ class Primitive:
 
 @dataclass(frozen=True)
 class ActionParameter:
+    """A parameter of an action. width: in bits."""
+
     name: str
     width: int
 
 
 @dataclass(frozen=True)
 class Action:
-    """Several actions may share a name (one copy per table that uses it); ids differ."""
+    """An action. Several may share a name (one copy per table that uses it); ids differ."""
 
     id: int
     name: str
@@ -126,9 +135,13 @@ class Action:
 
 @dataclass(frozen=True)
 class Extract:
-    """header: the instance to extract to, or the stack to whose next element. bits: of its varbit
-    field, None without one. choices: the headers of which the next element of a stack of unions
-    has one each; then `stack` is that stack."""
+    """Extracts a header.
+
+    header: the instance, or None
+    stack: the stack whose next element is extracted, or None
+    bits: of the header's varbit field, None without one
+    choices: if `stack` is a stack of unions, the header of each of its elements to extract to
+    """
 
     header: str | None
     stack: str | None
@@ -138,18 +151,24 @@ class Extract:
 
 @dataclass(frozen=True)
 class Set:
+    """Assigns a value to a field or metadata."""
+
     target: Data
     value: Data
 
 
 @dataclass(frozen=True)
 class Verify:
+    """Ends parsing with an error unless a condition holds."""
+
     condition: Boolean
     error: Data
 
 
 @dataclass(frozen=True)
 class Advance:
+    """Skips bits of the packet."""
+
     bits: Data
 
 
@@ -158,9 +177,12 @@ ParserOperation = Extract | Set | Verify | Advance | Primitive
 
 @dataclass(frozen=True)
 class Transition:
-    """Taken if (key & mask) == value; key, value and mask are the key parts one behind the
-    other, each padded to bytes. value None: always, or, with a value_set, if the key is in that.
-    state None: end of parsing."""
+    """A transition, taken if (key & mask) == value.
+
+    value, mask: of the concatenated key parts, each padded to bytes; value None: always taken or,
+        with a value_set, if the set contains the key
+    state: None ends parsing
+    """
 
     value: int | None
     mask: int | None
@@ -174,6 +196,8 @@ class Transition:
 
 @dataclass(frozen=True)
 class ParserState:
+    """A parser state: operations, then the first transition that the key selects."""
+
     name: str
     operations: tuple[ParserOperation, ...]
     key: tuple[Data, ...]
@@ -183,8 +207,12 @@ class ParserState:
 
 @dataclass(frozen=True)
 class KeyField:
-    """match: exact, lpm, ternary (also P4's optional) or range. mask: constant, ANDed to the
-    field before matching. `name` is what the control plane calls it."""
+    """A field of a table's key.
+
+    name: in the control plane
+    match: exact, lpm, ternary (also P4's optional) or range
+    mask: constant that is ANDed to the field before matching
+    """
 
     name: str
     match: str
@@ -195,7 +223,7 @@ class KeyField:
 
 @dataclass(frozen=True)
 class Entry:
-    """An entry written in the program: elements as in Pipeline.insert, priority P4Runtime's."""
+    """An entry declared in the program. key: as in Pipeline.insert; priority: P4Runtime's."""
 
     key: tuple[int | tuple[int, int], ...]
     action_id: int
@@ -205,12 +233,15 @@ class Entry:
 
 @dataclass(frozen=True)
 class Table:
-    """match: exact, lpm, ternary or range, as BMv2 looks it up.
+    """A match-action table.
 
-    next_by_action: what to do next after an action (id); next_on_hit / next_on_miss, where
-    given, stand instead of it. None in any of them: the control ends. profile: the action profile
-    whose members its entries name; then the table has no actions of its own. ages: the times of
-    the last hits are kept. meter: the direct meter's name.
+    match: exact, lpm, ternary or range, as BMv2 looks it up
+    ages: times of the last hits are kept
+    meter: the direct meter's name
+    by_hit: the next node depends on hit or miss (next_on_hit, next_on_miss), else on the action
+    next_by_action: next node by action id; None in any of these ends the control
+    profile: the action profile whose members its entries name; such a table has no actions of its
+        own
     """
 
     name: str
@@ -236,13 +267,14 @@ class Table:
 
     @property
     def takes_priority(self) -> bool:
-        """Whether entries are ordered by a priority that the control plane gives."""
+        """True if the control plane gives entries a priority."""
         return self.match in ("ternary", "range")
 
 
 @dataclass(frozen=True)
 class ActionProfile:
-    """selector: the calculation by which a group's member is chosen, None without groups."""
+    """An action profile. selector: the calculation that chooses a group's member, None without
+    groups."""
 
     name: str
     selector: str | None
@@ -250,6 +282,8 @@ class ActionProfile:
 
 @dataclass(frozen=True)
 class Conditional:
+    """A condition between tables: the next node by its outcome."""
+
     name: str
     condition: Boolean
     true_next: str | None
@@ -269,7 +303,7 @@ class Control:
 
 @dataclass(frozen=True)
 class Counter:
-    """binding: the table, if it is a direct counter."""
+    """A counter array. binding: the table, if it is a direct counter."""
 
     name: str
     size: int
@@ -278,8 +312,11 @@ class Counter:
 
 @dataclass(frozen=True)
 class Meter:
-    """tokens: "packets" or "bytes". A direct meter has a table (binding), and writes its color to a
-    field (target) at each hit."""
+    """A meter array.
+
+    tokens: "packets" or "bytes"
+    binding, target: of a direct meter, its table and the field that gets its color at each hit
+    """
 
     name: str
     size: int
@@ -290,7 +327,7 @@ class Meter:
 
 @dataclass(frozen=True)
 class LearnList:
-    """What one digest() sends, read at the end of ingress; name: the digest's."""
+    """The fields that one digest() sends, read at the end of ingress. name: the digest's."""
 
     id: int
     name: str
@@ -300,6 +337,8 @@ class LearnList:
 
 @dataclass(frozen=True)
 class Register:
+    """A register array of `size` cells of `width` bits."""
+
     name: str
     size: int
     width: int
@@ -307,8 +346,8 @@ class Register:
 
 @dataclass(frozen=True)
 class CalculationInput:
-    """Exactly one of: a field value or constant of `width` bits, a whole header, the payload, a
-    varbit field."""
+    """One input of a calculation: a field value or constant of `width` bits, a whole header, the
+    payload, or a varbit field."""
 
     value: Data | None
     width: int
@@ -319,7 +358,7 @@ class CalculationInput:
 
 @dataclass(frozen=True)
 class Calculation:
-    """algorithm: crc16, crc32, csum16, xor16, identity, ..."""
+    """A calculation. algorithm: crc16, crc32, csum16, xor16, identity, ..."""
 
     name: str
     algorithm: str
@@ -328,7 +367,7 @@ class Calculation:
 
 @dataclass(frozen=True)
 class Checksum:
-    """target: the field (header, field) that holds it."""
+    """A checksum. header, field: the field that holds it."""
 
     name: str
     header: str
@@ -340,9 +379,9 @@ class Checksum:
     source: Source | None
 
 
-@dataclass(frozen=True, eq=False)  # one is equal to itself, so that it can be a key
+@dataclass(frozen=True, eq=False)  # compared by identity, so that it can be a key
 class Program:
-    """digest: sha256 (hex) of the document, which names the compiled code."""
+    """A whole program. digest: sha256 (hex) of the document, which names the compiled code."""
 
     name: str
     digest: str
@@ -366,9 +405,9 @@ class Program:
     checksums: tuple[Checksum, ...]
     aliases: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     profiles: Mapping[str, ActionProfile] = field(default_factory=dict)
-    # As tables without actions: what is in the set hits. Numbered behind the tables in C.
+    # Value sets as tables without actions: a member hits. Numbered after the tables in C.
     value_sets: Mapping[str, Table] = field(default_factory=dict)
-    # Headers of each union, of which at most one is valid.
+    # Headers of each union, at most one of them valid.
     unions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     union_stacks: Mapping[str, UnionStack] = field(default_factory=dict)
 
@@ -378,19 +417,19 @@ class Program:
         return {**self.ingress.tables, **self.egress.tables}
 
     def siblings(self, header: str) -> tuple[str, ...]:
-        """The other headers of the union that a header is in."""
+        """Returns the other headers of the union that contains a header."""
         for members in self.unions.values():
             if header in members:
                 return tuple(one for one in members if one != header)
         return ()
 
     def profile_actions(self, profile: str) -> list[Action]:
-        """The actions that members may have: those of every table that uses the profile."""
+        """Returns the actions that members may have: those of every table that uses the profile."""
         users = [one for one in self.tables.values() if one.profile == profile]
         return [self.actions[one] for table in users for one in table.action_ids]
 
     def action_named(self, table: str, action: str) -> Action:
-        """The action that a table knows by this name. KeyError lists those there are."""
+        """Returns a table's action of this name. Raises a KeyError that lists the known ones."""
         choices = [self.actions[one] for one in self.tables[table].action_ids]
         for choice in choices:
             if choice.name == action:
@@ -400,6 +439,6 @@ class Program:
 
 
 def digest_of(document: Json) -> str:
-    """sha256 (hex) of a document, whatever the order of its keys."""
+    """Returns the sha256 (hex) of a document, independent of the order of its keys."""
     text = json.dumps(document, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()

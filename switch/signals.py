@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The main thread of a process whose work others do: it waits, and signals find it at once."""
+"""Lets the main thread wait while other threads work, and signals wake it at once."""
 
 from __future__ import annotations
 

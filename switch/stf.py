@@ -23,7 +23,7 @@ One statement a line, `#` begins a comment:
 Values: 0x, 0b and decimal; a ternary value `0x12**` or `0x12 &&& 0xff`; an lpm value `0x0a000000/8`
 or `0x0a**`. Names may be shortened to a suffix that is unique. A higher priority wins. Frames are
 compared per port, in order, at the end, as p4c's own runner does; a port that no statement mentions
-is not connected, and what leaves there is not looked at.
+is not connected, and its output is ignored.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from switch.compile import CompilerError
+from switch.errors import ProgramError
+from switch.externs import Externs, Rates
 from switch.keys import KeyElement
 from switch.loader import load_program
 from switch.pipeline import Pipeline
 from switch.program import KeyField, Table
-from switch.refusals import ProgramError
-from switch.upkeep import Rates, Upkeep
 
 _OPERATORS = {
     "==": operator.eq,
@@ -56,15 +56,17 @@ _BITS = {"0x": 4, "0o": 3, "0b": 1}
 
 
 class StfError(Exception):
-    """A statement that cannot be understood or carried out; names file, line and statement."""
+    """A statement that is malformed or cannot be executed; names file, line and statement."""
 
 
 class Mismatch(AssertionError):  # noqa: N818
-    """What came out is not what the test expects."""
+    """The output differs from what the test expects."""
 
 
 @dataclass
 class _Expectation:
+    """A frame that a test expects: hex digits or `*`. exact: it ends there."""
+
     line: int
     digits: str
     exact: bool
@@ -72,7 +74,7 @@ class _Expectation:
 
 @dataclass
 class StfRunner:
-    """Carries statements out on a pipeline; `finish` compares what came out."""
+    """Executes statements on a pipeline; `finish` compares the output."""
 
     pipeline: Pipeline
     name: str = "stf"
@@ -87,7 +89,7 @@ class StfRunner:
     _entries: dict[str, tuple[str, int]] = field(default_factory=dict)
 
     def run(self, text: str) -> None:
-        """Carries out a whole test and compares. StfError, Mismatch."""
+        """Executes a whole test and compares. Raises StfError, Mismatch."""
         for number, line in enumerate(text.splitlines(), 1):
             statement = line.split("#")[0].strip()
             if statement:
@@ -98,7 +100,7 @@ class StfRunner:
         self.finish()
 
     def finish(self) -> None:
-        """Compares the frames of every port with those expected. Mismatch."""
+        """Compares the frames of every port with the expected ones. Raises Mismatch."""
         for port in sorted(self.connected - self.anything):
             wanted, got = self.expected.get(port, []), self.outputs.get(port, [])
             for one, frame in zip(wanted, got, strict=False):
@@ -189,7 +191,7 @@ class StfRunner:
 
     @staticmethod
     def _value_of(one: KeyField, values: dict[str, str]) -> str | None:
-        """Takes the value of a key field out of those given, by name or end of name."""
+        """Removes and returns the value of a key field, given by its name or a suffix of it."""
         names = [re.sub(r"\$(\d+)", r"[\1]", name) for name in values]
         for given, name in zip(list(values), names, strict=True):
             wanted = one.name.replace(".$valid$", ".isValid()").removesuffix("$")
@@ -213,7 +215,8 @@ class StfRunner:
         return _number(low), _number(high)
 
     def _call(self, table: Table, call: str) -> tuple[str, list[int]]:
-        """`action(name:value, ...)` -> the action's full name and its arguments in order."""
+        """Parses `action(name:value, ...)` into the action's full name and its arguments in
+        order."""
         match = re.fullmatch(r"\s*([\w.$]+)\s*\((.*)\)\s*", call)
         if not match:
             raise ValueError(f"not an action call: {call}")
@@ -245,7 +248,8 @@ class StfRunner:
             )
 
     def _counted(self, name: str, index: str) -> tuple[int, int]:
-        """(packets, bytes) of a counter's cell, or of the entry that a direct counter counts."""
+        """Returns (packets, bytes) of a counter's cell, or of the entry that a direct counter
+        counts."""
         table = self.pipeline.program.counters[name].binding
         if table is None:
             return self.pipeline.counter(name, int(index, 0))
@@ -264,15 +268,15 @@ class StfRunner:
             raise ValueError("unknown statement")
 
     def _meter(self, command: str, words: Sequence[str]) -> None:
-        meters, upkeep = self.pipeline.program.meters, Upkeep(self.pipeline)
+        meters, externs = self.pipeline.program.meters, Externs(self.pipeline)
         name = _suffix(words[0], meters, "meter")
         if command == "meter_get_rates":
-            upkeep.meter(name, int(words[1], 0))
+            externs.meter(name, int(words[1], 0))
         elif command == "meter_set_rates":
-            upkeep.set_meter(name, int(words[1], 0), _rates(words[2:]))
+            externs.set_meter(name, int(words[1], 0), _rates(words[2:]))
         elif command == "meter_array_set_rates":
             for index in range(meters[name].size):
-                upkeep.set_meter(name, index, _rates(words[1:]))
+                externs.set_meter(name, index, _rates(words[1:]))
         else:
             raise ValueError("unknown statement")
 
@@ -322,12 +326,12 @@ class StfRunner:
 
 
 def run_file(pipeline: Pipeline, path: str | Path) -> None:
-    """Runs a test file. StfError, Mismatch, OSError."""
+    """Runs a test file. Raises StfError, Mismatch, OSError."""
     StfRunner(pipeline, str(path)).run(Path(path).read_text())
 
 
 def _suffix(name: str, names: Iterable[str], kind: str) -> str:
-    """The one full name that is `name` or ends with it."""
+    """Returns the one full name that is `name` or ends with it."""
     names = list(names)
     if name in names:
         return name
@@ -349,7 +353,7 @@ def _split_call(text: str) -> tuple[str, str]:
 
 
 def _rates(words: Sequence[str]) -> Rates:
-    """Two of RATE:BURST, the committed one first."""
+    """Parses two RATE:BURST words, the committed one first."""
     (committed, burst), (peak, most) = (word.split(":") for word in words)
     slow, fast = (round(1_000_000 * float(rate)) for rate in (committed, peak))
     return Rates(slow, int(burst), fast, int(most))
@@ -360,7 +364,7 @@ def _number(text: str) -> int:
 
 
 def _wild(text: str) -> tuple[int, int, int]:
-    """(value, mask, bits) of digits with `*` for any."""
+    """Parses digits with `*` for any; returns (value, mask, bits)."""
     bits, digits = _BITS[text[:2].lower()], text[2:]
     base = 1 << bits
     value = int(digits.replace("*", "0"), base)
@@ -378,7 +382,7 @@ def _ternary(text: str | None, width: int) -> tuple[int, int]:
     if "*" not in text:
         return _number(text), everything
     value, mask, bits = _wild(text)
-    # Digits stand for whole groups of bits; what they leave out on the left must match as zero.
+    # Digits stand for whole groups of bits; omitted leading ones must match as zero.
     return value & everything, (mask | ~((1 << bits) - 1)) & everything
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A listener at the port of BMv2's Thrift server, which hangs up.
+"""Listens on the port of BMv2's Thrift server and hangs up.
 
-There is no Thrift here. But tools wait until something listens at the port they gave, to know that
-the switch has started, even when they go on to use P4Runtime alone.
+This target has no Thrift. But tools take a listener on the port they gave as the sign that the
+switch has started, even when they use P4Runtime alone afterwards.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ log = logging.getLogger("switch")
 
 
 class ThriftPort:
-    """Listens until it is closed. Raises OSError if the port is taken."""
+    """A listener on a TCP port. Raises OSError if the port is taken."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -42,6 +42,6 @@ class ThriftPort:
 
     def close(self) -> None:
         """Ends the listener."""
-        self._socket.shutdown(socket.SHUT_RDWR)  # wakes accept(), which close() alone does not
+        self._socket.shutdown(socket.SHUT_RDWR)  # wakes accept(), unlike close() alone
         self._socket.close()
         self._thread.join()

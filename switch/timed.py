@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ports of a switch in virtual time: packets with a time each, in and out.
+"""Runs a switch's ports in virtual time: packets in and out have a time each.
 
     ports = TimedPorts(latency=500_000)
     ports.attach(pipeline)
     ports.add(1, Line(parts=80, whole=1, longest=1514))
     departures = ports.run([Arrivals(1, times, frames, lengths)], until)
 
-What `switch.ports` is for interfaces and a clock. All of it is in C (runtime/io/timed.h, which says
-what holds), many packets at a call; nothing here reads a clock.
+This is `switch.ports` without interfaces and clock. The work is done in C for batches of packets
+(runtime/io/timed.h, which defines the model).
 """
 
 from __future__ import annotations
@@ -23,28 +23,32 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from switch.lines import NEVER, Line, LineCounters, LineOptions, NativeCounters, address
+from switch.paced_line import NEVER, Line, LineCounters, LineOptions, NativeCounters, address
 from switch.pipeline import Pipeline
 from switch.ports import library as ports_library
 
 __all__ = ["NEVER", "Arrivals", "Departures", "Line", "LineCounters", "TimedPorts"]
 
 PORTS = 511
-"""A switch's ports are below this."""
+"""Port numbers of a switch are below this."""
 
 _EXISTS, _RANGE, _NO_MEMORY = -1, -5, -4
 
 
 class TimedPortsError(Exception):
-    """The ports cannot do what was asked; the message says which, why and what to do."""
+    """The ports cannot carry out a request; the message gives the port, the reason and the
+    remedy."""
 
 
 @dataclass(slots=True, eq=False)
 class Arrivals:
-    """Packets that arrive on a port: times (n,) int64 ps, not decreasing; frames (n, stored) uint8,
-    the rows one behind the other; lengths (n,) int64 bytes of the whole frames. What is not stored
-    the program sees as zeros, and what is behind the end of a frame not at all. rank: of packets
-    that arrive at one time the lowest come first."""
+    """Packets that arrive on a port.
+
+    times: (n,) int64 ps, not decreasing
+    frames: (n, stored) uint8, C-contiguous; the program sees bytes that are not stored as zeros
+    lengths: (n,) int64 bytes of the whole frames
+    rank: packets that arrive at one time are processed by rising rank
+    """
 
     port: int
     times: npt.NDArray[np.int64]
@@ -57,11 +61,14 @@ class Arrivals:
 class Departures:
     """Packets that left a port.
 
-    times: (n,) when the last bit left. frames, lengths: as in Arrivals. inputs: (n,) which arrival
-    of the call each comes of, counted through all of them as they were given; -1: it went round
-    before. priorities: (n,) that the program gave them. length_bytes, wire_bytes: of all, without
-    and with all that goes with a frame. free: when the line is (ps). came: (n,) when it came to its
-    queue (ps), of a switch that is watched.
+    times: (n,) ps, when the last bit left
+    frames, lengths: as in Arrivals
+    inputs: (n,) the arrival each derives from, counted through all arrivals of the call in their
+        order; -1: it was recirculated from an earlier call
+    priorities: (n,) given by the program
+    length_bytes, wire_bytes: totals, without and with the line's overhead
+    free: when the line is free (ps)
+    came: (n,) ps, when each entered its queue, if the switch is watched
     """
 
     port: int
@@ -77,6 +84,8 @@ class Departures:
 
 
 class _Program(ctypes.Structure):
+    """struct timed_program"""
+
     _fields_ = (
         ("sw", pointer),
         *(
@@ -90,6 +99,8 @@ class _Program(ctypes.Structure):
 
 
 class _Train(ctypes.Structure):
+    """struct timed_train"""
+
     _fields_ = (
         ("times", pointer), ("lengths", pointer), ("frames", pointer), ("count", c_uint64),
         ("first", c_uint64), ("port", c_uint64), ("stored", c_uint64), ("rank", c_uint64),
@@ -98,6 +109,8 @@ class _Train(ctypes.Structure):
 
 
 class _Departures(ctypes.Structure):
+    """struct timed_departures"""
+
     _fields_ = (
         ("ports", pointer), ("ends", pointer), ("lengths", pointer), ("inputs", pointer),
         ("came", pointer), ("priorities", pointer), ("bytes", pointer),
@@ -105,23 +118,29 @@ class _Departures(ctypes.Structure):
 
 
 class _Totals(ctypes.Structure):
+    """struct timed_totals"""
+
     _fields_ = (("ports", c_uint64), ("packets", c_uint64), ("bytes", c_uint64))
 
 
 class _Part(ctypes.Structure):
+    """struct timed_part"""
+
     _fields_ = (
         ("timed", pointer), ("trains", pointer), ("count", c_uint64), ("totals", _Totals),
     )  # fmt: skip
 
 
 class _Carried(ctypes.Structure):
+    """struct timed_carried"""
+
     _fields_ = (
         ("packets", c_uint64), ("bytes", c_uint64), ("wire", c_uint64), ("arrived", c_uint64),
         ("free", c_int64),
     )  # fmt: skip
 
 
-_PORT_FIELDS = 6  # of struct timed_port, 64 bits each
+_PORT_FIELDS = 6  # 64-bit fields of struct timed_port
 
 
 @cache
@@ -154,9 +173,9 @@ def _library() -> ctypes.CDLL:
 
 
 class TimedPorts:
-    """Lines of one switch, and the program behind them.
+    """The lines of one switch, and the program behind them.
 
-    latency: ps from a packet's arrival until it is queued for its port. Not for several threads.
+    latency: ps from a packet's arrival until it is queued for its port. Not thread safe.
     """
 
     def __init__(self, latency: int = 0) -> None:
@@ -169,11 +188,10 @@ class TimedPorts:
         self._open: pointer | None = pointer(handle)
         self._watched = False
         self._ports: list[int] = []
-        self._last: dict[int, LineCounters] = {}  # of ports that are closed
+        self._last: dict[int, LineCounters] = {}  # of closed ports
 
     def close(self) -> None:
-        """Frees all of it, before the pipeline is closed; only `counters` still answers. May be
-        called again."""
+        """Frees everything but the counters, before the pipeline is closed. Idempotent."""
         if self._open is not None:
             self._last = {port: self.counters(port) for port in self._ports}
             self._native.timed_destroy(self._open)
@@ -186,8 +204,9 @@ class TimedPorts:
         return self._open
 
     def attach(self, pipeline: Pipeline | None) -> None:
-        """Another program under the same lines; None: what arrives is dropped and counted. What
-        waits to go round in the old one, which must not be closed yet, is lost."""
+        """Attaches another program to the same lines; None: arrivals are dropped and counted.
+        Packets that wait to recirculate in the old program, which must not be closed yet, are
+        lost."""
         if pipeline is None:
             self._native.timed_attach(self._handle, None)
             return
@@ -197,10 +216,10 @@ class TimedPorts:
         self._native.timed_attach(self._handle, byref(program))
 
     def add(self, port: int, line: Line, unqueued: bool = False) -> None:
-        """A line for a port. unqueued: somebody else queues and paces what leaves, by its priority;
-        times are those at which it comes to that queue.
+        """Adds a line for a port. unqueued: the caller queues and paces departures by their
+        priority; their times are those at which they enter that queue.
 
-        Raises TimedPortsError: it has one, or there is no such port.
+        Raises TimedPortsError if the port has a line or does not exist.
         """
         result = self._native.timed_line(self._handle, port, byref(line.options()), unqueued)
         if result == _EXISTS:
@@ -212,24 +231,28 @@ class TimedPorts:
         self._ports.append(port)
 
     def next(self) -> int:
-        """When something that goes round comes back to ingress, or a packet arrives by a wire (ps);
-        NEVER if nothing does."""
+        """Returns the time (ps) of the next recirculation or arrival by a wire, NEVER without
+        one."""
         return int(self._native.timed_next(self._handle))
 
     def run(self, arrivals: Sequence[Arrivals], until: int) -> list[Departures]:
-        """All that is due before a time: these packets, which must be, and what goes round.
+        """Processes all that is due before `until`: these packets, which must be, and recirculated
+        ones.
 
-        Packets that arrive at one time come in the order in which they are given. Of each port
-        departures are in order, and times do not decrease from call to call. Raises
-        TimedPortsError if packets go round without time passing, or have priorities on a line that
-        knows none; MemoryError.
+        Packets that arrive at one time are processed in the order of `arrivals`. Departures of a
+        port are in order, and times do not decrease from call to call. Raises TimedPortsError if
+        packets recirculate without time passing, or have priorities on a line without priorities;
+        MemoryError.
         """
         return run_together([(self, arrivals)], NEVER, until).departures[0]
 
     def wire(self, port: int, to: TimedPorts, to_port: int, delay: int, rank: int) -> None:
-        """What leaves by a port that has a line arrives at one of another switch, so many ps later,
-        and nothing else does; it is no departure. rank: see Arrivals. From then on the two run
-        together only. Raises TimedPortsError if there is no line, or a wire already."""
+        """Connects a port that has a line to a port of another switch, `delay` ps away. Packets of
+        the port arrive there instead of being departures, and are that port's only arrivals. From
+        then on the two switches run together only.
+
+        rank: see Arrivals. Raises TimedPortsError if there is no line, or a wire already.
+        """
         result = self._native.timed_wire(self._handle, port, to._handle, to_port, delay, rank)
         if result == _NO_MEMORY:
             raise MemoryError("no memory for a wire between switches")
@@ -237,31 +260,31 @@ class TimedPorts:
             raise TimedPortsError(f"port {port} has no line, or a wire already, or is unqueued")
 
     def watch(self) -> None:
-        """Before anything has left: departures have `came`, and what leaves by a wire is one, too,
-        beside arriving at the other end."""
+        """Records when packets enter queues (`came`), and reports what leaves by a wire as
+        departures, too. Call it before any packet has left."""
         self._watched = True
         self._native.timed_watch(self._handle)
 
-    def answered(self, echoes: npt.NDArray[np.int64]) -> None:
-        """Who is at the ports may answer, and nothing is forwarded that such an answer could come
-        before (`run_together` only).
+    def set_echoes(self, echoes: npt.NDArray[np.int64]) -> None:
+        """Bounds how far `run_together` runs: peers at the ports may answer, and no packet is
+        forwarded that such an answer could precede.
 
-        echoes: (PORTS, 3) ps by port, read at each call: when the other end's line is free (NEVER
-        if nobody answers), how long a packet takes to get there, and an answer back at least.
+        echoes: (PORTS, 3) ps by port, read at each call: when the peer's line is free (NEVER if
+        there is no peer), the delay of a packet to it, and the least delay of an answer back.
         """
         self._echoes = echoes
         self._native.timed_echoes(self._handle, address(echoes))
 
     def carried(self, port: int) -> tuple[int, int, int, int, int]:
-        """Of a port's wire since this was asked last: packets, their bytes without and with all
-        that goes with a frame, and packets that have arrived; then when the line is free (ps)."""
+        """Returns what a port's wire carried since the last call: packets, bytes without and with
+        the line's overhead, packets that have arrived; and when the line is free (ps)."""
         found = _Carried()
         if self._native.timed_wire_read(self._handle, port, byref(found)):
             raise TimedPortsError(f"port {port} has no wire")
         return found.packets, found.bytes, found.wire, found.arrived, found.free
 
     def counters(self, port: int) -> LineCounters:
-        """Of a port that has a line, until the ports were closed. KeyError."""
+        """Returns the counters of a port's line, after close() too. Raises KeyError."""
         if port not in self._ports:
             raise KeyError(f"port {port} has no line")
         if self._open is None:
@@ -311,8 +334,12 @@ class TimedPorts:
 
 
 class Together(NamedTuple):
-    """What came of several switches' packets: departures by switch; taken: by switch, how many of
-    each of its arrivals were due; until: as far as they have run."""
+    """The result of running several switches.
+
+    departures: by switch
+    taken: by switch, how many packets of each of its arrivals were due
+    until: the time up to which they have run
+    """
 
     departures: list[list[Departures]]
     taken: list[list[int]]
@@ -322,9 +349,12 @@ class Together(NamedTuple):
 def run_together(
     parts: Sequence[tuple[TimedPorts, Sequence[Arrivals]]], lookahead: int, until: int
 ) -> Together:
-    """As `run` of each of several switches, which have wires among them alone; no further than to
-    the first time at which an answer could come (`TimedPorts.answered`). lookahead: ps that each
-    wire takes at least. Arrivals of a switch are in the order of their ranks."""
+    """Runs several switches, which have wires only among one another, as `run` does one. Stops at
+    the first time at which an answer could arrive (`TimedPorts.set_echoes`).
+
+    lookahead: ps that each wire takes at least. Arrivals of a switch are in the order of their
+    ranks.
+    """
     native = (_Part * len(parts))()
     kept: list[Any] = []
     given: list[Any] = []
@@ -332,7 +362,7 @@ def run_together(
         count, first = len(arrivals), 0
         trains = (_Train * count)()
         for train, one in zip(trains, arrivals, strict=True):
-            # The C library keeps addresses alone.
+            # The C library keeps only addresses; these references keep the arrays alive.
             times, lengths = np.ascontiguousarray(one.times), np.ascontiguousarray(one.lengths)
             frames = np.ascontiguousarray(one.frames)
             kept.append((times, lengths, frames))
@@ -349,7 +379,7 @@ def run_together(
     if result == _RANGE:
         raise TimedPortsError(
             "packets were recirculated or resubmitted more than 65536 times at one moment: the"
-            " program sends them round without end; a latency above 0 lets time pass"
+            " program recirculates them endlessly; a latency above 0 lets time pass"
         )
     if result == _EXISTS:
         raise TimedPortsError(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parser value sets: in a program, where they are tables that have no actions, and in a running
+"""Parser value sets: tables without actions in a program, and their members in a running
 pipeline."""
 
 from __future__ import annotations
@@ -10,22 +10,22 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from switch import expressions as ex
+from switch.errors import ProgramError
 from switch.keys import pack_key
 from switch.parser_keys import MOST_RANGE_BITS, width_of
 from switch.program import KeyField, ParserState, Table
-from switch.refusals import ProgramError
 
 if TYPE_CHECKING:
     from switch.pipeline import Pipeline
 
-# A member: for each part of the key a value and which bits of it count, or a range of values.
+# A member: for each part of the key a value and a mask, or a range of values.
 Member = tuple[tuple[int, int] | range, ...]
 
 
 def declared(nodes: Iterable[ex.Json], states: Mapping[str, ParserState]) -> dict[str, Table]:
-    """The value sets that parser states look at; a set's key is that of these states.
+    """Returns the value sets that parser states use; a set's key is that of these states.
 
-    ProgramError: two states have keys of different widths for one set.
+    Raises ProgramError if two states have keys of different widths for one set.
     """
     sizes = {one["name"]: int(one["max_size"]) for one in nodes}
     found: dict[str, Table] = {}
@@ -45,7 +45,7 @@ def _table(name: str, size: int, state: ParserState) -> Table:
         KeyField(f"key[{i}]", "ternary", part, width_of(part), None)
         for i, part in enumerate(state.key)
     ]
-    # Each part twice: the program does not say by what kind of match members are given.
+    # Each part twice, as the program does not give the match kind of members.
     ranges = [replace(one, match="range") for one in parts if one.width <= MOST_RANGE_BITS]
     key = (*parts, *ranges)
     return Table(
@@ -75,7 +75,7 @@ class ValueSetState:
     """The members of one value set of a running pipeline."""
 
     def __init__(self, pipeline: Pipeline, name: str) -> None:
-        """KeyError: the program has no such set."""
+        """Raises KeyError if the program has no such set."""
         self._pipeline = pipeline
         self._table = pipeline.program.value_sets[name]
         self._layout = pipeline.layout.tables[name]
@@ -84,12 +84,15 @@ class ValueSetState:
 
     @property
     def members(self) -> tuple[Member, ...]:
-        """Those that are there."""
+        """The present members."""
         return tuple(self._handles)
 
     def replace(self, members: Iterable[Member]) -> None:
-        """Makes these the members; those that stay are never missing. ValueError: more than the
-        program declares, or values that do not fit. MemoryError: only some of them are there."""
+        """Replaces the members; those that remain are never missing meanwhile.
+
+        Raises ValueError (more than the program declares, or values that do not fit), MemoryError
+        (only some are present then).
+        """
         wanted = dict.fromkeys(members)
         if len(wanted) > self._table.max_size:
             raise ValueError(f"value set '{self._table.name}' takes {self._table.max_size} members")
@@ -103,11 +106,13 @@ class ValueSetState:
                     self._pipeline.handle, self._index, _words(key.value), _words(key.mask),
                     _words(key.low), _words(key.high), 0, 0, _words([]),
                 )  # fmt: skip
-                self._pipeline.done(min(handle, 0), f"member of value set '{self._table.name}'")
+                self._pipeline.raise_for(
+                    min(handle, 0), f"member of value set '{self._table.name}'"
+                )
                 self._handles[one] = handle
 
     def _key(self, member: Member) -> list[tuple[int, int]]:
-        """The key of the table's entry: value and mask of each part, then the ranges."""
+        """Returns the key of a member's entry: value and mask of each part, then the ranges."""
         values, ranges = [], []
         for one, width in zip(member, widths(self._table), strict=True):
             everything = (0, (1 << width) - 1)
@@ -120,7 +125,7 @@ class ValueSetState:
 
 
 def widths(table: Table) -> list[int]:
-    """Bits of the parts of a value set's key."""
+    """Returns the bits of each part of a value set's key."""
     return [one.width for one in table.key if one.match == "ternary"]
 
 

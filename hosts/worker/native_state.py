@@ -25,7 +25,7 @@ from hosts.worker.slots import Rows, Slots
 from protocol.exponents import Exponents
 from protocol.header import HEADER_BYTES, PEER, Array, Batch
 from protocol.plan import WorkerPlan
-from switch.lines import address
+from switch.paced_line import address
 
 _BY_ROW = ("stage", "flags", "due", "wanted", "seq", "hash", "server", "failures", "mark",
            "exponent", "entry", "progress", "deadline", "results", "stream")  # fmt: skip

@@ -23,7 +23,7 @@ from simulation.links.impairments import DUPLICATION, LOSS, REORDERING, chosen, 
 from simulation.links.marking import mark
 from simulation.links.queues import Pace, Strict
 from simulation.links.trains import NEVER, Times, Train, joined, picoseconds
-from switch.lines import LateError, LineError, LineQueue
+from switch.paced_line import LateError, LineError, LineQueue
 from topologies.model.topology import LinkQuality
 
 _SMALL = 64  # packets of a train: joining smaller ones is cheaper than having many

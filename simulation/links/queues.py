@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How long frames take on a line, and a queue with strict priorities in front of one.
 
-(`switch.lines` has the queue without priorities, which is that of the switches' ports, too.)
+(`switch.paced_line` has the queue without priorities, which is that of the switches' ports, too.)
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from protocol.ethernet import FRAMING, HEADER, LEAST_ON_WIRE
 from simulation.links.trains import NEVER, SECOND
-from switch.lines import Line, LineCounters, LineError
+from switch.paced_line import Line, LineCounters, LineError
 
 PRIORITIES = 8
 

@@ -30,8 +30,8 @@ from protocol.frames import ETHERTYPE_IPV4, Interface
 from simulation.errors import VirtualError
 from simulation.links.trains import Frames, Lengths, Times, Train
 from switch.compile import CompilerError
-from switch.lines import address
 from switch.native import build
+from switch.paced_line import address
 
 __all__ = ["Content", "StreamError", "Streams", "head"]
 

@@ -31,7 +31,7 @@ from simulation.links.trains import NEVER, SECOND, Frames, Lengths, Times, Train
 from simulation.links.trains import train as train_of
 from simulation.nodes.costs import Core, of_hosts, of_servers
 from simulation.nodes.frames import Arrived, Framing, arrived
-from switch.lines import address
+from switch.paced_line import address
 from topologies.model.addressing import Addressing, HostInterface
 
 _FIRST_PORT = 49152  # of those that nobody has asked for (RFC 6335)

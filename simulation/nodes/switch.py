@@ -16,8 +16,8 @@ import numpy as np
 from observability.pcap import Writer
 from simulation.kernel.engine import Node, Port
 from simulation.links.trains import Train
-from switch.lines import Line
 from switch.p4runtime import Device
+from switch.paced_line import Line
 from switch.pipeline import Pipeline
 from switch.timed import Arrivals, Departures, TimedPorts
 

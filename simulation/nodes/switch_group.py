@@ -50,7 +50,7 @@ class SwitchGroup(Node):
         self._echoes = np.full((len(switches), PORTS + 1, 3), NEVER, np.int64)
         self._answers: list[tuple[Any, Link]] = []
         for echoes, switch in zip(self._echoes, switches, strict=True):
-            switch.lines.answered(echoes)
+            switch.lines.set_echoes(echoes)
             for port in switch.ports.values():
                 if port.out.number not in inner:
                     echo = echoes[port.number]

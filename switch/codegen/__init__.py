@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A P4 program -> the C source that runtime/program.h asks for.
+"""Generates the C source that runtime/program.h asks for from a P4 program.
 
-`layout` says where everything lies in memory, `limbs` how wide values are held; `expressions` (on
-`wide`), `bits`, `calculations` and `primitives` write statements, `fused` runs of them; `parser`,
-`controls` and `source` put them together.
+`layout` places everything in memory, `limbs` represents wide values; `expressions` (on `wide`),
+`bits`, `calculations` and `primitives` write statements, `fused` runs of them; `parser`, `controls`
+and `source` put them together.
 """
 
 from switch.codegen.source import generate

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which local variables of a control are assigned on every path before they are read."""
+"""Finds the local variables of a control that are assigned on every path before they are read."""
 
 from __future__ import annotations
 
@@ -25,11 +25,12 @@ class Assignments:
         self.actions = actions
         self.cleared_reads: set[int] = set()  # see Usage
         self.good = set(candidates)
-        # For each register_read: whether its target was certainly / possibly written before.
+        # For each register_read: (its target was certainly written before, it was possibly written
+        # before).
         self.reads: dict[int, tuple[Place, set[bool], set[bool]]] = {}
 
     def transient(self) -> set[Place]:
-        """The candidates that are written before they are read on every path."""
+        """Returns the candidates that are written before they are read on every path."""
         state: dict[str, tuple[set[Place], set[Place]]] = {}
         if self.good and self.control.first is not None:
             state[self.control.first] = (set(), set())
@@ -61,7 +62,7 @@ class Assignments:
         return [*table.next_by_action.values(), table.base_default_next]
 
     def _order(self) -> list[str]:
-        """Reachable nodes, each before those that follow it."""
+        """Returns the reachable nodes in topological order."""
         done: dict[str, None] = {}
         assert self.control.first is not None
         stack: list[tuple[str, bool]] = [(self.control.first, False)]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""C that moves fields between bytes in network order and integers, with as few, and as wide,
-memory accesses as their places allow."""
+"""Generates C that converts fields between bytes in network order and integers, with as few and as
+wide memory accesses as their positions allow."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ Part = tuple[str, int]  # C expression or lvalue (array of limbs if wider than 6
 
 @dataclass(frozen=True)
 class _Piece:
-    """Limbs low .. low+count of a part (or a whole narrow part), `width` bits each, at a bit."""
+    """Limbs low .. low+count of a part (or a whole narrow part), `width` bits each, at a bit
+    position."""
 
     value: str
     offset: int
@@ -25,8 +26,8 @@ class _Piece:
 
 
 def _pieces(parts: Sequence[Part], offset: int = 0) -> Iterator[_Piece]:
-    """Splits parts into runs of whole limbs at byte places and pieces of at most 64 bits; the first
-    part is at bit `offset`."""
+    """Splits parts into runs of whole limbs at byte positions and pieces of at most 64 bits. The
+    first part is at bit `offset`."""
     for value, width in parts:
         if width <= LIMB:
             yield _Piece(value, offset, width, 1)
@@ -44,8 +45,8 @@ def _pieces(parts: Sequence[Part], offset: int = 0) -> Iterator[_Piece]:
 
 
 def emit_load(out: Emitter, at: str, parts: Sequence[Part], offset: int = 0) -> None:
-    """Fills lvalues from the bytes at C pointer `at`, from bit `offset` on. The last byte has to be
-    there as a whole, whatever the lvalues take of it."""
+    """Emits the loads of lvalues from the bytes at C pointer `at`, from bit `offset` on. The last
+    byte must exist as a whole, even if the lvalues take only part of it."""
     total = (offset + sum(width for _, width in parts) + 7) // 8
     for piece in _pieces(parts, offset):
         if piece.count > 1:
@@ -56,7 +57,8 @@ def emit_load(out: Emitter, at: str, parts: Sequence[Part], offset: int = 0) -> 
 
 
 def load_bits(at: str, offset: int, width: int, total: int) -> str:
-    """C expression for `width` <= 64 bits at a bit offset; bytes at .. at+total may be read."""
+    """Returns a C expression for `width` <= 64 bits at a bit offset; bytes at .. at+total may be
+    read."""
     first, last = offset // 8, (offset + width - 1) // 8
     span = last - first + 1
     mask = (1 << width) - 1
@@ -78,7 +80,7 @@ def load_bits(at: str, offset: int, width: int, total: int) -> str:
 
 
 def emit_store(out: Emitter, at: str, parts: Sequence[Part]) -> None:
-    """Writes values to the bytes at C pointer `at`; together they are whole bytes."""
+    """Emits the stores of values to the bytes at C pointer `at`; together they are whole bytes."""
     run: list[_Piece] = []
     for piece in _pieces(parts):
         if piece.count > 1:
@@ -115,8 +117,8 @@ def _store_run(out: Emitter, at: str, run: list[_Piece]) -> None:
 
 
 def emit_sum(out: Emitter, total: str, parts: Sequence[Part]) -> None:
-    """Adds whole 16-bit words to the Internet checksum's sum: a value counts the same in each of
-    them, as 2^16 is 1 modulo 2^16 - 1."""
+    """Emits the addition of whole 16-bit words to an Internet checksum. All words of a value have
+    the same weight, as 2^16 is 1 modulo 2^16 - 1."""
     for piece in _pieces(parts):
         shift = -(piece.offset + piece.width * piece.count) % 16
         for i in range(piece.count):
@@ -130,7 +132,7 @@ def emit_sum(out: Emitter, total: str, parts: Sequence[Part]) -> None:
 
 
 def emit_put(out: Emitter, bits: str, parts: Sequence[Part]) -> None:
-    """Appends values at any bit place to the `struct hash_bits` of this name."""
+    """Emits the appending of values at any bit position to the `struct hash_bits` of this name."""
     for value, width in parts:
         if width > LIMB:
             out.emit(f"hash_put(&{bits}, {value}, {width});")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""C for calculations (hashes) and for the checksums that use them.
+"""Generates C for calculations (hashes) and for the checksums that use them.
 
-A calculation's input is its fields one behind the other without padding; fields of invalid
-headers are left out (JSON_format.md, "calculations").
+A calculation's input is the concatenation of its fields without padding; fields of invalid headers
+are left out (JSON_format.md, "calculations").
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _PUT_PAYLOAD = (
 
 
 def custom_crcs(program: Program) -> dict[str, int]:
-    """Calculations that have parameters, in the order that numbers them in C -> bits."""
+    """Returns the calculations with parameters -> bits, in the order that numbers them in C."""
     return {
         one.name: CRC_WIDTHS[one.algorithm]
         for one in program.calculations.values()
@@ -51,12 +51,15 @@ def calculation_name(program: Program, name: str) -> str:
 
 
 class CalculationWriter:
+    """Writes a C function for each calculation, and the verification and update of checksums."""
+
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
         self.program = layout.program
 
     def function(self, calculation: Calculation) -> list[str]:
-        """uint64_t of the packet, with a buffer on the stack."""
+        """Returns a function of the packet that yields a uint64_t, with the input in a buffer on
+        the stack."""
         out = Emitter(self.layout)
         if any(self._has_varbit(one) for one in calculation.inputs):
             return self._of_any_length(out, calculation)
@@ -68,7 +71,7 @@ class CalculationWriter:
         room = sum(sum(width for _, width in parts) for _, parts in groups) // 8 + 9
         total = f"{room} + SW_MAX_FRAME" if payload else str(room)
         out.emit(f"uint8_t bytes[{total}];")
-        # Whole bytes in every group but the last: then each begins at a byte.
+        # Whole bytes in every group but the last, so that each group begins at a byte.
         aligned = all(sum(width for _, width in parts) % 8 == 0 for _, parts in groups)
         if aligned:
             out.emit("size_t length = 0;")
@@ -98,7 +101,7 @@ class CalculationWriter:
         return one.varbit is not None
 
     def _of_any_length(self, out: Emitter, calculation: Calculation) -> list[str]:
-        """With varbit fields: bit by bit."""
+        """Writes the input bit by bit, for inputs with varbit fields."""
         puts, room = Emitter(self.layout), 16
         payload = any(one.payload for one in calculation.inputs)
         for one in calculation.inputs:
@@ -139,7 +142,7 @@ class CalculationWriter:
         ]
 
     def _put_varbit(self, out: Emitter, value: ex.VarbitField) -> int:
-        """Returns how many bytes it may be."""
+        """Writes a varbit field; returns the most bytes it can have."""
         path = out.varbit(value)
         out.emit(f"if ({out.valid(value.header)})")
         out.emit(f"    hash_put_bytes(&to, {path}.data, {path}.bytes);")
@@ -150,7 +153,7 @@ class CalculationWriter:
     def _summed(
         self, out: Emitter, calculation: Calculation, groups: list[tuple[str, list[Part]]]
     ) -> list[str]:
-        """The Internet checksum straight from the fields."""
+        """Computes the Internet checksum directly from the fields."""
         out.emit("uint64_t total = 0;")
         for valid, parts in groups:
             out.emit(f"if ({valid}) {{")
@@ -160,7 +163,7 @@ class CalculationWriter:
         return [*self._head(calculation), *out.lines, "    return ~total & 0xffff;", "}", ""]
 
     def _hash(self, calculation: Calculation) -> str:
-        """The call of the algorithm, up to its last two arguments."""
+        """Returns the call of the algorithm, up to its last two arguments."""
         call = f"{ALGORITHMS[calculation.algorithm]}("
         if calculation.algorithm in CRC_WIDTHS:
             number = list(custom_crcs(self.program)).index(calculation.name)
@@ -176,7 +179,7 @@ class CalculationWriter:
         ]
 
     def _groups(self, out: Emitter, calculation: Calculation) -> list[tuple[str, list[Part]]]:
-        """Runs of inputs that are valid together: (C condition, parts)."""
+        """Returns the runs of inputs that are valid together: (C condition, parts)."""
         flat: list[tuple[str, Part]] = []
         for one in calculation.inputs:
             if one.header is not None:

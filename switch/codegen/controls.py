@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""C for the ingress and egress controls: one label per table or condition, gotos between them."""
+"""Generates C for the ingress and egress controls: one label per table or condition, gotos between
+them."""
 
 from __future__ import annotations
 
@@ -26,11 +27,13 @@ from switch.codegen.tracing import (
     trace_member,
     trace_plain,
 )
+from switch.errors import refused_at
 from switch.program import Conditional, Control, Meter, Table
-from switch.refusals import refused_at
 
 
 class ControlWriter:
+    """Writes the function of one control, and those that look up its first tables ahead."""
+
     def __init__(self, layout: Layout, control: Control, primitives: PrimitiveWriter) -> None:
         self.layout = layout
         self.program = layout.program
@@ -38,18 +41,19 @@ class ControlWriter:
         self.control = control
         names = [*control.tables, *control.conditionals]
         self.labels = {name: f"node{i}_{identifier(name)}" for i, name in enumerate(names)}
-        # What can be looked up as soon as a packet is parsed: nothing has been written then.
+        # Tables that can be looked up as soon as a packet is parsed: no table has written anything
+        # before.
         tables = (control.tables.get(name) for name in self._first_nodes())
         self.ahead = {one.name for one in tables if one and one.key}
         self.framed = layout.usage.framed if control is self.program.ingress else set()
         self.runs = Runs(layout, control)
-        if layout.traced:  # statement by statement
+        if layout.traced:  # traced statement by statement
             self.runs.nodes.clear()
             self.runs.inner.clear()
         self.fused = FusedWriter(layout, self.runs, primitives, self.framed)
 
     def write(self) -> list[str]:
-        """Body of the control's function."""
+        """Returns the body of the control's function."""
         out = Emitter(self.layout)
         out.emit(self._go(self.control.first))
         for table in self.control.tables.values():
@@ -74,7 +78,8 @@ class ControlWriter:
         return out.lines
 
     def look_ahead(self) -> list[str]:
-        """Body of the function that looks up what the control asks first, or where to search it."""
+        """Returns the body of the function that looks up the control's first table, or finds the
+        tuples to search."""
         out = Emitter(self.layout)
         if not self.ahead:
             return out.lines
@@ -104,7 +109,7 @@ class ControlWriter:
         out.emit(f"packet->hint.entry = {self._found(table)};")
 
     def look_up(self) -> list[str]:
-        """Body of the function that does the rest of it."""
+        """Returns the body of the function that searches those tuples."""
         out = Emitter(self.layout)
         out.emit("switch (packet->hint.waits) {")
         for name in sorted(self.ahead):
@@ -120,7 +125,7 @@ class ControlWriter:
         return out.lines
 
     def _first_nodes(self) -> list[str]:
-        """What a packet may come to without having been through a table before."""
+        """Returns the nodes that a packet can reach without passing a table."""
         found: list[str] = []
         waiting = [self.control.first]
         while waiting:
@@ -209,7 +214,7 @@ class ControlWriter:
         out.emit("    break;" if table.by_hit else f"    {self._go(table.next_by_action[action])}")
 
     def _member(self, out: Emitter, table: Table) -> None:
-        """The action of the member that the entry names, or that its group chooses."""
+        """Emits the action of the member that the entry names, or that its group chooses."""
         assert table.profile is not None
         layout, profile = self.layout.tables[table.name], self.program.profiles[table.profile]
         words = self.layout.profile_words[profile.name]
@@ -238,7 +243,7 @@ class ControlWriter:
         out.emit("default:", "    break;", "}", "}")
 
     def _meter(self, out: Emitter, table: Table, meter: Meter) -> None:
-        """A direct meter runs at each hit, before the action."""
+        """Emits a direct meter, which runs at each hit before the action."""
         assert meter.target is not None
         out.emit("if (hit) {")
         tokens = meter_tokens(meter)
@@ -248,9 +253,9 @@ class ControlWriter:
         out.emit("}")
 
     def _lookup(self, out: Emitter, table: Table) -> None:
-        """The entry of a key, found at once if it was looked up ahead, or if the packet before had
-        the same key, as those of one flow have. In egress that is the packet before to a port like
-        this one: copies for several ports take turns."""
+        """Emits a lookup that first tries the result of looking ahead, and then the last packet's
+        key, as packets of a flow have equal keys. In egress that is the last packet to a port like
+        this one, as copies for several ports alternate."""
         index, layout = self.layout.table_index[table.name], self.layout.tables[table.name]
         last, words = f"sw->lasts->t{index}", layout.words + layout.ranges
         if self.control is self.program.egress:
@@ -272,7 +277,7 @@ class ControlWriter:
         return f"sw_number(table, entry, sw_entry_stride({self._sizes(table)}))"
 
     def _sizes(self, table: Table) -> str:
-        """What the size of an entry is made of."""
+        """Returns the arguments that determine the size of an entry."""
         layout = self.layout.tables[table.name]
         return f"{layout.words}, {layout.ranges}, {layout.arg_words}, {int(table.with_counters)}"
 
@@ -281,7 +286,8 @@ class ControlWriter:
             out.emit("    if (c->state.exited) return;")
 
     def _fixed(self, out: Emitter, table: Table) -> None:
-        """A table without key whose action never changes: p4c's wrapping of plain statements."""
+        """Emits a table without key whose action never changes: p4c's wrapping of plain
+        statements."""
         if table.default_action_id is not None:
             action = self.program.actions[table.default_action_id]
             offsets, count = argument_offsets(action)

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""C for expressions: BMv2's unbounded integers in exactly the limbs that the result needs.
+"""Generates C for expressions: BMv2's unbounded integers in exactly the limbs that the result
+needs.
 
-Every operation is asked for its value modulo 2^(64 k), k being what stands around it needs; sums,
-products and bitwise operations then need no more of their operands, while comparisons, divisions
-and shifts to the right need the operands' whole range. One limb is a plain C expression. Several
+Every operation computes its value modulo 2^(64 k), where k is what the enclosing expression needs.
+Sums, products and bitwise operations then need no more limbs of their operands; comparisons,
+divisions and right shifts need the operands' whole range. One limb is a plain C expression. Several
 are a loop over limbs into which nested operations are fused (class Stream).
 """
 
@@ -16,6 +17,7 @@ from switch.codegen.layout import LIMB, Layout, argument_offsets, limbs
 from switch.codegen.limbs import FULL_LIMB, Stream, literal, natural_limbs, possible_ones
 from switch.codegen.wide import WideEmitter
 from switch.program import Action, HeaderType
+from switch.value_ranges import value_range
 
 LookaheadReader = Callable[["Emitter", ex.Lookahead], str]
 
@@ -23,8 +25,8 @@ LookaheadReader = Callable[["Emitter", ex.Lookahead], str]
 class Emitter(WideEmitter):
     """Writes the statements of one C function in which `c` is the packet's context.
 
-    action: whose parameters `args` holds. lookahead: emits a parser's lookahead and returns the
-    name of the array of limbs.
+    action: the action whose parameters `args` holds
+    lookahead: emits a parser's lookahead and returns the name of the array of limbs
     """
 
     def __init__(
@@ -38,7 +40,8 @@ class Emitter(WideEmitter):
     # Headers
 
     def header(self, header: ex.HeaderExpression) -> str:
-        """C lvalue of a header; one that does not exist is the stack's spare element."""
+        """Returns the C lvalue of a header; an index out of range yields the stack's spare
+        element."""
         if isinstance(header, ex.HeaderRef):
             return self.layout.paths[header.name]
         if isinstance(header, ex.HeaderChoice):
@@ -60,7 +63,7 @@ class Emitter(WideEmitter):
         return program.stacks[header.stack].type
 
     def field(self, value: ex.FieldValue) -> str:
-        """C lvalue of a field."""
+        """Returns the C lvalue of a field."""
         program = self.layout.program
         if isinstance(value.header, ex.HeaderRef):
             return self.layout.field_path(program.headers[value.header.name], value.field)
@@ -68,7 +71,7 @@ class Emitter(WideEmitter):
         return f"{self.header(value.header)}.{member}"
 
     def varbit(self, value: ex.VarbitField) -> str:
-        """C lvalue of a varbit field: a struct of `bytes` and `data`."""
+        """Returns the C lvalue of a varbit field: a struct of `bytes` and `data`."""
         member = self.layout.member(self.type_of(value.header), value.field)
         return f"{self.header(value.header)}.{member}"
 
@@ -89,7 +92,7 @@ class Emitter(WideEmitter):
     # One limb
 
     def narrow(self, e: ex.Data) -> str:
-        """C expression (uint64_t, no side effects): the value modulo 2^64."""
+        """Returns a C expression (uint64_t, no side effects): the value modulo 2^64."""
         if isinstance(e, ex.Const):
             return literal(e.value)
         if isinstance(e, ex.FieldValue):
@@ -116,8 +119,8 @@ class Emitter(WideEmitter):
         return self._narrow_binary(e)
 
     def narrow_uint(self, e: ex.Data) -> str:
-        """As `narrow`, of what BMv2 takes as a C unsigned int: the value modulo 2^32."""
-        low, high = ex.value_range(e)
+        """Returns as `narrow` what BMv2 takes as a C unsigned int: the value modulo 2^32."""
+        low, high = value_range(e)
         return self.narrow(e) if low >= 0 and high < 1 << 32 else f"(uint32_t)({self.narrow(e)})"
 
     def _look(self, e: ex.Lookahead) -> str:
@@ -140,7 +143,7 @@ class Emitter(WideEmitter):
         if op == ">>":
             return self._narrow_right(e)
         if op == "two_comp_mod":
-            width = ex.value_range(e.right)[0]
+            width = value_range(e.right)[0]
             value = self.narrow(e.left)
             return f"wide_signed({value}, {width})" if width < LIMB else value
         fits = natural_limbs(e.left)[0] == 1
@@ -193,9 +196,9 @@ class Emitter(WideEmitter):
         return f"({' || '.join(bad)} ? 0ull : {left} {e.op} {right})"
 
     def _narrow_saturation(self, e: ex.Binary) -> str:
-        width = ex.value_range(e.right)[0]
-        low, high = ex.value_range(e.left)
-        least, most = ex.value_range(e)
+        width = value_range(e.right)[0]
+        low, high = value_range(e.left)
+        least, most = value_range(e)
         value = self.keep(self.narrow(e.left))
         if width > LIMB:
             return f"((int64_t){value} < 0 ? 0ull : {value})" if least == 0 and low < 0 else value
@@ -210,7 +213,7 @@ class Emitter(WideEmitter):
     # Truth values
 
     def boolean(self, e: ex.Boolean) -> str:
-        """C expression that is 0 or 1."""
+        """Returns a C expression that is 0 or 1."""
         if isinstance(e, ex.BoolConst):
             return str(int(e.value))
         if isinstance(e, ex.Not):
@@ -246,7 +249,7 @@ class Emitter(WideEmitter):
         return name
 
     def _comparison(self, e: ex.Compare) -> str:
-        (low, high), (other_low, other_high) = ex.value_range(e.left), ex.value_range(e.right)
+        (low, high), (other_low, other_high) = value_range(e.left), value_range(e.right)
         signed = low < 0 or other_low < 0
         bits = max(max(abs(low), abs(other_low), high, other_high).bit_length(), 1)
         count = limbs(bits + 1 if signed else bits)
@@ -294,7 +297,7 @@ class Emitter(WideEmitter):
     # Assignment
 
     def assign(self, target: ex.FieldValue, value: ex.Data) -> None:
-        """Stores a value in a field, cut to the field's width."""
+        """Stores a value in a field, truncated to the field's width."""
         self.store(self.field(target), target.width, value)
         if not isinstance(target.header, ex.HeaderRef) or not (
             self.layout.program.headers[target.header.name].metadata
@@ -304,7 +307,7 @@ class Emitter(WideEmitter):
         self._fetch(target)
 
     def _fetch(self, target: ex.FieldValue) -> None:
-        """Cells that the field just assigned is the index of."""
+        """Prefetches the cells that the field just assigned is the index of."""
         if not isinstance(target.header, ex.HeaderRef):
             return
         path, layout = self.field(target), self.layout
@@ -314,19 +317,20 @@ class Emitter(WideEmitter):
             self.emit(f"sw_fetch(sw, {count}, {path}, {size}u, {width});")
 
     def alone(self, header: str) -> None:
-        """A header has become valid: the others of its union are not."""
+        """Invalidates the other headers of a union when a header becomes valid."""
         for one in self.layout.program.siblings(header):
             self.emit(f"{self.layout.paths[one]}.valid = 0;")
 
     def overwritten(self, header: ex.HeaderExpression, name: str) -> None:
-        """A checksum that was to be completed if the packet leaves has been given a value."""
+        """Notes that a pending checksum has been assigned, so that it is not completed when the
+        packet leaves."""
         number = isinstance(header, ex.HeaderRef) and self.layout.pending(header.name, name)
         if number:
             self.emit(f"if (c->state.pending == {number}) {{", "c->state.pending = 0;")
             self.emit("packet->sum_field = SW_COMPLETE;", "}")
 
     def store(self, path: str, width: int, value: ex.Data) -> None:
-        """The same for any C lvalue: an integer of up to 64 bits or an array of limbs."""
+        """Stores a value in any C lvalue: an integer of up to 64 bits or an array of limbs."""
         ones = possible_ones(value)
         fits = ones >= 0 and ones.bit_length() <= width
         if width <= LIMB:

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs of statements on wide fields as one loop over vectors of four limbs.
+"""Fuses runs of statements on wide fields into one loop over vectors of four limbs.
 
-p4c puts plain statements one by one into tables without key. Where some of them follow each other,
-also past conditions that cannot surprise any more (foreseen.py), and compute limb by limb (bitwise
-operations, sums that cannot carry) on fields and register cells of equal size, they become one
-loop: each operand is read once, each result written once, what only these statements look at is not
-written at all, and a header that still lies in the frame is read from there.
+p4c puts plain statements one by one into tables without key. Statements that follow one another,
+also past conditions that are decided (decided.py), and compute limb by limb (bitwise operations,
+sums that cannot carry) on fields and register cells of equal size become one loop: each operand is
+read once, each result written once, values that only these statements use are not written at all,
+and a header that is still in the frame is read from there.
 
-Indices beyond a register lead to a spare cell, which reads as zero. Where a target is to stay as it
-is instead, the statements are executed one by one for such an index.
+Indices beyond a register lead to a spare cell, which reads as zero. If a target must stay unchanged
+instead, the statements are executed one by one for such an index.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from switch import expressions as ex
+from switch.codegen.decided import beyond, known_at
 from switch.codegen.expressions import Emitter
-from switch.codegen.foreseen import beyond, known_at
 from switch.codegen.layout import LIMB, Layout, limbs, words_of
 from switch.codegen.limbs import carries, literal, possible_ones
 from switch.codegen.mentions import Place, Uses, note_primitive
@@ -35,12 +35,13 @@ _JUMPS = ("_jump", "_jump_if_zero", "exit")
 
 
 def is_fixed(table: Table) -> bool:
-    """A table without key whose action never changes: p4c's wrapping of plain statements."""
+    """Returns True for a table without key whose action never changes: p4c's wrapping of
+    statements."""
     return not table.key and table.default_is_const and not table.with_counters
 
 
 def following(table: Table) -> str | None:
-    """What comes after a fixed table."""
+    """Returns the node after a fixed table."""
     if table.by_hit:
         return table.next_on_miss
     if table.default_action_id is not None:
@@ -49,11 +50,14 @@ def following(table: Table) -> str | None:
 
 
 class Runs:
-    """The chains of fixed tables in a control that nothing leads into but at their beginning.
+    """The chains of fixed tables in a control that can only be entered at their beginning.
 
-    nodes: first table's name -> all tables of the run. inner: names of all but the first. after:
-    first table's name -> node that follows. Where it is certain that one run leads to another of
-    the same width, the first has that one's statements, too, which stay for other ways there.
+    nodes: first table's name -> all tables of the run
+    inner: names of all but the first
+    after: first table's name -> node that follows
+
+    Where one run always leads to another of the same width, the first includes the statements of
+    the second, which remain for other paths to it.
     """
 
     def __init__(self, layout: Layout, control: Control) -> None:
@@ -90,7 +94,7 @@ class Runs:
                     assert after is not None
                     run.append(control.tables[after])
                 self.nodes[table.name] = run
-        self._drop_dull()
+        self._drop_narrow()
         self.after: dict[str, str | None] = {}
         self._foresee(references)
         self.users: dict[int, int] = {}
@@ -100,8 +104,8 @@ class Runs:
                     if action is not None:
                         self.users[action] = self.users.get(action, 0) + 1
 
-    def _drop_dull(self) -> None:
-        """Runs without anything wide stay as they are."""
+    def _drop_narrow(self) -> None:
+        """Drops runs without wide statements."""
         for name, run in list(self.nodes.items()):
             if not any(_size(self.layout, one) for one in self.statements(run)):
                 del self.nodes[name]
@@ -128,7 +132,8 @@ class Runs:
             self.nodes[name] = longer
 
     def _width(self, run: Sequence[Table]) -> int:
-        """Limbs of all statements of a run; 0: they differ, or are not part of a loop."""
+        """Returns the limbs of all statements of a run; 0: they differ, or cannot be part of a
+        loop."""
         sizes = {_size(self.layout, one) for one in self.statements(run)}
         return sizes.pop() if len(sizes) == 1 else 0
 
@@ -152,17 +157,17 @@ class Runs:
         )
 
     def statements(self, run: Sequence[Table]) -> list[Primitive]:
-        """Of all tables of a run."""
+        """Returns the statements of all tables of a run."""
         actions = [self._action(table) for table in run]
         return [one for action in actions if action for one in action.primitives]
 
     def only_users(self, run: Sequence[Table]) -> bool:
-        """Whether nothing else executes the run's actions."""
+        """Returns True if only these tables execute the run's actions."""
         return all(self.users[one.default_action_id or 0] == 1 for one in run)
 
 
 def _size(layout: Layout, one: Primitive) -> int:
-    """Limbs of a statement that can be part of a loop; 0: it cannot."""
+    """Returns the limbs of a statement that can be part of a loop, else 0."""
     if one.op in ("assign", "modify_field"):
         target, value = one.operands
         if _wide(target) and isinstance(target, ex.FieldValue) and isinstance(value, ex.DATA):
@@ -199,13 +204,14 @@ def _simple(index: object) -> bool:
 
 
 def _cells(layout: Layout, array: object) -> int:
-    """Bits of a register's cell."""
+    """Returns the bits of a register's cell."""
     assert isinstance(array, ObjectName)
     return layout.program.registers[array.name].width
 
 
 def _by_limbs(e: ex.Data, width: int) -> bool:
-    """Whether a limb of the value modulo 2^width needs nothing but the same limb of operands."""
+    """Returns True if a limb of the value modulo 2^width needs only the same limb of each
+    operand."""
     if isinstance(e, ex.Const):
         return True
     if isinstance(e, ex.FieldValue):
@@ -221,12 +227,15 @@ def _by_limbs(e: ex.Data, width: int) -> bool:
 
 @dataclass
 class _Loop:
-    """What has been gathered of one loop.
+    """The state of one loop while it is written.
 
-    values: C name of a place -> variable with its present value. indices: C expression -> its
-    variable. cells: C expression -> pointer. places: pointer -> register's number, index, size, how
-    many statements use it. ranges: conditions. before, body: statements. written:
-    places to be stored, in order.
+    values: C name of a place -> variable with its present value
+    indices: C expression -> its variable
+    cells: C expression -> pointer
+    places: pointer -> register's number, index, size, number of statements that use it
+    ranges: conditions
+    before, body: statements
+    written: places to be stored, in order
     """
 
     values: dict[str, str] = field(default_factory=dict)
@@ -240,7 +249,7 @@ class _Loop:
 
 
 class FusedWriter:
-    """Writes the statements of runs. framed: headers that may still lie in the frame."""
+    """Writes the statements of runs. framed: headers that may still be in the frame."""
 
     def __init__(
         self, layout: Layout, runs: Runs, primitives: PrimitiveWriter, framed: Set[str]
@@ -256,7 +265,7 @@ class FusedWriter:
         for one in [*self.runs.statements(run), None]:
             size = _size(self.layout, one) if one else 0
             if group and (
-                not one or size != _size(self.layout, group[0]) or self._bars(group, one)
+                not one or size != _size(self.layout, group[0]) or self._may_alias(group, one)
             ):
                 self._loop(out, group, alone)
                 group = []
@@ -265,8 +274,9 @@ class FusedWriter:
             elif one:
                 self._plainly(out, one)
 
-    def _bars(self, group: Sequence[Primitive], one: Primitive) -> bool:
-        """One register with two indices: they may be the same cell."""
+    def _may_alias(self, group: Sequence[Primitive], one: Primitive) -> bool:
+        """Returns True if one register would have two indices in the loop: they may be the same
+        cell."""
         places: dict[object, set[object]] = {}
         for each in [*group, one]:
             if each.op.startswith("register"):
@@ -349,7 +359,7 @@ class FusedWriter:
             return f"~{self._expression(out, loop, e.operand, size)}"
         assert isinstance(e, ex.Binary)
         everything = (1 << (LIMB * size)) - 1
-        if e.op == "&":  # a mask of all that can be there
+        if e.op == "&":  # the mask covers all possible bits
             for one, mask in ((e.left, e.right), (e.right, e.left)):
                 ones = possible_ones(one)
                 if (
@@ -376,7 +386,7 @@ class FusedWriter:
     def _value(
         self, out: Emitter, loop: _Loop, place: str, size: int, e: ex.FieldValue | None = None
     ) -> str:
-        """The variable with a place's present value, which is loaded if there is none yet."""
+        """Returns the variable with a place's present value; emits its load on first use."""
         if place in loop.values:
             return loop.values[place]
         name = loop.values[place] = out.temporary("v")
@@ -410,7 +420,8 @@ class FusedWriter:
         return name
 
     def _can_spare(self, group: Sequence[Primitive]) -> bool:
-        """Whether what a register's spare cell does is right for an index out of range."""
+        """Returns True if a register's spare cell gives the right result for an index out of
+        range."""
         written: set[object] = set()
         for one in group:
             if one.op == "register_write":
@@ -422,7 +433,7 @@ class FusedWriter:
         return True
 
     def _finish(self, out: Emitter, one: Primitive) -> None:
-        """What goes with an assignment beside the value."""
+        """Emits the side effects of an assignment."""
         if one.op == "register_write":
             return
         target = one.operands[0]
@@ -435,7 +446,7 @@ class FusedWriter:
             out.emit(f"{self.layout.framed_path(name)} = 0;")
 
     def _dead(self, group: Sequence[Primitive]) -> set[str]:
-        """Places of transient fields that nothing but these statements mentions."""
+        """Returns the places of transient fields that only these statements use."""
         here = Counter(place for one in group for place in _places(one))
         found: set[str] = set()
         for place in here.keys() & self.layout.usage.transient:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""C that moves whole headers between a frame and their structs, with a varbit field or without.
+"""Generates C that moves whole headers between a frame and their structs, with or without a varbit
+field.
 
-A varbit field is a struct of its own: how many bytes it has, and room for as many as it may have.
+A varbit field is a struct of its own: its present length in bytes, and room for the longest value.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from switch.program import HeaderType
 
 
 def size_of(layout: Layout, header_type: HeaderType, path: str) -> str:
-    """C expression: bytes of a header on the wire."""
+    """Returns a C expression for the bytes of a header on the wire."""
     fixed = str(header_type.bits // 8)
     varbit = header_type.varbit
     if varbit is None:
@@ -24,7 +25,8 @@ def size_of(layout: Layout, header_type: HeaderType, path: str) -> str:
 def emit_extract(
     out: Emitter, layout: Layout, header_type: HeaderType, path: str, count: str
 ) -> None:
-    """Fills a header from the bytes at C pointer `from`; count: bytes of its varbit field."""
+    """Emits the filling of a header from the bytes at C pointer `from`. count: bytes of its varbit
+    field."""
     before, after = _parts(layout, header_type, path)
     if before:
         emit_load(out, "from", before)
@@ -43,10 +45,10 @@ def emit_extract(
 
 
 def emit_header(out: Emitter, layout: Layout, header_type: HeaderType, path: str) -> None:
-    """Writes a header to C pointer `out` and moves that behind it."""
+    """Emits the writing of a header to C pointer `out`, which then points behind it."""
     before, after = _parts(layout, header_type, path)
     size, shift = _bytes_and_bits(before)
-    if shift:  # the byte in which the varbit field begins, too
+    if shift:  # includes the byte in which the varbit field begins
         emit_store(out, "out", [*before, ("0", 8 - shift)])
     elif before:
         emit_store(out, "out", before)
@@ -60,7 +62,7 @@ def emit_header(out: Emitter, layout: Layout, header_type: HeaderType, path: str
     else:
         out.emit(f"memcpy(out, {varbit}.data, {varbit}.bytes);")
     out.emit(f"out += {varbit}.bytes;")
-    if shift:  # what the byte in which it ends has of it
+    if shift:  # the varbit field's part of the byte in which it ends
         after.insert(0, (f"(out[0] >> {8 - shift})", shift))
     if after:
         emit_store(out, "out", after)
@@ -68,7 +70,7 @@ def emit_header(out: Emitter, layout: Layout, header_type: HeaderType, path: str
 
 
 def _parts(layout: Layout, header_type: HeaderType, path: str) -> tuple[list[Part], list[Part]]:
-    """The fields before and behind the varbit field."""
+    """Returns the fields before and behind the varbit field."""
     before: list[Part] = []
     after: list[Part] = []
     parts = before
@@ -81,5 +83,5 @@ def _parts(layout: Layout, header_type: HeaderType, path: str) -> tuple[list[Par
 
 
 def _bytes_and_bits(parts: list[Part]) -> tuple[int, int]:
-    """Whole bytes of the parts, and bits that are left."""
+    """Returns the whole bytes of the parts, and the bits left over."""
     return divmod(sum(width for _, width in parts), 8)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a program's headers, metadata, table keys and action arguments lie in the generated C.
+"""Places a program's headers, metadata, table keys and action arguments in the generated C.
 
-A packet's context is one C struct: where framed headers (usage.py) lie, metadata instances, then
-headers, then header stacks, then transient fields. Local fields are in another struct, which only
-the controls' functions have. A field of up to 64 bits is an unsigned integer just large enough, a
-wider one an array of 64-bit limbs, least significant first. Signed fields are stored as the bits
-that they have on the wire.
+A packet's context is one C struct: pointers to framed headers (usage.py), metadata instances,
+headers, header stacks, transient fields, in this order. Local fields are in another struct that
+only the controls' functions have. A field of up to 64 bits is the smallest unsigned integer that
+holds it, a wider one an array of 64-bit limbs, least significant first. Signed fields are stored as
+the bits that they have on the wire.
 """
 
 from __future__ import annotations
@@ -20,25 +20,27 @@ from switch.program import Action, Header, HeaderType, KeyField, Program, Table
 
 LIMB = 64
 LASTS = 8  # last keys that a table of egress keeps, by port: a power of two
-MOST_MOVES = 8  # wide fields of headers: to write out the moves of more takes the compiler long
+MOST_MOVES = 8  # wide fields of headers: inlining the moves of more slows the compiler down
 
 
 def limbs(width: int) -> int:
-    """64-bit words that hold `width` bits."""
+    """Returns the number of 64-bit words that hold `width` bits."""
     return (width + LIMB - 1) // LIMB
 
 
 def words_of(value: int, count: int) -> list[int]:
-    """A value's `count` limbs, least significant first (modulo 2^(64 count))."""
+    """Returns a value's `count` limbs, least significant first (modulo 2^(64 count))."""
     return [(value >> (LIMB * i)) & ((1 << LIMB) - 1) for i in range(count)]
 
 
 def identifier(name: str) -> str:
-    """A name of the program as part of a C identifier, for readers of the generated code."""
+    """Returns a name of the program as part of a C identifier, for readers of the generated
+    code."""
     return re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_")
 
 
 def c_type(width: int) -> str:
+    """Returns the smallest C integer type that holds `width` bits."""
     for size in (8, 16, 32, 64):
         if width <= size:
             return f"uint{size}_t"
@@ -46,13 +48,14 @@ def c_type(width: int) -> str:
 
 
 def field_name(position: int, one: Field) -> str:
+    """Returns the C name of a struct's member."""
     return f"f{position}_{identifier(one.name)}"
 
 
 @dataclass(frozen=True)
 class KeyPlace:
-    """A key field in the words of a lookup key: from bit `shift` of `word`, or the range word
-    number `range_index` behind them."""
+    """The place of a key field in a lookup key: from bit `shift` of `word`, or the range word
+    `range_index` behind the words."""
 
     word: int
     shift: int
@@ -61,7 +64,7 @@ class KeyPlace:
 
 @dataclass(frozen=True)
 class TableLayout:
-    """Key fields packed into 64-bit words, those of up to 64 bits several to a word."""
+    """The layout of a key in 64-bit words; fields of up to 64 bits share words."""
 
     places: tuple[KeyPlace, ...]
     words: int
@@ -69,7 +72,7 @@ class TableLayout:
     arg_words: int
 
     def pack(self, table: Table, values: Sequence[int]) -> list[int]:
-        """One value per key field -> words; range fields contribute nothing."""
+        """Packs one value per key field into words; range fields contribute nothing."""
         words = [0] * self.words
         for place, key, value in zip(self.places, table.key, values, strict=True):
             if place.range_index is not None:
@@ -80,7 +83,7 @@ class TableLayout:
 
 
 def key_places(key: Sequence[KeyField]) -> tuple[tuple[KeyPlace, ...], int, int]:
-    """(place of each field, key words, range fields)."""
+    """Returns (place of each field, key words, range fields)."""
     places: list[KeyPlace] = []
     word, used, ranges = 0, 0, 0
     for one in key:
@@ -98,7 +101,7 @@ def key_places(key: Sequence[KeyField]) -> tuple[tuple[KeyPlace, ...], int, int]
 
 
 def argument_offsets(action: Action) -> tuple[list[int], int]:
-    """Word at which each parameter of an action begins, and how many words they take."""
+    """Returns the word at which each parameter of an action begins, and the total of words."""
     offsets, end = [], 0
     for one in action.parameters:
         offsets.append(end)
@@ -108,7 +111,7 @@ def argument_offsets(action: Action) -> tuple[list[int], int]:
 
 @dataclass
 class Layout:
-    """Names and places of everything in one program's C. traced: it tells what it does."""
+    """Names and places of everything in one program's C. traced: the code traces packets."""
 
     program: Program
     traced: bool = False
@@ -124,7 +127,7 @@ class Layout:
     tables: dict[str, TableLayout] = field(default_factory=dict)
     profile_index: dict[str, int] = field(default_factory=dict)
     profile_words: dict[str, int] = field(default_factory=dict)
-    # How members say which action they have: by name, as tables have copies with ids of their own.
+    # Numbers of members' actions, by name: tables have copies of an action with ids of their own.
     member_actions: dict[str, dict[str, int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -148,7 +151,7 @@ class Layout:
         }
         self.register_index = {name: i for i, name in enumerate(program.registers)}
         self.counter_index = {name: i for i, name in enumerate(program.counters)}
-        # Those of a table's entries are with the table.
+        # Direct meters are stored with their table.
         arrays = [one.name for one in program.meters.values() if one.binding is None]
         self.meter_index = {name: i for i, name in enumerate(arrays)}
         digests = dict.fromkeys(one.name for one in program.learn_lists.values())
@@ -165,8 +168,9 @@ class Layout:
 
     @property
     def move(self) -> str:
-        """Ending of the functions (runtime/bytes.h) that move wide fields between bytes and limbs:
-        written out at every place, or where places are many, which is then no slower, called."""
+        """Returns the suffix of the functions (runtime/bytes.h) that move wide fields between
+        bytes and limbs: inlined everywhere, or called where uses are so many that calling is no
+        slower."""
         wide = sum(
             one.width > LIMB
             for header in self.program.headers.values()
@@ -183,14 +187,15 @@ class Layout:
         return TableLayout(places, words, ranges, max(arguments, default=0))
 
     def pending(self, header: str, name: str) -> int | None:
-        """Number (1..) by which the runtime knows an idle checksum (usage.py), else None."""
+        """Returns the number (1..) by which the runtime knows an idle checksum (usage.py), else
+        None."""
         if name not in self.usage.idle_checksums.get(header, ()):
             return None
         places = [(one, each) for one, found in self.usage.idle_checksums.items() for each in found]
         return 1 + sorted(places).index((header, name))
 
     def member(self, header_type: HeaderType, name: str) -> str:
-        """C name of a field within its header's struct."""
+        """Returns the C name of a field within its header's struct."""
         for position, one in enumerate(header_type.fields):
             if one.name == name:
                 return field_name(position, one)
@@ -204,11 +209,11 @@ class Layout:
         return f"{self.paths[header.name]}.{self.member(header.type, name)}"
 
     def framed_path(self, name: str) -> str:
-        """C lvalue: where in the frame a framed header (usage.py) still lies, or NULL."""
+        """Returns a C lvalue: where in the frame a framed header (usage.py) still is, or NULL."""
         return f"{self.paths[name]}_framed"
 
     def load_framed(self, name: str) -> str:
-        """Statement after which the header is in the context."""
+        """Returns the statement that moves a framed header into the context."""
         header, at = self.program.headers[name], self.framed_path(name)
         one = header.type.fields[0]
         load = (
@@ -217,11 +222,12 @@ class Layout:
         return f"if ({at}) {{ {load} {at} = 0; }}"
 
     def _transient_path(self, header: Header, name: str) -> str:
-        """Transient fields lie behind everything that is cleared and copied."""
+        """Returns the path of a transient field, which lies behind everything that is cleared and
+        copied."""
         return f"{self.paths[header.name]}_{self.member(header.type, name)}"
 
     def declarations(self) -> list[str]:
-        """The structs: one per header type, then struct program_context."""
+        """Returns the structs: one per header type, then struct program_context."""
         lines = []
         seen = set()
         for header in self.program.headers.values():
@@ -240,12 +246,12 @@ class Layout:
             if header.stack is None and not header.metadata:
                 lines.append(self._instance(header))
         for stack in self.program.stacks.values():
-            # One more element stands for all that an index out of range names.
+            # One spare element stands for all indices out of range.
             lines.append(
                 f"    struct {{ uint32_t next; {self.types[stack.type.name]} "
                 f"e[{len(stack.headers) + 1}]; }} {self.stacks[stack.name].removeprefix('c->')};"
             )
-        # The headers of a stack of unions are instances of their own.
+        # The headers of a stack of unions are separate instances.
         for name in self.program.union_stacks:
             lines.append(
                 f"    struct {{ uint32_t next; }} {self.stacks[name].removeprefix('c->')};"

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many 64-bit limbs a value takes, which of its bits can be set, and so whether a sum carries.
+"""Finds how many 64-bit limbs a value takes, which of its bits can be set, and so whether a sum
+carries.
 
-Whether a sum can carry from limb to limb decides how it is compiled: sums of operands whose limbs
-have clear top bits, as masked lanes have, become loops without carry, which compile to vector code.
+Sums of operands whose limbs have clear top bits, as masked lanes have, cannot carry from limb to
+limb: they become loops that compile to vector code.
 """
 
 from __future__ import annotations
@@ -12,19 +13,21 @@ from functools import cache
 
 from switch import expressions as ex
 from switch.codegen.layout import LIMB, limbs, words_of
+from switch.value_ranges import value_range
 
 FULL_LIMB = (1 << LIMB) - 1
 
 
 def literal(value: int) -> str:
-    """A limb as a C constant of 64 bits (without the suffix `~` and `<<` would work on 32)."""
+    """Returns a limb as a C constant of 64 bits (without the suffix `~` and `<<` would work on
+    32)."""
     return f"0x{value & FULL_LIMB:x}ull" if value & FULL_LIMB > 9 else f"{value & FULL_LIMB}ull"
 
 
 @cache
 def possible_ones(expression: ex.Data) -> int:
-    """Bits that may be set in the value; -1 (all) if it may be negative."""
-    low, high = ex.value_range(expression)
+    """Returns the bits that may be set in the value, -1 (all) if it may be negative."""
+    low, high = value_range(expression)
     if low < 0:
         return -1
     widest = (1 << high.bit_length()) - 1
@@ -43,15 +46,15 @@ def possible_ones(expression: ex.Data) -> int:
 
 
 def natural_limbs(expression: ex.Data) -> tuple[int, bool]:
-    """(limbs that hold every value of the expression, whether they are signed)."""
-    low, high = ex.value_range(expression)
+    """Returns (limbs that hold every value of the expression, whether they are signed)."""
+    low, high = value_range(expression)
     if low >= 0:
         return max(limbs(high.bit_length()), 1), False
     return limbs(max(high.bit_length(), (~low).bit_length()) + 1), True
 
 
 def carries(left: ex.Data, right: ex.Data, count: int) -> bool:
-    """Whether a sum's carry can cross from one limb to the next."""
+    """Returns True if a sum's carry can cross from one limb to the next."""
     one, other = possible_ones(left), possible_ones(right)
     if one < 0 or other < 0:
         return True
@@ -63,7 +66,7 @@ def carries(left: ex.Data, right: ex.Data, count: int) -> bool:
 class Stream:
     """Limb i of a value: the C expression `limb` (in terms of i), after the statements `body`.
 
-    array: C name of an array that holds the value, if there is one.
+    array: C name of an array that holds the value, if there is one
     """
 
     limb: str

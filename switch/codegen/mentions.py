@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What parts of a program mention: fields, as read or as written, headers and header stacks."""
+"""Collects what parts of a program read and write: fields, headers and header stacks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Place = tuple[str, str]  # header instance, field
 
 @dataclass
 class Uses:
-    """Fields and headers that something mentions. whole: headers other than by one field."""
+    """Fields and headers in use. whole: headers used other than by one field."""
 
     read: set[Place] = field(default_factory=set)
     written: set[Place] = field(default_factory=set)
@@ -29,7 +29,7 @@ class Uses:
 
 
 def mentions(thing: object) -> Iterator[object]:
-    """Every expression and object name within something of the program, itself included."""
+    """Yields every expression and object name within a part of the program, itself included."""
     if isinstance(thing, (tuple, list)):
         for one in thing:
             yield from mentions(one)
@@ -42,7 +42,7 @@ def mentions(thing: object) -> Iterator[object]:
 
 
 def note(uses: Uses, things: Iterable[object], written: bool = False) -> None:
-    """Adds what the things mention, as read or as written."""
+    """Adds the uses of these things, as reads or as writes."""
     for one in mentions(list(things)):
         if isinstance(one, ex.FieldValue) and isinstance(one.header, ex.HeaderRef):
             (uses.written if written else uses.read).add((one.header.name, one.field))
@@ -54,7 +54,7 @@ def note(uses: Uses, things: Iterable[object], written: bool = False) -> None:
             uses.stacks.add(one.name)
 
 
-# Operations that write their first operand, a field, and only read the others.
+# Operations that write their first operand, a field, and read the others.
 WRITES_FIRST = {
     "assign", "modify_field", "register_read", "modify_field_with_hash_based_offset",
     "modify_field_rng_uniform",

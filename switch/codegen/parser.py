@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""C for the parser: one label per state, gotos for transitions.
+"""Generates C for the parser: one label per state, gotos for transitions.
 
-A state that wants more bytes than there are ends parsing with PacketTooShort; what was extracted
-before stays, and the packet goes on to ingress with parser_error set, as in BMv2.
+A state that needs more bytes than there are ends parsing with PacketTooShort; the headers extracted
+before stay valid, and the packet goes on to ingress with parser_error set, as in BMv2.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from switch.codegen.headers import emit_extract
 from switch.codegen.layout import LIMB, Layout, identifier, limbs
 from switch.codegen.limbs import literal
 from switch.codegen.tracing import trace_state
+from switch.errors import refused_at
 from switch.parser_keys import MOST_RANGE_BITS, width_of
 from switch.program import (
     Advance,
@@ -27,9 +28,9 @@ from switch.program import (
     Transition,
     Verify,
 )
-from switch.refusals import refused_at
+from switch.value_ranges import value_range
 
-# Core errors by P4-16's order, for programs whose JSON does not number them.
+# Core errors in P4-16's order, for programs whose JSON does not number them.
 _CORE_ERRORS = {
     "NoError": 0,
     "PacketTooShort": 1,
@@ -40,8 +41,8 @@ _CORE_ERRORS = {
     "ParserInvalidArgument": 6,
 }
 
-# A parser that loops may visit so many states more than it has consumed bytes; then it ends with
-# ParserTimeout. A loop that goes on through the packet comes to an end by itself.
+# A parser with loops may visit this many states more than it has consumed bytes, then it ends with
+# ParserTimeout. A loop that consumes the packet ends by itself.
 IDLE_STATES = 1024
 
 MOST_INT = (1 << 31) - 1
@@ -79,13 +80,13 @@ class ParserWriter:
         return out.lines
 
     def error(self, name: str) -> str:
-        """Statement that ends parsing with a core error."""
+        """Returns a statement that ends parsing with a core error."""
         code = self.program.errors.get(name, _CORE_ERRORS[name])
         count = "sw->stats.parser_timeouts++; " if name == "ParserTimeout" else ""
         return f"{{ {count}c->state.parser_error = {code}; goto end; }}"
 
     def _loops(self) -> bool:
-        """Whether some state can be reached from itself."""
+        """Returns True if a state can be reached from itself."""
         states = self.program.parser_states
         following = {
             name: {one.state for one in state.transitions if one.state}
@@ -160,7 +161,7 @@ class ParserWriter:
             out.emit(f"{path}.next++;")
 
     def _extract_union(self, operation: Extract) -> None:
-        """One header of the next union of a stack."""
+        """Emits the extraction of a header of the next union of a stack."""
         assert operation.stack is not None
         out, path = self.out, self.layout.stacks[operation.stack]
         out.emit(f"if ({path}.next >= {len(operation.choices)}) {self.error('StackOutOfBounds')}")
@@ -171,12 +172,13 @@ class ParserWriter:
         out.emit(f"{path}.next++;")
 
     def _varbit_bytes(self, bits: ex.Data, header_type: HeaderType) -> str:
-        """C name of how many bytes the varbit field of a header gets, checked in BMv2's order."""
+        """Returns the C name of the varbit field's length in bytes; emits checks in BMv2's
+        order."""
         out, varbit = self.out, header_type.varbit
         assert varbit is not None
         wanted = out.keep(out.narrow(bits))
         invalid = f"{wanted} % 8"
-        if ex.value_range(bits)[1] > MOST_INT:  # BMv2 takes more for MOST_INT
+        if value_range(bits)[1] > MOST_INT:  # BMv2 takes larger values for MOST_INT
             invalid = f"{invalid} || {wanted} > {literal(MOST_INT)}"
         out.emit(f"if ({invalid}) {self.error('ParserInvalidArgument')}")
         count = out.keep(f"{wanted} / 8")
@@ -188,8 +190,8 @@ class ParserWriter:
         return count
 
     def _complete(self, header: str | None, header_type: HeaderType, size: str) -> None:
-        """A checksum that is still to be completed is, if it lies in the header; or is noted as
-        pending, if nobody looks at it before the packet leaves."""
+        """Emits the completion of a checksum that the sender left open, if it lies in the header;
+        or notes it as pending, if the program never reads it."""
         reads = f"sw_reads(packet, frame, length, at, at + {size});"
         offset = 0
         for one in header_type.fields:
@@ -244,12 +246,12 @@ class ParserWriter:
             else:
                 tests = self._tests(transition, words)
             out.emit(f"if ({' && '.join(tests) or '1'}) goto {target};")
-        # Of several the last counts, as in BMv2, where p4c writes one for any mask of 0.
+        # The last of several counts, as in BMv2, where p4c writes one for any mask of 0.
         default = next((one.state for one in reversed(state.transitions) if one.always), None)
         out.emit(f"goto {self.labels[default] if default else 'end'};")
 
     def _key(self, state: ParserState) -> list[tuple[str, int, int]]:
-        """(C name, bits, shift within the transition's value) of each word of the key."""
+        """Returns (C name, bits, shift within the transition's value) of each word of the key."""
         out, words = self.out, []
         shift = sum(8 * ((width_of(part) + 7) // 8) for part in state.key)
         for part in state.key:
@@ -266,7 +268,7 @@ class ParserWriter:
         return words
 
     def _contained(self, name: str, state: ParserState, words: list[tuple[str, int, int]]) -> str:
-        """Whether the key is in a value set."""
+        """Returns a C expression that is true if a value set contains the key."""
         layout, items = self.layout.tables[name], iter(words)
         packed: list[list[str]] = [[] for _ in range(layout.words)]
         ranges: list[str] = []
@@ -300,7 +302,7 @@ class ParserWriter:
 
 
 def unsigned(value: ex.Data) -> ex.Data:
-    """The same bits without sign, as keys compare them."""
+    """Returns the same bits without sign, as keys compare them."""
     if isinstance(value, ex.FieldValue) and value.signed:
         return ex.FieldValue(value.header, value.field, value.width, False)
     return value

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""C for BMv2's action primitives: `PRIMITIVES` maps each name to its writer.
+"""Generates C for BMv2's action primitives: `PRIMITIVES` maps each name to its writer.
 
 A writer gets the emitter, the primitive and the writer object; it may emit any statements, which
-stand in a block of their own.
+form a block of their own.
 """
 
 from __future__ import annotations
@@ -16,22 +16,23 @@ from switch.codegen.headers import size_of
 from switch.codegen.layout import LIMB, Layout, identifier, limbs
 from switch.codegen.tracing import c_string, trace_result, trace_statement
 from switch.codegen.wide import UNROLLED
+from switch.errors import refused_at
 from switch.program import Action, MessageParameters, Meter, ObjectName, Primitive
-from switch.refusals import refused_at
+from switch.value_ranges import value_range
 
-# Fields of standard metadata by which a packet is dropped, and their values in C.
+# Fields of standard metadata that drop a packet, and their values in C.
 _DROPPED = (("egress_spec", "SW_DROP_PORT"), ("mcast_grp", "0"))
 
 
 class PrimitiveWriter:
-    """Writes primitives of one program; `labels` are the jump targets of the current action."""
+    """Writes primitives of one program. labels: the jump targets of the current action."""
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
         self.program = layout.program
 
     def action(self, action: Action) -> list[str]:
-        """The function of an action."""
+        """Returns the function of an action."""
         out = Emitter(self.layout, action)
         targets = {
             _constant(operand)
@@ -53,7 +54,7 @@ class PrimitiveWriter:
             for target in sorted(one for one in targets if one >= len(action.primitives)):
                 out.lines.append(f"at{target}:;")
         return [
-            # Inlined, so that local fields are in registers.
+            # Inlined, so that local fields stay in registers.
             "static inline __attribute__((always_inline))",
             f"void {action_name(action)}(struct sw *sw, struct sw_packet *packet,",
             "                     struct program_context *c, struct program_locals *l,",
@@ -152,7 +153,7 @@ class PrimitiveWriter:
     # Stacks of header unions
 
     def _shift_unions(self, out: Emitter, one: Primitive, push: bool) -> None:
-        """Elements that are shifted out come back at the other end, as in BMv2."""
+        """Emits the shift of a stack of unions; elements re-enter at the other end, as in BMv2."""
         stack = self.program.union_stacks[_object(one, 0)]
         size, path = len(stack.unions), self.layout.stacks[stack.name]
         count = _constant(one.operands[1])
@@ -231,7 +232,8 @@ class PrimitiveWriter:
         out.emit("}")
 
     def generate_digest(self, out: Emitter, one: Primitive) -> None:
-        """The last one in ingress counts; its fields are read at the end of it."""
+        """Emits the request of a digest: the last one in ingress counts, and reads its fields at
+        the end."""
         learn_list = _constant(one.operands[1])
         if learn_list not in self.program.learn_lists:
             raise ex.Refused(f"learn list {learn_list}, which is not declared")
@@ -244,18 +246,18 @@ class PrimitiveWriter:
             return
         out.emit(f"{out.header(header)}.touched = 1;")
 
-    # What becomes of the packet
+    # Forwarding decisions
 
     def drop(self, out: Emitter, one: Primitive) -> None:
-        """P4-14's, on standard metadata."""
+        """Emits P4-14's drop, on standard metadata."""
         for name, value in _DROPPED:
             path = standard_field(self.layout, name)
             if path:
                 out.emit(f"{path} = {value};")
 
     def mark_to_drop(self, out: Emitter, one: Primitive) -> None:
-        """On the struct that is its argument: p4c makes a copy of standard metadata where an action
-        has it as an inout parameter, and copies it back later."""
+        """Emits a drop on the struct that is its argument: p4c copies standard metadata where an
+        action has it as an inout parameter, and copies it back later."""
         header = _header(one, 0)
         assert isinstance(header, ex.HeaderRef)
         given = self.program.headers[header.name]
@@ -299,7 +301,7 @@ class PrimitiveWriter:
 
     def store_limb(self, out: Emitter, target: ex.FieldValue, value: str) -> None:
         """Stores a one-limb C value in a field."""
-        out.emit("{", f"const limb *args = &{value};")  # a scope, for names of its own
+        out.emit("{", f"const limb *args = &{value};")  # opens a scope for its names
         inner = Emitter(self.layout, None)
         inner.offsets, inner.depth = [0], out.depth
         inner.store(out.field(target), target.width, ex.Parameter(0, LIMB))
@@ -321,7 +323,8 @@ class PrimitiveWriter:
         out.emit(f"sw_log_message(sw, {text}, values, {len(items)});", "}")
 
     def check(self, out: Emitter, one: Primitive) -> None:
-        """assert, assume: BMv2 ends the process; here the packet is dropped and counted."""
+        """Emits assert or assume: BMv2 aborts the process; here the packet is dropped and
+        counted."""
         operand = one.operands[0]
         if isinstance(operand, ex.DATA):
             condition = out.boolean(ex.DataToBool(operand))
@@ -387,12 +390,13 @@ def action_name(action: Action) -> str:
 
 
 def meter_tokens(meter: Meter) -> str:
-    """C of what a packet takes from a meter's buckets."""
+    """Returns C for the tokens that a packet takes from a meter's buckets."""
     return "1" if meter.tokens == "packets" else "c->state.ingress_length"
 
 
 def standard_field(layout: Layout, name: str) -> str | None:
-    """C lvalue of a field of standard_metadata, also under the aliases of older architectures."""
+    """Returns the C lvalue of a field of standard_metadata, also by the aliases of older
+    architectures."""
     program = layout.program
     for place in (
         ("standard_metadata", name),
@@ -408,16 +412,16 @@ def standard_field(layout: Layout, name: str) -> str | None:
 
 
 def _move(to: str, source: str, size: int) -> list[str]:
-    """Limbs to another place: written out as those of other statements are (wide.py), so that the
-    compiler keeps them in registers and nothing is loaded across several stores just before."""
+    """Emits a copy of limbs, unrolled as in other statements (wide.py), so that the compiler keeps
+    them in registers and no load spans several stores just before."""
     if size <= UNROLLED:
         return [f"{to}[{i}] = {source}[{i}];" for i in range(size)]
     return [f"memcpy({to}, {source}, {8 * size});"]
 
 
 def _masked(value: ex.Data, width: int) -> ex.Data:
-    """A value cut to a register cell's width, which is held in a whole limb."""
-    low, high = ex.value_range(value)
+    """Returns a value truncated to a register cell's width, which is held in a whole limb."""
+    low, high = value_range(value)
     if low >= 0 and high < 1 << width:
         return value
     return ex.Binary("&", value, ex.Const((1 << width) - 1))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A program's C source: what runtime/program.h asks of the generated half."""
+"""Assembles a program's C source: what runtime/program.h asks of the generated half."""
 
 from __future__ import annotations
 
@@ -16,21 +16,23 @@ from switch.codegen.parser import ParserWriter
 from switch.codegen.primitives import PrimitiveWriter, standard_field
 from switch.codegen.state import learn_function, state_declarations
 from switch.codegen.tracing import c_string, trace_errors
+from switch.errors import consistent, refused_at
 from switch.program import Control, FieldList, Header, Program, Table
-from switch.refusals import consistent, refused_at
 
 
 def generate(program: Program, traced: bool = False) -> str:
-    """The whole source file; traced: of a program that tells what it does.
+    """Returns the whole source file. traced: the code traces packets.
 
-    Raises UnsupportedConstruct for what cannot be expressed, ProgramError for what the loader did
-    not see to be inconsistent.
+    Raises UnsupportedConstruct for constructs without C, ProgramError for inconsistencies that the
+    loader did not find.
     """
     with refused_at(None), consistent(program.name):
         return _Writer(program, traced).source()
 
 
 class _Writer:
+    """Writes the source file of one program, function by function."""
+
     def __init__(self, program: Program, traced: bool) -> None:
         self.program = program
         self.layout = Layout(program, traced)
@@ -61,7 +63,7 @@ class _Writer:
         self._lifecycle()
         self._lists()
         self.lines += learn_function(self.layout)
-        # Compiled as one with the way of a packet, which calls all of the above.
+        # Compiled together with the packet path, which calls all of the above.
         self.lines.append('#include "flow.c"')
         return "\n".join(self.lines) + "\n"
 
@@ -311,7 +313,7 @@ class _Writer:
         )
 
     def _tail_opening(self) -> None:
-        """The tail as headers again."""
+        """Writes the function that turns the tail into headers again."""
         out = Emitter(self.layout)
         for i, name in enumerate(self.layout.usage.tail):
             header, path = self.program.headers[name], self.layout.paths[name]
@@ -334,7 +336,7 @@ class _Writer:
         )
 
     def _emission(self, length_name: str, emit_name: str, headers: Sequence[str]) -> None:
-        """Functions for the bytes of those headers that are valid: how many, and writing them."""
+        """Writes the functions for the bytes of valid headers: their count, and their output."""
         length, emit = [], Emitter(self.layout)
         tail = emit_name == "program_emit_tail"
         if tail:
@@ -361,8 +363,8 @@ class _Writer:
         )
 
     def _settle_framed(self, emit: Emitter, headers: Sequence[str]) -> None:
-        """Unless all headers that are still in the frame are just where they are to be written,
-        they are read first: writing one could overwrite another."""
+        """Reads framed headers into the context unless all of them are just where they are to be
+        written: writing one could overwrite another."""
         if not self.layout.usage.framed:
             return
         emit.emit("const uint8_t *end = out;", "int apart = 0;")
@@ -388,7 +390,7 @@ class _Writer:
             (tail if header.name in self.layout.usage.tail else copied).append(path)
             if not self._late(header):
                 early.append(path)
-        # The spare element of each stack is written by indices out of range.
+        # Indices out of range write to the spare element of each stack.
         spare = [
             f"{self.layout.stacks[name]}.e[{len(stack.headers)}]"
             for name, stack in self.program.stacks.items()
@@ -430,7 +432,8 @@ class _Writer:
         )
 
     def _late(self, header: Header) -> bool:
-        """Whether what an earlier packet left in it can wait until after the parser."""
+        """Returns True if clearing what an earlier packet left in a header can wait until after the
+        parser."""
         return header.stack is None and header.name not in self.layout.usage.early
 
     def _to(self, path: str) -> str:

@@ -1,18 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""C of what a program declares beside counters and registers: meters, digests, and whether time
-counts for it."""
+"""Generates C for a program's meters and digests, and for whether it depends on the time."""
 
 from __future__ import annotations
 
 from switch import expressions as ex
 from switch.codegen.expressions import Emitter
 from switch.codegen.layout import LIMB, Layout, limbs
+from switch.errors import refused_at
 from switch.program import LearnList
-from switch.refusals import refused_at
 
 
 def state_declarations(layout: Layout) -> list[str]:
-    """The constants that runtime/program.h asks for."""
+    """Returns the constants that runtime/program.h asks for."""
     program = layout.program
     sizes = [f"{program.meters[name].size}u" for name in layout.meter_index]
     shapes = {one.name: one for one in program.learn_lists.values()}
@@ -28,12 +27,12 @@ def state_declarations(layout: Layout) -> list[str]:
 
 
 def message_words(learn_list: LearnList) -> int:
-    """64-bit words of a digest's message; a field begins a new one."""
+    """Returns the 64-bit words of a digest's message; each field begins a new one."""
     return sum(limbs(one.width) for one in learn_list.elements)
 
 
 def learn_function(layout: Layout) -> list[str]:
-    """The function that makes a message of a packet's fields."""
+    """Returns the function that makes a message of a packet's fields."""
     lines = [
         "void program_learn(struct sw *sw, struct program_context *c, uint32_t list) {",
         "    (void)sw, (void)c;",

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Statements of a traced program that tell what it does (runtime/trace.h): which parser states,
-conditions, entries and actions a packet comes to, and what is assigned. Others have none."""
+"""Generates the tracing statements of a traced program (runtime/trace.h): parser states,
+conditions, entries and actions that a packet passes, and assignments. Other programs have none."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from switch import expressions as ex
 from switch.codegen.expressions import Emitter
 from switch.codegen.layout import LIMB, TableLayout, argument_offsets, limbs
 from switch.codegen.mentions import WRITES_FIRST
+from switch.errors import Source
 from switch.program import Action, Conditional, Primitive, Program, Table
-from switch.refusals import Source
 
 _MATCHES = {"exact": "SW_EXACT", "lpm": "SW_LPM", "ternary": "SW_TERNARY", "range": "SW_WITHIN"}
 
 
 def c_string(text: str) -> str:
-    """A C string literal of any text."""
+    """Returns a C string literal of any text."""
     out = []
     for byte in text.encode(errors="replace"):
         char = chr(byte)
@@ -27,14 +27,14 @@ def c_string(text: str) -> str:
 
 
 def _place(source: Source | None, otherwise: str) -> str:
-    """`file(line): fragment`, as far as p4c says so."""
+    """Returns `file(line): fragment`, as far as p4c gives them."""
     if source is None:
         return otherwise
     return f"{source}: {source.fragment or otherwise}"
 
 
 def trace_errors(program: Program) -> list[str]:
-    """An array `errors` of the parser's errors by number."""
+    """Returns an array `errors` of the parser's errors by number."""
     names = {number: name for name, number in program.errors.items() if 0 <= number < 1 << 10}
     listed = (f"[{number}] = {c_string(name)}" for number, name in sorted(names.items()))
     return [
@@ -49,7 +49,7 @@ def trace_state(out: Emitter, name: str) -> None:
 
 
 def trace_condition(out: Emitter, one: Conditional, condition: str) -> str:
-    """C of the condition, which is told."""
+    """Emits the trace of a condition; returns its C."""
     value = out.keep(f"({condition}) != 0")
     place = c_string(_place(one.source, one.name))
     out.emit(f'sw_trace_tell(sw, packet, "%s: %s", {place}, {value} ? "true" : "false");')
@@ -57,7 +57,7 @@ def trace_condition(out: Emitter, one: Conditional, condition: str) -> str:
 
 
 def _fields(out: Emitter, rows: Iterable[tuple[str, str, int, int, int]]) -> tuple[str, int]:
-    """An array of struct sw_trace_field: its name, and how many."""
+    """Emits an array of struct sw_trace_field; returns its name and size."""
     lines = [f"{{{c_string(name)}, {', '.join(map(str, rest))}}}," for name, *rest in rows]
     if not lines:
         return "0", 0
@@ -67,7 +67,7 @@ def _fields(out: Emitter, rows: Iterable[tuple[str, str, int, int, int]]) -> tup
 
 
 def trace_lookup(out: Emitter, table: Table, layout: TableLayout) -> None:
-    """After a lookup: `table`, `key`, `entry`, `hit`."""
+    """Emits the trace of a lookup: `table`, `key`, `entry`, `hit`."""
     rows = [
         (
             field.name,
@@ -84,13 +84,13 @@ def trace_lookup(out: Emitter, table: Table, layout: TableLayout) -> None:
 
 
 def trace_member(out: Emitter) -> None:
-    """Where a table has an action profile: `entry`, `member`."""
+    """Emits the trace of a member of an action profile: `entry`, `member`."""
     out.emit('sw_trace_say(sw, "%s", entry->action == SW_GROUP ? ": of its group" : "");')
     out.emit('if (!member) sw_trace_say(sw, ": nothing");')
 
 
 def trace_action(out: Emitter, action: Action, arguments: str) -> None:
-    """Before an action that a table chose."""
+    """Emits the trace of an action that a table chose."""
     offsets = argument_offsets(action)[0]
     out.emit("{")
     array, count = _fields(
@@ -104,14 +104,15 @@ def trace_action(out: Emitter, action: Action, arguments: str) -> None:
 
 
 def trace_plain(out: Emitter, table: Table, action: Action) -> None:
-    """A table without key; not those that p4c makes of statements, which tell themselves."""
+    """Emits the trace of a table without key, unless p4c made it of statements, which have
+    traces."""
     if "." in table.name:
         text = c_string(f"{table.name}: {action.name}")
         out.emit(f'sw_trace_tell(sw, packet, "table %s", {text});')
 
 
 def trace_statement(out: Emitter, one: Primitive) -> None:
-    """Before a statement."""
+    """Emits the trace of a statement before it runs."""
     if one.source is not None and not one.op.startswith("_"):
         out.emit(f"sw_trace_begin(sw, packet, {c_string(_place(one.source, one.op))});")
         if _target(one) is None:
@@ -119,7 +120,7 @@ def trace_statement(out: Emitter, one: Primitive) -> None:
 
 
 def trace_result(out: Emitter, one: Primitive) -> None:
-    """After it: what it has written."""
+    """Emits the trace of what a statement has written."""
     target = _target(one)
     if target is None or one.source is None:
         return

@@ -1,24 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which part of a program uses which header and field, and what the generated code may skip for it.
+"""Finds which part of a program uses which header and field, and so what the generated code may
+skip.
 
-Facts, each found without running the program and each on the safe side:
+Facts, each found by static analysis and each on the safe side:
 
 - *transient* fields: very wide local variables (p4c makes metadata of them) of one control that
   are written before they are read on every path. They need no zeroing and travel with no packet.
-- *local* fields: other metadata that one control uses and nothing else does. They are variables of
-  its function, which the compiler can follow, and travel with no packet either.
+- *local* fields: other metadata that only one control uses. They are variables of its function,
+  which the compiler can track, and travel with no packet either.
 - *parsed early*: headers that the parser itself may read or write without having extracted them in
   the same state. They must be clean before parsing; all others can wait until after it.
-- *tail*: the last headers of the deparser, from a large one on, that nothing after ingress looks at
-  or that are large, and looked at for few packets. They leave ingress as bytes in front of the
-  payload, once for all copies of the packet, and become headers again where egress comes to a node
-  that mentions them.
+- *tail*: the last headers of the deparser, from a large one on, that nothing after ingress uses or
+  that are large and used for few packets. They leave ingress as bytes in front of the payload, once
+  for all copies of the packet, and become headers again when egress reaches a node that uses them.
 - *framed*: headers of the tail that are one large field. They stay in the frame, where they were
-  parsed, until something looks at them; nothing has to be read or written where they just pass.
-- *indices*: fields by which cells of registers are found. As soon as one is assigned, the memory of
-  those cells can be on its way.
-- *idle checksums*: 16-bit fields at a place where TCP or UDP have their checksum, which the program
-  may overwrite but never reads: they need the right value only in packets that leave.
+  parsed, until something uses them; if they just pass through nothing is read or written.
+- *indices*: fields that index registers. As soon as one is assigned, the memory of its cells can be
+  prefetched.
+- *idle checksums*: 16-bit fields at the position of the TCP or UDP checksum, which the program may
+  overwrite but never reads: they need the right value only in packets that leave.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from switch.program import (
     Table,
 )
 
-WIDE = 64  # bits of a field from which on it is an array of limbs
-FOLLOWED = 512  # bits of a field that compilers keep in registers
-LARGE = 128  # bytes of a header that are worth keeping as bytes
+WIDE = 64  # from this many bits on a field is an array of limbs
+FOLLOWED = 512  # fields of up to this many bits stay in registers
+LARGE = 128  # headers of at least this many bytes are worth keeping as bytes
 VECTOR = 256  # bits that the generated code handles at a time
 MOST_TAIL = 31  # headers: bits of sw_state.sealed, below SW_COPIED
 CHECKSUM_OFFSETS = (6 * 8, 16 * 8)  # bits before the checksum in UDP and in TCP
 
-# Operations that may make a header valid or invalid.
+# Operations that may change a header's validity.
 _CHANGE_HEADERS = {
     "add_header", "remove_header", "assign_header", "copy_header", "assign_header_stack", "push",
     "pop",
@@ -57,11 +57,16 @@ _CHANGE_HEADERS = {
 class Usage:
     """The facts about one program.
 
-    transient, local: fields. cleared_reads: ids of register_read primitives whose target must
-    become 0 when the index is out of range. early, framed: headers. tail: headers in the deparser's
-    order. idle_checksums: header -> fields. indices: field -> registers. reads_payload: some
-    calculation includes the payload. keeps_headers: nothing after ingress adds or removes one.
-    mentioned: field -> how many statements, keys and conditions do.
+    transient, local: fields
+    cleared_reads: ids of register_read primitives whose target must become 0 when the index is out
+        of range
+    early, framed: headers
+    tail: headers in the deparser's order
+    idle_checksums: header -> fields
+    indices: field -> registers
+    reads_payload: some calculation includes the payload
+    keeps_headers: nothing after ingress adds or removes a header
+    mentioned: field -> number of statements, keys and conditions that use it
     """
 
     def __init__(self, program: Program) -> None:
@@ -96,7 +101,7 @@ class Usage:
         return [self.program.actions[one] for one in numbers]
 
     def _metered(self, table: Table) -> ex.FieldValue | None:
-        """What the table's direct meter writes."""
+        """Returns the field that the table's direct meter writes."""
         return None if table.meter is None else self.program.meters[table.meter].target
 
     def _control(self, control: Control) -> Uses:
@@ -123,7 +128,7 @@ class Usage:
         return uses
 
     def _calculated(self) -> Uses:
-        """Calculations, checksums and the deparser's own statements."""
+        """Returns what calculations, checksums and the deparser's own statements use."""
         uses = Uses()
         for calculation in self.program.calculations.values():
             note(uses, (one.value for one in calculation.inputs if one.value is not None))
@@ -139,7 +144,7 @@ class Usage:
         return uses
 
     def _learned(self) -> set[Place]:
-        """What digests read at the end of ingress."""
+        """Returns what digests read at the end of ingress."""
         uses = Uses()
         note(uses, (one.elements for one in self.program.learn_lists.values()))
         return uses.read
@@ -173,7 +178,7 @@ class Usage:
         return early
 
     def _moved(self, things: object) -> set[str]:
-        """Headers of stacks of unions that statements shift."""
+        """Returns the headers of stacks of unions that statements shift."""
         found: set[str] = set()
         for one in mentions(things):
             if isinstance(one, ObjectName) and one.name in self.program.union_stacks:
@@ -200,10 +205,10 @@ class Usage:
             if name in used or stacked or special or len(tail) == MOST_TAIL:
                 break
             tail.append(name)
-        # Small ones in front of it are not worth it.
+        # Small headers in front of it are not worth it.
         while tail and self.program.headers[tail[-1]].type.bits < 8 * LARGE:
             tail.pop()
-        # One header twice in the deparser would be written once only.
+        # A header that the deparser lists twice would be written only once.
         if len(set(self.program.deparse_order)) != len(self.program.deparse_order):
             return ()
         return tuple(reversed(tail))
@@ -241,7 +246,7 @@ class Usage:
         return found
 
     def _indices(self) -> dict[Place, list[str]]:
-        """Of registers whose cells are worth fetching ahead."""
+        """Returns the index fields of registers whose cells are worth prefetching."""
         found: dict[Place, list[str]] = {}
         for action in self.program.actions.values():
             for one in action.primitives:
@@ -258,11 +263,11 @@ class Usage:
         return found
 
     def opens_tail(self, node: Table | Conditional) -> bool:
-        """Whether a node of egress mentions a header of the tail."""
+        """Returns True if a node of egress uses a header of the tail."""
         return not self.headers_of(node).isdisjoint(self.tail)
 
     def headers_of(self, node: Table | Conditional) -> set[str]:
-        """Headers that a node mentions."""
+        """Returns the headers that a node uses."""
         uses = Uses()
         if isinstance(node, Conditional):
             note(uses, [node.condition])
@@ -292,7 +297,8 @@ class Usage:
         return found
 
     def _compared(self, whole: set[str]) -> set[str]:
-        """Headers of which more than the valid bit is used as a whole: compared, copied, summed."""
+        """Returns the headers that are used as a whole, not only by their validity: compared,
+        copied, summed."""
         found: set[str] = set()
         for one in mentions(self._everything()):
             if isinstance(one, ex.CompareHeaders):
@@ -343,7 +349,7 @@ class Usage:
         }
 
     def _of_one_control(self, own: Uses, other: Uses) -> Iterator[tuple[str, ex.Field]]:
-        """Metadata (header, field) that one control mentions and nothing else does."""
+        """Returns the metadata (header, field) that only one control uses."""
         elsewhere = (self.parser, other, self.calculated)
         excluded = {place for uses in elsewhere for place in uses.places()} | self.kept
         whole = {name for uses in (*elsewhere, own) for name in uses.whole}

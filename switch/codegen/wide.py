@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""C for values of several limbs: loops over limbs into which nested operations are fused."""
+"""Generates C for values of several limbs: loops over limbs into which nested operations are
+fused."""
 
 from __future__ import annotations
 
@@ -8,14 +9,15 @@ from abc import ABC, abstractmethod
 from switch import expressions as ex
 from switch.codegen.layout import LIMB, limbs, words_of
 from switch.codegen.limbs import Stream, carries, literal, natural_limbs, possible_ones
+from switch.value_ranges import value_range
 
-# Loops of so few limbs are written out: then the compiler sees which limbs an assignment to some
-# bits of a field leaves alone, and keeps the field in registers.
+# Loops over so few limbs are unrolled, so that the compiler sees which limbs an assignment to some
+# bits of a field leaves unchanged, and keeps the field in registers.
 UNROLLED = 8
 
 
 class WideEmitter(ABC):
-    """Writes statements, and values as arrays of limbs; what fits in one limb is a subclass's."""
+    """Writes statements, and values as arrays of limbs. A subclass writes values of one limb."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -24,15 +26,15 @@ class WideEmitter(ABC):
 
     @abstractmethod
     def narrow(self, e: ex.Data) -> str:
-        """C expression (uint64_t, no side effects): the value modulo 2^64."""
+        """Returns a C expression (uint64_t, no side effects): the value modulo 2^64."""
 
     @abstractmethod
     def boolean(self, e: ex.Boolean) -> str:
-        """C expression that is 0 or 1."""
+        """Returns a C expression that is 0 or 1."""
 
     @abstractmethod
     def own_array(self, e: ex.Data) -> str | None:
-        """C name of the array in which the value already lies, if there is one."""
+        """Returns the C name of the array that already holds the value, if there is one."""
 
     # Statements
 
@@ -49,7 +51,7 @@ class WideEmitter(ABC):
         return f"{kind}{self._temporaries}"
 
     def keep(self, value: str) -> str:
-        """The name of a one-limb variable with this value."""
+        """Emits a one-limb variable with this value; returns its name."""
         name = self.temporary()
         self.emit(f"limb {name} = {value};")
         return name
@@ -57,7 +59,8 @@ class WideEmitter(ABC):
     # Several limbs
 
     def array(self, e: ex.Data, count: int) -> str:
-        """C name of an array whose first `count` limbs are the value modulo 2^(64 count)."""
+        """Returns the C name of an array whose first `count` limbs are the value modulo 2^(64
+        count)."""
         stream = self.wide(e, count)
         if stream.array is not None:
             return stream.array
@@ -67,12 +70,12 @@ class WideEmitter(ABC):
         return name
 
     def exact(self, e: ex.Data) -> tuple[str, int, bool]:
-        """(array, limbs, signed) of the whole value."""
+        """Returns (array, limbs, signed) of the whole value."""
         count, signed = natural_limbs(e)
         return self.array(e, count), count, signed
 
     def fill(self, target: str, stream: Stream, count: int) -> None:
-        """target[0..count) = the stream; target may be what the stream reads."""
+        """Emits target[0..count) = the stream. The stream may read from target."""
         if stream.array == target:
             return
         if count == 1:
@@ -88,7 +91,7 @@ class WideEmitter(ABC):
         self.emit(f"{target}[i] = {stream.limb};", "}")
 
     def wide(self, e: ex.Data, count: int) -> Stream:
-        """The value modulo 2^(64 count)."""
+        """Returns the value modulo 2^(64 count) as a stream."""
         if isinstance(e, ex.Const):
             return self._constant(e.value, count)
         natural, signed = natural_limbs(e)
@@ -133,7 +136,8 @@ class WideEmitter(ABC):
         return self.named(name)
 
     def _own(self, e: ex.Data, array: str, count: int) -> Stream:
-        """An array as it is, or with the sign of a signed field continued to its last limb."""
+        """Returns an array as it is, or with the sign of a signed field extended to its last
+        limb."""
         if not isinstance(e, ex.FieldValue) or not e.signed or count * LIMB <= e.width:
             return self.named(array)
         name = self.temporary()
@@ -171,7 +175,7 @@ class WideEmitter(ABC):
         if op in ("/", "%"):
             return self._wide_division(e, count)
         if op == "two_comp_mod":
-            width = ex.value_range(e.right)[0]
+            width = value_range(e.right)[0]
             name, size = self.temporary(), limbs(width)
             self.emit(f"limb {name}[{size}];")
             self.fill(name, self.wide(e.left, size), size)
@@ -197,7 +201,8 @@ class WideEmitter(ABC):
         return Stream(result, body)
 
     def _operand(self, e: ex.Data, count: int) -> tuple[str, int]:
-        """Array and limbs of an operand modulo 2^(64 count), shorter if it is small."""
+        """Returns the array and limbs of an operand modulo 2^(64 count), shorter if its value is
+        small."""
         natural, signed = natural_limbs(e)
         size = count if signed else min(count, natural)
         return self.array(e, size), size
@@ -225,7 +230,7 @@ class WideEmitter(ABC):
         return self.named(name)
 
     def amount(self, e: ex.Data) -> str:
-        """C name of how far to shift, when that is not constant."""
+        """Returns the C name of a shift amount that is not constant."""
         if natural_limbs(e)[0] > 1:
             raise ex.Refused("a shift by a value of more than 64 bits")
         return self.keep(self.narrow(e))
@@ -250,8 +255,9 @@ class WideEmitter(ABC):
         return self.named(name)
 
     def _wide_saturation(self, e: ex.Binary) -> Stream:
-        """The whole result, at least one limb more than it needs so that it has a sign."""
-        least, most = ex.value_range(e)
+        """Returns the whole result, with at least one limb more than it needs so that it has a
+        sign."""
+        least, most = value_range(e)
         size = max(natural_limbs(e.left)[0], limbs(most.bit_length() + 1)) + 1
         value, name = self.array(e.left, size), self.temporary()
         self.emit(f"limb {name}[{size}];")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """P4Runtime v1 for the embedded target (https://p4.org/p4-spec/p4runtime/main/P4Runtime-Spec.html).
 
-`Device` handles requests, `P4RuntimeServicer` gives it gRPC's shape, `serve` a listening address.
+`Device` handles requests, `P4RuntimeServicer` adapts it to gRPC, `serve` listens on an address.
 """
 
 from importlib import import_module
@@ -32,7 +32,7 @@ _PLACES["P4RuntimeServicer"] = "servicer"
 
 
 def __getattr__(name: str) -> Any:
-    # A device compiles programs, which takes long to import: who only speaks with one needs none.
+    # A device compiles programs, which takes long to import; clients of one need none of it.
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f".{_PLACES.get(name, 'server')}", __name__), name)

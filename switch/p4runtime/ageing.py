@@ -1,62 +1,63 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Entries that nothing hits (P4Runtime spec, "Idle-timeout", "Table Idle Timeout Notification").
+"""Ages table entries (P4Runtime spec, "Idle-timeout", "Table Idle Timeout Notification").
 
-The pipeline keeps when an entry was hit last; a heap says which entries may have been idle for
-their timeout by when, so that those with a timeout cost a look each when it may be over, and no
-others do.
+The pipeline records when an entry was last hit. A heap orders entries by the earliest time at which
+they can have been idle for their timeout, so an entry costs a look only when its timeout may be
+over, and entries without a timeout cost nothing.
 """
 
 from __future__ import annotations
 
 import heapq
 
-from switch.upkeep import Upkeep
+from switch.externs import Externs
 
 from .entry import Entry
 from .schema import Table
 
-# The smallest timeout there is; a smaller one counts as this.
+# The smallest timeout; smaller ones are raised to it.
 SHORTEST_US = 10_000
 
 
 class Ageing:
-    """The timers of one program's entries. Not thread safe: the device has a lock."""
+    """The idle timers of one program's entries. Not thread safe: the device has a lock."""
 
-    def __init__(self, upkeep: Upkeep) -> None:
-        self._upkeep = upkeep
+    def __init__(self, externs: Externs) -> None:
+        self._externs = externs
         self._heap: list[tuple[int, int, Table, Entry]] = []
-        self._timers = 0  # the last number given
+        self._timers = 0  # the last number assigned
 
     def start(self, table: Table, entry: Entry) -> None:
-        """The entry was written: it counts as hit now."""
-        now_us = self._upkeep.now_us()
-        self._upkeep.touch(table.name, entry.live, now_us)
+        """Starts an entry's timer when it is written: it counts as hit now."""
+        now_us = self._externs.now_us()
+        self._externs.touch(table.name, entry.pipeline_handle, now_us)
         self._set(now_us + _timeout_us(entry), table, entry)
 
     def stop(self, entry: Entry) -> None:
-        """The entry is gone."""
+        """Stops the timer of a deleted entry."""
         entry.timer = 0
 
     def idle_ns(self, table: Table, entry: Entry) -> int:
-        """Since the entry was hit last."""
-        [hit_us] = self._upkeep.last_hits(table.name, [entry.live])
-        return 1000 * max(0, self._upkeep.now_us() - (hit_us or 0))
+        """Returns the time since the entry was last hit."""
+        [hit_us] = self._externs.last_hits(table.name, [entry.pipeline_handle])
+        return 1000 * max(0, self._externs.now_us() - (hit_us or 0))
 
     def due_us(self) -> int | None:
-        """When an entry may next have been idle long enough; None: no entry has a timeout."""
+        """Returns when an entry may next time out, None if no entry has a timeout."""
         while self._heap and not self._runs(self._heap[0]):
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None
 
     def expired(self, now_us: int) -> list[tuple[Table, Entry]]:
-        """Entries idle for their timeout. Each is told again after another one."""
+        """Returns the entries that are idle for their timeout. Each is returned again after another
+        timeout."""
         looked: dict[str, list[tuple[Table, Entry]]] = {}
         while (at := self.due_us()) is not None and at <= now_us:
             _, _, table, entry = heapq.heappop(self._heap)
             looked.setdefault(table.name, []).append((table, entry))
         found = []
         for name, pairs in looked.items():
-            hits = self._upkeep.last_hits(name, [entry.live for _, entry in pairs])
+            hits = self._externs.last_hits(name, [entry.pipeline_handle for _, entry in pairs])
             for (table, entry), hit_us in zip(pairs, hits, strict=True):
                 until = (hit_us or 0) + _timeout_us(entry)
                 if until <= now_us:
@@ -72,7 +73,7 @@ class Ageing:
         self._timers += 1
         entry.timer = self._timers
         heapq.heappush(self._heap, (at_us, self._timers, table, entry))
-        # What was stopped stays in the heap until it is its turn, or too much of it does.
+        # Stopped timers stay in the heap until their turn, or until they are too many.
         if len(self._heap) > 1024 and self._timers % len(self._heap) == 0:
             self._heap = [one for one in self._heap if self._runs(one)]
             heapq.heapify(self._heap)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which controller may write: client arbitration (P4Runtime spec, "Client Arbitration and
-Controller Replication").
+"""Elects the primary controller of each role (P4Runtime spec, "Client Arbitration and Controller
+Replication").
 
-Per role, the primary is the live client whose election id is the highest that the switch has ever
-seen for that role; all others are backups. There may be no primary. Election ids are forgotten
+The primary of a role is the live client whose election id is the highest that the switch has ever
+seen for that role; all others are backups. A role may have no primary. Election ids are forgotten
 only when the switch restarts.
 """
 
@@ -32,9 +32,9 @@ Send = Callable[[p4runtime_pb2.StreamMessageResponse], None]
 ElectionId = tuple[int, int]
 
 DEFAULT_ROLE = ""
-# Live clients of one role; the reference server of BMv2 takes as many per device.
+# Most live clients of one role; BMv2's server takes as many per device.
 MAX_CLIENTS = 16
-# A role stays known, with its highest election id, when its last client has left.
+# A role and its highest election id outlive its last client; this bounds the known roles.
 MAX_ROLES = 64
 LONGEST_ROLE = 256
 
@@ -50,6 +50,8 @@ class Client:
 
 @dataclass
 class _Role:
+    """The clients of one role, and its highest election id."""
+
     clients: list[Client] = field(default_factory=list)
     highest: ElectionId | None = None
 
@@ -64,17 +66,18 @@ class _Role:
 
 
 class Arbitration:
-    """The live clients of one device, by role. All methods may be called from any thread.
+    """The live clients of one device, by role. All methods are thread safe.
 
-    like_bmv2: its rules instead of the specification's. Only live clients count for who is primary,
-    no election id is the lowest one, and who gives none may write while there is no client at all.
+    like_bmv2: BMv2's rules instead of the specification's: only live clients count for the
+    election, a missing election id is the lowest one, and requests without one may write while
+    there is no client.
     """
 
     def __init__(self, device_id: int, like_bmv2: bool = False) -> None:
         self.device_id = device_id
         self._like_bmv2 = like_bmv2
         self._lock = threading.RLock()
-        # The default role has full access to the pipeline and is there from the start.
+        # The default role has full access to the pipeline and always exists.
         self._roles: dict[str, _Role] = {DEFAULT_ROLE: _Role()}
 
     def update(
@@ -85,9 +88,10 @@ class Arbitration:
     ) -> Client:
         """Handles a MasterArbitrationUpdate; returns the client (a new one on first contact).
 
-        Notifies the clients of the role as the spec says. Raises what ends the stream: NOT_FOUND
-        (unknown device), INVALID_ARGUMENT (election id taken, role config), FAILED_PRECONDITION
-        (another device or role than before), RESOURCE_EXHAUSTED (too many clients).
+        Notifies the clients of the role as the spec demands. Raises the error that ends the stream:
+        NOT_FOUND (unknown device), INVALID_ARGUMENT (election id taken, role config),
+        FAILED_PRECONDITION (another device or role than before), RESOURCE_EXHAUSTED (too many
+        clients).
         """
         name = self._role_name(message)
         given = message.election_id if message.HasField("election_id") else None
@@ -114,20 +118,20 @@ class Arbitration:
             return client
 
     def leave(self, client: Client) -> None:
-        """The client's stream ended. The others learn it if it was the primary."""
+        """Removes a client whose stream has ended. Notifies the others if it was the primary."""
         with self._lock:
             role = self._roles[client.role]
             was_primary = role.primary is client
             role.clients.remove(client)
             self._forget(role)
             if was_primary:
-                log.info("the primary%s is gone", _of(client.role))
+                log.info("the primary%s has disconnected", _of(client.role))
                 self._notify(client.role, role, last=None)
 
     def require_primary(
         self, role_name: str, election_id: p4runtime_pb2.Uint128 | None, what: str
     ) -> None:
-        """Raises NOT_FOUND for an unknown role, PERMISSION_DENIED unless the live client with
+        """Raises NOT_FOUND for an unknown role, and PERMISSION_DENIED unless the live client with
         this election id is the role's primary. None: the request carries no election id."""
         with self._lock:
             role = self._roles.get(role_name)
@@ -155,7 +159,7 @@ class Arbitration:
         return (int(message.high), int(message.low))
 
     def _forget(self, role: _Role, but: Client | None = None) -> None:
-        """Makes the highest election id that of the live clients (but one), as BMv2 has it."""
+        """Lowers the highest election id to that of the live clients but one, as BMv2 does."""
         if self._like_bmv2:
             live = [one.election_id for one in role.clients if one is not but]
             role.highest = max((one for one in live if one is not None), default=None)
@@ -164,12 +168,12 @@ class Arbitration:
         return any(role.clients for role in self._roles.values())
 
     def is_primary(self, client: Client) -> bool:
-        """Whether this client may write and send packets."""
+        """Returns True if this client may write and send packets."""
         with self._lock:
             return self._roles[client.role].primary is client
 
     def primaries(self) -> list[Client]:
-        """The primary of each role that has one: who gets packet-ins."""
+        """Returns the primary of each role that has one: the receivers of packet-ins."""
         with self._lock:
             found = [role.primary for role in self._roles.values()]
         return [client for client in found if client is not None]
@@ -222,7 +226,7 @@ class Arbitration:
             raise problem
 
     def _notify(self, name: str, role: _Role, last: Client | None) -> None:
-        """Tells all clients of the role; a new primary after the others, as the spec orders."""
+        """Notifies all clients of the role; a new primary last, as the spec orders."""
         for client in role.clients:
             if client is not last:
                 client.send(self._advisory(name, role, client))

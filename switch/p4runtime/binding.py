@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Does a P4Info describe a program? Compares the two halves of a ForwardingPipelineConfig.
+"""Compares the two halves of a ForwardingPipelineConfig: does the P4Info describe the program?
 
-Both come out of one run of the compiler, but are pushed as two files; a P4Info of another program,
-or of another version of it, would have keys and arguments land in the wrong bits.
+Both come out of one run of the compiler, but are pushed as two files. With a P4Info of another
+program, or of another version of it, keys and arguments would land in the wrong bits.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .schema import EXACT, LPM, OPTIONAL, RANGE, TERNARY, Action, Field, Schema,
 
 log = logging.getLogger(__name__)
 
-# Match kinds of P4Info -> those that the program may have for them.
+# Match kinds of P4Info -> the program's kinds that implement them.
 _KINDS: dict[str, tuple[str, ...]] = {
     EXACT: ("exact",),
     LPM: ("lpm",),
@@ -40,10 +40,11 @@ F = TypeVar("F", bound=Field)
 
 
 def bind(schema: Schema, program: p4.Program) -> Schema:
-    """The schema as far as the program has it.
+    """Returns the schema as far as the program implements it.
 
-    What the compiler optimised away is in P4Info alone: it is left out, with a warning, and asking
-    for it gives UNIMPLEMENTED. Raises INVALID_ARGUMENT where the two contradict each other.
+    Objects that the compiler optimised away are only in the P4Info: they are dropped with a
+    warning, and requests for them give UNIMPLEMENTED. Raises INVALID_ARGUMENT where the two
+    contradict each other.
     """
     program_tables = program.tables
     actions = _named_actions(schema, program)
@@ -120,8 +121,8 @@ def bind(schema: Schema, program: p4.Program) -> Schema:
 
 
 def _sized(fields: tuple[F, ...], actual: Sequence[int]) -> tuple[F, ...]:
-    """Fields whose width is the program's: P4Info leaves it open (of type `error`, or of an enum),
-    or has that of the control plane; of the two the smaller one holds."""
+    """Returns fields with the program's width where P4Info leaves it open (type `error` or an
+    enum), and with the smaller of the two where P4Info has the control plane's."""
     if len(fields) != len(actual):
         return fields
     return tuple(
@@ -133,15 +134,15 @@ def _sized(fields: tuple[F, ...], actual: Sequence[int]) -> tuple[F, ...]:
 
 
 def _named_actions(schema: Schema, program: p4.Program) -> dict[str, p4.Action]:
-    """The program's actions by name. Where the compiler made several of one, as of an action that
-    is called, too, it is that of the tables that entries are for."""
+    """Returns the program's actions by name. If the compiler made several of one, as of an action
+    that is also called directly, it is the one that entries refer to."""
     tables = (program.tables.get(one.name) for one in schema.tables.values())
     chosen = (program.actions[i] for table in tables if table for i in table.action_ids)
     return {one.name: one for one in (*program.actions.values(), *chosen)}
 
 
 def _bound(action: Action, found: p4.Action) -> Action:
-    """The action with what the program has of its parameters."""
+    """Returns the action with the parameters that the program has."""
     places = {one.name: i for i, one in enumerate(action.params)}
     taken = tuple(places[one.name] for one in found.parameters if one.name in places)
     if len(taken) < len(found.parameters):

@@ -18,7 +18,7 @@ Update = p4runtime_pb2.Update
 
 
 def indices(item: Counter | Register | Meter, message: Any) -> range:
-    """The cells that a message means: one, or all if it carries no index.
+    """Returns the cells that a message refers to: one, or all if it carries no index.
 
     Raises INVALID_ARGUMENT for a negative index, OUT_OF_RANGE for one beyond the array.
     """
@@ -33,14 +33,15 @@ def indices(item: Counter | Register | Meter, message: Any) -> range:
 
 
 class Cells:
-    """Counter and register arrays of one program. All state is the pipeline's own."""
+    """Counter and register arrays of one program. The pipeline holds all state."""
 
     def __init__(self, schema: Schema, pipeline: Pipeline) -> None:
         self._schema = schema
         self._pipeline = pipeline
 
     def write_counter(self, kind: int, message: p4runtime_pb2.CounterEntry) -> None:
-        """MODIFY only; without data nothing changes, without index every cell is set."""
+        """Sets counter cells. MODIFY only; without data nothing changes, without index every cell
+        is set."""
         counter = self._schema.counter(message.counter_id)
         if kind != Update.MODIFY:
             raise invalid_argument(f"{counter.name}: a counter can only be modified")
@@ -55,7 +56,7 @@ class Cells:
     def read_counter(
         self, query: p4runtime_pb2.CounterEntry
     ) -> Iterator[p4runtime_pb2.CounterEntry]:
-        """One cell, all cells of a counter, or (counter_id 0) all cells of all counters."""
+        """Yields one cell, all cells of a counter, or (counter_id 0) all cells of all counters."""
         if query.counter_id == 0:
             counters = list(self._schema.counters.values())
         else:
@@ -70,7 +71,8 @@ class Cells:
                 )
 
     def write_register(self, kind: int, message: p4runtime_pb2.RegisterEntry) -> None:
-        """MODIFY only; without index every cell is set. (BMv2 has no register access.)"""
+        """Sets register cells. MODIFY only; without index every cell is set. (BMv2 has no register
+        access.)"""
         register = self._schema.register(message.register_id)
         if kind != Update.MODIFY:
             raise invalid_argument(f"{register.name}: a register can only be modified")
@@ -86,7 +88,8 @@ class Cells:
     def read_register(
         self, query: p4runtime_pb2.RegisterEntry
     ) -> Iterator[p4runtime_pb2.RegisterEntry]:
-        """One cell, all cells of a register, or (register_id 0) all cells of all registers."""
+        """Yields one cell, all cells of a register, or (register_id 0) all cells of all
+        registers."""
         if query.register_id == 0:
             registers = [r for r in self._schema.registers.values() if r.codec is not None]
         else:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One switch as P4Runtime clients see it: requests in, messages out, no gRPC.
+"""Implements P4Runtime for one switch without gRPC: requests in, messages out.
 
     device = Device(device_id=1, cpu_port=255)
     stream = device.open_stream(print)                # StreamMessageResponse messages
@@ -7,8 +7,8 @@
     device.set_forwarding_pipeline_config(request)
     device.write(request)
 
-Everything here may be called from any thread. Updates of one Write are applied under one lock, so
-Writes are serializable and a Read sees each Write whole or not at all.
+All methods are thread safe. Updates of one Write are applied under one lock, so Writes are
+serializable and a Read sees each Write whole or not at all.
 """
 
 from __future__ import annotations
@@ -58,16 +58,16 @@ Output = tuple[int, bytes]
 class Device:
     """A switch with P4Runtime.
 
-    device_id   what requests must carry
+    device_id   that requests must carry
     cpu_port    the port of packet-in and packet-out; None: there is no packet I/O
-    pipeline    what forwards until the first push (a program given at the start, without P4Info)
-    on_commit   called with the Pipeline that is to forward from now on, before the old one is
-                closed; raising refuses the push
-    on_packet_out  called with (port, frame) for a packet-out: put the frame into the data plane.
+    pipeline    forwards until the first push (a program given at the start, without P4Info)
+    on_commit   called with the Pipeline that forwards from now on, before the old one is closed;
+                raising refuses the push
+    on_packet_out  called with (port, frame) for a packet-out, to put the frame into the data plane;
                 None: it is injected in process
-    on_output   called with [(port, frame)] that a packet-out injected in process sends
+    on_output   called with the [(port, frame)] that a packet-out injected in process sends
     clock       microseconds, for pushed programs that forward in process only; None: the system's
-    traced      pushed programs are compiled for Pipeline.set_trace
+    traced      compile pushed programs for Pipeline.set_trace
     priority_queues  queues per port of pushed programs
     like_bmv2   rules of BMv2 that clients rely on: see Arbitration, get_forwarding_pipeline_config
     """
@@ -96,9 +96,9 @@ class Device:
         self.packet_ins = 0  # sent to a controller
         self.packet_ins_lost = 0  # no primary, no P4Info, or shorter than the header
         self.packet_outs = 0
-        # Writes, reads, commits and arbitration; taken before the arbitration's own lock.
+        # Guards writes, reads, commits and arbitration; taken before the arbitration's own lock.
         self._lock = threading.RLock()
-        # Pushes, one at a time: compiling takes seconds, during which all else goes on.
+        # Serializes pushes; compiling takes seconds, during which requests are served.
         self._pushing = threading.Lock()
         self._like_bmv2 = like_bmv2
         self._arbitration = Arbitration(device_id, like_bmv2)
@@ -123,11 +123,11 @@ class Device:
     # -- streams and packets -------------------------------------------------------------------
 
     def open_stream(self, send: Send) -> Stream:
-        """A new StreamChannel: give it requests, it gives `send` responses."""
+        """Opens a StreamChannel, which takes requests and passes responses to `send`."""
         return Stream(self, send)
 
     def packet_in(self, frame: bytes) -> None:
-        """A frame has left on the CPU port: sends it to the primary of each role."""
+        """Sends a frame that left on the CPU port to the primary of each role."""
         committed = self._committed
         message = None if committed is None else decode_packet_in(committed.schema, frame)
         primaries = self._arbitration.primaries()
@@ -139,14 +139,15 @@ class Device:
             client.send(p4runtime_pb2.StreamMessageResponse(packet=message))
 
     def inject(self, port: int, frame: bytes, now_us: int | None = None) -> list[Output]:
-        """Runs a frame through the pipeline in process; see Pipeline.inject. What leaves on the
-        CPU port becomes packet-ins and is not returned. RuntimeError without a pipeline."""
+        """Runs a frame through the pipeline in process; see Pipeline.inject. Frames that leave
+        on the CPU port become packet-ins and are not returned. Raises RuntimeError without a
+        pipeline."""
         return self.inject_batch([port], [frame], now_us)
 
     def inject_batch(
         self, ports: Sequence[int], frames: Sequence[bytes], now_us: int | None = None
     ) -> list[Output]:
-        """As inject, for frames that arrive back to back; see Pipeline.inject_batch."""
+        """Injects frames that arrive back to back; see Pipeline.inject_batch."""
         with self._lock:
             if self._pipeline is None:
                 raise RuntimeError("no pipeline has been pushed")
@@ -162,7 +163,7 @@ class Device:
     def arbitrate(
         self, client: Client | None, message: p4runtime_pb2.MasterArbitrationUpdate, send: Send
     ) -> Client:
-        # The lock waits for a Write of the previous primary to finish, as the spec demands.
+        # The lock lets a Write of the previous primary finish first, as the spec demands.
         with self._lock:
             try:
                 return self._arbitration.update(client, message, send)
@@ -170,7 +171,8 @@ class Device:
                 self._changed()
 
     def leave(self, client: Client) -> None:
-        """A client's stream has ended; if it was the primary's, there is none now."""
+        """Removes a client whose stream has ended; if it was the primary, there is no primary
+        now."""
         self._arbitration.leave(client)
 
     def packet_out(self, client: Client | None, message: p4runtime_pb2.PacketOut) -> None:
@@ -193,9 +195,11 @@ class Device:
     # -- digests and idle timeouts -------------------------------------------------------------
 
     def notify(self, now_us: int | None = None) -> int | None:
-        """Tells the primary of each role what is due now (None: by the clock): digest lists and
-        idle timeouts. Returns after how many microseconds to call again, None: not before
-        something changes."""
+        """Sends the primary of each role the digest lists and idle timeouts that are due.
+
+        now_us: None = the clock. Returns the microseconds after which to call again, None = not
+        before something changes.
+        """
         with self._lock:
             committed = self._committed
             if committed is None or not committed.speaks:
@@ -209,14 +213,15 @@ class Device:
         return None if due is None else max(0, due - now)
 
     def notice_to(self, descriptor: int) -> None:
-        """An eventfd to be written to when notify() may have something to tell; -1: none."""
+        """Sets the eventfd that is written to when notify() may have something to send; -1:
+        none."""
         with self._lock:
             self._notice_to = descriptor
             if self._committed is not None:
                 self._committed.notice_to(descriptor)
 
     def _changed(self) -> None:
-        """By a client: what is due next may be another thing. Lock held."""
+        """Signals that a client changed what notify() has to wait for. Lock held."""
         if self._notice_to >= 0 and self._committed is not None and self._committed.speaks:
             os.eventfd_write(self._notice_to, 1)
 
@@ -236,7 +241,7 @@ class Device:
         """Verifies, saves or commits a program (spec, "SetForwardingPipelineConfig RPC").
 
         The program is compiled before anything changes: one that cannot be realized is
-        INVALID_ARGUMENT and the old one goes on forwarding. A commit clears all entries.
+        INVALID_ARGUMENT, and the old one continues to forward. A commit clears all entries.
         """
         self._require_primary(request, "SetForwardingPipelineConfig")
         with self._pushing:
@@ -261,7 +266,7 @@ class Device:
                 built.close()
                 return
             with self._lock:
-                # Compiling took a while: the client may have lost its standing meanwhile.
+                # Compiling took a while: the client may have lost its primary role meanwhile.
                 self._require_primary(request, "SetForwardingPipelineConfig")
                 if request.action == SetConfig.VERIFY_AND_COMMIT:
                     self._commit(built)
@@ -329,8 +334,8 @@ class Device:
     def get_forwarding_pipeline_config(
         self, request: p4runtime_pb2.GetForwardingPipelineConfigRequest
     ) -> p4runtime_pb2.GetForwardingPipelineConfigResponse:
-        """The config that requests refer to (the saved one if there is one). Its field is unset
-        before the first push, as the spec says; BMv2 answers FAILED_PRECONDITION."""
+        """Returns the config that requests refer to (the saved one if there is one). Before the
+        first push it is unset, as the spec says; BMv2 answers FAILED_PRECONDITION."""
         self._check_device(request.device_id)
         response = p4runtime_pb2.GetForwardingPipelineConfigResponse()
         with self._lock:
@@ -377,11 +382,11 @@ class Device:
         return p4runtime_pb2.WriteResponse()
 
     def read(self, request: p4runtime_pb2.ReadRequest) -> Iterator[p4runtime_pb2.ReadResponse]:
-        """The entities that the request's entities select, read at one instant.
+        """Returns the entities that the request selects, read at one instant.
 
-        The iterator gives those of the valid queries, then raises UNKNOWN with one error per
-        query if any failed. Raises NOT_FOUND (device) or FAILED_PRECONDITION (no pipeline) at
-        once. Every role sees everything, since a role here has the whole pipeline.
+        The iterator yields those of the valid queries, then raises UNKNOWN with one error per query
+        if any failed. Raises NOT_FOUND (device) or FAILED_PRECONDITION (no pipeline) at once. Every
+        role sees everything, since a role has the whole pipeline here.
         """
         self._check_device(request.device_id)
         responses: list[p4runtime_pb2.ReadResponse] = []
@@ -404,14 +409,14 @@ class Device:
     def capabilities(
         self, request: p4runtime_pb2.CapabilitiesRequest
     ) -> p4runtime_pb2.CapabilitiesResponse:
-        """The version of the API."""
+        """Returns the version of the API."""
         return p4runtime_pb2.CapabilitiesResponse(p4runtime_api_version=API_VERSION)
 
     # -- checks --------------------------------------------------------------------------------
 
     @staticmethod
     def _attempt(action: Callable[[], None]) -> p4runtime_pb2.Error:
-        """p4.v1.Error of one element of a batch, OK if it went well."""
+        """Runs one element of a batch; returns its p4.v1.Error, with code OK if it succeeded."""
         try:
             action()
         except P4RuntimeError as error:

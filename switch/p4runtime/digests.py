@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Digests (P4Runtime spec, "DigestEntry"): which are sent, when, and what is not sent twice.
+"""Turns digest messages into lists for controllers (P4Runtime spec, "DigestEntry").
 
-The pipeline collects messages, each once until it is released, in bounded memory; here they become
-lists. What a client has not acknowledged stays taken until `ack_timeout_ns` is over.
+The pipeline collects messages in bounded memory, equal ones once until they are released. Messages
+of a list stay taken until the client acknowledges it or `ack_timeout_ns` is over.
 """
 
 from __future__ import annotations
@@ -14,21 +14,25 @@ from dataclasses import dataclass, field
 
 from p4.v1 import p4runtime_pb2
 
-from switch.upkeep import Message, Upkeep
+from switch.externs import DigestMessage, Externs
 
 from .errors import already_exists, invalid_argument, not_found, unimplemented
 from .schema import Digest, Schema
 
 Update = p4runtime_pb2.Update
 
-# Messages of a list: at most, and where max_list_size does not say.
+# Messages of a list: the maximum, and the default of max_list_size.
 MOST, USUAL = 1024, 256
 
 
 @dataclass
 class _Enabled:
-    """config: as it was written. lists: not acknowledged, (when it was sent, slots) by id; ends:
-    the ids, oldest first."""
+    """An enabled digest.
+
+    config: as it was written
+    lists: unacknowledged ones by id: (time sent, slots)
+    ends: ids of those, oldest first
+    """
 
     digest: Digest
     config: p4runtime_pb2.DigestEntry.Config
@@ -45,20 +49,21 @@ class _Enabled:
 class Digests:
     """The digests of one program. Not thread safe: the device has a lock."""
 
-    def __init__(self, schema: Schema, upkeep: Upkeep) -> None:
+    def __init__(self, schema: Schema, externs: Externs) -> None:
         self._schema = schema
-        self._upkeep = upkeep
+        self._externs = externs
         self._enabled: dict[int, _Enabled] = {}
-        # An acknowledgement may come late: no list gets an id that one before it had, even if the
-        # digest was disabled in between.
+        # An acknowledgement may arrive late, so list ids are never reused, even if the digest was
+        # disabled in between.
         self._last_list = 0
 
     def number_after(self, other: Digests) -> None:
-        """Lists get ids that those of `other` never had."""
+        """Continues the list ids of another program."""
         self._last_list = max(self._last_list, other._last_list)
 
     def write(self, kind: int, message: p4runtime_pb2.DigestEntry) -> None:
-        """INSERT enables, MODIFY configures, DELETE disables. Raises P4RuntimeError."""
+        """Enables (INSERT), configures (MODIFY) or disables (DELETE) a digest. Raises
+        P4RuntimeError."""
         digest = self._schema.digest(message.digest_id)
         if digest.codec is None:
             raise unimplemented(digest.reason)
@@ -68,7 +73,7 @@ class Digests:
         if kind != Update.INSERT and enabled is None:
             raise not_found(f"digest {digest.name} is not configured")
         if kind == Update.DELETE:
-            self._upkeep.enable_digest(digest.name, 0)
+            self._externs.enable_digest(digest.name, 0)
             del self._enabled[digest.id]
             return
         for name in ("max_timeout_ns", "max_list_size", "ack_timeout_ns"):
@@ -80,10 +85,11 @@ class Digests:
             enabled = self._enabled[digest.id] = _Enabled(digest, config)
         else:
             enabled.config = config
-        self._upkeep.enable_digest(digest.name, enabled.size)
+        self._externs.enable_digest(digest.name, enabled.size)
 
     def read(self, query: p4runtime_pb2.DigestEntry) -> Iterator[p4runtime_pb2.DigestEntry]:
-        """The configuration of one digest, or (digest_id 0) of all that have one. NOT_FOUND."""
+        """Yields the configuration of one digest, or (digest_id 0) of all enabled ones. Raises
+        NOT_FOUND."""
         if query.digest_id == 0:
             wanted = list(self._enabled)
         else:
@@ -95,15 +101,15 @@ class Digests:
             yield p4runtime_pb2.DigestEntry(digest_id=number, config=self._enabled[number].config)
 
     def acknowledge(self, message: p4runtime_pb2.DigestListAck) -> None:
-        """Messages of the list may be sent again; INVALID_ARGUMENT for a digest that there is not.
-        A list that is not known any more is none of the client's fault."""
+        """Releases the messages of a list. Raises INVALID_ARGUMENT for an unknown digest; a list
+        that is no longer known is not an error."""
         digest = self._schema.digest(message.digest_id)
         enabled = self._enabled.get(digest.id)
         if enabled is not None:
             self._release(enabled, int(message.list_id))
 
     def lists(self, now_us: int, ready: bool) -> Iterator[p4runtime_pb2.StreamMessageResponse]:
-        """The lists that are due now, if somebody is there to get them (ready)."""
+        """Returns the lists that are due now, given that a client can receive them (ready)."""
         for enabled in self._enabled.values():
             while enabled.ends and self._ends_us(enabled) <= now_us:
                 self._release(enabled, enabled.ends[0])
@@ -111,11 +117,11 @@ class Digests:
                 due = self._due_us(enabled)
                 if due is None or due > now_us:
                     break
-                messages = self._upkeep.take(enabled.digest.name, enabled.size)
+                messages = self._externs.take(enabled.digest.name, enabled.size)
                 yield self._sent(enabled, messages, now_us)
 
     def due_us(self, ready: bool) -> int | None:
-        """When lists() may have more to do; None: not before a packet sends a message."""
+        """Returns when lists() may have more to do, None = not before a packet sends a message."""
         times = [self._ends_us(one) for one in self._enabled.values() if one.ends]
         if ready:
             waits = (self._due_us(one) for one in self._enabled.values())
@@ -123,7 +129,7 @@ class Digests:
         return min(times, default=None)
 
     def _due_us(self, enabled: _Enabled) -> int | None:
-        count, since_us = self._upkeep.waiting(enabled.digest.name)
+        count, since_us = self._externs.waiting(enabled.digest.name)
         if not count:
             return None
         if count >= enabled.size:
@@ -131,7 +137,7 @@ class Digests:
         return since_us + int(enabled.config.max_timeout_ns) // 1000
 
     def _sent(
-        self, enabled: _Enabled, messages: list[Message], now_us: int
+        self, enabled: _Enabled, messages: list[DigestMessage], now_us: int
     ) -> p4runtime_pb2.StreamMessageResponse:
         codec = enabled.digest.codec
         assert codec is not None
@@ -141,23 +147,23 @@ class Digests:
             enabled.lists[self._last_list] = (now_us, slots)
             enabled.ends.append(self._last_list)
         else:
-            self._upkeep.release(enabled.digest.name, slots)
+            self._externs.release(enabled.digest.name, slots)
         response = p4runtime_pb2.StreamMessageResponse()
-        told = response.digest
-        told.digest_id, told.list_id = enabled.digest.id, self._last_list
-        told.timestamp = time.time_ns()
+        digest_list = response.digest
+        digest_list.digest_id, digest_list.list_id = enabled.digest.id, self._last_list
+        digest_list.timestamp = time.time_ns()
         for one in messages:
-            codec.fill(told.data.add(), iter(one.values))
+            codec.fill(digest_list.data.add(), iter(one.values))
         return response
 
     def _ends_us(self, enabled: _Enabled) -> int:
-        """When the oldest list that is not acknowledged will not be waited for any more."""
+        """Returns when the acknowledgement of the oldest list times out."""
         sent_us, _ = enabled.lists[enabled.ends[0]]
         return sent_us + -(-int(enabled.config.ack_timeout_ns) // 1000)
 
     def _release(self, enabled: _Enabled, list_id: int) -> None:
         found = enabled.lists.pop(list_id, None)
         if found is not None:
-            self._upkeep.release(enabled.digest.name, found[1])
+            self._externs.release(enabled.digest.name, found[1])
         while enabled.ends and enabled.ends[0] not in enabled.lists:
             enabled.ends.popleft()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an entry has besides key, action and counter: a meter and an idle timeout (P4Runtime spec,
-"Direct Resources" and "Idle-timeout")."""
+"""Direct meters and idle timeouts of table entries (P4Runtime spec, "Direct Resources" and
+"Idle-timeout")."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2
 
-from switch.upkeep import Rates, Upkeep
+from switch.externs import Externs, Rates
 
 from .ageing import Ageing
 from .entry import Entry
@@ -20,7 +20,7 @@ Spec = p4info_pb2.MeterSpec
 
 
 def rates_of(name: str, kind: int, config: Any) -> Rates:
-    """Of a MeterConfig, for a meter of this MeterSpec.Type.
+    """Returns the rates of a MeterConfig for a meter of this MeterSpec.Type.
 
     Raises INVALID_ARGUMENT for what the type or RFC 2698 rules out.
     """
@@ -38,26 +38,26 @@ def rates_of(name: str, kind: int, config: Any) -> Rates:
 
 
 def config_of(rates: Rates) -> p4runtime_pb2.MeterConfig:
-    """The MeterConfig that was written."""
+    """Returns the MeterConfig of rates."""
     return p4runtime_pb2.MeterConfig(**rates._asdict())
 
 
 def refuse_colors(name: str, message: Any, field: str = "counter_data") -> None:
-    """UNIMPLEMENTED if per color counters are asked for."""
+    """Raises UNIMPLEMENTED if counters per color are requested."""
     if message.HasField(field):
         raise unimplemented(f"{name}: this target does not count packets by color ({field})")
 
 
 class Extras:
-    """Meters and timeouts of the entries of one program."""
+    """Meters and idle timeouts of the entries of one program."""
 
-    def __init__(self, schema: Schema, upkeep: Upkeep, ageing: Ageing) -> None:
+    def __init__(self, schema: Schema, externs: Externs, ageing: Ageing) -> None:
         self._schema = schema
-        self._upkeep = upkeep
+        self._externs = externs
         self._ageing = ageing
 
     def check(self, table: Table, message: p4runtime_pb2.TableEntry) -> None:
-        """Raises what a TableEntry that is inserted or modified must be refused for."""
+        """Raises the error for which a TableEntry must not be inserted or modified."""
         default = bool(message.is_default_action)
         if message.idle_timeout_ns < 0:
             raise invalid_argument(f"{table.name}: idle_timeout_ns is negative")
@@ -83,7 +83,7 @@ class Extras:
         return rates_of(table.name, self._schema.direct_meters[table.direct_meter], config)
 
     def write(self, table: Table, entry: Entry, message: p4runtime_pb2.TableEntry) -> None:
-        """After check(): of an entry that was inserted or modified."""
+        """Sets the meter and timeout of an entry that was inserted or modified, after check()."""
         if table.direct_meter:
             self.set_meter(table, entry, message, "meter_config")
         if table.ages:
@@ -91,21 +91,22 @@ class Extras:
             self._ageing.start(table, entry)
 
     def set_meter(self, table: Table, entry: Entry, message: Any, field: str) -> None:
-        """From a message's MeterConfig; unset: green for all. INVALID_ARGUMENT."""
+        """Sets the meter from a message's MeterConfig; unset: green for all. Raises
+        INVALID_ARGUMENT."""
         rates = self._rates(table, getattr(message, field)) if message.HasField(field) else None
-        self._upkeep.set_direct_meter(table.name, entry.live, rates)
+        self._externs.set_direct_meter(table.name, entry.pipeline_handle, rates)
 
     def meter(self, table: Table, entry: Entry) -> p4runtime_pb2.MeterConfig | None:
-        """The entry's MeterConfig; None: it has none."""
-        rates = self._upkeep.direct_meter(table.name, entry.live)
+        """Returns the entry's MeterConfig, None without one."""
+        rates = self._externs.direct_meter(table.name, entry.pipeline_handle)
         return None if rates is None else config_of(rates)
 
     def forget(self, entry: Entry) -> None:
-        """The entry is deleted."""
+        """Removes the state of a deleted entry."""
         self._ageing.stop(entry)
 
     def check_query(self, table: Table, query: p4runtime_pb2.TableEntry) -> None:
-        """Raises what a TableEntry that is read must be refused for."""
+        """Raises the error for which a query must be refused."""
         if query.HasField("time_since_last_hit") and (query.is_default_action or not table.ages):
             raise invalid_argument(f"{table.name} has no idle timeout to read")
         if query.table_id and query.HasField("meter_counter_data"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An entry of a table, as controllers wrote it and as the pipeline has it."""
+"""A table entry, both as controllers wrote it and as the pipeline has it."""
 
 from __future__ import annotations
 
@@ -14,36 +14,39 @@ from .schema import Action
 
 @dataclass
 class Entry:
-    """One entry. action None: the default entry as the program has it, if the P4Info does not
-    know that action. target: what it names instead where the table has an action profile."""
+    """A table entry.
+
+    action: None in the program's own default entry if the P4Info does not declare that action
+    target: what it refers to instead of an action, in a table with an action profile
+    """
 
     action: Action | None
     arguments: tuple[int, ...]
     key: Key = ()
     priority: int = 0
-    handle: int | None = None  # None: the default entry
+    handle: int | None = None  # None: of the default entry
     is_const: bool = False
     controller_metadata: int = 0
     metadata: bytes = b""
     idle_timeout_ns: int = 0
-    timer: int = 0  # ageing.py's
+    timer: int = 0  # of Ageing
     target: Target | None = None
 
     @property
-    def does(self) -> str | Reference:
-        """As the pipeline takes it."""
+    def pipeline_action(self) -> str | Reference:
+        """The action, or the reference, that the pipeline takes."""
         if self.target is not None:
             return self.target.reference
         assert self.action is not None
         return self.action.name
 
     @property
-    def passes(self) -> tuple[int, ...]:
+    def pipeline_arguments(self) -> tuple[int, ...]:
         """The arguments of the program's action."""
         return () if self.action is None else self.action.arguments(self.arguments)
 
     @property
-    def live(self) -> int:
+    def pipeline_handle(self) -> int:
         """The handle of an entry that is not the default one."""
         if self.handle is None:
             raise AssertionError("the default entry has no handle")

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors of the P4Runtime face, each with a canonical code (P4Runtime spec, "Error Reporting
+"""Errors of P4Runtime requests, each with a canonical code (P4Runtime spec, "Error Reporting
 Messages").
 
-The request handling raises `P4RuntimeError`; only the thin gRPC layer knows how one becomes the
-status of an RPC. So a caller in the same process gets a typed exception and no gRPC at all.
+Request handlers raise `P4RuntimeError`; only the gRPC layer turns one into the status of an RPC, so
+a caller in the same process gets a typed exception and needs no gRPC.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from p4.v1 import p4runtime_pb2
 # The "<target>-<arch>-<vendor>" triplet of p4.v1.Error.space.
 ERROR_SPACE = "embedded-v1model-rackhub"
 
-# A status travels as HTTP/2 metadata, of which a gRPC client takes 8 KB unless told otherwise
-# (P4Runtime spec, "gRPC Metadata Maximum Size"); beyond that it sees RESOURCE_EXHAUSTED and none
-# of the errors. The rest is for the other metadata. About 190 updates fit, with codes alone.
+# A status travels as HTTP/2 metadata, of which a gRPC client accepts 8 KB by default (P4Runtime
+# spec, "gRPC Metadata Maximum Size"); beyond that it sees RESOURCE_EXHAUSTED and none of the
+# errors. The rest is for the other metadata. About 190 updates fit, with codes alone.
 _STATUS_BYTES = 7500
 _CUT = b"..."
 
@@ -26,9 +26,10 @@ _CUT = b"..."
 class P4RuntimeError(Exception):
     """A request that was refused.
 
-    code: canonical google.rpc code (int). message: what is wrong and what would be right.
-    errors: for a batch (Write, Read), one p4.v1.Error per element of the request, in its order,
-    OK ones included; empty when the request failed as a whole.
+    code: canonical google.rpc code (int)
+    message: what is wrong and what would be right
+    errors: of a batch (Write, Read), one p4.v1.Error per element of the request, in its order, OK
+        ones included; empty when the request failed as a whole
     """
 
     def __init__(
@@ -44,7 +45,7 @@ class P4RuntimeError(Exception):
 
     @property
     def code_name(self) -> str:
-        """Name of the canonical code, such as "NOT_FOUND"."""
+        """The name of the canonical code, such as "NOT_FOUND"."""
         return str(code_pb2.Code.Name(self.code))
 
     def __str__(self) -> str:
@@ -56,17 +57,17 @@ class P4RuntimeError(Exception):
         return "\n".join(lines)
 
     def to_error(self) -> p4runtime_pb2.Error:
-        """The p4.v1.Error of one element of a batch."""
+        """Returns the p4.v1.Error of one element of a batch."""
         return p4runtime_pb2.Error(
             canonical_code=self.code, message=self.message, space=ERROR_SPACE
         )
 
     def to_status(self) -> status_pb2.Status:
-        """google.rpc.Status with one p4.v1.Error per element of the batch.
+        """Returns a google.rpc.Status with one p4.v1.Error per element of the batch.
 
-        The number of details is the number of elements (spec, "Error Reporting" of Write); what
-        does not fit the metadata limit of an ordinary client is cut from the messages. Where not
-        even the codes fit there are no details; the message tells the first error.
+        The number of details is the number of elements (spec, "Error Reporting" of Write); messages
+        are cut to the metadata limit of an ordinary client. If not even the codes fit there are no
+        details, and the message gives the first error.
         """
         status = self._status(self.errors)
         if status.ByteSize() <= _STATUS_BYTES:
@@ -76,7 +77,7 @@ class P4RuntimeError(Exception):
         if room < 0:
             return status_pb2.Status(code=self.code, message=self._without_details())
         failed = sum(1 for error in self.errors if error.message)
-        # Up to four bytes more for the lengths of what grows.
+        # Length fields of growing messages take up to four bytes more.
         share = room // max(failed, 1) - 6
         if share > len(_CUT):
             for short, error in zip(codes, self.errors, strict=True):
@@ -104,7 +105,7 @@ class P4RuntimeError(Exception):
 
 
 def batch_error(what: str, errors: Sequence[p4runtime_pb2.Error]) -> P4RuntimeError:
-    """UNKNOWN with one error per element (spec, "Error Reporting" of Write and of Read)."""
+    """Returns UNKNOWN with one error per element (spec, "Error Reporting" of Write and of Read)."""
     failed = [error for error in errors if error.canonical_code != code_pb2.OK]
     message = f"{what} failed for {len(failed)} of {len(errors)}"
     return P4RuntimeError(code_pb2.UNKNOWN, message, errors)
@@ -131,7 +132,7 @@ def already_exists(message: str) -> P4RuntimeError:
 
 
 def permission_denied(message: str) -> P4RuntimeError:
-    """The client is not primary, or the P4 program declares the thing constant."""
+    """The client is not the primary, or the P4 program declares the object constant."""
     return P4RuntimeError(code_pb2.PERMISSION_DENIED, message)
 
 
@@ -146,7 +147,7 @@ def resource_exhausted(message: str) -> P4RuntimeError:
 
 
 def unimplemented(message: str) -> P4RuntimeError:
-    """This target cannot do it; the message says why."""
+    """This target does not support it; the message gives the reason."""
     return P4RuntimeError(code_pb2.UNIMPLEMENTED, message)
 
 

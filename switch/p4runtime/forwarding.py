@@ -9,8 +9,8 @@ from typing import Any
 
 from p4.v1 import p4runtime_pb2
 
+from switch.externs import Externs
 from switch.pipeline import Pipeline
-from switch.upkeep import Upkeep
 
 from .ageing import Ageing
 from .cells import Cells
@@ -28,19 +28,19 @@ from .value_sets import ValueSets
 Update = p4runtime_pb2.Update
 _UPDATES = (Update.INSERT, Update.MODIFY, Update.DELETE)
 
-# Entities that v1model has and this target does not: kind -> (what it is, P4Info's lists of them).
+# Entities of v1model that this target does not have: kind -> (description, P4Info's lists of them).
 _UNSUPPORTED = {
     "extern_entry": ("externs", ("externs",)),
 }
 
 
-# Entries of one IdleTimeoutNotification.
+# Most entries of one IdleTimeoutNotification.
 _TOGETHER = 1024
 
 
 class Forwarding:
-    """A ForwardingPipelineConfig that was verified, with a pipeline of its own, not yet or already
-    forwarding. Not thread safe: the device has a lock."""
+    """A verified ForwardingPipelineConfig with a pipeline of its own, committed or not. Not thread
+    safe: the device has a lock."""
 
     def __init__(
         self, config: p4runtime_pb2.ForwardingPipelineConfig, schema: Schema, pipeline: Pipeline
@@ -48,16 +48,16 @@ class Forwarding:
         self.config = config
         self.schema = schema
         self.pipeline = pipeline
-        upkeep = Upkeep(pipeline)
-        self._upkeep = upkeep
-        self._ageing = Ageing(upkeep)
-        extras = Extras(schema, upkeep, self._ageing)
+        externs = Externs(pipeline)
+        self._externs = externs
+        self._ageing = Ageing(externs)
+        extras = Extras(schema, externs, self._ageing)
         self._profiles = Profiles(schema, pipeline)
         self._tables = Tables(schema, pipeline, self._profiles, extras)
         self._value_sets = ValueSets(schema, pipeline)
-        meters, direct_meters = Meters(schema, upkeep), DirectMeters(schema, self._tables, extras)
-        self._digests = Digests(schema, upkeep)
-        # Others have nothing to tell by themselves.
+        meters, direct_meters = Meters(schema, externs), DirectMeters(schema, self._tables, extras)
+        self._digests = Digests(schema, externs)
+        # Other programs send nothing by themselves.
         self.speaks = bool(schema.digests) or any(one.ages for one in schema.tables.values())
         self._cells = Cells(schema, pipeline)
         self._replication = Replication(pipeline)
@@ -89,7 +89,7 @@ class Forwarding:
         }
 
     def write(self, update: p4runtime_pb2.Update) -> None:
-        """Applies one update. Raises P4RuntimeError with the code the spec gives."""
+        """Applies one update. Raises P4RuntimeError with the code of the spec."""
         if update.type not in _UPDATES:
             raise invalid_argument(f"update type {update.type} is none of INSERT, MODIFY, DELETE")
         kind = update.entity.WhichOneof("entity")
@@ -100,7 +100,8 @@ class Forwarding:
         self._writers[kind](update.type, getattr(update.entity, kind))
 
     def read(self, query: p4runtime_pb2.Entity) -> Iterator[p4runtime_pb2.Entity]:
-        """The entities that the query selects. Raises P4RuntimeError, possibly after some."""
+        """Yields the entities that the query selects. Raises P4RuntimeError, possibly after
+        some."""
         kind = query.WhichOneof("entity")
         if kind is None:
             raise invalid_argument("the entity is not set: name the kind of entity to read")
@@ -108,25 +109,26 @@ class Forwarding:
             what, lists = _UNSUPPORTED[kind]
             wildcard = getattr(query, kind).ByteSize() == 0
             if wildcard and not any(len(getattr(self.config.p4info, name)) for name in lists):
-                return  # "read everything": the program has none
+                return  # "read everything" includes them: the program has none
             raise unimplemented(f"{what} are not supported by this target")
         for found in self._readers[kind](getattr(query, kind)):
             yield p4runtime_pb2.Entity(**{kind: found})
 
     def notice_to(self, descriptor: int) -> None:
-        """See Upkeep.set_notice."""
-        self._upkeep.set_notice(descriptor)
+        """Calls Externs.set_notice."""
+        self._externs.set_notice(descriptor)
 
     def acknowledge(self, message: p4runtime_pb2.DigestListAck) -> None:
-        """See Digests.acknowledge."""
+        """Calls Digests.acknowledge."""
         self._digests.acknowledge(message)
 
     def follow(self, other: Forwarding) -> None:
-        """Takes the place of another one of whose messages clients may still have some."""
+        """Replaces another program whose digest lists clients may still acknowledge."""
         self._digests.number_after(other._digests)
 
     def notices(self, now_us: int, ready: bool) -> list[p4runtime_pb2.StreamMessageResponse]:
-        """What is to be told at this time, if somebody is there to hear it (ready)."""
+        """Returns the messages that are due at this time, given that a client can receive them
+        (ready)."""
         found = list(self._digests.lists(now_us, ready))
         expired = self._ageing.expired(now_us)
         for first in range(0, len(expired), _TOGETHER):
@@ -134,12 +136,13 @@ class Forwarding:
         return found
 
     def due_us(self, ready: bool) -> int | None:
-        """When notices() may have more to tell; None: not before a packet leaves a message."""
+        """Returns when notices() may have more to send, None = not before a packet leaves a
+        message."""
         times = (self._digests.due_us(ready), self._ageing.due_us())
         return min((one for one in times if one is not None), default=None)
 
     def changed_defaults(self) -> list[int]:
-        """Ids of tables whose default action is not the program's own."""
+        """Returns the ids of tables whose default action is not the program's own."""
         return self._tables.changed_defaults()
 
     def close(self) -> None:
@@ -151,9 +154,9 @@ def _idle(entries: Sequence[tuple[Table, Entry]]) -> p4runtime_pb2.StreamMessage
     response = p4runtime_pb2.StreamMessageResponse()
     response.idle_timeout_notification.timestamp = time.time_ns()
     for table, entry in entries:
-        told = response.idle_timeout_notification.table_entry.add()
-        told.CopyFrom(key_of(table, entry))
-        told.controller_metadata = entry.controller_metadata
-        told.metadata = entry.metadata
-        told.idle_timeout_ns = entry.idle_timeout_ns
+        notified = response.idle_timeout_notification.table_entry.add()
+        notified.CopyFrom(key_of(table, entry))
+        notified.controller_metadata = entry.controller_metadata
+        notified.metadata = entry.metadata
+        notified.idle_timeout_ns = entry.idle_timeout_ns
     return response

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A pushed ForwardingPipelineConfig -> a pipeline ready to forward (P4Runtime spec,
-"SetForwardingPipelineConfig RPC", VERIFY). p4_device_config is the BMv2 JSON of p4c, as bytes, or
-a P4DeviceConfig that holds it."""
+"""Builds a pipeline from a pushed ForwardingPipelineConfig (P4Runtime spec,
+"SetForwardingPipelineConfig RPC", VERIFY).
+
+p4_device_config is p4c's BMv2 JSON as bytes, or a P4DeviceConfig that holds it.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +12,9 @@ from collections.abc import Callable
 from p4.v1 import p4runtime_pb2
 
 from switch.compile import CompilerError
+from switch.errors import ProgramError
 from switch.loader import parse_program
 from switch.pipeline import Pipeline, PipelineError
-from switch.refusals import ProgramError
 
 from .binding import bind
 from .errors import P4RuntimeError, invalid_argument
@@ -27,10 +29,10 @@ def build(
     traced: bool = False,
     priority_queues: int = 1,
 ) -> Forwarding:
-    """Loads and compiles the program of a request; changes nothing else. clock, traced,
-    priority_queues: of the pipeline.
+    """Loads and compiles the program of a request; changes nothing else.
 
-    Raises INVALID_ARGUMENT with the reason if it is missing or cannot be realized.
+    clock, traced, priority_queues: of the pipeline. Raises INVALID_ARGUMENT with the reason if the
+    program is missing or cannot be realized.
     """
     config = request.config
     if not request.HasField("config") or not config.p4_device_config:
@@ -46,7 +48,7 @@ def build(
     try:
         schema = Schema.of(config.p4info)
     except P4RuntimeError as error:
-        # Whatever the reason, the answer to a config that cannot be realized has this code.
+        # The spec has this code for every config that cannot be realized.
         raise invalid_argument(error.message) from error
     name = str(config.p4info.pkg_info.name) or "the pushed program"
     try:
@@ -61,7 +63,7 @@ def build(
 def _copy(
     config: p4runtime_pb2.ForwardingPipelineConfig,
 ) -> p4runtime_pb2.ForwardingPipelineConfig:
-    """The caller may go on using its message."""
+    """Copies a message that the caller may continue to use."""
     copy = p4runtime_pb2.ForwardingPipelineConfig()
     copy.CopyFrom(config)
     return copy

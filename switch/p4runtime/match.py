@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Match keys and actions of table entries, checked against the P4Info (P4Runtime spec, "Match
+"""Checks and converts match keys and actions of table entries by the P4Info (P4Runtime spec, "Match
 Format" and "Action Specification").
 
 A key is a tuple with one element per field, in the program's order, as `Pipeline.insert` takes it:
@@ -41,8 +41,8 @@ def _ones(width: int) -> int:
 
 
 def _value(data: bytes, width: int, what: str) -> int:
-    """As decode_unsigned, but a bad value of a key or parameter is INVALID_ARGUMENT (the sections
-    on both say so, and so does BMv2)."""
+    """Decodes as decode_unsigned, but a bad value of a key or parameter is INVALID_ARGUMENT, as the
+    sections on both say and BMv2 does."""
     try:
         return decode_unsigned(data, width, what)
     except P4RuntimeError as error:
@@ -57,14 +57,14 @@ def _check_number(field: Field, what: str) -> None:
 
 
 def dont_care(field: MatchField) -> KeyElement | None:
-    """The key element of a field that is left out, None if it must not be (exact)."""
+    """Returns the key element of an omitted field, None if it must not be omitted (exact)."""
     if field.kind == EXACT:
         return None
     return (0, _ones(field.width)) if field.kind == RANGE else (0, 0)
 
 
 def decode_key(table: Keyed, matches: Iterable[p4runtime_pb2.FieldMatch]) -> Key:
-    """Key of an entry. Raises INVALID_ARGUMENT naming the field and the rule it breaks."""
+    """Decodes an entry's key. Raises INVALID_ARGUMENT naming the field and the rule it breaks."""
     given: dict[int, Any] = {}
     for match in matches:
         if match.field_id in given:
@@ -132,7 +132,7 @@ def _decode_lpm(field: MatchField, lpm: p4runtime_pb2.FieldMatch.LPM, what: str)
 
 
 def encode_key(table: Keyed, key: Key) -> list[p4runtime_pb2.FieldMatch]:
-    """FieldMatch messages of a key, canonical: without the fields that match anything."""
+    """Returns a key's FieldMatch messages, canonical: without the fields that match anything."""
     matches = []
     for field, element in zip(table.fields, key, strict=False):  # the default entry has no key
         if element == dont_care(field):
@@ -158,7 +158,7 @@ def encode_key(table: Keyed, key: Key) -> list[p4runtime_pb2.FieldMatch]:
 def decode_action(
     schema: Schema, table: Table, message: p4runtime_pb2.TableAction, default: bool
 ) -> tuple[Action, tuple[int, ...]]:
-    """Action and arguments, in the program's order, of an entry (or of the default entry).
+    """Returns the action of an entry (or default entry) and its arguments in the program's order.
 
     Raises INVALID_ARGUMENT (not the table's, wrong parameters) or PERMISSION_DENIED (the program
     allows it only as default, or only in entries).
@@ -182,7 +182,8 @@ def decode_action(
 
 
 def decode_params(action: Action, params: Iterable[Any]) -> tuple[int, ...]:
-    """Arguments in the program's order. Raises INVALID_ARGUMENT with the parameter's name."""
+    """Returns arguments in the program's order. Raises INVALID_ARGUMENT with the parameter's
+    name."""
     given: dict[int, bytes] = {}
     for param in params:
         if param.param_id in given:
@@ -207,7 +208,7 @@ def decode_params(action: Action, params: Iterable[Any]) -> tuple[int, ...]:
 
 
 def encode_action(action: Action, arguments: Sequence[int]) -> p4runtime_pb2.TableAction:
-    """TableAction with canonical bytestrings."""
+    """Returns a TableAction with canonical bytestrings."""
     message = p4runtime_pb2.TableAction()
     message.action.action_id = action.id
     for param, argument in zip(action.params, arguments, strict=True):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Meters, indexed and of table entries (P4Runtime spec, "MeterEntry & DirectMeterEntry")."""
+"""Indexed and direct meters (P4Runtime spec, "MeterEntry & DirectMeterEntry")."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from p4.v1 import p4runtime_pb2
 
-from switch.upkeep import Upkeep
+from switch.externs import Externs
 
 from .cells import indices
 from .direct import Extras, config_of, rates_of, refuse_colors
@@ -22,12 +22,13 @@ Update = p4runtime_pb2.Update
 class Meters:
     """Indexed meters of one program."""
 
-    def __init__(self, schema: Schema, upkeep: Upkeep) -> None:
+    def __init__(self, schema: Schema, externs: Externs) -> None:
         self._schema = schema
-        self._upkeep = upkeep
+        self._externs = externs
 
     def write(self, kind: int, message: p4runtime_pb2.MeterEntry) -> None:
-        """MODIFY only; without config the meter is green for all, without index all are set."""
+        """Sets meters. MODIFY only; without config the meter is green for all, without index all
+        are set."""
         meter = self._schema.meter(message.meter_id)
         if kind != Update.MODIFY:
             raise invalid_argument(f"{meter.name}: a meter can only be modified")
@@ -37,10 +38,11 @@ class Meters:
         if message.HasField("config"):
             rates = rates_of(meter.name, meter.kind, message.config)
         for index in asked:
-            self._upkeep.set_meter(meter.name, index, rates)
+            self._externs.set_meter(meter.name, index, rates)
 
     def read(self, query: p4runtime_pb2.MeterEntry) -> Iterator[p4runtime_pb2.MeterEntry]:
-        """One meter, all of an array, or (meter_id 0) all; config is unset where there is none."""
+        """Yields one meter, all of an array, or (meter_id 0) all; config is unset for meters
+        without rates."""
         if query.meter_id == 0:
             meters = list(self._schema.meters.values())
         else:
@@ -50,14 +52,14 @@ class Meters:
             for index in indices(meter, query):
                 found = p4runtime_pb2.MeterEntry(meter_id=meter.id)
                 found.index.index = index
-                rates = self._upkeep.meter(meter.name, index)
+                rates = self._externs.meter(meter.name, index)
                 if rates is not None:
                     found.config.CopyFrom(config_of(rates))
                 yield found
 
 
 class DirectMeters:
-    """Meters of table entries."""
+    """Direct meters of one program."""
 
     def __init__(self, schema: Schema, tables: Tables, extras: Extras) -> None:
         self._schema = schema
@@ -65,7 +67,7 @@ class DirectMeters:
         self._extras = extras
 
     def write(self, kind: int, message: p4runtime_pb2.DirectMeterEntry) -> None:
-        """MODIFY only; without config the meter is green for all."""
+        """Sets an entry's meter. MODIFY only; without config the meter is green for all."""
         if not message.HasField("table_entry"):
             raise invalid_argument("DirectMeterEntry.table_entry is not set")
         table, entry = self._metered(message.table_entry)
@@ -77,7 +79,8 @@ class DirectMeters:
     def read(
         self, query: p4runtime_pb2.DirectMeterEntry
     ) -> Iterator[p4runtime_pb2.DirectMeterEntry]:
-        """Of one entry, of all entries of a table, or (table_id 0) of all tables."""
+        """Yields the meters of one entry, of all entries of a table, or (table_id 0) of all
+        tables."""
         refuse_colors("direct meters", query)
         asked = query.table_entry
         if len(asked.match) or asked.is_default_action:

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a switch says of itself when it is time to: digest lists and idle timeouts.
+"""Sends digest lists and idle timeouts when they are due.
 
     notifier = Notifier(device)
     notifier.start()
     notifier.stop()
 
 One thread sleeps until a packet leaves a first message, a list is full, a client has changed
-something, or a time is over. Without it `Device.notify` says what is due when it is called.
+something, or a timer expires. Without it `Device.notify` sends what is due when it is called.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Idle timeouts that end within this time of each other are told together.
+# Idle timeouts that expire within this time of each other are sent together.
 _LEAST_MS = 1
 
 
 class Notifier:
-    """The thread of one device."""
+    """The notifying thread of one device."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
@@ -36,7 +36,7 @@ class Notifier:
         self._stopping = False
 
     def start(self) -> None:
-        """From now on notices are sent."""
+        """Starts to send."""
         self._device.notice_to(self._wake)
         self._thread.start()
 
@@ -63,4 +63,4 @@ class Notifier:
             try:
                 os.eventfd_read(self._wake)
             except BlockingIOError:
-                continue  # it was the time
+                continue  # the timer expired

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packets to and from the controller (P4Runtime spec, "Packet I/O").
+"""Converts packets to and from the controller (P4Runtime spec, "Packet I/O").
 
 On the CPU port a packet carries the header that the program annotates with @controller_header:
-"packet_out" before what the controller sends, "packet_in" before what it receives. Its fields
-travel as PacketMetadata. Where they are not whole bytes together (P4Info leaves out fields
-annotated @padding), what is missing at the end is zero bits, as in BMv2.
+"packet_out" on packets from the controller, "packet_in" on packets to it. Its fields travel as
+PacketMetadata. If they are not whole bytes together (P4Info omits fields annotated @padding), zero
+bits fill the end, as in BMv2.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from .values import decode_unsigned, encode_unsigned
 
 
 def _layout(fields: tuple[Field, ...]) -> tuple[int, int]:
-    """(bytes of a header, bits that are missing at its end)."""
+    """Returns (bytes of a header, padding bits at its end)."""
     width = sum(field.width for field in fields)
     return (width + 7) // 8, -width % 8
 
 
 def encode_packet_out(schema: Schema, message: p4runtime_pb2.PacketOut) -> bytes:
-    """The frame as it arrives on the CPU port: header, then payload.
+    """Returns the frame as it arrives on the CPU port: header, then payload.
 
-    Raises INVALID_ARGUMENT unless there is exactly one value for each field of the header (none
-    if the program has no such header), each within its width.
+    Raises INVALID_ARGUMENT unless there is exactly one value for each field of the header (none if
+    the program has no such header), each within its width.
     """
     given: dict[int, bytes] = {}
     for metadata in message.metadata:
@@ -53,7 +53,8 @@ def encode_packet_out(schema: Schema, message: p4runtime_pb2.PacketOut) -> bytes
 
 
 def decode_packet_in(schema: Schema, frame: bytes) -> p4runtime_pb2.PacketIn | None:
-    """PacketIn of a frame that left on the CPU port; None if it is shorter than the header."""
+    """Returns the PacketIn of a frame that left on the CPU port, None if it is shorter than the
+    header."""
     fields = schema.packet_in or ()
     length, _ = _layout(fields)
     if len(frame) < length:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Entities -> ReadResponses of a size that clients take."""
+"""Packs entities into ReadResponses of a size that clients accept."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from p4.v1 import p4runtime_pb2
 
-# Entities of one ReadResponse, in bytes: well under the 4 MB that a gRPC client takes by default.
+# Bytes of entities in one ReadResponse: well under a gRPC client's default limit of 4 MB.
 _RESPONSE_BYTES = 512 * 1024
 
 
@@ -19,7 +19,7 @@ class Packer:
         self._size = _RESPONSE_BYTES  # a new response for each query
 
     def take(self, entities: Iterator[p4runtime_pb2.Entity]) -> None:
-        """Adds these, and responses as needed."""
+        """Adds entities, and responses as needed."""
         for entity in entities:
             size = entity.ByteSize() + 8
             if self._size + size > _RESPONSE_BYTES:

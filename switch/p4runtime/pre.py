@@ -25,8 +25,8 @@ MAX_PRIORITY = 7
 
 
 class Replication:
-    """The packet replication engine of one program's switch. Not thread safe: the device has a
-    lock. Keeps the messages as written, so that they read back the same."""
+    """The packet replication engine of one program's switch. Keeps the messages as written, so that
+    they read back the same. Not thread safe: the device has a lock."""
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
@@ -34,7 +34,7 @@ class Replication:
         self._sessions: dict[int, p4runtime_pb2.CloneSessionEntry] = {}
 
     def write(self, kind: int, message: p4runtime_pb2.PacketReplicationEngineEntry) -> None:
-        """Applies one update. Raises P4RuntimeError with the code the spec gives."""
+        """Applies one update. Raises P4RuntimeError with the code of the spec."""
         which = message.WhichOneof("type")
         if which == "multicast_group_entry":
             self._write_group(kind, message.multicast_group_entry)
@@ -46,7 +46,8 @@ class Replication:
     def read(
         self, query: p4runtime_pb2.PacketReplicationEngineEntry
     ) -> Iterator[p4runtime_pb2.PacketReplicationEngineEntry]:
-        """One group or session, or all of them (id 0). NOT_FOUND for an id that is not set."""
+        """Yields one group or session, or all (id 0). Raises NOT_FOUND for an id that is not
+        set."""
         which = query.WhichOneof("type")
         if which == "multicast_group_entry":
             group = query.multicast_group_entry.multicast_group_id
@@ -122,9 +123,10 @@ def _check_existence(kind: int, exists: bool, what: str) -> None:
 def _replicas(
     messages: Iterable[Any], what: str
 ) -> tuple[list[tuple[int, int]], list[p4runtime_pb2.Replica]]:
-    """(port, instance) pairs and the messages with canonical ports, both in the order given.
+    """Returns (port, instance) pairs and the messages with canonical ports, both in the given
+    order.
 
-    INVALID_ARGUMENT for a port or instance that v1model does not have, or a pair given twice.
+    Raises INVALID_ARGUMENT for a port or instance that v1model does not have, or a repeated pair.
     """
     pairs: list[tuple[int, int]] = []
     canonical = []

@@ -3,10 +3,10 @@
 (P4Runtime spec, "ActionProfileMember & ActionProfileGroup", "One Shot Action Selector
 Programming").
 
-A group chooses the member at the place that a packet's hash says, in an order that the spec leaves
-open. Here it is BMv2's, so that both choose the same: every member has a number, the lowest that is
-free when it is made, and one more for each unit of the largest weight that it has in a group; a
-group is its members' numbers in rising order.
+A group chooses the member at the position that a packet's hash gives, in an order that the spec
+leaves open. It is BMv2's here, so that both choose the same: every member has a number, the lowest
+free one when it is created, and one more for each unit of the largest weight that it has in a
+group; a group is its members' numbers in rising order.
 """
 
 from __future__ import annotations
@@ -37,14 +37,17 @@ from .schema import Action, ActionProfile, Schema, Table
 
 Update = p4runtime_pb2.Update
 
-MOST_WEIGHTS = 1 << 16  # of one group, where the program says nothing
+MOST_WEIGHTS = 1 << 16  # most members of one group, where the program does not say
 MOST_NUMBERS = 1 << 20  # of one profile
 
 
 @dataclass(frozen=True)
 class Target:
-    """What an entry of a table with an action profile names. set_numbers: of the members that a
-    one-shot set made for itself; set_size: what it is of the profile's size."""
+    """The member, group or one-shot set that an entry of a table with an action profile refers to.
+
+    set_numbers: of the members that a one-shot set created for itself
+    set_size: what it counts of the profile's size
+    """
 
     profile: int
     reference: Reference
@@ -55,6 +58,8 @@ class Target:
 
 @dataclass
 class _Member:
+    """A member of a profile, and the numbers that it has."""
+
     action: Action
     arguments: tuple[int, ...]
     numbers: list[int]
@@ -62,7 +67,7 @@ class _Member:
 
 @dataclass
 class _Group:
-    """weights: of the members by id."""
+    """A group. weights: by member id."""
 
     number: int
     max_size: int
@@ -71,7 +76,7 @@ class _Group:
 
 
 class _Numbers:
-    """Numbers from 0, always the lowest that is free."""
+    """Allocates the lowest free number, from 0."""
 
     def __init__(self) -> None:
         self._free: list[int] = []
@@ -227,7 +232,7 @@ class _Profile:
         return len(weights) if self.profile.most_weight else sum(weights)
 
     def _check_sizes(self, what: str, weights: list[int], max_size: int, others: int) -> None:
-        """A group's own bound; and the profile's, of what the groups have together."""
+        """Checks a group's own bound, and the profile's bound on all groups."""
         profile, size = self.profile, self._size(weights)
         if profile.most_weight and max(weights, default=0) > profile.most_weight:
             raise invalid_argument(f"{what}: a weight is above {profile.most_weight}")
@@ -259,7 +264,8 @@ class _Profile:
             self._shrink(touched, group)
 
     def _shrink(self, numbers: Iterable[int], *new: _Group) -> None:
-        """Gives back what no group's weight needs any more. new: perhaps not among them yet."""
+        """Frees numbers that no group's weight needs any more. new: a group that may not be listed
+        yet."""
         for number in numbers:
             member = self.members[number]
             groups = (*self.groups.values(), *new)
@@ -313,7 +319,7 @@ class _Profile:
     def _take_set(
         self, table: Table, message: p4runtime_pb2.ActionProfileActionSet, others: int
     ) -> Target:
-        """others: the size of all sets that will be there beside it."""
+        """Creates a one-shot set. others: the size of all sets that will exist beside it."""
         self._check_selector()
         if self.members or self.groups:
             raise invalid_argument(
@@ -388,19 +394,19 @@ class Profiles:
         }
 
     def write_member(self, kind: int, message: p4runtime_pb2.ActionProfileMember) -> None:
-        """Applies one update. Raises P4RuntimeError with the code the spec gives."""
+        """Applies one update. Raises P4RuntimeError with the code of the spec."""
         self._of(message.action_profile_id).write_member(kind, message)
 
     def write_group(self, kind: int, message: p4runtime_pb2.ActionProfileGroup) -> None:
-        """Applies one update. Raises P4RuntimeError with the code the spec gives."""
+        """Applies one update. Raises P4RuntimeError with the code of the spec."""
         self._of(message.action_profile_id).write_group(kind, message)
 
     def read_member(
         self, query: p4runtime_pb2.ActionProfileMember
     ) -> Iterator[p4runtime_pb2.ActionProfileMember]:
-        """One member, all of a profile (member_id 0), or all (action_profile_id 0)."""
+        """Yields one member, all of a profile (member_id 0), or all (action_profile_id 0)."""
         for one in self._asked(query.action_profile_id, query.member_id):
-            # Those that were made first come first: made again in this order, groups choose alike.
+            # In the order of creation: recreated in this order, groups choose alike.
             members = sorted(one.members.items(), key=lambda item: item[1].numbers[0])
             for number, member in _select(members, query.member_id, f"{one.profile.name}: member"):
                 yield p4runtime_pb2.ActionProfileMember(
@@ -412,7 +418,7 @@ class Profiles:
     def read_group(
         self, query: p4runtime_pb2.ActionProfileGroup
     ) -> Iterator[p4runtime_pb2.ActionProfileGroup]:
-        """One group, all of a profile (group_id 0), or all (action_profile_id 0)."""
+        """Yields one group, all of a profile (group_id 0), or all (action_profile_id 0)."""
         for one in self._asked(query.action_profile_id, query.group_id):
             groups = list(one.groups.items())
             for _, group in _select(groups, query.group_id, f"{one.profile.name}: group"):
@@ -424,8 +430,10 @@ class Profiles:
         message: p4runtime_pb2.TableAction,
         replaced: Target | None = None,
     ) -> Target:
-        """What an entry names, which stays as long as the entry does: until `release`. replaced:
-        what it names now, and releases next."""
+        """Acquires what an entry refers to until `release`.
+
+        replaced: what the entry refers to now and releases next.
+        """
         return self._of(table.action_profile).take(table, message, replaced)
 
     def release(self, target: Target) -> None:

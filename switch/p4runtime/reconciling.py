@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The state of one program, put into another (P4Runtime spec, "SetForwardingPipelineConfig RPC",
-RECONCILE_AND_COMMIT): entries and their counters, default actions, groups, sessions, counters and
-registers, meters (with full buckets), digests and idle timeouts (which begin anew). All of it must
-fit, by name, or none is taken."""
+"""Carries the state of one program over to another (P4Runtime spec, "SetForwardingPipelineConfig
+RPC", RECONCILE_AND_COMMIT).
+
+The state is: entries and their counters, default actions, groups, sessions, counters and registers,
+meters (with full buckets), digests and idle timeouts (which restart). All of it must fit by name,
+or none is carried over.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +23,10 @@ Update = p4runtime_pb2.Update
 
 
 def carry(old: Forwarding, new: Forwarding) -> None:
-    """Writes the old one's state into the new one, which has none yet.
+    """Writes the old program's state into the new one, which has none yet.
 
-    Raises INVALID_ARGUMENT, with what does not fit. The old one is not changed; what packets change
-    in it meanwhile is not carried.
+    Raises INVALID_ARGUMENT with what does not fit. The old program is unchanged; changes that
+    packets make in it meanwhile are not carried over.
     """
     try:
         for entity in _entities(old):
@@ -45,7 +48,7 @@ def carry(old: Forwarding, new: Forwarding) -> None:
 
 
 def _entities(old: Forwarding) -> Iterator[p4runtime_pb2.Entity]:
-    """All that a controller has written and the program does not declare itself."""
+    """Returns all that controllers have written and the program does not declare itself."""
     members, chosen = p4runtime_pb2.Entity(), p4runtime_pb2.Entity()
     members.action_profile_member.SetInParent()
     chosen.action_profile_group.SetInParent()
@@ -75,7 +78,7 @@ def _entities(old: Forwarding) -> Iterator[p4runtime_pb2.Entity]:
 
 
 def _check_shapes(old: Forwarding, new: Forwarding, entity: p4runtime_pb2.Entity) -> None:
-    """Ids may be given to other things in another program."""
+    """Checks that ids refer to the same objects in both programs."""
     entry, member = entity.table_entry, entity.action_profile_member
     sets = entry.action.action_profile_action_set.action_profile_actions
     actions = [entry.action.action, member.action, *(one.action for one in sets)]
@@ -89,7 +92,7 @@ def _check_shapes(old: Forwarding, new: Forwarding, entity: p4runtime_pb2.Entity
         mine, other = (_described(one.config.p4info, kind, number) for one in (old, new))
         if mine != other:
             name = mine[0] if mine else number
-            raise invalid_argument(f"{kind[:-1]} {name} is not there or has other fields")
+            raise invalid_argument(f"{kind[:-1]} {name} does not exist or has other fields")
 
 
 def _check_same(old: Forwarding, new: Forwarding, kind: str, number: int) -> None:
@@ -102,7 +105,7 @@ def _check_same(old: Forwarding, new: Forwarding, kind: str, number: int) -> Non
 
 
 def _described(p4info: Any, kind: str, number: int) -> tuple[Any, ...]:
-    """Name and fields or parameters of a table or action."""
+    """Returns the name and the fields or parameters of a table or action."""
     for one in getattr(p4info, kind):
         if one.preamble.id == number:
             if kind == "action_profiles":
@@ -124,16 +127,16 @@ def _carry_cells(old: Pipeline, new: Pipeline) -> None:
         cells = {i: value for i in range(register.size) if (value := old.register(name, i))}
         other = new.program.registers.get(name)
         if cells and (other is None or other.width != register.width or max(cells) >= other.size):
-            raise _unfit(f"register {name} is not there or is smaller")
+            raise _unfit(f"register {name} does not exist or is smaller")
         for i, value in cells.items():
             new.set_register(name, i, value)
     for name, counter in old.program.counters.items():
         if counter.binding is not None:
-            continue  # with its table's entries
+            continue  # read with its table's entries
         counts = {i: both for i in range(counter.size) if any(both := old.counter(name, i))}
         declared = new.program.counters.get(name)
         if counts and (declared is None or declared.binding or max(counts) >= declared.size):
-            raise _unfit(f"counter {name} is not there or is smaller")
+            raise _unfit(f"counter {name} does not exist or is smaller")
         for i, (packets, octets) in counts.items():
             new.set_counter(name, i, packets, octets)
 

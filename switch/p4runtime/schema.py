@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a P4Info message declares, indexed by id, for the handling of requests (P4Runtime spec,
-"The P4Info Message")."""
+"""Indexes the declarations of a P4Info message by id (P4Runtime spec, "The P4Info Message")."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ _KINDS = {
     p4info_pb2.MatchField.RANGE: RANGE,
     p4info_pb2.MatchField.OPTIONAL: OPTIONAL,
 }
-MOST = (1 << 31) - 1  # an int32
+MOST = (1 << 31) - 1  # largest int32
 _WITH_PRIORITY = (TERNARY, RANGE, OPTIONAL)
 
 T = TypeVar("T")
@@ -31,10 +30,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Field:
-    """A named value of `width` bits: a match field, an action parameter, packet metadata. 0: P4Info
-    does not say, and the program does. translated: the width is the control plane's
-    (@p4runtime_translation), and the program may have another. text: the control plane has strings
-    for its values, which this target cannot translate: no entry can give one."""
+    """A named value: a match field, an action parameter, packet metadata.
+
+    width: in bits; 0: P4Info leaves it to the program
+    translated: the width is the control plane's (@p4runtime_translation), and the program may have
+        another
+    text: its values are strings in the control plane, which this target cannot translate: no entry
+        can give one
+    """
 
     id: int
     name: str
@@ -45,16 +48,20 @@ class Field:
 
 @dataclass(frozen=True)
 class MatchField(Field):
-    """kind: EXACT, LPM, TERNARY, RANGE or OPTIONAL."""
+    """A match field. kind: EXACT, LPM, TERNARY, RANGE or OPTIONAL."""
 
     kind: str
 
 
 @dataclass(frozen=True)
 class Action:
-    """name: full name in the P4 program. params in the order of the source. taken: positions of
-    those that the compiled program has, in its order; p4c leaves out what no statement uses. None:
-    all of them."""
+    """An action.
+
+    name: full name in the P4 program
+    params: in the order of the source
+    taken: positions of the params that the compiled program has, in its order (p4c drops unused
+        ones); None = all
+    """
 
     id: int
     name: str
@@ -66,7 +73,7 @@ class Action:
         return tuple(given) if self.taken is None else tuple(given[i] for i in self.taken)
 
     def values(self, arguments: Sequence[int]) -> tuple[int, ...]:
-        """Values for all params from the program's arguments: 0 for those that it left out."""
+        """Returns values for all params from the program's arguments, 0 for dropped params."""
         if self.taken is None:
             return tuple(arguments)
         found = dict(zip(self.taken, arguments, strict=True))
@@ -75,8 +82,8 @@ class Action:
 
 @dataclass(frozen=True)
 class Table:
-    """fields in the order of the program's key. allowed: action id -> may it be an entry's, may
-    it be the default."""
+    """A table. fields: in the order of the program's key. allowed: action id -> (may be an entry's,
+    may be the default)."""
 
     id: int
     name: str
@@ -93,15 +100,19 @@ class Table:
 
     @property
     def needs_priority(self) -> bool:
-        """Whether entries carry a non-zero priority (spec, "TableEntry")."""
+        """True if entries carry a non-zero priority (spec, "TableEntry")."""
         return any(field.kind in _WITH_PRIORITY for field in self.fields)
 
 
 @dataclass(frozen=True)
 class ActionProfile:
-    """size: sum of all weights, or members without a selector; max_group_size: of one group's
-    weights; 0: not said. most_weight: of a member where sizes count members, not weights, else 0.
-    actions: ids of what members may do."""
+    """An action profile.
+
+    size: sum of all weights, or members without a selector; 0 = unspecified
+    max_group_size: of one group's weights; 0 = unspecified
+    most_weight: of a member where sizes count members, not weights, else 0
+    actions: ids of the actions that members may have
+    """
 
     id: int
     name: str
@@ -133,7 +144,7 @@ class Counter:
 
 @dataclass(frozen=True)
 class Meter:
-    """An array of indexed meters; kind: MeterSpec.Type."""
+    """An array of indexed meters. kind: MeterSpec.Type."""
 
     id: int
     name: str
@@ -143,7 +154,8 @@ class Meter:
 
 @dataclass(frozen=True)
 class Register:
-    """codec is None if P4Data of its type is not supported; then `reason` says why."""
+    """A register array. codec: None if P4Data of its type is unsupported; `reason` says why
+    then."""
 
     id: int
     name: str
@@ -154,7 +166,7 @@ class Register:
 
 @dataclass(frozen=True)
 class Digest:
-    """codec is None if P4Data of its type is not supported; then `reason` says why."""
+    """A digest. codec: None if P4Data of its type is unsupported; `reason` says why then."""
 
     id: int
     name: str
@@ -164,10 +176,10 @@ class Digest:
 
 @dataclass(frozen=True)
 class Schema:
-    """Everything of one P4Info that requests may name, by id.
+    """All objects of one P4Info that requests may name, by id.
 
-    direct_meters: id -> MeterSpec.Type. others: id -> what it is, of objects that are declared but
-    cannot be had here.
+    direct_meters: id -> MeterSpec.Type
+    others: id -> description, of objects that are declared but unsupported
     """
 
     tables: Mapping[int, Table]
@@ -185,8 +197,8 @@ class Schema:
 
     @classmethod
     def of(cls, info: p4info_pb2.P4Info) -> Schema:
-        """Raises INVALID_ARGUMENT if the message contradicts itself, UNIMPLEMENTED for match
-        kinds and translations that this target does not have."""
+        """Builds a schema. Raises INVALID_ARGUMENT if the message contradicts itself, UNIMPLEMENTED
+        for unsupported match kinds and translations."""
         types = {
             name: one.translated_type
             for name, one in info.type_info.new_types.items()
@@ -229,31 +241,31 @@ class Schema:
         )
 
     def profile(self, profile_id: int) -> ActionProfile:
-        """Raises INVALID_ARGUMENT for an id that is not an action profile's."""
+        """Returns an action profile. Raises INVALID_ARGUMENT for an unknown id."""
         return self._get(self.profiles, profile_id, "action_profile_id")
 
     def value_set(self, value_set_id: int) -> ValueSet:
-        """Raises INVALID_ARGUMENT for an id that is not a value set's."""
+        """Returns a value set. Raises INVALID_ARGUMENT for an unknown id."""
         return self._get(self.value_sets, value_set_id, "value_set_id")
 
     def table(self, table_id: int) -> Table:
-        """Raises INVALID_ARGUMENT for an id that is not a table's."""
+        """Returns a table. Raises INVALID_ARGUMENT for an unknown id."""
         return self._get(self.tables, table_id, "table_id")
 
     def counter(self, counter_id: int) -> Counter:
-        """Raises INVALID_ARGUMENT for an id that is not an indexed counter's."""
+        """Returns an indexed counter. Raises INVALID_ARGUMENT for an unknown id."""
         return self._get(self.counters, counter_id, "counter_id")
 
     def register(self, register_id: int) -> Register:
-        """Raises INVALID_ARGUMENT for an id that is not a register's."""
+        """Returns a register. Raises INVALID_ARGUMENT for an unknown id."""
         return self._get(self.registers, register_id, "register_id")
 
     def meter(self, meter_id: int) -> Meter:
-        """Raises INVALID_ARGUMENT for an id that is not an indexed meter's."""
+        """Returns an indexed meter. Raises INVALID_ARGUMENT for an unknown id."""
         return self._get(self.meters, meter_id, "meter_id")
 
     def digest(self, digest_id: int) -> Digest:
-        """Raises INVALID_ARGUMENT for an id that is not a digest's."""
+        """Returns a digest. Raises INVALID_ARGUMENT for an unknown id."""
         return self._get(self.digests, digest_id, "digest_id")
 
     def _get(self, items: Mapping[int, T], key: int, what: str) -> T:
@@ -285,7 +297,7 @@ def _preamble(item: Any) -> Any:
 
 
 def _field(message: Any, owner: str, types: Mapping[str, Any]) -> Field:
-    """types: those that are translated for the control plane."""
+    """Reads a match field. types: those that are translated for the control plane."""
     if message.id == 0:
         raise invalid_argument(f"P4Info: {owner}.{message.name} has id 0")
     translated = types.get(message.type_name.name)
@@ -398,7 +410,8 @@ def _meter(message: Any) -> Meter:
 
 
 def _meter_kind(message: Any) -> int:
-    """MeterSpec.Type. UNIMPLEMENTED for the one that v1model's meters cannot be."""
+    """Returns the MeterSpec.Type. Raises UNIMPLEMENTED for the type that v1model's meters cannot
+    have."""
     kind = int(message.spec.type)
     if kind == p4info_pb2.MeterSpec.SINGLE_RATE_THREE_COLOR:
         raise unimplemented(

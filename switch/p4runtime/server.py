@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The gRPC server: where it listens, and who may have the address.
+"""Runs the gRPC server, and claims the address it listens on.
 
 Addresses are gRPC's: `host:port`, `unix:/absolute/path` or `unix:relative/path`.
 """
@@ -27,20 +27,21 @@ from .servicer import MAX_STREAMS, P4RuntimeServicer
 
 # sun_path holds 108 bytes with the final zero (unix(7)).
 MAX_SOCKET_PATH = 107
-# Programs are pushed in one message; BMv2's server takes as much.
+# Programs are pushed in one message; BMv2's server has the same limit.
 _MAX_MESSAGE = 256 * 1024 * 1024
-# Threads besides those of the streams: for Write, Read and the rest.
+# Threads beside those of the streams, for Write, Read and the other unary calls.
 _WORKERS = 16
 _END_SECONDS = 1.0
 
 
 class AddressError(Exception):
-    """The server cannot listen there; the message says why and what to do."""
+    """The server cannot listen there; the message gives the reason and the remedy."""
 
 
 @dataclass(frozen=True)
 class Tls:
-    """PEM contents. root: certificate to check clients by; client_auth: clients must have one."""
+    """PEM contents. root: certificate to verify clients by; client_auth: clients must present
+    one."""
 
     key: bytes
     certificate: bytes
@@ -49,7 +50,7 @@ class Tls:
 
 
 class Server:
-    """A listening server. address: where, with the port that was chosen if 0 was asked for."""
+    """A listening server. address: with the actual port if 0 was requested."""
 
     def __init__(
         self, server: grpc.Server, notifier: Notifier, address: str, socket_path: Path | None
@@ -60,9 +61,9 @@ class Server:
         self.address = address
 
     def stop(self, grace: float = 1.0) -> None:
-        """Ends all RPCs, waiting up to `grace` seconds for those under way."""
+        """Ends all RPCs, after waiting up to `grace` seconds for them."""
         self._notifier.stop()
-        # gRPC itself never comes to an end once it had a stream whose message is none.
+        # gRPC's own stop never returns after a stream with a malformed message.
         self._server.stop(grace).wait(grace + _END_SECONDS)
         if self._socket_path is not None:
             self._socket_path.unlink(missing_ok=True)
@@ -106,7 +107,8 @@ def _add_port(server: grpc.Server, address: str, tls: Tls | None) -> int:
 
 
 def socket_path(address: str) -> Path | None:
-    """Path of a unix socket address, None for host:port. Raises AddressError for neither."""
+    """Returns the path of a unix socket address, None for host:port. Raises AddressError for
+    others."""
     if address.startswith("unix:"):
         text = address.removeprefix("unix:")
         if text.startswith("//"):
@@ -127,7 +129,7 @@ def socket_path(address: str) -> Path | None:
 
 
 def is_local(address: str) -> bool:
-    """Whether only processes of this machine can connect to the address."""
+    """Returns True if only processes of this machine can connect to the address."""
     if socket_path(address) is not None:
         return True
     host = address.rpartition(":")[0].strip("[]")
@@ -141,10 +143,10 @@ def is_local(address: str) -> bool:
 
 @contextlib.contextmanager
 def _claim(path: Path) -> Iterator[None]:
-    """Makes way for a socket: removes one that a dead process left behind.
+    """Removes a socket that a dead process left behind.
 
-    The directory is locked meanwhile, since gRPC removes what it finds at the path: of two
-    servers that start together one must see the other. Raises AddressError if the path is taken.
+    The directory is locked meanwhile: gRPC removes what it finds at the path, and of two servers
+    that start together one must see the other. Raises AddressError if the path is taken.
     """
     try:
         directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
@@ -177,7 +179,7 @@ def _remove_stale(path: Path) -> None:
 
 
 def _reason(address: str, path: Path | None) -> str:
-    """Why gRPC could not bind, which its own exception does not say."""
+    """Returns why gRPC could not bind, which its own exception does not say."""
     family = socket.AF_UNIX if path is not None else socket.AF_INET
     try:
         if path is not None:

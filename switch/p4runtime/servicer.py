@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""p4.v1.P4Runtime in the shape that gRPC calls it: names and statuses, nothing else.
+"""Adapts Device to gRPC's p4.v1.P4Runtime service: method names and statuses, nothing else.
 
-Also to be called without gRPC: with context None an error is raised as P4RuntimeError.
+It can also be called without gRPC: with context None an error is raised as P4RuntimeError.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from .streams import Stream
 
 log = logging.getLogger(__name__)
 
-# Open StreamChannels, each of which holds a thread of the server.
+# Most open StreamChannels; each holds a thread of the server.
 MAX_STREAMS = 32
-# Packet-ins, digest lists and idle timeouts that wait for a controller that reads too slowly, and
-# their bytes; more are dropped.
+# Messages (packet-ins, digest lists, idle timeouts) that may wait for a slow controller, and their
+# bytes; further ones are dropped.
 MAX_WAITING = 4096
 MAX_WAITING_BYTES = 64 << 20
 
@@ -45,14 +45,14 @@ class P4RuntimeServicer:
     def Write(  # noqa: N802
         self, request: p4runtime_pb2.WriteRequest, context: Context = None
     ) -> p4runtime_pb2.WriteResponse:
-        """See Device.write."""
+        """Calls Device.write."""
         with _status(context):
             return self.device.write(request)
 
     def Read(  # noqa: N802
         self, request: p4runtime_pb2.ReadRequest, context: Context = None
     ) -> Iterator[p4runtime_pb2.ReadResponse]:
-        """See Device.read."""
+        """Calls Device.read."""
         with _status(context):
             yield from self.device.read(request)
 
@@ -61,7 +61,7 @@ class P4RuntimeServicer:
         request: p4runtime_pb2.SetForwardingPipelineConfigRequest,
         context: Context = None,
     ) -> p4runtime_pb2.SetForwardingPipelineConfigResponse:
-        """See Device.set_forwarding_pipeline_config."""
+        """Calls Device.set_forwarding_pipeline_config."""
         with _status(context):
             return self.device.set_forwarding_pipeline_config(request)
 
@@ -70,14 +70,14 @@ class P4RuntimeServicer:
         request: p4runtime_pb2.GetForwardingPipelineConfigRequest,
         context: Context = None,
     ) -> p4runtime_pb2.GetForwardingPipelineConfigResponse:
-        """See Device.get_forwarding_pipeline_config."""
+        """Calls Device.get_forwarding_pipeline_config."""
         with _status(context):
             return self.device.get_forwarding_pipeline_config(request)
 
     def Capabilities(  # noqa: N802
         self, request: p4runtime_pb2.CapabilitiesRequest, context: Context = None
     ) -> p4runtime_pb2.CapabilitiesResponse:
-        """See Device.capabilities."""
+        """Calls Device.capabilities."""
         with _status(context):
             return self.device.capabilities(request)
 
@@ -86,18 +86,19 @@ class P4RuntimeServicer:
         request_iterator: Iterable[p4runtime_pb2.StreamMessageRequest],
         context: Context = None,
     ) -> Iterator[p4runtime_pb2.StreamMessageResponse]:
-        """See Device.open_stream. Ends when the requests end, or with the error of arbitration."""
+        """Calls Device.open_stream. Ends when the requests end, or with the error of
+        arbitration."""
         with _status(context):
             with self._lock:
                 if self._streams >= MAX_STREAMS:
-                    raise resource_exhausted(f"{MAX_STREAMS} streams are open: the limit")
+                    raise resource_exhausted(f"{MAX_STREAMS} streams are open, which is the limit")
                 self._streams += 1
             outbox = _Outbox()
             stream = self.device.open_stream(outbox.put)
             reader = threading.Thread(
                 target=_pump, args=(request_iterator, stream, outbox), name="p4rt-stream"
             )
-            reader.daemon = True  # in process it ends only when its iterator does
+            reader.daemon = True  # in process it ends only with its iterator
             reader.start()
             try:
                 yield from outbox
@@ -108,7 +109,7 @@ class P4RuntimeServicer:
 
 
 class _Outbox:
-    """What waits to be sent on one stream. Iterating gives it until `end` was called."""
+    """The send queue of one stream. Iterating yields its messages until `end` is called."""
 
     def __init__(self) -> None:
         self._waiting: deque[p4runtime_pb2.StreamMessageResponse] = deque()
@@ -124,11 +125,11 @@ class _Outbox:
             if full and not response.HasField("arbitration"):
                 self._dropped += 1
                 if self._dropped == 1:
-                    log.warning("a controller reads too slowly: what is told it is dropped")
+                    log.warning("a controller reads too slowly: messages to it are dropped")
                 return
             if len(self._waiting) >= 2 * MAX_WAITING and not self._ended:
                 self._ended = True
-                self._error = resource_exhausted("this client does not read what it is told")
+                self._error = resource_exhausted("this client does not read its stream")
             if self._ended:
                 return
             self._waiting.append(response)
@@ -156,7 +157,7 @@ class _Outbox:
 def _pump(
     requests: Iterable[p4runtime_pb2.StreamMessageRequest], stream: Stream, outbox: _Outbox
 ) -> None:
-    """Reads one stream's requests until they end, one is fatal, or the client is gone."""
+    """Reads one stream's requests until they end, one is fatal, or the client disconnects."""
     error: P4RuntimeError | None = None
     try:
         for request in requests:
@@ -178,7 +179,7 @@ def _pump(
 
 @contextmanager
 def _status(context: Context) -> Iterator[None]:
-    """Turns P4RuntimeError into the status of the RPC (spec, "Error Reporting Messages")."""
+    """Sets the status of the RPC from a P4RuntimeError (spec, "Error Reporting Messages")."""
     try:
         yield
     except P4RuntimeError as error:

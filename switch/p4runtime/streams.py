@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One StreamChannel of a device: what a client says on it (P4Runtime spec, "P4Runtime Stream
-Messages")."""
+"""Handles one StreamChannel of a device (P4Runtime spec, "P4Runtime Stream Messages")."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ from .errors import P4RuntimeError, unimplemented
 
 
 class StreamDevice(Protocol):
-    """What a stream asks of its device. client: None before its first arbitration message."""
+    """The requests of a stream to its device. client: None before its first arbitration message."""
 
     def arbitrate(self, client: Client | None, update: Any, send: Send) -> Client: ...
 
@@ -22,11 +21,11 @@ class StreamDevice(Protocol):
     def acknowledge(self, client: Client | None, message: p4runtime_pb2.DigestListAck) -> None: ...
 
     def leave(self, client: Client) -> None:
-        """The client's stream has ended."""
+        """Removes a client whose stream has ended."""
 
 
 class Stream:
-    """One StreamChannel. `send` gets what the switch says, from any thread; it must not block."""
+    """One StreamChannel. `send` gets the switch's messages from any thread and must not block."""
 
     def __init__(self, device: StreamDevice, send: Send) -> None:
         self._device = device
@@ -35,7 +34,7 @@ class Stream:
         self._closed = False
 
     def receive(self, request: p4runtime_pb2.StreamMessageRequest) -> None:
-        """Handles one message. Answers and errors of packet-outs go to `send`.
+        """Handles one message. Responses and errors of packet-outs go to `send`.
 
         Raises P4RuntimeError for an arbitration message that ends the stream (spec, "Rules for
         Handling MasterArbitrationUpdate Messages"); the caller then closes it.
@@ -55,7 +54,7 @@ class Stream:
             self._send(_stream_error(error, request))
 
     def close(self) -> None:
-        """The stream has ended; if it was the primary's, there is none now. Idempotent."""
+        """Ends the stream; if it was the primary's, there is no primary now. Idempotent."""
         if not self._closed:
             self._closed = True
             if self._client is not None:

@@ -2,8 +2,8 @@
 """Table entries, default entries and direct counters (P4Runtime spec, "TableEntry" and
 "DirectCounterEntry").
 
-What the pipeline forwards by is written through; what only controllers care about (metadata,
-the entry's key as they wrote it) is kept here.
+State that the pipeline forwards by is written through; what only controllers use (metadata, the
+entry's key as written) is kept here.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class _Contents:
-    """default None: as the program has it."""
+    """The entries of one table. default None: the program's own."""
 
     entries: dict[tuple[Key, int], Entry] = field(default_factory=dict)
     default: Entry | None = None
@@ -58,9 +58,9 @@ class Tables:
             self._add_initial(table)
 
     def _add_initial(self, table: Table) -> None:
-        """The entries that the program declares, which the pipeline holds from the start.
+        """Records the entries that the program declares, which the pipeline holds from the start.
 
-        Their priorities count from 1 for the last (spec, "Constant Tables").
+        Their priorities count from 1 for the last one (spec, "Constant Tables").
         """
         declared = self._pipeline.program.tables[table.name].entries
         handles = self._pipeline.initial_entries(table.name)
@@ -77,7 +77,7 @@ class Tables:
             )
 
     def _action_named(self, table: Table, program_id: int) -> Action | None:
-        """The table's action that has this id in the program, if the P4Info knows it."""
+        """Returns the table's action that has this id in the program, if the P4Info declares it."""
         name = self._pipeline.program.actions[program_id].name
         for action_id in table.allowed:
             if self._schema.actions[action_id].name == name:
@@ -87,7 +87,7 @@ class Tables:
     # -- writing -------------------------------------------------------------------------------
 
     def write(self, kind: int, message: p4runtime_pb2.TableEntry) -> None:
-        """Applies one update. Raises P4RuntimeError with the code the spec gives."""
+        """Applies one update. Raises P4RuntimeError with the code of the spec."""
         table = self._schema.table(message.table_id)
         if message.is_const:
             raise invalid_argument(f"{table.name}: is_const is the switch's to set")
@@ -100,7 +100,7 @@ class Tables:
                 self._modify(table, message)
             else:
                 self._delete(table, message)
-        except EntryIsConstant as error:  # the program says so, whatever the P4Info does
+        except EntryIsConstant as error:  # the program decides, whatever the P4Info says
             raise permission_denied(str(error)) from error
 
     def _insert(self, table: Table, message: p4runtime_pb2.TableEntry) -> None:
@@ -118,7 +118,7 @@ class Tables:
         entry = self._entry(table, message, key, priority)
         try:
             entry.handle = self._pipeline.insert(
-                table.name, key, entry.does, entry.passes, priority
+                table.name, key, entry.pipeline_action, entry.pipeline_arguments, priority
             )
         except (TableFull, EntryExists, MemoryError) as error:
             self._release(entry.target)
@@ -138,7 +138,9 @@ class Tables:
             if table.is_const or entry.is_const:
                 raise permission_denied(f"{table.name}: the entry is const, its action stays")
             new = self._entry(table, message, replaced=entry.target)
-            self._pipeline.modify(table.name, entry.live, new.does, new.passes)
+            self._pipeline.modify(
+                table.name, entry.pipeline_handle, new.pipeline_action, new.pipeline_arguments
+            )
             self._release(entry.target)
             entry.action, entry.arguments, entry.target = new.action, new.arguments, new.target
             self._set_metadata(entry, message)
@@ -153,7 +155,7 @@ class Tables:
         if entry.is_const:
             raise permission_denied(f"{table.name}: the entry is const and cannot be deleted")
         self._extras.forget(entry)
-        self._pipeline.delete(table.name, entry.live)
+        self._pipeline.delete(table.name, entry.pipeline_handle)
         self._release(entry.target)
         del self._contents[table.id].entries[entry.key, entry.priority]
 
@@ -168,14 +170,16 @@ class Tables:
             raise permission_denied(f"{table.name} has an action profile: its default is NoAction")
         contents = self._contents[table.id]
         if not message.HasField("action"):
-            # Reset to what the program says, direct resources and metadata included.
+            # Reset to the program's default, direct resources and metadata included.
             self._pipeline.set_default(table.name, None, ())
             contents.default = None
             if table.direct_counter:
                 self._pipeline.set_direct_counter(table.name, None, 0, 0)
         else:
             default = self._entry(table, message)
-            self._pipeline.set_default(table.name, default.does, default.passes)
+            self._pipeline.set_default(
+                table.name, default.pipeline_action, default.pipeline_arguments
+            )
             contents.default = default
             self._set_metadata(contents.default, message)
         if message.HasField("counter_data"):
@@ -189,8 +193,10 @@ class Tables:
         priority: int = 0,
         replaced: Target | None = None,
     ) -> Entry:
-        """What the message says an entry does. Its target is taken: `_release` it in the end.
-        replaced: which is released when that is done."""
+        """Parses a message into an entry. Its target is acquired: `_release` it in the end.
+
+        replaced: the entry that is released when the new one is written.
+        """
         if table.action_profile:
             target = self._profiles.take(table, message.action, replaced)
             return Entry(None, (), key, priority, target=target)
@@ -204,7 +210,7 @@ class Tables:
             self._profiles.release(target)
 
     def _check_extras(self, table: Table, message: p4runtime_pb2.TableEntry) -> None:
-        """What an entry may carry besides key and action."""
+        """Checks what an entry carries beside key and action."""
         self._extras.check(table, message)
         if message.HasField("counter_data"):
             self._check_counter(table, message.counter_data)
@@ -232,11 +238,11 @@ class Tables:
         return key, priority
 
     def entries(self, table: Table) -> Iterable[Entry]:
-        """All but the default one."""
+        """Returns all entries but the default one."""
         return self._contents[table.id].entries.values()
 
     def existing(self, table: Table, message: p4runtime_pb2.TableEntry) -> Entry:
-        """The entry with the message's key. INVALID_ARGUMENT, NOT_FOUND."""
+        """Returns the entry with the message's key. Raises INVALID_ARGUMENT, NOT_FOUND."""
         entry = self._contents[table.id].entries.get(self._key(table, message))
         if entry is None:
             raise not_found(f"{table.name} has no entry with this key and priority")
@@ -263,13 +269,13 @@ class Tables:
         return Entry(action, action.values(program.default_args) if action is not None else ())
 
     def changed_defaults(self) -> list[int]:
-        """Ids of tables whose default entry a controller has written."""
+        """Returns the ids of tables whose default entry a controller has written."""
         return [number for number, one in self._contents.items() if one.default is not None]
 
     # -- reading -------------------------------------------------------------------------------
 
     def read(self, query: p4runtime_pb2.TableEntry) -> Iterator[p4runtime_pb2.TableEntry]:
-        """The entries a TableEntry selects (spec, "Wildcard Reads" of TableEntry)."""
+        """Yields the entries that a TableEntry selects (spec, "Wildcard Reads" of TableEntry)."""
         if query.table_id == 0:
             if len(query.match) or query.priority or query.HasField("action"):
                 raise invalid_argument("reading all tables takes no other filter: give a table_id")
@@ -355,7 +361,8 @@ class Tables:
     def read_direct_counter(
         self, query: p4runtime_pb2.DirectCounterEntry
     ) -> Iterator[p4runtime_pb2.DirectCounterEntry]:
-        """The counters of one entry, of all entries of a table, or (table_id 0) of all tables."""
+        """Yields the counters of one entry, of all entries of a table, or (table_id 0) of all
+        tables."""
         asked = query.table_entry
         if asked.table_id == 0:
             if len(asked.match) or asked.is_default_action:
@@ -394,7 +401,7 @@ class Tables:
 
 
 def key_of(table: Table, entry: Entry) -> p4runtime_pb2.TableEntry:
-    """What tells an entry from all others."""
+    """Returns what identifies an entry within its table."""
     return p4runtime_pb2.TableEntry(
         table_id=table.id,
         match=encode_key(table, entry.key),

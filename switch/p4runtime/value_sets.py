@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parser value sets (P4Runtime spec, "ValueSetEntry"): every set exists from the start, without
+"""Parser value sets (P4Runtime spec, "ValueSetEntry"). Every set exists from the start, without
 members; one MODIFY gives all of them."""
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class ValueSets:
         self._members: dict[int, tuple[Key, ...]] = dict.fromkeys(schema.value_sets, ())
 
     def write(self, kind: int, message: p4runtime_pb2.ValueSetEntry) -> None:
-        """Applies one update. Raises P4RuntimeError with the code the spec gives."""
+        """Applies one update. Raises P4RuntimeError with the code of the spec."""
         one = self._schema.value_set(message.value_set_id)
         if kind != Update.MODIFY:
             raise invalid_argument(f"{one.name}: a value set can only be modified")
@@ -49,7 +49,7 @@ class ValueSets:
         self._members[one.id] = members
 
     def read(self, query: p4runtime_pb2.ValueSetEntry) -> Iterator[p4runtime_pb2.ValueSetEntry]:
-        """One set, or (value_set_id 0) all."""
+        """Yields one set, or (value_set_id 0) all."""
         if query.value_set_id:
             sets = [self._schema.value_set(query.value_set_id)]
         else:
@@ -62,7 +62,7 @@ class ValueSets:
 
 
 def _masked(one: ValueSet, key: Key) -> Member:
-    """Every element as value and mask, or as a range."""
+    """Converts every element to value and mask, or to a range."""
     found: list[tuple[int, int] | range] = []
     for field, element in zip(one.fields, key, strict=True):
         everything = (1 << field.width) - 1

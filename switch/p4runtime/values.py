@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""P4 values on the wire: bytestrings (P4Runtime spec, "Bytestrings") and P4Data.
+"""Encodes and decodes P4 values: bytestrings (P4Runtime spec, "Bytestrings") and P4Data.
 
-What is sent is canonical: the shortest string that holds the value, so that a message that was
-written reads back the same. What is received may be longer, as long as the value fits.
+Sent strings are canonical: the shortest one that holds the value, so that a written message reads
+back the same. Received strings may be longer if the value fits.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from .errors import invalid_argument, out_of_range, unimplemented
 
 
 def encode_unsigned(value: int) -> bytes:
-    """Canonical bytestring of a bit<W> value: big endian, shortest, zero is one byte."""
+    """Encodes a bit<W> value canonically: big endian, shortest, zero is one byte."""
     return value.to_bytes(max((value.bit_length() + 7) // 8, 1), "big")
 
 
 def decode_unsigned(data: bytes, width: int, what: str) -> int:
-    """Value of a bit<width> bytestring of any length.
+    """Decodes a bit<width> bytestring of any length.
 
     Raises OUT_OF_RANGE for an empty string or a value that needs more than `width` bits.
     """
@@ -34,13 +34,13 @@ def decode_unsigned(data: bytes, width: int, what: str) -> int:
 
 
 def encode_signed(value: int) -> bytes:
-    """Canonical bytestring of an int<W> value: two's complement, shortest."""
+    """Encodes an int<W> value canonically: two's complement, shortest."""
     magnitude = value if value >= 0 else ~value
     return value.to_bytes(magnitude.bit_length() // 8 + 1, "big", signed=True)
 
 
 def decode_signed(data: bytes, width: int, what: str) -> int:
-    """Value of an int<width> bytestring of any length, sign extended.
+    """Decodes an int<width> bytestring of any length with sign extension.
 
     Raises OUT_OF_RANGE for an empty string or a value outside of int<width>.
     """
@@ -53,20 +53,21 @@ def decode_signed(data: bytes, width: int, what: str) -> int:
 
 
 def unsigned_of(value: int, width: int) -> int:
-    """The bits of a value of int<width> as an unsigned number (as a register keeps them)."""
+    """Returns the bits of an int<width> value as an unsigned number (as registers hold them)."""
     return value & ((1 << width) - 1)
 
 
 def signed_of(bits: int, width: int) -> int:
-    """The int<width> value of these bits."""
+    """Returns the int<width> value of these bits."""
     return bits - (1 << width) if bits >> (width - 1) else bits
 
 
 class DataCodec:
-    """P4Data of one P4 type (spec, "Representation of Arbitrary P4 Types") <-> unsigned bits.
+    """Converts P4Data of one P4 type (spec, "Representation of Arbitrary P4 Types") to and from
+    unsigned bits.
 
-    Takes the types a v1model register may hold as one number: bit<W>, int<W>, bool and
-    serializable enums. Raises UNIMPLEMENTED when it is made for any other.
+    Supports the types of v1model registers that are one number: bit<W>, int<W>, bool and
+    serializable enums. The constructor raises UNIMPLEMENTED for others.
     """
 
     def __init__(
@@ -96,7 +97,8 @@ class DataCodec:
             )
 
     def decode(self, data: p4data_pb2.P4Data) -> int:
-        """Bits of the value. INVALID_ARGUMENT for P4Data of another kind than the type's."""
+        """Returns the bits of the value. Raises INVALID_ARGUMENT for P4Data of another kind than
+        the type's."""
         kind = data.WhichOneof("data")
         if kind != self.field:
             raise invalid_argument(f"{self.what}: P4Data has {kind}, the type is {self.field}")
@@ -108,13 +110,13 @@ class DataCodec:
         return decode_unsigned(value, self.width, self.what)
 
     def encode(self, bits: int) -> p4data_pb2.P4Data:
-        """P4Data with the canonical bytestring."""
+        """Returns P4Data with the canonical bytestring."""
         data = p4data_pb2.P4Data()
         self.fill(data, bits)
         return data
 
     def fill(self, data: p4data_pb2.P4Data, bits: int) -> None:
-        """The same, written into an empty one."""
+        """Encodes into an empty P4Data."""
         if self.field == "bool":
             data.bool = bool(bits)
         elif self.field == "enum_value":
@@ -126,8 +128,11 @@ class DataCodec:
 
 
 class MessageCodec:
-    """P4Data of a digest's messages: a value, or structs and tuples of values, from the fields one
-    after the other. `widths`: of the fields. UNIMPLEMENTED when it is made for any other type."""
+    """Encodes a digest's messages as P4Data: a value, or structs and tuples of values, from
+    consecutive fields.
+
+    widths: of the fields. The constructor raises UNIMPLEMENTED for other types.
+    """
 
     def __init__(
         self, spec: p4types_pb2.P4DataTypeSpec, types: p4types_pb2.P4TypeInfo, what: str

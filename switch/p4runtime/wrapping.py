@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The program in a p4_device_config, which old clients of BMv2 wrap in a p4.tmp.P4DeviceConfig.
+"""Unwraps a p4_device_config, which old clients of BMv2 wrap in a p4.tmp.P4DeviceConfig.
 
     message P4DeviceConfig {
       bool reassign = 1;        // BMv2 takes the device away first; here a push always replaces
@@ -7,7 +7,7 @@
       bytes device_data = 3;    // the program
     }
 
-P4Runtime has not had that message since 1.0, and its Python stubs neither, so it is read by hand.
+P4Runtime has dropped that message in 1.0, and its Python stubs lack it, so it is parsed by hand.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
 def unwrap(device_config: bytes) -> bytes:
-    """Takes off the wrapping, in which may be nothing; returns what has none as it is."""
-    # JSON is no such message: "{" would begin a group, which proto3 does not have.
+    """Returns the wrapped program, which may be empty, or unwrapped bytes as they are."""
+    # JSON is not such a message: "{" would begin a group, which proto3 does not have.
     if device_config.lstrip()[:1] == b"{":
         return device_config
     data = b""
@@ -34,7 +34,8 @@ def unwrap(device_config: bytes) -> bytes:
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
-    """Number and value of each field. Raises ValueError or IndexError if that is no message."""
+    """Yields the number and value of each field. Raises ValueError or IndexError for other
+    bytes."""
     at = 0
     while at < len(message):
         key, at = _varint(message, at)
@@ -57,7 +58,7 @@ def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _varint(message: bytes, at: int) -> tuple[int, int]:
-    """The number at this place, and the place behind it."""
+    """Returns the number at this offset, and the offset behind it."""
     number = shift = 0
     while True:
         byte = message[at]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Fields between their place in a frame (big-endian, at any bit) and integers. The caller has
-// checked that the bytes are there.
+// Converts fields between their position in a frame (big-endian, at any bit) and integers or limbs
+// (least significant first). The caller has checked that the bytes exist.
 
 #ifndef RACKHUB_BYTES_H
 #define RACKHUB_BYTES_H
@@ -39,7 +39,7 @@ static inline void store64(uint8_t *at, uint64_t value) {
     memcpy(at, &swapped, sizeof swapped);
 }
 
-// A field of 64 n bits that begins at a byte: its bytes in reverse order, 32 at a time.
+// A byte-aligned field of 64 n bits: its bytes in reverse order, 32 at a time.
 typedef uint8_t sw_bytes32 __attribute__((vector_size(32)));
 
 static inline void copy_reversed32(void *to, const void *from) {
@@ -51,7 +51,7 @@ static inline void copy_reversed32(void *to, const void *from) {
     memcpy(to, &bytes, sizeof bytes);
 }
 
-// Four limbs of a field, and four of one that is still in network order.
+// Four limbs of a field; of one in network order (reversed).
 typedef uint64_t sw_limbs4 __attribute__((vector_size(32)));
 
 static inline sw_limbs4 sw_load4(const uint64_t *at) {
@@ -75,7 +75,7 @@ static inline void store_limbs(uint8_t *at, const uint64_t *field, int n) {
     for (int i = 0; i < n % 4; i++) store64(at + 8 * i, field[n - 1 - i]);
 }
 
-// The same as one function for all places.
+// The same, not inlined.
 static __attribute__((noinline)) void load_limbs_apart(uint64_t *field, int n, const uint8_t *at) {
     load_limbs(field, n, at);
 }
@@ -106,11 +106,11 @@ static inline void store_any(uint8_t *at, uint64_t offset, const uint64_t *field
     }
 }
 
-// Bytes that begin `shift` bits (1 to 7) behind the first bit of `at`.
+// Loads bytes that begin `shift` bits (1 to 7) behind the first bit of `at`.
 static inline void load_shifted(uint8_t *to, const uint8_t *at, size_t count, int shift) {
     for (size_t i = 0; i < count; i++) to[i] = (uint8_t)(at[i] << shift | at[i + 1] >> (8 - shift));
 }
-// The other way round: what is in the first byte before them stays, behind them is 0.
+// Stores them: the bits before them in the first byte stay, those behind them become 0.
 static inline void store_shifted(uint8_t *at, const uint8_t *from, size_t count, int shift) {
     for (size_t i = 0; i < count; i++) {
         at[i] = (uint8_t)(at[i] | from[i] >> shift);
@@ -118,7 +118,7 @@ static inline void store_shifted(uint8_t *at, const uint8_t *from, size_t count,
     }
 }
 
-// Whether two varbit fields are the same number, whatever their lengths.
+// Returns 1 if two varbit fields are the same number, whatever their lengths.
 static inline int equal_numbers(const uint8_t *left, uint32_t left_bytes, const uint8_t *right,
                                 uint32_t right_bytes) {
     for (; left_bytes > right_bytes; left_bytes--)

@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// Collects, queues and releases digests: see digests.h. sw_digest_add runs in the data plane under
+// the lock, and writes to the notice descriptor, which never blocks; the others serve the control
+// plane.
+
 #include "digests.h"
 
 #include <stdlib.h>
@@ -11,7 +16,7 @@ int sw_digests_start(struct sw *sw) {
     sw->digests = calloc(program_digest_count + 1, sizeof *sw->digests);
     if (!sw->digests) return -1;
     for (uint32_t i = 0; i < program_digest_count; i++) {
-        // Zeroed pages, which take no memory until they are written.
+        // Zeroed pages, which take no memory until written.
         struct sw_digest *digest = &sw->digests[i];
         digest->values = calloc(SW_DIGEST_ROOM, program_digest_words[i] * sizeof(uint64_t));
         digest->slots = calloc(SW_DIGEST_ROOM, sizeof *digest->slots);
@@ -33,7 +38,7 @@ void sw_digests_free(struct sw *sw) {
 // ---------------------------------------------------------------------------------------------
 // Data plane
 
-// Whoever reads the descriptor learns that there is something; nobody waits for him.
+// Wakes the reader of the descriptor; a full descriptor needs no second wake-up.
 static void notice(const struct sw *sw) {
     uint64_t one = 1;
     if (sw->notice >= 0 && write(sw->notice, &one, sizeof one) < 0) return;
@@ -43,7 +48,7 @@ static uint64_t *value_of(const struct sw_digest *digest, uint32_t number, uint3
     return digest->values + (size_t)number * words;
 }
 
-// The link to the slot with this message, or the one at the end of its chain.
+// Returns the link to the slot with this message, or the end of its chain.
 static uint32_t *chain_of(struct sw_digest *digest, const uint64_t *message, uint32_t words) {
     uint64_t hash = 0x9e3779b97f4a7c15u;
     for (uint32_t i = 0; i < words; i++) {
@@ -88,7 +93,7 @@ void sw_digest_add(struct sw *sw, uint32_t index, const uint64_t *message) {
 
 static void release(struct sw_digest *digest, uint32_t number, uint32_t words) {
     uint32_t *link = chain_of(digest, value_of(digest, number - 1, words), words);
-    if (*link != number) return; // given back already
+    if (*link != number) return; // released already
     *link = digest->slots[number - 1].chained;
     digest->slots[number - 1].next = digest->free;
     digest->free = number;

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Digests: messages that packets leave for the control plane. A message that waits, or was taken and
-// is not yet released, is not taken in a second time. Memory is bounded, and packets never wait: what
-// finds no room is lost and counted.
+// Digests: messages of packets to the control plane. Equal messages are suppressed while one waits
+// or is taken and not yet released. Memory is bounded, and packets never wait: a message without
+// room is lost and counted.
+//
+// A slot holds one message and is in exactly one state: never used (beyond `used`), free (list
+// from `free`), waiting (queue from `first` to `last`), or taken. Waiting and taken slots are also
+// in the hash chain of their message. Numbers are stored + 1, 0 is none.
 
 #ifndef RACKHUB_DIGESTS_H
 #define RACKHUB_DIGESTS_H
@@ -11,11 +15,11 @@
 
 struct sw;
 
-#define SW_DIGEST_ROOM 8192 // messages of one digest that wait or are not yet released
+#define SW_DIGEST_ROOM 8192 // waiting or unreleased messages of one digest
 
 struct sw_digest_slot {
     uint32_t chained; // next with the same hash: number + 1, or 0
-    uint32_t next;    // next that waits, or that is free
+    uint32_t next;    // next waiting or free slot
     uint64_t since_us;
 };
 
@@ -24,11 +28,11 @@ struct sw_digest {
     struct sw_digest_slot *slots;
     uint32_t *chains; // [SW_DIGEST_ROOM] by hash
     uint32_t signal_at; // 0: disabled
-    uint32_t used, free; // slots touched so far; first of those given back
+    uint32_t used, free; // slots used so far; first free slot
     uint32_t first, last, waiting;
 };
 
-// A message of the program: `words` words, as many as the digest's messages have. Lock held.
+// Adds a message of `words` words, as many as the digest's messages have. Lock held.
 void sw_digest_add(struct sw *sw, uint32_t digest, const uint64_t *message);
 
 int sw_digests_start(struct sw *sw);

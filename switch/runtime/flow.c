@@ -1,12 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The way of a packet through simple_switch, after the pseudocode "what happens at the end of
-// ingress and egress processing" of BMv2's simple_switch.md.
+// The path of a packet through simple_switch, after the pseudocode "what happens at the end of
+// ingress and egress processing" of BMv2's simple_switch.md. Compiled together with the generated
+// program.
+//
+// Invariants: a queued packet has its tail sealed (bytes in front of the payload)
+// and a payload either on loan or in its own buffer. sum_start and sum_field count from the frame
+// while it is parsed, from the payload afterwards. Every packet is passed on, or freed exactly
+// once.
 
 #include "flow.h"
 #include "trace.h"
 
-// What every packet comes through, in as few calls as there can be.
+// The path of every packet is inlined.
 #define EVERY_PACKET static inline __attribute__((always_inline))
 
 EVERY_PACKET struct sw_packet *take_clean(struct sw *sw) {
@@ -31,12 +37,12 @@ void sw_packet_keep(struct sw *sw, struct sw_packet *packet) {
     packet->room = packet->fragile = 0;
 }
 
-// The bytes of the last headers (usage.py, "tail") join the payload, in front of it. False if the
+// Moves the last headers (usage.py, "tail") in front of the payload, as bytes. Returns 0 if the
 // packet becomes too long.
 static int seal_tail(struct sw *sw, struct sw_packet *packet, size_t tail) {
     if (tail + packet->payload_length > SW_MAX_FRAME) return 0;
     if (packet->room < tail) {
-        program_load_framed(context_of(packet)); // they may lie in the buffer
+        program_load_framed(context_of(packet)); // they may be in the buffer
         if (packet->payload_length)
             memmove(packet->buffer + tail, packet->payload, packet->payload_length);
         packet->payload = packet->buffer + tail;
@@ -61,8 +67,7 @@ static inline int seal(struct sw *sw, struct sw_packet *packet) {
     return !tail || seal_tail(sw, packet, tail);
 }
 
-// Completes the checksum in the payload. Others may share a payload on loan, and know nothing of
-// it: so in memory of its own.
+// Completes the checksum in the payload. A payload on loan may be shared, so it is copied first.
 static void complete_payload(struct sw *sw, struct sw_packet *packet) {
     if (packet->sum_field == SW_COMPLETE) return;
     sw_packet_keep(sw, packet);
@@ -100,8 +105,8 @@ static void enqueue(struct sw *sw, struct sw_packet *packet, uint32_t port, uint
     }
 }
 
-// A copy with headers, metadata and payload, all of it: truncate is for the packet that asked for
-// it, not for its copies (so does BMv2).
+// Returns a copy with headers, metadata and the whole payload: truncate is for the packet that
+// asked for it, not for its copies (as in BMv2).
 EVERY_PACKET struct sw_packet *copy_packet(struct sw *sw, struct sw_packet *packet) {
     struct sw_packet *copy = sw_packet_take(sw);
     if (!copy) {
@@ -170,8 +175,8 @@ EVERY_PACKET void parse(struct sw *sw, struct sw_packet *packet, uint8_t *frame,
     }
 }
 
-// The checksum that the frame still lacks, where somebody will see it: in the header if the parser
-// came by it, and in the frame if that is looked at again.
+// Completes the frame's checksum where it can be seen: in the header if the parser has passed it,
+// and in the frame if that is parsed again.
 static void settle(struct sw_packet *packet, uint8_t *frame, size_t length, int in_frame) {
     struct sw_state *state = state_of(packet);
     if (packet->sum_field == SW_COMPLETE) return;
@@ -190,13 +195,13 @@ static void settle(struct sw_packet *packet, uint8_t *frame, size_t length, int 
     packet->sum_field = SW_COMPLETE;
 }
 
-// A copy of the frame as it came in, parsed anew, straight to egress.
+// Sends a copy of the frame as it came in, parsed again, straight to egress.
 static void clone_to_egress(struct sw *sw, struct sw_packet *packet, uint8_t *frame, size_t length,
                             uint64_t now_us) {
     struct sw_state *state = state_of(packet);
     const struct sw_replicas *session = sw->sessions[state->clone_session & (SW_SESSIONS - 1)];
     SW_TELL(sw, packet, "is cloned to session %u%s", state->clone_session & (SW_SESSIONS - 1),
-            session ? "" : ", which there is not");
+            session ? "" : ", which does not exist");
     if (!session) {
         sw->stats.no_session++;
         return;
@@ -223,13 +228,13 @@ static void clone_to_egress(struct sw *sw, struct sw_packet *packet, uint8_t *fr
     replicate(sw, clone, session, session->priority, now_us);
 }
 
-// The frame goes through ingress again, with some metadata of this time.
-static void go_round(struct sw *sw, struct sw_packet *packet, const uint8_t *frame, size_t length,
-                     uint32_t list, uint32_t kind) {
-    // Packets that never stop must leave room for those that arrive.
+// Queues the frame for ingress again, with the metadata of a field list.
+static void reenter_ingress(struct sw *sw, struct sw_packet *packet, const uint8_t *frame,
+                            size_t length, uint32_t list, uint32_t kind) {
+    // Packets that recirculate for ever must leave room for arriving ones.
     if (sw->again.count > sw->pool_size / 2) {
         sw->stats.rounds_lost++;
-        SW_TELL(sw, packet, "is not to go round: too many do");
+        SW_TELL(sw, packet, "is not recirculated: too many packets are");
         return;
     }
     struct sw_packet *again = take_clean(sw);
@@ -248,7 +253,7 @@ static void go_round(struct sw *sw, struct sw_packet *packet, const uint8_t *fra
     ring_push(&sw->again, again);
 }
 
-// What is left to do for a packet that goes on. False if it is too long, and gone.
+// Finishes ingress for a packet that is forwarded. Returns 0 if it is too long, and freed.
 static int leave_ingress(struct sw *sw, struct sw_packet *packet, uint8_t *frame, size_t length) {
     if (state_of(packet)->pending) settle(packet, frame, length, 0);
     if (seal(sw, packet)) {
@@ -284,7 +289,7 @@ EVERY_PACKET void ingress(struct sw *sw, struct sw_packet *packet, const struct 
         state->learn_list = 0;
     }
     if (state->resubmit_list) {
-        go_round(sw, packet, frame, length, state->resubmit_list, SW_RESUBMITTED);
+        reenter_ingress(sw, packet, frame, length, state->resubmit_list, SW_RESUBMITTED);
         SW_GONE(sw, packet, "ends here");
         sw_packet_free(sw, packet);
         return;
@@ -311,7 +316,7 @@ EVERY_PACKET void ingress(struct sw *sw, struct sw_packet *packet, const struct 
     enqueue(sw, packet, port, priority, now_us);
 }
 
-// The frame as a packet that is parsed. NULL: it is lost.
+// Parses a frame into a packet. NULL: it is lost.
 static inline struct sw_packet *arrive(struct sw *sw, uint32_t port, const struct sw_frame *frame,
                                        uint64_t now_us) {
     if (program_uses_time) sw->now_us = now_us;
@@ -366,7 +371,7 @@ void sw_round(struct sw *sw, struct sw_packet *packet, uint64_t now_us) {
 }
 
 size_t sw_recirculate(struct sw *sw, uint64_t now_us, size_t limit) {
-    if (limit > sw->again.count) limit = sw->again.count; // not those that come of them
+    if (limit > sw->again.count) limit = sw->again.count; // without those that they create
     while (limit--) sw_round(sw, sw_take_round(sw), now_us);
     return sw->again.count;
 }
@@ -378,7 +383,7 @@ static void clone_at_egress(struct sw *sw, struct sw_packet *packet, uint64_t no
     struct sw_state *state = state_of(packet);
     const struct sw_replicas *session = sw->sessions[state->clone_session & (SW_SESSIONS - 1)];
     SW_TELL(sw, packet, "is cloned to session %u%s", state->clone_session & (SW_SESSIONS - 1),
-            session ? "" : ", which there is not");
+            session ? "" : ", which does not exist");
     if (!session) {
         sw->stats.no_session++;
         return;
@@ -455,7 +460,7 @@ size_t sw_send(struct sw *sw, struct sw_packet *packet, uint64_t now_us, uint8_t
     } else {
         length = deparse(sw, packet, out, cap, leaving);
         if (state->recirculate_list && length) {
-            go_round(sw, packet, out, length, state->recirculate_list, SW_RECIRCULATED);
+            reenter_ingress(sw, packet, out, length, state->recirculate_list, SW_RECIRCULATED);
             length = 0;
         }
         sw->stats.sent += length != 0;

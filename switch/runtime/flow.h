@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Private to the runtime: packets and replication lists.
+// Private to the runtime: packets of the pool, queues of packets, and replication lists.
+//
+// A packet of the pool keeps its context and buffer for ever; sw_packet_take resets its fields but
+// leaves the context as an earlier packet left it (program_reset follows). struct sw_replicas are
+// immutable: changing a group or session replaces its list under the lock.
 
 #ifndef RACKHUB_FLOW_H
 #define RACKHUB_FLOW_H
@@ -9,7 +13,7 @@
 
 #define SW_GROUPS 65536   // multicast groups, v1model's bit<16>
 #define SW_SESSIONS 32768 // clone sessions
-#define SW_AHEAD 16       // packets between sw_arrive and sw_ingress, at most
+#define SW_AHEAD 16       // most packets between sw_arrive and sw_ingress
 
 struct sw_replicas {
     size_t count;
@@ -21,10 +25,10 @@ struct sw_replicas {
 void sw_replicas_free(struct sw *sw);
 void sw_profiles_free(struct sw *sw);
 
-// A packet that the pool has not given away before, or NULL (counted).
+// Returns a packet of the pool that was never used, or NULL (counted).
 struct sw_packet *sw_packet_new(struct sw *sw);
 
-// A packet of the pool, or NULL. Its context is as an earlier packet left it.
+// Returns a packet of the pool, or NULL. Its context is as an earlier packet left it.
 static inline struct sw_packet *sw_packet_take(struct sw *sw) {
     struct sw_packet *packet = sw->free;
     if (packet)
@@ -45,14 +49,14 @@ static inline struct sw_packet *sw_packet_take(struct sw *sw) {
     return packet;
 }
 
-// sw_packet_free, at once.
+// sw_packet_free without a trace.
 static inline void sw_packet_release(struct sw *sw, struct sw_packet *packet) {
     packet->next = sw->free;
     sw->free = packet;
 }
 
-// sw_receive in two halves: the frame as a packet that is parsed (NULL: it is lost), and the rest.
-// Packets of a few frames may be between the two, for program_look_ahead.
+// The halves of sw_receive: the parsed packet of a frame (NULL: it is lost), and the rest. Packets
+// of a few frames may be between the two, for program_look_ahead.
 struct sw_packet *sw_arrive(struct sw *sw, uint32_t port, const struct sw_frame *frame,
                             uint64_t now_us);
 void sw_ingress(struct sw *sw, struct sw_packet *packet, const struct sw_frame *frame,

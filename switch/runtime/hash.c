@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Hash and checksum algorithms: see hash.h.
+// Hash and checksum algorithms: see hash.h. Tables are small: constant for CRC-32, one per
+// calculation for custom CRCs, which are computed unreflected with input and output reflected as
+// asked.
 
 #include "hash.h"
 
@@ -15,7 +17,7 @@ uint64_t hash_crc16(const uint8_t *bytes, size_t length) {
     return crc;
 }
 
-// Four bits at a time: a table small enough to be constant.
+// Four bits at a time, so that the table is small enough to be constant.
 uint64_t hash_crc32(const uint8_t *bytes, size_t length) {
     static const uint32_t nibble[16] = {
         0x00000000, 0x1db71064, 0x3b6e20c8, 0x26d930ac, 0x76dc4190, 0x6b6b51f4,

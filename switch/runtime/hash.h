@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The hash and checksum algorithms of v1model over a string of bytes, as BMv2 numbers them.
+// The hash and checksum algorithms of v1model over a byte string, as in BMv2. hash_bits
+// builds such a string from fields of any width: bits 0 .. bits - 1 are written, and the rest of
+// the last byte is zero.
 
 #ifndef RACKHUB_HASH_H
 #define RACKHUB_HASH_H
@@ -15,11 +17,11 @@ uint64_t hash_crc32(const uint8_t *bytes, size_t length);  // CRC-32 of IEEE 802
 uint64_t hash_xor16(const uint8_t *bytes, size_t length);
 uint64_t hash_identity(const uint8_t *bytes, size_t length); // the first 8 bytes
 
-// A CRC of 16 or 32 bits with parameters of its own, named as in the Rocksoft model (R. Williams, "A
-// painless guide to CRC error detection algorithms", 1993).
+// A CRC of 16 or 32 bits with parameters, named as in the Rocksoft model (R. Williams, "A painless
+// guide to CRC error detection algorithms", 1993).
 struct hash_crc {
     uint32_t width, init, xor_out, reflect_in, reflect_out;
-    uint32_t table[256]; // of the remainders of every byte
+    uint32_t table[256]; // remainder of every byte
 };
 void hash_crc_set(struct hash_crc *crc, uint32_t width, uint32_t poly, uint32_t init,
                   uint32_t xor_out, int reflect_in, int reflect_out);
@@ -30,7 +32,7 @@ static inline uint64_t hash_csum16(const uint8_t *bytes, size_t length) { // RFC
     return (uint64_t)*(const uint8_t *)&sum << 8 | ((const uint8_t *)&sum)[1];
 }
 
-// A string of bytes put together from fields of any width.
+// A byte string built from fields of any width.
 struct hash_bits {
     uint8_t *bytes;
     size_t bits, room; // room in bytes

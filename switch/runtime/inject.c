@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Packets in process: the simplest driver of a switch.
+// Packets in process: the simplest driver of a switch. Packets between ingress and egress wait in
+// sw->fifo, which is empty again after each frame; outputs go to the caller's arrays (struct
+// outlet).
 
 #include "flow.h"
 
@@ -33,7 +35,7 @@ static void drain(struct sw *sw, struct outlet *to, uint64_t now_us) {
     }
 }
 
-// The frame stays until drain() has sent what comes of it, unless somebody else queues that.
+// The frame is valid until drain() has sent its packets, unless a traffic manager queues them.
 static struct sw_frame frame_of(const struct sw *sw, const uint8_t *bytes, uint32_t length) {
     return (struct sw_frame){
         .bytes = (uint8_t *)bytes,
@@ -43,7 +45,7 @@ static struct sw_frame frame_of(const struct sw *sw, const uint8_t *bytes, uint3
     };
 }
 
-// Each step for all of them: their lookups wait for memory at the same time.
+// Runs each step for all packets, so that their lookups wait for memory at the same time.
 static void several(struct sw *sw, size_t count, const uint32_t *ports, const uint8_t *frames,
                     const uint64_t *offsets, const uint32_t *lengths, uint64_t now_us,
                     struct outlet *to) {

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Lookups in the tables of tables.h, for the generated program.
+// Lookups in the tables of tables.h, inlined into the generated program with constant sizes.
+//
+// A lookup finds the tuples whose filter may hold the key (sw_candidates), then probes them in
+// order until no later tuple can hold a stronger entry (sw_search). Bits beyond tuple_count are
+// never set: their filters are empty.
 
 #ifndef RACKHUB_LOOKUP_H
 #define RACKHUB_LOOKUP_H
 
 #include "tables.h"
 
-// Which tuples of a group may hold the key: a bit for each.
+// Returns a bit for each tuple of a group that may hold the key.
 static inline uint32_t sw_maybe(const struct sw_group *group, const uint64_t *key,
                                 uint32_t words) {
 #ifdef __AVX2__
@@ -50,7 +54,8 @@ static inline uint32_t sw_maybe(const struct sw_group *group, const uint64_t *ke
 #endif
 }
 
-// Of `together` slots, 1 or SW_SLOTS, which remember the tag, a bit for each, and which are empty.
+// Compares `together` slots, 1 or SW_SLOTS: returns a bit for each that has the tag; empty: a bit
+// for each that is empty.
 static inline uint32_t sw_same(const struct sw_table *table, const uint32_t *slots,
                                uint32_t together, uint32_t tag, uint32_t *empty) {
 #ifdef __SSE2__
@@ -77,7 +82,7 @@ static inline int sw_in_ranges(const uint64_t *low, const uint64_t *values, uint
     return 1;
 }
 
-// The strongest entry of a tuple that a key hits, or NULL. together: slots that are looked at at
+// Returns the strongest entry of a tuple that a key hits, or NULL. together: slots compared at
 // once; exact: all entries have one mask, which the key is masked with.
 static inline struct sw_entry *sw_probe(const struct sw_table *table, const struct sw_tuple *tuple,
                                         const uint64_t *key, uint32_t words, uint32_t ranges,
@@ -107,8 +112,8 @@ static inline struct sw_entry *sw_probe(const struct sw_table *table, const stru
 
 #define SW_AT_ONCE (2 * SW_TOGETHER)
 
-// Which of SW_AT_ONCE tuples of a table with filters may hold the key, from one on: a bit for each.
-// More than one group before any entry is looked at: processors are bad at guessing which it is.
+// Returns a bit for each of SW_AT_ONCE tuples, from `from` on, that may hold the key. Two groups
+// are filtered before any entry is read, as processors predict badly which tuple it is.
 static inline uint32_t sw_candidates(const struct sw_table *table, const uint64_t *key,
                                      uint32_t from, uint32_t words) {
     size_t stride = sw_group_stride(words);
@@ -141,8 +146,9 @@ static inline struct sw_entry *sw_search(const struct sw_table *table, const uin
     }
 }
 
-// The entry that a key hits, or NULL. Numbers are the table's own, passed as constants so that the
-// loops unroll; exact: all entries have one mask; key: words words, then one per range field.
+// Returns the entry that a key hits, or NULL. Sizes are the table's own, passed as constants so
+// that loops unroll; exact: all entries have one mask; key: `words` words, then one per range
+// field.
 static inline struct sw_entry *sw_lookup(const struct sw_table *table, const uint64_t *key,
                                          uint32_t words, uint32_t ranges, uint32_t args,
                                          uint32_t counted, int exact) {

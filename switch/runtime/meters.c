@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the control plane reads and writes of meters, and of the times at which entries were hit.
+// The control plane's access to meters and to the times of entries' last hits. Both are arrays by
+// index or by entry number; an unconfigured meter is all zero.
 
 #include "meters.h"
 
 #include "program.h"
 
-// rates: cir, cburst, pir, pburst, each below 2^63; NULL: none. Buckets are full at the beginning.
+// rates: cir, cburst, pir, pburst, each below 2^63; NULL: none. Buckets start full.
 static void configure(struct sw_meter *meter, const uint64_t *rates) {
     *meter = (struct sw_meter){.configured = rates != NULL};
     if (!rates) return;
@@ -44,7 +45,7 @@ int sw_meter_read(struct sw *sw, uint32_t array, uint64_t index, uint64_t *rates
 }
 
 // ---------------------------------------------------------------------------------------------
-// Of a table's entries
+// Meters and hits of a table's entries
 
 int sw_table_meter_write(struct sw *sw, uint32_t index, int64_t handle, const uint64_t *rates) {
     if (index >= program_table_count || !sw->tables[index].meters) return SW_RANGE;
@@ -59,7 +60,8 @@ int sw_table_meter_read(struct sw *sw, uint32_t index, int64_t handle, uint64_t 
     if (index >= program_table_count || !sw->tables[index].meters) return SW_RANGE;
     sw_lock_control(sw);
     const struct sw_entry *entry = sw_table_entry(&sw->tables[index], handle);
-    int result = entry ? rates_of(&sw->tables[index].meters[sw_handle_number(handle)], rates) : SW_NOT_FOUND;
+    int result = entry ? rates_of(&sw->tables[index].meters[sw_handle_number(handle)], rates)
+                       : SW_NOT_FOUND;
     sw_unlock(sw);
     return result;
 }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Two rate three color markers (RFC 2698, color-blind), as v1model's meters are: a packet that the
-// peak bucket cannot take is red and costs nothing, one that only the committed bucket cannot take
-// is yellow. A meter without rates is green for all. Tokens are packets or bytes; buckets are exact
-// to a millionth of one, so nothing is lost to rounding however often a meter runs.
+// Two rate three color markers (RFC 2698, color-blind), as v1model's meters are: a packet that
+// exceeds the peak bucket is red and costs nothing, one that exceeds only the committed bucket is
+// yellow. A meter without rates is green for all. Tokens are packets or bytes; levels are exact to
+// a millionth of a token (tokens per second times microseconds), so rounding loses nothing however
+// often a meter runs. Invariant: 0 <= level <= burst.
 
 #ifndef RACKHUB_METERS_H
 #define RACKHUB_METERS_H
@@ -19,7 +20,7 @@ struct sw_meter {
     unsigned __int128 level[SW_BUCKETS]; // millionths of a token
     uint64_t rate[SW_BUCKETS];           // tokens per second: millionths per microsecond
     uint64_t burst[SW_BUCKETS];          // tokens that fit
-    uint64_t last_us;                    // when the buckets were filled up
+    uint64_t last_us;                    // when the buckets were last filled
     uint64_t configured;
 };
 

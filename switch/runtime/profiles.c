@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The control plane's side of action profiles: see profiles.h.
+// The control plane's access to action profiles (profiles.h). Lists of groups are allocated before
+// and freed after the lock is held.
 
 #include "profiles.h"
 

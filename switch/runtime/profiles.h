@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Action profiles and selectors: actions that entries of tables share, alone (members) or of which
-// a packet's hash chooses one (groups). An entry of such a table has SW_MEMBER or SW_GROUP as its
-// action, and the number as its only argument.
+// Action profiles and selectors: actions that entries of tables share, either alone (members) or in
+// groups from which a packet's hash chooses. An entry of such a table has SW_MEMBER or SW_GROUP as
+// its action, and the number as its only argument.
+//
+// Members are an array by number, of equal size, `present` or not; groups an array of pointers by
+// number, NULL or an immutable list of member numbers. Both grow by doubling. Numbers may dangle: a
+// lookup of a missing member or group is NULL, and the entry does nothing.
 
 #ifndef RACKHUB_PROFILES_H
 #define RACKHUB_PROFILES_H
@@ -15,7 +19,7 @@
 #define SW_MOST_MEMBERS (1u << 24) // and groups
 
 struct sw_profile_spec {
-    uint32_t arg_words; // of the action that takes most
+    uint32_t arg_words; // of the action with most
 };
 
 struct sw_member {
@@ -26,7 +30,7 @@ struct sw_member {
 
 struct sw_choices {
     uint32_t count;
-    uint32_t members[]; // a member may stand here more than once
+    uint32_t members[]; // may contain a member more than once
 };
 
 struct sw_profile {
@@ -40,7 +44,7 @@ static inline size_t sw_member_stride(uint32_t words) {
     return sizeof(struct sw_member) + 8 * (size_t)words;
 }
 
-// The member, or NULL. words: the profile's arg_words.
+// Returns the member, or NULL. words: the profile's arg_words.
 static inline const struct sw_member *sw_member_at(const struct sw_profile *profile,
                                                    uint64_t number, uint32_t words) {
     if (number >= profile->member_room) return 0;
@@ -49,7 +53,7 @@ static inline const struct sw_member *sw_member_at(const struct sw_profile *prof
     return member->present ? member : 0;
 }
 
-// The member of a group that a hash chooses; NULL if the group is empty.
+// Returns the member of a group that a hash chooses; NULL if the group is empty.
 static inline const struct sw_member *sw_member_of(const struct sw_profile *profile,
                                                    uint64_t group, uint32_t hash,
                                                    uint32_t words) {

@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The contract between the generated program and the runtime. Each half of it is compiled with
-// the other into one library, so that the compiler sees sizes as constants.
+// The interface between the generated program and the runtime, which are compiled together so that
+// the compiler sees sizes as constants.
+//
+// struct sw is the state of one switch. Its arrays are indexed by position in the program's lists.
+// All of it is guarded by the lock; every control call increments `epoch`, which invalidates
+// `lasts`, the cached lookups. Packets belong to one of: the pool (`free`), the driver, `fifo`,
+// `again`.
 
 #ifndef RACKHUB_PROGRAM_H
 #define RACKHUB_PROGRAM_H
@@ -19,10 +24,10 @@
 #include "target.h"
 #include "wide.h"
 
-#define SW_COPIED 0x80000000u // in `sealed`: the tail is as a packet before left it
+#define SW_COPIED 0x80000000u // in `sealed`: the tail is as an earlier packet left it
 #define SW_CLONE_REQUESTED 0x80000000u // with the session in the low bits of clone_session
 
-// What simple_switch keeps per packet beside the program's own headers and metadata. First member
+// State that simple_switch keeps per packet beside the program's headers and metadata. First member
 // of every program's struct program_context.
 struct sw_state {
     uint32_t clone_session; // SW_CLONE_REQUESTED | id
@@ -36,8 +41,8 @@ struct sw_state {
     uint8_t checksum_error;
     uint8_t exited; // `exit` was executed in this control
     uint8_t failed; // an assertion failed: the packet is dropped
-    uint8_t pending; // != 0: an idle checksum (usage.py) that is to be completed if the packet leaves
-    uint32_t learn_list; // != 0: a digest is to be made at the end of ingress
+    uint8_t pending; // != 0: an idle checksum (usage.py) to be completed if the packet leaves
+    uint32_t learn_list; // != 0: a digest to send at the end of ingress
 };
 
 struct sw_counter {
@@ -57,8 +62,7 @@ struct sw {
     struct sw_profile *profiles;
     struct hash_crc *crcs; // of calculations with parameters
     struct sw_counter **counters;
-    uint64_t **registers; // cells one behind the other, as many limbs each as its width needs; and
-                          // a spare one (sw_beyond)
+    uint64_t **registers; // cells, each with the limbs of its width, and a spare one (sw_beyond)
     struct sw_stats stats;
     sw_log_fn log;
     void *log_user;
@@ -69,8 +73,8 @@ struct sw {
     struct sw_ring fifo;  // between ingress and egress while sw_inject runs
     struct sw_ring again; // resubmitted and recirculated
     int injecting;
-    uint32_t priority_queues; // of each port that the program may use
-    uint32_t ahead; // packets that it pays to have parsed before the first goes through ingress
+    uint32_t priority_queues; // per port, available to the program
+    uint32_t ahead; // packets to parse before the first runs ingress, so that lookups overlap
 
     struct sw_replicas **groups; // [SW_GROUPS]
     struct sw_replicas **sessions;
@@ -79,16 +83,16 @@ struct sw {
     uint8_t *pool;
     size_t pool_stride, pool_size, pool_used, pool_bytes;
 
-    // Of each table the last key looked up and what it hit; good while the epoch is the same.
+    // The last key looked up in each table and the result, valid while the epoch is the same.
     struct program_lasts *lasts;
-    uint64_t epoch; // grows with every control call
+    uint64_t epoch; // incremented by every control call
 
     uint64_t random; // state of sw_random
     struct sw_lock *lock;
     struct sw_meter **meters;
     struct sw_digest *digests;
     int notice;      // descriptor to write to when digests wait, or -1
-    uint64_t now_us; // of the packet in hand, where the program needs to know (program_uses_time)
+    uint64_t now_us; // of the present packet, if the program needs it (program_uses_time)
 };
 
 // ---------------------------------------------------------------------------------------------
@@ -110,58 +114,58 @@ extern const struct program_register {
     uint32_t limbs;
 } program_registers[];
 
-// Before parsing: what simple_switch knows of a packet that arrives (metadata is zero).
+// Before parsing: sets the standard metadata of an arriving packet (the other metadata is zero).
 void program_arrive(struct program_context *context, uint32_t port, uint32_t length,
                     uint64_t now_us);
-// Sets instance_type; and packet_length of a packet that goes round again.
+// Set instance_type; and packet_length of a recirculated packet.
 void program_set_kind(struct program_context *context, uint32_t kind);
 void program_set_length(struct program_context *context, uint32_t length);
 void program_set_port(struct program_context *context, uint32_t port);
 extern const size_t program_lasts_size;
-// Whether it computes something of the payload, which must then be complete before.
+// 1: it computes something of the payload, whose checksum must be complete then.
 extern const int program_reads_payload;
-// Whether it has meters, digests or tables whose entries age.
+// 1: it has meters, digests or tables whose entries age.
 extern const int program_uses_time;
-// Parser and verify_checksum: fills headers, returns how many bytes it consumed (<= length). A
-// checksum of the frame that is still to be completed (packet->sum_field) is completed when the
-// parser comes to it, or noted as pending.
+// Parser and verify_checksum: fills headers, returns the bytes consumed (<= length). An incomplete
+// checksum of the frame (packet->sum_field) is completed when the parser reaches it, or noted as
+// pending.
 size_t program_parse(struct sw *sw, struct sw_packet *packet, const uint8_t *frame, size_t length);
-// After that: looks up what the ingress will ask first, if what the key is made of is known. Of a
-// table with several tuples it is only found which of them to search, without a branch that depends
-// on the key; that is done for many packets before any of them is to wait for the rest of it.
+// After that: looks up the first table of ingress, if its key is known. In a table with several
+// tuples it only finds which of them to search, without a branch that depends on the key; that is
+// done for many packets before any of them waits for the rest, program_look_up.
 void program_look_ahead(struct sw *sw, struct sw_packet *packet);
 void program_look_up(struct sw *sw, struct sw_packet *packet);
 void program_ingress(struct sw *sw, struct sw_packet *packet);
 // Adds the message of a learn list to its digest.
 void program_learn(struct sw *sw, struct program_context *context, uint32_t list);
-// The value of the pending checksum.
+// Sets the value of the pending checksum.
 void program_settle(struct program_context *context, uint16_t checksum);
-// What the ingress decided.
+// The decisions of ingress.
 uint32_t program_egress_spec(const struct program_context *context);
 uint32_t program_group(const struct program_context *context);
 uint32_t program_priority(const struct program_context *context);
 void program_set_instance(struct program_context *context, uint32_t egress_rid);
-// Before egress: standard metadata that it sees.
+// Before egress: sets the standard metadata that it sees.
 void program_depart(struct program_context *context, const struct sw_packet *packet,
                     uint64_t now_us);
 void program_egress(struct sw *sw, struct sw_packet *packet);
-// Whether no header is added or removed after ingress (but for those of the tail).
+// 1: no header is added or removed after ingress (except those of the tail).
 extern const int program_keeps_headers;
 // update_checksum; then program_emit writes program_header_length() bytes of headers.
 void program_update_checksums(struct sw *sw, struct sw_packet *packet);
 size_t program_header_length(const struct program_context *context);
 void program_emit(const struct program_context *context, uint8_t *out);
-// Of that the tail, headers that nothing looks at after ingress, or not for many packets; their end
-// as headers, and their return from the payload.
+// The tail: headers that nothing uses after ingress, or only for few packets. Its bytes; its
+// output; its invalidation as headers; its return from the payload to headers.
 size_t program_tail_length(const struct program_context *context);
 void program_emit_tail(struct program_context *context, uint8_t *out);
 void program_drop_tail(struct program_context *context);
 void program_open_tail(struct sw_packet *packet);
-// Headers that are still where they were parsed (usage.py, "framed") move into the context.
+// Moves headers that are still in the frame (usage.py, "framed") into the context.
 void program_load_framed(struct program_context *context);
-// Metadata zero, headers invalid, whatever was there before (a header's leftovers are cleared where
-// they could be seen: by program_parse at the latest). / All but the tail into any context. /
-// Metadata only.
+// Reset: metadata zero, headers invalid, whatever was there before (an earlier packet's header is
+// cleared where it could be seen: by program_parse at the latest). Copy: all but the tail, into any
+// context. Reset metadata only.
 void program_reset(struct program_context *context);
 void program_copy(struct program_context *to, const struct program_context *from);
 void program_reset_metadata(struct program_context *context);
@@ -171,7 +175,7 @@ void program_copy_list(struct program_context *to, const struct program_context 
 // ---------------------------------------------------------------------------------------------
 // Provided to it
 
-// The first bytes of the payload belong to it no longer.
+// Removes the first bytes of the payload.
 static inline void sw_payload_less(struct sw_packet *packet, uint32_t bytes) {
     packet->payload += bytes;
     packet->payload_length -= bytes;
@@ -181,7 +185,7 @@ static inline void sw_payload_less(struct sw_packet *packet, uint32_t bytes) {
     packet->sum_field -= bytes;
 }
 
-// The parser is about to read the bytes from .. to of the frame.
+// Completes the checksum if the parser is about to read it in the bytes from .. to of the frame.
 static inline void sw_reads(struct sw_packet *packet, const uint8_t *frame, size_t length,
                             size_t from, size_t to) {
     // Field or the byte before it in from .. to; SW_COMPLETE is far behind.
@@ -196,11 +200,12 @@ static inline int sw_index_ok(struct sw *sw, uint64_t index, uint64_t size) {
     return 0;
 }
 
-// The cell behind a register's last: what statements with an index out of range use, so many of them.
+// The cell behind a register's last one, which statements with an index out of range use; counts
+// them.
 uint64_t *sw_beyond(struct sw *sw, uint32_t array, uint32_t statements)
     __attribute__((cold, noinline));
 
-// A register's cell will be used soon.
+// Prefetches a register's cell.
 static inline void sw_fetch(const struct sw *sw, uint32_t array, uint64_t index, uint64_t size,
                             uint32_t limbs) {
     if (index >= size) return;
@@ -214,8 +219,7 @@ static inline void sw_count(struct sw *sw, uint32_t array, uint64_t index, uint3
     sw->counters[array][index].bytes += bytes;
 }
 
-// Zeroes so many bytes, which is a constant, in whole words, by stores: left to themselves compilers
-// may choose what is slow.
+// Zeroes a constant number of bytes in whole words, by stores: compilers may choose slower ways.
 static inline void sw_clear(void *at, size_t bytes) {
     typedef uint8_t bytes32 __attribute__((vector_size(32)));
     static const bytes32 zeroes;
@@ -232,7 +236,7 @@ static inline void sw_clear(void *at, size_t bytes) {
 // v1model's random(): uniform in low..high (low <= high), the same sequence in every run.
 uint64_t sw_random(struct sw *sw, uint64_t low, uint64_t high);
 
-// A value of a log_msg.
+// A value of log_msg().
 struct sw_argument {
     const limb *limbs;
     int count;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Multicast groups and clone sessions of the packet replication engine.
+// Multicast groups and clone sessions of the packet replication engine: an array of pointers by id,
+// NULL or an immutable list. A change builds the new list, swaps the pointer under the lock, and
+// frees the old list.
 
 #include <stdlib.h>
 

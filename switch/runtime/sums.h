@@ -42,8 +42,9 @@ static inline uint16_t sum_checksum(uint64_t sum) {
     return folded == 0 ? 0xffff : folded;
 }
 
-// A checksum that the sender left to hardware: its field holds the sum of the pseudo header,
-// everything from `start` on is to be added (virtio 1.2, 5.1.6.2). start <= field <= length - 2.
+// Completes a checksum that the sender left to hardware: its field holds the sum of the pseudo
+// header, to which everything from `start` on is added (virtio 1.2, 5.1.6.2). start <= field <=
+// length - 2.
 static inline void complete_sum(uint8_t *packet, size_t length, size_t start, size_t field) {
     uint16_t checksum = sum_checksum(sum_bytes(0, packet + start, length - start));
     memcpy(packet + field, &checksum, sizeof checksum);

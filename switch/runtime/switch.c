@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One switch: its memory, its lock, and what the control plane reads and writes beside tables.
+// One switch: its memory, its lock, and what the control plane accesses beside tables.
+//
+// Memory is allocated once, in sw_create; large arrays are mapped without reserve, so that pages
+// cost nothing until they are written. The packet pool is one mapping of pool_size packets, each of
+// header, context and buffer; packets are taken from it in order (sw_packet_new) and return to a
+// free list. The lock prefers control calls: the data plane yields while one waits.
 
 #define _GNU_SOURCE
 #include <errno.h>
@@ -17,14 +22,14 @@
 
 struct sw_lock {
     pthread_mutex_t mutex;
-    atomic_uint waiting; // control calls that want the lock
+    atomic_uint waiting; // control calls that wait for the lock
 };
 
 // ---------------------------------------------------------------------------------------------
 // Lock
 
-// A thread that moves packets takes the lock again as soon as it has released it, and a mutex
-// does not queue: without this, control calls could wait for ever.
+// A thread that moves packets takes the lock again as soon as it has released it, and a mutex does
+// not queue: without this, control calls could starve.
 void sw_lock(struct sw *sw) {
     while (atomic_load_explicit(&sw->lock->waiting, memory_order_relaxed)) sched_yield();
     pthread_mutex_lock(&sw->lock->mutex);
@@ -49,10 +54,10 @@ static void *map(size_t bytes) {
 }
 
 static size_t entries_of(const struct sw_table_spec *spec) {
-    return (size_t)spec->max_size + 1; // one more while one that will not fit is tried
+    return (size_t)spec->max_size + 1; // one more for the attempt to insert into a full table
 }
 
-// What some tables have for each of their entries; taken as it is used.
+// Maps what some tables have for each entry.
 static int allocate_per_entry(struct sw_table *table) {
     if (table->spec->metered) {
         table->meters = map(entries_of(table->spec) * sizeof *table->meters);
@@ -95,7 +100,7 @@ static int allocate(struct sw *sw, uint32_t pool) {
         if (sw_table_start(&sw->tables[i], &program_tables[i]) ||
             allocate_per_entry(&sw->tables[i]))
             return -1;
-    // BMv2's parameters before somebody sets others: CRC-16/ARC, CRC-32.
+    // BMv2's defaults: CRC-16/ARC, CRC-32.
     for (uint32_t i = 0; i < program_crc_count; i++) {
         if (program_crc_widths[i] == 16)
             hash_crc_set(&sw->crcs[i], 16, 0x8005, 0, 0, 1, 1);
@@ -115,8 +120,8 @@ static int allocate(struct sw *sw, uint32_t pool) {
         if (!sw->meters[i]) return -1;
     }
     if (sw_digests_start(sw)) return -1;
-    // A packet, its context, its buffer, and an odd number of cache lines, so that equal parts of
-    // different packets do not compete for the same lines of the cache.
+    // A packet, its context, its buffer, in an odd number of cache lines: equal parts of different
+    // packets then do not compete for the same cache sets.
     size_t head = (sizeof(struct sw_packet) + 63) / 64 * 64;
     size_t context = (program_context_size + 63) / 64 * 64;
     sw->pool_stride = head + context + SW_MAX_FRAME;

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Tables: insertion, change and removal of entries. The lookup is in lookup.h. Callers of the
-// functions with a `struct sw` come from the control plane; they take the switch's lock.
+// Insertion, modification and deletion of entries (tables.h), and their counters. Lookups are in
+// lookup.h. Functions with a `struct sw` serve the control plane and take the switch's lock.
+//
+// Entries move when the table grows, so pointers to them are valid only under the lock. Free
+// numbers are a stack; a number's generation distinguishes its successive entries. entries_grow
+// widens number_mask with the room, which shortens the part of the hash that slots store.
 
 #include "tables.h"
 
@@ -10,7 +14,7 @@
 
 #include "flow.h"
 
-#define LARGE_BYTES (128 * 1024) // of entries: they may be out of the second cache
+#define LARGE_BYTES (128 * 1024) // of entries: beyond, they may miss the second-level cache
 
 static size_t stride_of(const struct sw_table_spec *spec) {
     return sw_entry_stride(spec->key_words, spec->ranges, spec->arg_words, spec->counted);
@@ -28,7 +32,7 @@ static uint64_t *args_of(const struct sw_table_spec *spec, struct sw_entry *entr
     return ranges_of(spec, entry) + 2 * (size_t)spec->ranges;
 }
 
-// Packets and bytes of an entry that counts them.
+// The packets and bytes of an entry that counts them.
 static uint64_t *counters_of(const struct sw_table_spec *spec, struct sw_entry *entry) {
     return args_of(spec, entry) + spec->arg_words;
 }
@@ -54,7 +58,7 @@ void sw_table_free(struct sw_table *table) {
 // ---------------------------------------------------------------------------------------------
 // Entries
 
-// Numbers + 1 of as many entries as there is room for must fit in number_mask.
+// The number + 1 of every entry that there is room for must fit in number_mask.
 static int entries_grow(struct sw_table *table) {
     uint32_t room = table->entry_room ? 2 * table->entry_room + 1 : 15;
     size_t stride = stride_of(table->spec);
@@ -70,7 +74,7 @@ static int entries_grow(struct sw_table *table) {
     if (numbers) table->free_numbers = numbers;
     if (!records || !numbers) return SW_NO_MEMORY;
     table->entry_room = room;
-    // What slots remember of hashes becomes shorter.
+    // Slots store fewer bits of hashes from now on.
     for (uint32_t m = 0; m < table->tuple_count; m++)
         for (uint64_t i = 0; i < table->tuples[m]->slot_mask + (uint64_t)SW_SLOTS; i++)
             table->tuples[m]->slots[i] &= ~(room & ~table->number_mask);
@@ -78,7 +82,7 @@ static int entries_grow(struct sw_table *table) {
     return 0;
 }
 
-// The place of a new entry, or NULL.
+// Returns a zeroed new entry, or NULL.
 static struct sw_entry *entry_take(struct sw_table *table) {
     uint32_t number;
     if (table->free_count) {

@@ -1,16 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Match-action tables of every kind, by tuple space search (Srinivasan, Suri, Varghese, "Packet
-// classification using tuple space search", SIGCOMM 1999): a tuple is a hash table of entries by the
-// bits of the key that all of them look at, and an entry found there is compared by the mask of its
-// own. Up to a few dozen entries each mask has a tuple; of more, masks with enough bits in common
-// share one (tuples.c), as in TupleMerge (Daly et al., IEEE/ACM Transactions on Networking, 2019),
-// so that often one tuple is all of an lpm table. Range fields are left out of the masks.
+// classification using tuple space search", SIGCOMM 1999): a tuple is a hash table of entries by
+// the key bits that all of them match on, and an entry found there is compared by its own mask. Up
+// to a few dozen entries each mask has a tuple; beyond that, masks with enough bits in common share
+// one (tuples.c), as in TupleMerge (Daly et al., IEEE/ACM Transactions on Networking, 2019), so
+// that often one tuple is all of an lpm table. Range fields are left out of the masks.
 //
 // Several tuples are searched in the order of the best priority that they hold, so that most
 // lookups end early. In most of them a key hits nothing. A filter for each (Bloom, "Space/time
 // trade-offs in hash coding with allowable errors", CACM 1970; a key's bits all in one word) says
-// so out of the first cache, for eight tuples at once and without a branch.
+// so out of the first-level cache, for eight tuples at once and without a branch.
+//
+// Data structures: an entry has a number, its index in `entries` and `records`; slots and chains
+// hold the number + 1, so that 0 is none. A slot heads a chain of entries with equal key bits by
+// falling priority (`weaker`). A handle is the number and its generation, which deletion
+// increments. Invariants: tuples are sorted by falling `strongest`; a tuple's slots are at most
+// half full and have no holes in a probe sequence; every key in a tuple is in its filter; groups
+// mirror the tuples in order.
 
 #ifndef RACKHUB_TABLES_H
 #define RACKHUB_TABLES_H
@@ -22,16 +29,16 @@ struct sw_table_spec {
     const char *name;
     uint32_t key_words;  // 64-bit words of the key that are masked and hashed
     uint32_t ranges;     // range fields, one word each, behind them in a lookup's key
-    uint32_t arg_words;  // of the action that takes most
+    uint32_t arg_words;  // of the action with most
     uint32_t counted;    // 1: entries have direct counters
-    uint32_t ahead;      // 1: program_look_ahead may look something up in it
+    uint32_t ahead;      // 1: program_look_ahead may look it up
     uint64_t max_size;
     uint32_t default_action;
     const uint64_t *default_args;
-    uint32_t metered, ages; // whether each entry has a meter, and the time of its last hit
+    uint32_t metered, ages; // entries have meters, times of last hits
 };
 
-// What a lookup needs, in one cache line where key and arguments are short, or half of one.
+// An entry as lookups read it: one cache line where key and arguments are short, or half of one.
 struct sw_entry {
     uint32_t action;
     int32_t priority;
@@ -43,24 +50,24 @@ struct sw_entry {
 
 struct sw_meter;
 
-// What only the control plane needs.
+// The part of an entry that only the control plane uses.
 struct sw_entry_record {
-    uint64_t sequence;   // order of insertion: among equal priorities the older entry wins
+    uint64_t sequence;   // order of insertion: among equal priorities the oldest entry wins
     uint32_t generation; // high half of the handle: that of a deleted entry stays invalid
     uint32_t taken;      // 0: no such entry
 };
 
-// A slot is 0, or the number + 1 of the strongest entry with the same bits of the key, in the bits
-// of number_mask, and in those above them bits of the key's hash.
+// A slot is 0, or holds the number + 1 of the strongest entry with equal key bits in the bits of
+// number_mask, and bits of the key's hash in those above.
 struct sw_tuple {
-    // Open addressing, size a power of two, at most half full; behind them the first SW_SLOTS - 1
-    // again.
+    // Open addressing, size a power of two, at most half full; the first SW_SLOTS - 1 slots are
+    // repeated at the end.
     uint32_t *slots;
     uint32_t *filter;   // 8 bits per slot, three of them set for each taken one
     uint32_t slot_mask; // size - 1
     uint32_t filter_shift; // 32 - log2(words)
     uint32_t used;     // slots
-    uint32_t stale;    // keys that are still in the filter but gone
+    uint32_t stale;    // deleted keys that are still in the filter
     uint32_t merged;   // of several masks
     uint64_t entries;
     uint64_t strongest_entries;
@@ -74,9 +81,9 @@ struct sw_mask {
 };
 
 #define SW_TOGETHER 8
-#define SW_SLOTS 4 // that are looked at together
+#define SW_SLOTS 4 // slots compared at once
 
-// What is looked at for every packet, of tuples that stand one behind the other.
+// The part of SW_TOGETHER consecutive tuples that every lookup reads.
 struct sw_group {
     const uint32_t *filters[SW_TOGETHER];
     uint32_t filter_shifts[SW_TOGETHER];
@@ -93,7 +100,7 @@ struct sw_table {
     struct sw_tuple **tuples; // by falling `strongest`
     uint8_t *groups; // struct sw_group, of the tuples in that order
     uint32_t tuple_count, tuple_room;
-    uint32_t filtered; // more entries than are looked for faster without
+    uint32_t filtered; // so many entries that filters make lookups faster
     uint32_t number_mask;
     uint8_t *entries; // struct sw_entry, sw_entry_stride() bytes each
     uint64_t *mask_words; // [mask_room][key_words]
@@ -104,7 +111,7 @@ struct sw_table {
     uint32_t *free_numbers;
     uint32_t free_count;
     uint64_t sequence;
-    uint64_t effort; // of insertions since masks were last put together: tuples.c
+    uint64_t effort; // of insertions since the last merge of masks: tuples.c
     struct sw_entry *fallback; // the default entry
     struct sw_meter *meters; // [max_size + 1] by number of the entry, or NULL
     uint64_t *hit_us;        // the same
@@ -112,18 +119,18 @@ struct sw_table {
 
 int sw_table_start(struct sw_table *table, const struct sw_table_spec *spec);
 void sw_table_free(struct sw_table *table);
-// NULL: there is none (any more).
+// NULL: there is none, or it was deleted.
 struct sw_entry *sw_table_entry(const struct sw_table *table, int64_t handle);
 
 // The low half of an entry's handle is its number.
 static inline uint32_t sw_handle_number(int64_t handle) { return (uint32_t)handle; }
 
-// tuples.c. Adds an entry (its words masked) under a mask, or takes it out. 0, or an enum sw_error.
+// tuples.c. Adds an entry (its words masked) under a mask, or removes it. 0, or an enum sw_error.
 int sw_tuples_add(struct sw_table *table, struct sw_entry *entry, const uint64_t *mask);
 void sw_tuples_remove(struct sw_table *table, struct sw_entry *entry);
 void sw_tuples_free(struct sw_table *table);
 
-// Half a cache line, or whole ones.
+// Bytes of an entry: half a cache line, or whole ones.
 static inline size_t sw_entry_stride(uint32_t words, uint32_t ranges, uint32_t args,
                                      uint32_t counted) {
     size_t bytes = sizeof(struct sw_entry) +
@@ -131,13 +138,13 @@ static inline size_t sw_entry_stride(uint32_t words, uint32_t ranges, uint32_t a
     return bytes <= 32 ? 32 : (bytes + 63) / 64 * 64;
 }
 
-// Of an entry in its table; stride: the table's.
+// The number of an entry. stride: the table's.
 static inline uint32_t sw_number(const struct sw_table *table, const struct sw_entry *entry,
                                  size_t stride) {
     return (uint32_t)((size_t)((const uint8_t *)entry - table->entries) / stride);
 }
 
-// Whether `entry` wins over `other`: by priority, among equals the older one.
+// 1 if `entry` wins over `other`: by priority, among equals the older one.
 static inline int sw_beats(const struct sw_table *table, const struct sw_entry *entry,
                            const struct sw_entry *other, size_t stride) {
     if (entry->priority != other->priority) return entry->priority > other->priority;
@@ -155,23 +162,22 @@ static inline uint64_t sw_hash_words(const uint64_t *key, const uint64_t *mask, 
     return hash;
 }
 
-// What a slot remembers of the hash, never 0; its place among the slots are the lowest bits.
+// The part of the hash that a slot stores, never 0; the lowest bits of the hash are its home slot.
 static inline uint32_t sw_tag(const struct sw_table *table, uint64_t hash) {
     return ((uint32_t)(hash >> 32) | 1u << 31) & ~table->number_mask;
 }
 
-// The filters' hash, of as few instructions as there are for vectors: multilinear in the key's
-// halves (Lemire, Kaser, "Strongly universal string hashing is fast", 2014), one multiplication more
-// to spread it.
+// The filters' hash, in few vector instructions: multilinear in the key's halves (Lemire, Kaser,
+// "Strongly universal string hashing is fast", 2014), and one multiplication to spread it.
 #define SW_FACTOR(half) (0x9e3779b1u + 0x3c6ef372u * (half))
 #define SW_SPREAD 0xd6e8feb9u
 #define SW_MIXED(sum) (((sum) ^ (sum) >> 16) * SW_SPREAD)
-// The first bits of the result say which word of the filter, and fields of five the bits of that,
-// from the left.
+// The first bits of the result choose the word of the filter, fields of five bits the bits of that
+// word, from the left.
 #define SW_FIELDS(mixed) ((mixed) ^ (mixed) >> 15)
 enum { SW_FIRST_AT = 0, SW_SECOND_AT = 5, SW_THIRD_AT = 10 };
 
-// halves: of the key, masked, the lower first.
+// halves: of the masked key, the lower first.
 static inline uint32_t sw_filter_hash(const uint32_t *halves, uint32_t count) {
     uint32_t sum = 0;
     for (uint32_t i = 0; i < count; i++) sum += halves[i] * SW_FACTOR(i);

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// Writes traces: see trace.h. struct sw_trace has the receiver, the line being built, the parser
+// states of the present packet, and for each of the last ORIGINS frames the copies made of it.
+
 #include "trace.h"
 
 #include <stdarg.h>
@@ -28,7 +32,7 @@ void sw_trace_free(struct sw *sw) { (void)sw; }
 #else
 
 #define LINE 8192
-#define ORIGINS 65536 // packets of so many frames are told apart for certain
+#define ORIGINS 65536 // frames whose copies are numbered uniquely
 
 struct sw_trace {
     sw_log_fn log;
@@ -52,7 +56,7 @@ int sw_set_trace(struct sw *sw, sw_log_fn log, void *user) {
 
 void sw_trace_free(struct sw *sw) { free(sw->trace); }
 
-// As Python's logging has it. What cannot be written is lost: a switch goes on.
+// Writes a line in the format of Python's logging. A line that cannot be written is lost.
 static void write_line(void *user, const char *line) {
     static __thread time_t second;
     static __thread char stamp[32];
@@ -187,7 +191,7 @@ static uint32_t ones(const struct sw_trace_field *field, const uint64_t *words) 
     return count;
 }
 
-// What the entry wants of a field.
+// Says the value that an entry matches.
 static void say_wanted(struct sw *sw, const struct sw_table *table,
                        const struct sw_trace_field *field, const struct sw_entry *entry) {
     const uint64_t *mask = table->mask_words + (size_t)entry->mask * table->spec->key_words;

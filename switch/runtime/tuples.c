@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Tuples (tables.h): which masks share one, and how entries get into its slots and out.
+// Tuples (tables.h): chooses which masks share one, and adds and removes entries.
 //
-// Of a table with more than a few entries, masks are put together anew whenever the insertions since
-// the last time have taken half as much effort as there are entries: by then it pays. A mask that
-// comes meanwhile has a tuple of its own.
+// The masks of a table with more than a few entries are merged again whenever the insertions since
+// the last time have cost half as much effort as there are entries: by then it pays. A new mask has
+// a tuple of its own until then. struct plan holds one such merge: masks sorted so that similar
+// ones are neighbours, entries grouped by mask, and the new tuples; the old ones stay in use if
+// memory runs out.
 
 #include <stdlib.h>
 #include <string.h>
@@ -12,12 +14,12 @@
 #include "flow.h"
 
 #define FIRST_SLOTS 16
-#define FEW_ENTRIES 64 // are found sooner without filters, a tuple for each mask
+#define FEW_ENTRIES 64 // up to so many are found faster without filters, in a tuple for each mask
 #define SLOTS_PER_WORD 4 // of the filter
-// What masks need to share a tuple:
-#define MOST_IN_SLOT 8 // entries with the same bits of the key
+// Conditions for masks to share a tuple:
+#define MOST_IN_SLOT 8 // most entries with equal key bits
 #define KEYS_PER_ENTRY 16 // that the common bits can tell apart, where other tuples hold the rest
-#define BUCKETS_PER_ENTRY 8 // in which the different ones are counted
+#define BUCKETS_PER_ENTRY 8 // in which different keys are counted
 
 static size_t stride_of(const struct sw_table *table) {
     const struct sw_table_spec *spec = table->spec;
@@ -55,7 +57,7 @@ static int same_key(const struct sw_table *table, const struct sw_tuple *tuple,
     return 1;
 }
 
-// The slot of an entry's key, or the empty one that it would get.
+// Returns the slot of an entry's key, or the empty one that it would get.
 static uint32_t slot_of(const struct sw_table *table, const struct sw_tuple *tuple,
                         const struct sw_entry *entry) {
     uint64_t hash = hash_of(table, tuple, entry);
@@ -72,7 +74,7 @@ static void slot_set(struct sw_tuple *tuple, uint32_t at, uint32_t slot) {
     if (at < SW_SLOTS - 1) tuple->slots[tuple->slot_mask + 1 + at] = slot;
 }
 
-// The entry that is first in a slot.
+// Sets the first entry of a slot.
 static void slot_point(const struct sw_table *table, struct sw_tuple *tuple, uint32_t at,
                        uint32_t number_1) {
     slot_set(tuple, at, (tuple->slots[at] & ~table->number_mask) | number_1);
@@ -98,7 +100,7 @@ static void filter_renew(const struct sw_table *table, struct sw_tuple *tuple) {
     tuple->stale = 0;
 }
 
-// Gives the tuple room for `size` slots: what it had goes into them.
+// Gives the tuple room for `size` slots and rehashes its entries.
 static int tuple_resize(const struct sw_table *table, struct sw_tuple *tuple, uint32_t size) {
     uint32_t *slots = calloc(size + SW_SLOTS - 1, sizeof *slots), *old = tuple->slots;
     uint32_t *filter = malloc(size / SLOTS_PER_WORD * sizeof *filter);
@@ -135,7 +137,7 @@ static void tuple_free(struct sw_tuple *tuple) {
     free(tuple);
 }
 
-// With room for so many entries, or NULL.
+// Returns a tuple with room for so many entries, or NULL.
 static struct sw_tuple *tuple_new(const struct sw_table *table, const uint64_t *words,
                                   uint64_t entries) {
     size_t bytes = table->spec->key_words * sizeof *words;
@@ -165,8 +167,8 @@ static void slot_clear(const struct sw_table *table, struct sw_tuple *tuple, uin
     if (++tuple->stale > tuple->used) filter_renew(table, tuple);
 }
 
-// Puts an entry into its mask's tuple, which has room. Returns how many entries with the same bits
-// of the key come before it, or an enum sw_error: the same is there, or the table is full.
+// Puts an entry into its mask's tuple, which has room. Returns how many entries with equal key bits
+// precede it, or an enum sw_error: an equal entry exists, or the table is full.
 static int64_t entry_place(struct sw_table *table, struct sw_entry *entry) {
     const struct sw_table_spec *spec = table->spec;
     struct sw_mask *mask = &table->masks[entry->mask];
@@ -259,7 +261,7 @@ static void tuple_remove(struct sw_table *table, struct sw_tuple *tuple) {
     tuple_free(tuple);
 }
 
-// Room for one tuple more, and for one mask: there are never more tuples.
+// Makes room for one more mask and tuple; there are never more tuples than masks.
 static int make_room(struct sw_table *table) {
     if (table->mask_used < table->mask_room) return 0;
     uint32_t room = table->mask_room ? 2 * table->mask_room : SW_TOGETHER;
@@ -282,7 +284,7 @@ static int make_room(struct sw_table *table) {
     return 0;
 }
 
-// The number of a mask, which has a tuple. An enum sw_error: there is no memory.
+// Returns the number of a mask and gives it a tuple, or an enum sw_error: there is no memory.
 static int64_t mask_take(struct sw_table *table, const uint64_t *words) {
     size_t bytes = table->spec->key_words * sizeof *words;
     uint32_t number = table->mask_used;
@@ -314,15 +316,15 @@ struct ordered {
 
 struct plan {
     struct sw_table *table;
-    struct ordered *masks; // with many bits in common next to each other; one more at the end
+    struct ordered *masks; // similar masks are neighbours; one more at the end
     uint32_t mask_count;
     uint32_t *entries; // numbers, mask by mask
     uint8_t *buckets;
-    struct sw_tuple **tuples, **chosen; // the new ones; of each mask
+    struct sw_tuple **tuples, **chosen; // the new ones; by mask
     uint32_t tuple_count;
 };
 
-// By falling words, the longest prefix first.
+// Orders by falling words, the longest prefix first.
 static int by_words(const void *a, const void *b) {
     const struct ordered *one = a, *other = b;
     for (uint32_t i = one->length; i--;)
@@ -337,8 +339,8 @@ static void common_words(const struct plan *plan, uint32_t from, uint32_t to, ui
         for (uint32_t i = 0; i < length; i++) words[i] &= plan->masks[m].words[i];
 }
 
-// Whether entries of masks from .. to - 1 are told apart by what these have in common: three
-// quarters at least are alone, none are with many, and a key of another tuple hits few of them.
+// Returns 1 if the common bits of masks from .. to - 1 tell their entries apart: at least three
+// quarters are alone, none share with many, and a key of another tuple hits few of them.
 static int serves(const struct plan *plan, uint32_t from, uint32_t to) {
     uint32_t length = plan->table->spec->key_words;
     uint64_t words[length + 1];
@@ -359,7 +361,7 @@ static int serves(const struct plan *plan, uint32_t from, uint32_t to) {
     return filled >= count - count / 4;
 }
 
-// How many masks from this one on can share a tuple.
+// Returns how many masks from this one on can share a tuple, by galloping and binary search.
 static uint32_t reach(const struct plan *plan, uint32_t from) {
     uint32_t most = plan->mask_count - from, good = 1, bad = most + 1;
     while (good < most && bad > most) {
@@ -401,7 +403,7 @@ static void plan_start(struct plan *plan) {
             plan->entries[next[entry_at(table, number)->mask]++] = number;
 }
 
-// The new tuples, empty but with room. An enum sw_error: there is no memory.
+// Creates the new tuples, empty but with room. An enum sw_error: there is no memory.
 static int plan_tuples(struct plan *plan) {
     struct sw_table *table = plan->table;
     for (uint32_t from = 0, to; from < plan->mask_count; from = to) {
@@ -418,7 +420,7 @@ static int plan_tuples(struct plan *plan) {
     return 0;
 }
 
-// Puts all entries into the new tuples, in place of the old ones.
+// Moves all entries into the new tuples.
 static void plan_follow(struct plan *plan) {
     struct sw_table *table = plan->table;
     uint32_t count = table->entry_count;
@@ -432,7 +434,7 @@ static void plan_follow(struct plan *plan) {
         entry_place(table, entry_at(table, plan->entries[i]));
 }
 
-// Chooses anew which masks share tuples. Without memory for that all stays as it is.
+// Merges masks again. Without memory for that nothing changes.
 static void tuples_choose(struct sw_table *table) {
     struct plan plan = {.table = table};
     size_t masks = (size_t)table->mask_used + 1;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Arithmetic on wide integers that is not done in the generated code itself: see wide.h.
+// Arithmetic on wide integers that is not inlined: see wide.h. Division and formatting use buffers
+// per thread, sized for WIDE_DIVISION_LIMBS.
 
 #include "wide.h"
 

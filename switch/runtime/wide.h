@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Integers of any size as arrays of 64-bit limbs, least significant first, two's complement.
-// The generated code does sums and bitwise operations itself, in loops that the compiler turns
-// into vector instructions; here is what does not fit into one such loop.
+// Integers of any size as arrays of 64-bit limbs, least significant first, two's complement. The
+// generated code does sums and bitwise operations itself, in loops that vectorise; this file has
+// the rest. Lengths k, n, m are in limbs.
 
 #ifndef RACKHUB_WIDE_H
 #define RACKHUB_WIDE_H
@@ -27,7 +27,7 @@ static inline limb wide_signed(limb a, int width) {
     return (limb)((int64_t)(a << (64 - width)) >> (64 - width));
 }
 
-// Cuts a to `width` bits (1 <= width <= 64 n) and continues it with their sign.
+// Truncates a to `width` bits (1 <= width <= 64 n) and extends their sign.
 static inline void wide_sign_at(limb *a, int n, int width) {
     int top = (width - 1) / 64;
     a[top] = wide_signed(a[top], width - 64 * top);
@@ -45,8 +45,8 @@ static inline int wide_zero(const limb *a, int n) {
 int wide_compare(const limb *a, const limb *b, int n);
 int wide_compare_signed(const limb *a, const limb *b, int n);
 
-// Shifts are here, because with constant arguments nearly nothing remains of them:
-// out[0..k) = a[0..n) << by, or >> by with `fill` coming in from above. out must not overlap a.
+// Shifts are inline, as constant arguments leave nearly nothing of them: out[0..k) = a[0..n) << by,
+// or >> by with `fill` coming in from above. out must not overlap a.
 static inline void wide_shift_left(limb *out, int k, const limb *a, int n, uint64_t by) {
     uint64_t whole = by / 64;
     int bits = (int)(by % 64);

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from switch.externs import Externs, Rates
 from switch.keys import Reference
 from switch.pipeline import Pipeline
 from switch.profiles import ProfileState
-from switch.upkeep import Rates, Upkeep
 from tests.p4 import corpus
 
 pytestmark = pytest.mark.packet
@@ -51,7 +51,7 @@ def test_copies_are_isolated_from_earlier_packets(pipeline: Pipeline) -> None:
 def test_flow_follows_changes_of_its_action_profile(pipeline: Pipeline) -> None:
     """The last key is kept from packet to packet, what was found by it never longer than it holds:
     through members, groups and meters, entries that come and go, and a table that moves."""
-    profile, upkeep = ProfileState(pipeline, SPREAD), Upkeep(pipeline)
+    profile, externs = ProfileState(pipeline, SPREAD), Externs(pipeline)
     sent = frame(0, 0, 0, key=9)
 
     def seen(now_us: int = 1) -> tuple[int, int, int]:
@@ -72,22 +72,22 @@ def test_flow_follows_changes_of_its_action_profile(pipeline: Pipeline) -> None:
     assert seen() == (1, GREEN, 70)
     profile.set_group(0, [3])
     assert seen() == (6, GREEN, 34)
-    upkeep.set_direct_meter(KEYS, handle, Rates(0, 1, 0, 1))
+    externs.set_direct_meter(KEYS, handle, Rates(0, 1, 0, 1))
     assert [seen(50), seen(60)] == [(6, GREEN, 34), (6, RED, 34)]
     others = []
     for key in (one for one in range(256) if one != 9):
         others.append(pipeline.insert(KEYS, [key], Reference(70)))
         assert seen(70) == (6, RED, 34)
-    assert upkeep.last_hits(KEYS, [handle, others[0]]) == [70, 0]
+    assert externs.last_hits(KEYS, [handle, others[0]]) == [70, 0]
     hits = 7 + len(others)
     assert pipeline.direct_counter(KEYS, handle) == (hits, hits * HEAD)
-    upkeep.set_direct_meter(KEYS, handle, None)
+    externs.set_direct_meter(KEYS, handle, None)
     assert seen(80) == (6, GREEN, 34)
     profile.delete_group(0)
     assert seen(90) == (1, GREEN, 0)
     pipeline.delete(KEYS, handle)
     assert seen(100) == (1, GREEN, 0)
     again = pipeline.insert(KEYS, [9], Reference(70))
-    assert upkeep.last_hits(KEYS, [handle, again]) == [None, 0]
+    assert externs.last_hits(KEYS, [handle, again]) == [None, 0]
     assert seen(110) == (1, GREEN, 70)
-    assert upkeep.direct_meter(KEYS, again) is None
+    assert externs.direct_meter(KEYS, again) is None

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from switch.crcs import Crc, set_crc
+from switch.crc_parameters import Crc, set_crc
 from switch.pipeline import Pipeline
 from tests.p4 import corpus
 

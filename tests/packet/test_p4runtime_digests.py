@@ -7,11 +7,11 @@ from p4.config.v1 import p4types_pb2
 from p4.v1 import p4data_pb2
 from p4.v1 import p4runtime_pb2 as p4rt
 
+from switch.externs import DIGEST_ROOM, Externs
 from switch.loader import load_program
 from switch.p4runtime.errors import P4RuntimeError
 from switch.p4runtime.values import MessageCodec
 from switch.pipeline import Pipeline
-from switch.upkeep import DIGEST_ROOM, Upkeep
 from tests.packet.p4rt_learning import (
     JSON_PATH,
     Learner,
@@ -172,28 +172,28 @@ def test_new_primary_gets_pending_digests(learner):
 def test_messages_that_find_no_room_are_lost_and_counted():
     name = "learned_t"
     with Pipeline(load_program(JSON_PATH), 64) as pipeline:
-        upkeep = Upkeep(pipeline)
+        externs = Externs(pipeline)
         frames = [frame(address) for address in range(DIGEST_ROOM + 9)]
 
         def learn(those):
             pipeline.inject_batch([1] * len(those), those)
 
         learn(frames)
-        assert upkeep.waiting(name) == (0, 0)  # nobody wants them
-        upkeep.enable_digest(name, 1000)
+        assert externs.waiting(name) == (0, 0)  # nobody wants them
+        externs.enable_digest(name, 1000)
         learn(frames)
         learn(frames)
         assert pipeline.stats()["digests_lost"] == 2 * 9
-        assert upkeep.waiting(name)[0] == DIGEST_ROOM
-        taken = upkeep.take(name, 20)
+        assert externs.waiting(name)[0] == DIGEST_ROOM
+        taken = externs.take(name, 20)
         assert [one.values for one in taken] == [(address, 1, 0) for address in range(20)]
         learn(frames[-9:])
         assert pipeline.stats()["digests_lost"] == 3 * 9  # taken ones keep their room
-        upkeep.release(name, [one.slot for one in taken])
-        upkeep.release(name, [one.slot for one in taken])
+        externs.release(name, [one.slot for one in taken])
+        externs.release(name, [one.slot for one in taken])
         learn(frames[-9:])
         assert pipeline.stats()["digests_lost"] == 3 * 9
-        rest = [one.values[0] for one in upkeep.take(name, DIGEST_ROOM)]
+        rest = [one.values[0] for one in externs.take(name, DIGEST_ROOM)]
         assert rest == list(range(20, DIGEST_ROOM + 9))
 
 

@@ -8,9 +8,9 @@ import pytest
 from google.rpc import code_pb2 as code
 from p4.v1 import p4runtime_pb2 as p4rt
 
+from switch.externs import Externs, Rates
 from switch.loader import load_program
 from switch.pipeline import Pipeline, PipelineError
-from switch.upkeep import Rates, Upkeep
 from tests.p4 import HERE
 from tests.packet.p4rt_learning import INFO, RATES, Learner, bare, direct, meter, number, source
 from tests.packet.p4rt_support import DELETE, INSERT, MODIFY, config_request
@@ -55,14 +55,14 @@ class Model:
 def test_colors_are_those_of_rfc_2698(seed):
     rng = random.Random(seed)
     with Pipeline(load_program(HERE / "metered.json"), 64) as pipeline:
-        upkeep, models, now_us = Upkeep(pipeline), {}, 0
+        externs, models, now_us = Externs(pipeline), {}, 0
         for name, unit in (("Enter.packets", 1), ("Enter.bytes", 60)):
             cir = rng.randrange(1, 900)
             rates = Rates(
                 cir * unit, rng.randrange(1, 9) * unit, rng.randrange(cir, 1500) * unit,
                 rng.randrange(1, 9) * unit,
             )  # fmt: skip
-            upkeep.set_meter(name, 5, rates)
+            externs.set_meter(name, 5, rates)
             models[name] = Model(rates)
         seen = set()
         for _ in range(400):
@@ -95,11 +95,11 @@ def test_missing_meter_is_named():
     program = load_program(HERE / "metered.json")
     with Pipeline(program, 64) as pipeline:
         with pytest.raises(IndexError, match=r"meter 'Enter.bytes' has cells 0 .. 7, not 8"):
-            Upkeep(pipeline).set_meter("Enter.bytes", 8, None)
+            Externs(pipeline).set_meter("Enter.bytes", 8, None)
         with pytest.raises(KeyError, match=r"no meter 'Leave.volume'; it has: Enter.bytes, Enter"):
-            Upkeep(pipeline).meter("Leave.volume", 0)
+            Externs(pipeline).meter("Leave.volume", 0)
         with pytest.raises(PipelineError, match=r"table 'Enter.hosts' has no times of hits"):
-            Upkeep(pipeline).last_hits("Enter.hosts", [0])
+            Externs(pipeline).last_hits("Enter.hosts", [0])
 
 
 def test_meters_read_back_as_written(learner):

@@ -20,7 +20,7 @@ from simulation.kernel.engine import Engine, Node
 from simulation.links.link import LinkSpec
 from simulation.links.trains import NEVER, train
 from simulation.nodes.switch import SwitchNode
-from switch.lines import Line
+from switch.paced_line import Line
 from switch.timed import Arrivals, Departures, TimedPortsError
 from testbed.targets import CPU_PORT
 

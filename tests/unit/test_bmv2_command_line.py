@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from switch.arguments import command_line_of
+from switch.identity import BMV2, OWN, identity_of
 from switch.installing import InstallError, install, is_launcher
-from switch.manners import BMV2, OWN, of_process
 from switch.options import PortSettings, parse
 
 pytestmark = pytest.mark.unit
 
-BMV2_MANNER = of_process(f"/usr/bin/{BMV2}")
+BMV2_IDENTITY = identity_of(f"/usr/bin/{BMV2}")
 # Of its options_parse.cpp, and of main.cpp of simple_switch_grpc.
 EVERY_OPTION = re.findall(
     r"[\w-]+",
@@ -27,7 +27,7 @@ EVERY_OPTION = re.findall(
 
 
 def parsed(line):
-    return parse(line.split(), BMV2_MANNER)
+    return parse(line.split(), BMV2_IDENTITY)
 
 
 @pytest.mark.parametrize(
@@ -41,11 +41,11 @@ def parsed(line):
     ],
 )
 def test_the_name_decides_whose_defaults_apply(program, bmv2):
-    assert of_process(program).bmv2 is bmv2
+    assert identity_of(program).bmv2 is bmv2
 
 
 def test_every_option_of_bmv2_is_known():
-    known = command_line_of(BMV2_MANNER).format_help()
+    known = command_line_of(BMV2_IDENTITY).format_help()
     refused = {"use-files", "packet-in", "dp-grpc-server-addr", "restore-state"}
     assert {one for one in EVERY_OPTION if f"--{one}" not in known} == refused
 

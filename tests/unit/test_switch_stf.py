@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from switch.externs import Externs
 from switch.pipeline import Pipeline
 from switch.stf import Mismatch, StfError, StfRunner, main
-from switch.upkeep import Upkeep
 from tests.p4 import HERE, corpus
 
 pytestmark = pytest.mark.unit
@@ -105,8 +105,8 @@ def test_rates_of_meters_are_set() -> None:
     with corpus("metered") as metered:
         run(metered, "meter_array_set_rates Enter.bytes 0.5:100 1:200\n"
             "meter_set_rates bytes 2 0.000005:4 0.00002:5\nmeter_get_rates bytes 2")  # fmt: skip
-        assert Upkeep(metered).meter("Enter.bytes", 2) == (5, 4, 20, 5)
-        assert Upkeep(metered).meter("Enter.bytes", 7) == (500_000, 100, 1_000_000, 200)
+        assert Externs(metered).meter("Enter.bytes", 2) == (5, 4, 20, 5)
+        assert Externs(metered).meter("Enter.bytes", 7) == (500_000, 100, 1_000_000, 200)
 
 
 @pytest.mark.parametrize("words", [("-m", "switch.stf"), ("-c", "import switch.loader")])

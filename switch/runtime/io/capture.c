@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// Packet capture to a pcap file: see capture.h.
+
 #include "capture.h"
 
 #include <errno.h>
@@ -54,7 +57,7 @@ void capture_write(struct capture *capture, const uint8_t *packet, size_t length
                                    (uint32_t)(wall_ns % 1000000000u), kept, (uint32_t)length};
     if (capture->used + sizeof header + kept > CAPTURE_BUFFER)
         capture_flush(capture);
-    if (capture->file < 0) { // that write failed
+    if (capture->file < 0) { // the flush failed
         capture->lost++;
         return;
     }
@@ -70,7 +73,7 @@ void capture_flush(struct capture *capture) {
             written += (size_t)count;
         } else if (errno != EINTR) {
             int error = errno;
-            capture->used = 0; // nothing more can be written: close without trying again
+            capture->used = 0; // the file takes nothing: close without another attempt
             capture_close(capture);
             capture->error = error;
         }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Packet capture to a pcap file with nanosecond time stamps (magic 0xa1b23c4d, Ethernet).
+// Captures packets to a pcap file with nanosecond timestamps (magic 0xa1b23c4d, Ethernet).
 //
-// Records collect in a bounded buffer and reach the file when it is full or capture_flush is
-// called. A write that fails ends the capture: what was written before stays readable.
+// Records collect in a bounded buffer (`used` bytes of CAPTURE_BUFFER) and reach the file when it
+// is full or capture_flush is called. A failed write ends the capture (file -1, error set): what
+// was written before stays readable.
 
 #ifndef RACKHUB_CAPTURE_H
 #define RACKHUB_CAPTURE_H
@@ -21,10 +22,10 @@ struct capture {
     uint8_t *buffer;
 };
 
-// Creates the file (replacing one that is there). 0, or -errno and the capture is off.
+// Creates the file, replacing an existing one. 0, or -errno and the capture is off.
 int capture_open(struct capture *capture, const char *path);
 
-// One packet; wall_ns: nanoseconds since 1970.
+// Records one packet. wall_ns: nanoseconds since 1970.
 void capture_write(struct capture *capture, const uint8_t *packet, size_t length,
                    uint64_t wall_ns);
 

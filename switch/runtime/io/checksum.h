@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Checksums of IPv4, TCP and UDP, and fields in network order. Sums are those of sums.h.
+// Checksums of IPv4, TCP and UDP, and fields in network order. Sums are in memory order and may be
+// unfolded, as in sums.h; lengths and protocols are added in host order by sum_value.
 
 #ifndef RACKHUB_CHECKSUM_H
 #define RACKHUB_CHECKSUM_H
@@ -51,7 +52,7 @@ static inline void copy32(uint8_t *to, const uint8_t *from) {
     memcpy(to, &bytes, sizeof bytes);
 }
 
-// At least 32 bytes, which all headers have, in pieces of a size that the compiler knows.
+// Copies at least 32 bytes (all headers have as many) in pieces of constant size.
 static inline void copy_headers(uint8_t *to, const uint8_t *from, size_t count) {
     copy32(to, from);
     if (count > 96)
@@ -85,7 +86,7 @@ static inline uint64_t sum_pseudo6(const uint8_t *ip, uint32_t protocol, uint32_
     return sum_value(sum_value(sum_bytes(0, ip + 8, 32), protocol), length);
 }
 
-// Sum of an IPv4 header without options: in pieces of which each was written at once.
+// Returns the sum of an IPv4 header without options, loaded in the pieces in which it was written.
 static inline uint64_t sum_ipv4(const uint8_t *ip) {
     uint64_t first, second;
     uint32_t third;

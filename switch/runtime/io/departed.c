@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// The departures of one port in one call: see departed.h.
+
 #include "departed.h"
 
 #include <string.h>

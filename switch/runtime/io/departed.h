@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What left one port of a switch in virtual time in one call, in order, for whoever collects it.
+// The departures of one port of a switch in virtual time in one call, in order, until
+// timed_collect.
+//
+// Columns of `room` packets, and the stored bytes of all frames one after the other. `most` and
+// `least` bound the stored bytes of a frame: if they are equal, frames are copied as one block.
 
 #ifndef RACKHUB_DEPARTED_H
 #define RACKHUB_DEPARTED_H
@@ -28,10 +32,10 @@ struct departed {
     uint64_t bytes;             // of packets, stored or not
 };
 
-void departed_forget(struct departed *departed); // all packets; their room stays
+void departed_forget(struct departed *departed); // drops all packets, keeps their memory
 void departed_clear(struct departed *departed);  // frees its memory
 
-// Room for one more packet, of any size; its first bytes go to where departed_end is. false: no
+// Makes room for one more packet of any size, whose first bytes go to departed_end. false: no
 // memory.
 bool departed_room(struct departed *departed);
 
@@ -41,8 +45,8 @@ static inline uint8_t *departed_end(const struct departed *departed) {
 
 void departed_add(struct departed *departed, const struct departure *one);
 
-// All of it, behind `at` packets and `kept` bytes of other ports'. Rows of bytes are as long as the
-// longest; behind what is stored of a frame are zeros.
+// Copies all of it behind `at` packets and `kept` bytes of other ports. Rows have the length of the
+// longest frame, padded with zeros.
 void departed_copy(const struct departed *departed, const struct timed_departures *into,
                    uint64_t at, uint64_t kept);
 

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Packets on their way out: queues, egress, lines, interfaces.
+// Sends packets: queues, egress, lines, interfaces.
+//
+// A packet bypasses its queue if the port is idle, unpaced and not blocked, and no packet is in
+// egress. Otherwise tm_enqueue queues it and the port becomes pending; a port that is not served at
+// once (paced or blocked) must not keep payloads on loan, so they are copied then.
 #define _GNU_SOURCE
 #include "port.h"
 
@@ -9,9 +13,9 @@
 #include "checksum.h"
 
 enum {
-    ROUNDS = 4,              // of recirculation before the interfaces get theirs ..
-    ROUND_PACKETS = 256,     // .. of so many packets
-    CPU_RESERVE = 64 * 1024, // of the event ring is kept for the log
+    ROUNDS = 4,              // rounds of recirculation between batches of the interfaces ..
+    ROUND_PACKETS = 256,     // .. of at most this many packets
+    CPU_RESERVE = 64 * 1024, // of the event ring, reserved for the log
     LEAST_WAIT_NS = 50000,
 };
 
@@ -71,7 +75,7 @@ static void send_to_cpu(struct ports *ports, struct port *port, const uint8_t *f
     }
 }
 
-// The whole packet in one piece, as it is on a wire.
+// Completes the packet in one piece, as it is on a wire.
 static void complete(uint8_t *packet, size_t length, struct sw_leaving *leaving) {
     if (leaving->payload)
         memcpy(packet + length - leaving->payload_length, leaving->payload,
@@ -82,11 +86,11 @@ static void complete(uint8_t *packet, size_t length, struct sw_leaving *leaving)
     leaving->sum_field = SW_COMPLETE;
 }
 
-// Egress and on its way out.
+// Runs egress and passes the result to the interface, the CPU port and the capture.
 static void leave(struct ports *ports, struct port *port, struct sw_packet *packet, uint8_t *room) {
     struct transmit *t = &port->transmit;
     struct sw_leaving leaving;
-    // On a line it began to leave some time ago.
+    // On a line its transmission began some time ago.
     uint64_t begun_ns = port->queue.rate ? port->queue.begun_ns : ports->now_ns;
     ports->passing = true;
     size_t length = ports->program.send(ports->program.sw, packet, ports_us(ports, begun_ns), room,
@@ -129,14 +133,14 @@ static void serve(struct ports *ports, struct port *port) {
     }
     if (port->blocked && !blocked)
         tm_keep(&ports->tm, &port->queue);
-    // A backlog of a paced port goes in one piece a little later, not packet by packet.
+    // A backlog of a paced port is sent in one piece a little later, not packet by packet.
     port->wake_ns = port->queue.line ? port->queue.free_ns : 0;
     if (port->queue.packets && port->queue.rate && port->wake_ns < ports->now_ns + port->quantum_ns)
         port->wake_ns = ports->now_ns + port->quantum_ns;
 }
 
-// Whether a packet need not wait: nothing else does, and the port may send. (Clones that egress
-// makes wait until their original is out.)
+// Returns true if a packet need not wait: nothing else does, and the port may send. (Clones made by
+// egress wait for their original.)
 static bool passes(const struct ports *ports, const struct port *port,
                    const struct sw_packet *packet) {
     return port->queue.packets == 0 && !port->queue.rate && !port->blocked && !ports->passing &&
@@ -158,7 +162,7 @@ void forward_enqueue(void *context, struct sw_packet *packet, uint64_t us) {
     if (!tm_enqueue(&ports->tm, packet, us))
         return;
     struct port *port = ports->ports[number];
-    // Everything else that waits now leaves, or is kept, before the next frame is looked at.
+    // Everything else that waits is sent, or copied, before the next frame is processed.
     if (packet->on_loan && (port->blocked || port->queue.rate))
         ports->program.packet_keep(ports->program.sw, packet);
     add_pending(ports, port);

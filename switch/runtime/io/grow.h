@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// An array that gets more room.
+// Grows an array.
 
 #ifndef RACKHUB_GROW_H
 #define RACKHUB_GROW_H
@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-// Room for `room` items of `size` bytes. false: no memory, and the array is as it was.
+// Makes room for `room` items of `size` bytes. false: no memory, and the array is unchanged.
 static inline bool grow(void **items, size_t size, uint64_t room) {
     void *more = realloc(*items, size * room);
     if (more)

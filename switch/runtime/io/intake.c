@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// The receiving end of a paced link: see intake.h.
+
 #include "intake.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-// Senders are paced themselves, so this is for what they let go at once.
+// Senders are paced themselves; this is room for their bursts.
 enum { WAITING_BYTES = 1 << 20 };
 
 int intake_init(struct intake *intake, uint64_t rate) {

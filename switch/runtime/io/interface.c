@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// Network interfaces: see interface.h.
+
 #include "interface.h"
 
 #include <arpa/inet.h>
@@ -28,7 +31,7 @@ static int bind_sender(const struct interface *interface) {
     int yes = 1;
     if (setsockopt(interface->socket, SOL_PACKET, PACKET_VNET_HDR, &yes, sizeof yes) < 0)
         return -errno;
-    // Protocol 0: it receives nothing.
+    // Protocol 0: this socket receives nothing.
     struct sockaddr_ll address = {.sll_family = AF_PACKET, .sll_ifindex = interface->index};
     return bind(interface->socket, (struct sockaddr *)&address, sizeof address) < 0 ? -errno : 0;
 }
@@ -63,8 +66,8 @@ bool interface_receive(struct interface *interface, struct rx_frame *frame) {
     struct rx_ring *rings = interface->rings, *first = &rings[RX_SHORT_FRAMES];
     bool is_short = rx_ring_ready(&rings[RX_SHORT_FRAMES]);
     bool is_long = rx_ring_ready(&rings[RX_LONG_FRAMES]);
-    // A short frame from before the long one may have come since its ring was looked at; a long one
-    // from before the short one may not.
+    // A short frame older than the long one may have come since its ring was read; the reverse is
+    // impossible.
     if (is_long && !is_short)
         is_short = rx_ring_ready(&rings[RX_SHORT_FRAMES]);
     if (!is_short && !is_long)
@@ -119,7 +122,7 @@ static void read_message(const struct nlmsghdr *message,
     if (message->nlmsg_type != RTM_NEWLINK && message->nlmsg_type != RTM_DELLINK)
         return;
     const struct ifinfomsg *info = NLMSG_DATA(message);
-    // A port leaving its bridge is a DELLINK too, of that family.
+    // A port that leaves its bridge sends a DELLINK, too, of another family.
     if (message->nlmsg_len < NLMSG_LENGTH(sizeof *info) || info->ifi_family != AF_UNSPEC)
         return;
     struct link_change change = {

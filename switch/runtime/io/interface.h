@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A network interface opened for raw frames with offload headers, and news of interfaces that come
-// and go (rtnetlink).
+// A network interface opened for raw frames with offload headers, and changes of interfaces
+// (rtnetlink).
+//
+// One socket sends; two rings receive, for short and for long frames. Frames are taken in the order
+// of their kernel timestamps across both rings.
 
 #ifndef RACKHUB_INTERFACE_H
 #define RACKHUB_INTERFACE_H
@@ -15,29 +18,29 @@
 struct interface {
     char name[IFNAMSIZ];
     int socket; // to send through; -1: not open
-    int index;  // of the interface that the sockets are bound to
+    int index;  // that the sockets are bound to
     uint32_t mtu;
-    struct rx_ring rings[RX_RINGS]; // what is received
+    struct rx_ring rings[RX_RINGS]; // of received frames
 };
 
-// Opens packet sockets on the interface called interface->name: promiscuous, non-blocking, with
-// offload headers and VLAN tags reported, deaf to what is sent here. 0, or -errno (-ENODEV: no such
+// Opens packet sockets on the interface interface->name: promiscuous, non-blocking, with offload
+// headers and VLAN tags reported, ignoring outgoing frames. 0, or -errno (-ENODEV: no such
 // interface; -EPERM: CAP_NET_RAW is missing).
 int interface_open(struct interface *interface);
 void interface_close(struct interface *interface);
 
-// Takes the frame that has come first of those that were not taken. False if there is none.
+// Takes the oldest received frame. False if there is none.
 bool interface_receive(struct interface *interface, struct rx_frame *frame);
-// Frames that were taken are not needed any more.
+// Gives all taken frames back to the kernel.
 void interface_give_back(struct interface *interface);
 
-// What has happened to the interface (ENETDOWN), once; 0 if nothing has.
+// Returns and clears the interface's pending error (ENETDOWN); 0 if there is none.
 int interface_error(const struct interface *interface);
 
-// Frames lost since the last call because a ring was full.
+// Returns the frames lost since the last call because a ring was full.
 uint64_t interface_drops(const struct interface *interface);
 
-// A socket that becomes readable when an interface changes; -errno if it cannot be had.
+// Returns a socket that becomes readable when an interface changes, or -errno.
 int links_open(void);
 
 struct link_change {
@@ -47,8 +50,8 @@ struct link_change {
     uint32_t mtu;
 };
 
-// Reads what has changed and calls changed() for each. Returns 0, or -ENOBUFS if news was lost:
-// then look at every interface again.
+// Reads changes and calls changed() for each. Returns 0, or -ENOBUFS if changes were lost: then
+// look at every interface again.
 int links_read(int socket, void (*changed)(void *context, const struct link_change *change),
                void *context);
 

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// A paced line with a bounded queue: see line.h.
+
 #include "line.h"
 
 #include <stdlib.h>

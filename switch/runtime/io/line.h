@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One direction of a link in virtual time: a rate, and a bounded queue in front of it, first in
-// first out. Nothing here reads a clock. A queue holds what waits, not what is being sent.
+// One direction of a link in virtual time: a rate, and a bounded FIFO queue in front of it. No
+// clock is read. A queue holds waiting packets, not the one being sent.
 //
-// Times are picoseconds and exact: when a packet has left follows from all the bytes since the line
-// was last idle, in parts of a picosecond where a byte does not take whole ones. So they do not
-// depend on how packets come together in calls.
+// Times are picoseconds and exact: a departure follows from all the bytes since the line was last
+// idle, with the fraction of a picosecond in `rest`. So times do not depend on how packets are
+// divided among calls.
+//
+// `waiting` is a ring of (start of transmission, size) in order of start, which is all that is
+// needed to know the queue's content at a later time; entries are removed when their start is past.
+// Invariants: held = sum of their sizes <= limit; times of line_wait do not decrease.
 
 #ifndef RACKHUB_LINE_H
 #define RACKHUB_LINE_H
@@ -13,8 +17,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-// A byte takes parts / whole ps (parts 0: no time), each frame `overhead` bytes more, and at least
-// `least` in all but that. limit: bytes of frames that may wait. longest: bytes of a frame.
+// A byte takes parts / whole ps (parts 0: no time); each frame has `overhead` bytes more, and
+// counts as `least` bytes at least without these. limit: bytes of frames that may wait. longest:
+// bytes of a frame.
 struct line_options {
     uint64_t parts, whole;
     uint64_t overhead, least, longest;
@@ -24,7 +29,7 @@ struct line_options {
 struct line_counters {
     uint64_t dropped, dropped_bytes; // the queue was full
     uint64_t oversized;
-    uint64_t queue_most; // bytes that waited at once, with what came last
+    uint64_t queue_most; // most bytes that waited at once, the last arrival included
 };
 
 struct line_waiting {
@@ -35,9 +40,9 @@ struct line_waiting {
 struct line {
     struct line_options options;
     struct line_counters counters;
-    int64_t free;  // when all that was taken has left ..
-    uint64_t rest; // .. and this many 1 / whole ps
-    int64_t last;  // when the last packet came
+    int64_t free;  // when all accepted packets have left ..
+    uint64_t rest; // .. plus this many 1 / whole ps
+    int64_t last;  // arrival of the last packet
     struct line_waiting *waiting; // a ring, room a power of two
     uint32_t first, count, room;
     uint64_t held; // bytes in it
@@ -46,11 +51,10 @@ struct line {
 void line_init(struct line *line, const struct line_options *options);
 void line_clear(struct line *line);
 
-// A packet of `size` bytes comes at a time that is no earlier than the last one's. 1: it may leave
-// from *start on; 0: the queue is full; SW_NO_MEMORY.
+// Offers a packet of `size` bytes at a time not before the last one's. 1: it may leave from *start
+// on; 0: the queue is full; SW_NO_MEMORY.
 int line_wait(struct line *line, int64_t at, uint64_t size, int64_t *start);
-// The packet for which line_wait was called last does leave, with so many bytes. Returns those that
-// it takes on the wire.
+// Sends the packet of the last line_wait with this many bytes. Returns its bytes on the wire.
 uint64_t line_occupy(struct line *line, uint64_t length);
 
 // For Python
@@ -59,11 +63,11 @@ struct line *line_create(const struct line_options *options);
 void line_destroy(struct line *line);
 void line_read(const struct line *line, struct line_counters *counters);
 
-// n packets of a train. mark_above: mark what finds more bytes waiting, UINT64_MAX: nothing.
+// n packets of a train. mark_above: marks packets that find more bytes waiting; UINT64_MAX: none.
 struct line_offer {
     uint64_t n, stored, mark_above;
     const int64_t *times, *lengths;
-    // Of the `kept` packets that leave: when the last bit does, which they are, 1 if marked.
+    // For the `kept` packets that leave: end of transmission, index, 1 if marked.
     int64_t *ends;
     int64_t *rows;
     uint8_t *marks;
@@ -72,17 +76,17 @@ struct line_offer {
 };
 
 enum line_error {
-    LINE_UNORDERED = -10, // times go back within the train
-    LINE_LATE = -11,      // it begins before the end of the one before
+    LINE_UNORDERED = -10, // times decrease within the train
+    LINE_LATE = -11,      // it begins before the last one's end
     LINE_SHORT = -12,     // a frame is shorter than what is stored of it, or than a header
 };
 
-// 0, or an error and nothing was taken, or SW_NO_MEMORY.
+// 0, or an error (nothing was accepted), or SW_NO_MEMORY.
 int line_offer(struct line *line, struct line_offer *offer);
 
-// Bytes that wait at a time no earlier than the last packet's.
+// Returns the bytes that wait at a time not before the last packet's.
 uint64_t line_held(const struct line *line, int64_t at);
-// The earliest time at which no more than so many bytes wait, if nothing else comes.
+// Returns the earliest time at which at most `most` bytes wait if no packet arrives.
 int64_t line_drained(const struct line *line, uint64_t most);
 
 #endif

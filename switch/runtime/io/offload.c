@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// Segmentation and joining of frames: see offload.h. Headers are loaded and stored in the same
+// pieces, since a load that spans several recent stores has to wait for them.
+
 #include "offload.h"
 
 #include <string.h>
@@ -7,7 +11,7 @@
 #include "train.h"
 
 enum { ETHERNET = 14, VLAN_TAG = 4, UDP_HEADER = 8 };
-enum { LINE = 64 }; // bytes of the cache's
+enum { LINE = 64 }; // bytes of a cache line
 enum { IPPROTO_TCP_ = 6, IPPROTO_UDP_ = 17 };
 enum { FLAG_FIN = 0x01, FLAG_PSH = 0x08, FLAG_CWR = 0x80 };
 
@@ -15,7 +19,7 @@ static bool known_gso(uint8_t type) {
     return type == OFFLOAD_GSO_TCPV4 || type == OFFLOAD_GSO_TCPV6 || type == OFFLOAD_GSO_UDP_L4;
 }
 
-// Finds the headers of a GSO frame; false unless they are what the type says and lie within it.
+// Finds the headers of a GSO frame; false unless they match the type and lie within the frame.
 static bool parse(struct segments *s, uint8_t type) {
     const uint8_t *frame = s->frame;
     size_t at = ETHERNET;
@@ -36,7 +40,7 @@ static bool parse(struct segments *s, uint8_t type) {
     if (s->ipv6) {
         if (type == OFFLOAD_GSO_TCPV4 || s->length < at + 40 || frame[at] >> 4 != 6)
             return false;
-        next = frame[at + 6]; // extension headers are not walked: such frames are refused
+        next = frame[at + 6]; // frames with extension headers are refused
         end = at + 40 + load16(frame + at + 4);
         at += 40;
     } else {
@@ -65,7 +69,7 @@ static bool parse(struct segments *s, uint8_t type) {
         s->sequence = load32(frame + at + 4);
         s->flags = frame[at + 13];
     }
-    if (end <= at + header) // a GSO frame carries something
+    if (end <= at + header) // a GSO frame has a payload
         return false;
     s->headers = (uint32_t)at + header;
     s->length = end;
@@ -83,8 +87,8 @@ static bool note_checksum(struct segments *s, const struct offload_header *heade
     return true;
 }
 
-// What in the headers of a packet of `length` bytes follows from its length; and the sum of its IPv4
-// header without identification and checksum.
+// Sets the fields of a packet's headers that depend on its length, and the sum of its IPv4 header
+// without identification and checksum.
 static void set_length(struct segments *s, uint8_t *headers, uint32_t length) {
     uint8_t *ip = headers + s->network, *transport = headers + s->transport;
     uint32_t after = length - s->transport; // bytes of the TCP segment or datagram
@@ -129,7 +133,7 @@ uint32_t segments_open(struct segments *s, const struct offload_header *header, 
     uint32_t count = (payload + s->size - 1) / s->size;
     if (s->tcp ? s->size < OFFLOAD_MIN_TCP_SIZE : count > OFFLOAD_MAX_UDP_SEGMENTS)
         return 0;
-    // Only UDP over IPv4 may go without one.
+    // Only UDP over IPv4 may lack one.
     s->checksum = partial || s->tcp || load16(frame + s->transport + field) != 0;
     if (s->checksum) {
         s->sum_start = s->transport;
@@ -168,8 +172,8 @@ size_t segments_next(struct segments *s, uint8_t **packet) {
         *packet = s->frame;
         return s->length;
     }
-    // The headers go right in front of the packet's part of the payload, for as long as it is in
-    // hand over the end of the packet before.
+    // The headers go right in front of the packet's part of the payload; meanwhile they overwrite
+    // the end of the packet before.
     size_t offset = (size_t)index * s->size;
     uint8_t *at = s->frame + offset;
     bool last = s->next == s->count;
@@ -181,7 +185,8 @@ size_t segments_next(struct segments *s, uint8_t **packet) {
     copy_headers(at, s->model, s->headers);
     if (last)
         set_length(s, at, (uint32_t)length);
-    // Whole words and nothing loaded that was just stored: or loads, a program's too, would wait.
+    // Stores whole words, and loads nothing that was just stored: loads, a program's too, would
+    // wait.
     if (!s->ipv6) {
         uint32_t id = (uint16_t)(s->id + index), whole = (uint32_t)length - s->network;
         uint16_t sum = (uint16_t)~sum_fold(sum_value(s->sum, id));
@@ -195,7 +200,7 @@ size_t segments_next(struct segments *s, uint8_t **packet) {
             transport[13] = s->flags & (uint8_t)~((index ? FLAG_CWR : 0) |
                                                   (last ? 0 : FLAG_FIN | FLAG_PSH));
     }
-    if (!last) { // what the sender's core has written comes over while this packet is computed with
+    if (!last) { // prefetch from the sender's core while this packet is processed
         const uint8_t *following = at + s->headers + s->size;
         for (uint32_t i = 0; i < s->size; i += LINE)
             __builtin_prefetch(following + i);
@@ -209,7 +214,7 @@ size_t segments_next(struct segments *s, uint8_t **packet) {
 
 enum { IP = ETHERNET, TRANSPORT = ETHERNET + 20 };
 
-// The sum of an outgoing packet's bytes from an even offset within its first piece on.
+// Sums an outgoing packet's bytes from an even offset within its first piece on.
 static uint64_t sum_from(uint64_t sum, const struct outgoing *packet, size_t start) {
     size_t head = packet->length - packet->rest_length;
     if (!packet->rest)
@@ -250,7 +255,7 @@ static inline bool valid_checksum(const struct outgoing *packet, bool tcp, uint6
     }
     if (!tcp && load16(transport + 6) == 0)
         return true;
-    if (tcp && load16(transport + 16) == 0xffff) // right, but it would come back as 0
+    if (tcp && load16(transport + 16) == 0xffff) // valid, but splitting would write 0
         return false;
     return sum_fold(sum_from(sum, packet, TRANSPORT)) == 0xffff;
 }
@@ -262,7 +267,7 @@ bool train_open(struct train *train, const struct outgoing *outgoing) {
     if (length <= TRANSPORT + UDP_HEADER || load16(packet + 12) != 0x0800)
         return false;
     const uint8_t *ip = packet + IP;
-    // No options, no fragment, nothing behind the packet in the frame.
+    // No options, no fragment, no trailing bytes in the frame.
     if (ip[0] != 0x45 || load16(ip + 6) & 0x3fff || load16(ip + 2) != length - IP)
         return false;
     const uint8_t *transport = packet + TRANSPORT;
@@ -279,7 +284,7 @@ bool train_open(struct train *train, const struct outgoing *outgoing) {
         header = (transport[12] >> 4) * 4u;
         if (header < 20 || length <= TRANSPORT + header)
             return false;
-        // SYN, RST and URG never lead data trains; a PSH or FIN ends the train that it is in.
+        // Packets with SYN, RST or URG lead no trains; PSH or FIN ends its train.
         if (transport[13] & 0x26)
             return false;
         train->closed = transport[13] & (FLAG_FIN | FLAG_PSH);
@@ -296,7 +301,7 @@ bool train_open(struct train *train, const struct outgoing *outgoing) {
     train->pseudo = sum_pseudo4(ip, ip[9], 0);
     if (sum_fold(sum) != 0xffff || !valid_checksum(outgoing, train->tcp, train->pseudo))
         return false;
-    // Less a value is more its complement.
+    // Subtracting a value is adding its complement.
     train->sum = sum + (uint16_t)~sum_value(0, load16(ip + 2)) +
                  (uint16_t)~sum_value(0, load16(ip + 4)) + (uint16_t)~sum_value(0, load16(ip + 10));
     train->first = packet;
@@ -314,8 +319,7 @@ bool train_open(struct train *train, const struct outgoing *outgoing) {
     return true;
 }
 
-// Of 8 bytes those that differ: loads that match the stores by which a header was written just
-// before, or they would wait for these.
+// The differing bits of 8 bytes, loaded as the header was stored just before.
 static inline uint64_t differ8(const uint8_t *a, const uint8_t *b) {
     return load64(a) ^ load64(b);
 }
@@ -324,7 +328,7 @@ static inline uint64_t differ4(const uint8_t *a, const uint8_t *b) {
     return load32(a) ^ load32(b);
 }
 
-// Equal in everything that splitting copies from the first packet.
+// True if all that splitting copies from the first packet is equal.
 static bool same_flow(const struct train *train, const uint8_t *packet) {
     const uint8_t *first = train->first;
     uint64_t difference = differ8(packet, first) | differ4(packet + 8, first + 8);
@@ -336,8 +340,8 @@ static bool same_flow(const struct train *train, const uint8_t *packet) {
     difference |= differ4(a, b); // ports
     if (!train->tcp)
         return difference == 0;
-    // Acknowledgement; header length, flags, window. CWR may be in the first alone, which splitting
-    // would do only if the joined frame were marked GSO_ECN: not joined.
+    // Acknowledgement; header length, flags, window. CWR may only be in the first packet, and
+    // splitting keeps it there only if the joined frame is marked GSO_ECN: not joined.
     difference |= differ8(a + 8, b + 8) & ~((uint64_t)(FLAG_FIN | FLAG_PSH) << 16);
     difference |= a[13] & FLAG_CWR;
     difference |= differ4(a + 16, b + 16) & 0xffff; // urgent pointer
@@ -346,7 +350,7 @@ static bool same_flow(const struct train *train, const uint8_t *packet) {
     return difference == 0;
 }
 
-// Whether the packet, not longer than the first, follows the last one.
+// True if the packet, not longer than the first, follows the last one.
 static bool follows(const struct train *train, const struct outgoing *outgoing) {
     const uint8_t *packet = outgoing->start;
     uint32_t length = outgoing->length;
@@ -361,8 +365,8 @@ static bool follows(const struct train *train, const struct outgoing *outgoing) 
     if (train->tcp ? load32(transport + 4) != train->sequence
                    : load16(transport + 4) != length - TRANSPORT)
         return false;
-    // Joined datagrams get a checksum each or none: a mixture would change those with one of 0
-    // only, which is allowed, so nothing to compare here.
+    // Joined datagrams all get a checksum or none: a mixture changes only those with a checksum of
+    // 0, which is allowed, so there is nothing to compare.
     return valid_checksum(outgoing, train->tcp, train->pseudo);
 }
 

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ports coming and going, and what is known of them. All in the ports' thread, or before it runs.
+// Adds, removes, opens and reads ports. All in the ports' thread, or before it runs.
+//
+// A port outlives its interface: when that disappears its sockets are closed (socket -1) and
+// reopened when an interface of the same name appears.
 #include "port.h"
 
 #include <errno.h>
@@ -10,8 +13,8 @@
 #include <sys/epoll.h>
 
 enum {
-    // How long a paced port with a backlog may wait to send more at once: as long as the rate
-    // takes for a full GSO frame, within these bounds.
+    // How long a paced port with a backlog may wait to send more at once: the time of a full GSO
+    // frame at its rate, within these bounds.
     QUANTUM_MIN_NS = 50000,
     QUANTUM_MAX_NS = 250000,
     JOIN_QUANTUM_MAX_NS = 500000,
@@ -83,7 +86,7 @@ static void link_changed(void *context, const struct link_change *change) {
 void port_links_news(struct ports *ports) {
     if (links_read(ports->links, link_changed, ports) == 0)
         return;
-    // News was lost: see what is there.
+    // Changes were lost: look at every interface.
     for (uint32_t i = 0; i < ports->count; i++) {
         struct port *port = ports->ports[ports->numbers[i]];
         if (port->cpu)

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What ports.c and port.c (threads, commands, interfaces), receive.c and forward.c (packets) share.
+// Shared by ports.c and port.c (thread, commands, interfaces), receive.c and forward.c (packets).
+//
+// struct ports holds all ports by number and, dense, in `numbers`; `pending` lists ports to serve,
+// each at most once (port->pending). Only the thread touches these. A port is `blocked` while its
+// socket takes no more frames: then its payloads are in memory of its own and epoll watches for
+// EPOLLOUT. Between batches nothing refers to a received frame.
 
 #ifndef RACKHUB_PORT_H
 #define RACKHUB_PORT_H
@@ -25,8 +30,8 @@ struct port {
     struct capture capture_in, capture_out;
     struct ports_statistics statistics;
     bool pending;    // in the list of ports to serve
-    bool blocked;    // its socket takes no more; epoll tells when it does
-    bool was_down;   // said so in the log
+    bool blocked;    // its socket takes no more; epoll reports when it does
+    bool was_down;   // reported in the log
     bool said_plain, said_error;
     uint64_t quantum_ns; // a paced port with a backlog is served at most this often
     uint64_t wake_ns;    // and not before this
@@ -42,12 +47,12 @@ struct ports {
     uint32_t count;
     struct traffic_manager tm;
     struct ports_program program; // sw NULL: none attached
-    uint64_t now_ns;              // of the packet in hand
+    uint64_t now_ns;              // of the present packet
     struct port *pending[SW_PORTS];
     uint32_t pending_count;
     bool passing;                 // a packet is in egress
-    bool more;                    // packets wait to go round again
-    bool captures;                // something waits in a capture buffer
+    bool more;                    // packets wait to recirculate
+    bool captures;                // a capture buffer is not empty
     struct segments *in_hand;     // the frame whose packets are being processed, or NULL
     struct ring events;           // to Python
     struct ring packet_outs;
@@ -66,7 +71,7 @@ struct ports {
 uint64_t clock_ns(void); // monotonic
 uint64_t wall_ns(void);  // for captures
 
-// In microseconds of the program: at a time, and now.
+// Microseconds of the program: at a time, and now.
 static inline uint64_t ports_us(const struct ports *ports, uint64_t ns) {
     return (ns - ports->program.start_ns) / 1000;
 }
@@ -85,7 +90,7 @@ enum { TAG_WAKE = SW_PORTS, TAG_TIMER, TAG_LINKS };
 // port.c: each returns 0 or -errno
 
 int port_watch(struct ports *ports, int file, uint32_t tag);
-// Asks to be told when the port's socket takes frames again, or not to be any more.
+// Watches for the port's socket to take frames again, or stops watching.
 void port_watch_output(struct ports *ports, struct port *port);
 int port_attach(struct ports *ports, const struct ports_program *program);
 int port_add(struct ports *ports, uint32_t number, const struct ports_options *options);
@@ -96,29 +101,29 @@ void port_flush_captures(struct ports *ports);
 
 // receive.c
 
-// Takes one batch of frames from the port's interface and sends on what comes of it.
+// Receives one batch of frames from the port's interface and forwards them.
 void receive_batch(struct ports *ports, struct port *port);
-// The same for packet-outs.
+// Forwards waiting packet-outs.
 void receive_packet_outs(struct ports *ports);
-// Takes in frames of whose links the last bit is there now. Switch locked, if there is one.
+// Forwards held frames whose last bit has arrived. Switch locked, if there is one.
 void receive_due(struct ports *ports);
 
 // forward.c
 
-// Ports whose time has come, and packets that go round again.
+// Serves ports whose time has come, and recirculated packets.
 void forward_due(struct ports *ports);
-// The interface takes frames again.
+// Sends what waited until the interface takes frames again.
 void forward_writable(struct ports *ports, struct port *port);
-// When forward_due is to be called next; UINT64_MAX: not before something arrives.
+// Returns when to call forward_due next; UINT64_MAX: not before something arrives.
 uint64_t forward_next_ns(const struct ports *ports);
 // The traffic manager's enqueue.
 void forward_enqueue(void *context, struct sw_packet *packet, uint64_t now_us);
-// Sends what ports may send of what was enqueued since the last call. Switch locked.
+// Sends what ports may send of the packets enqueued since the last call. Switch locked.
 void forward_serve_pending(struct ports *ports);
-// What came out of a batch: packets that go round again, then everything that waits to be sent.
-// Switch locked; unlocks it.
+// Ends a batch: runs recirculated packets, then sends everything that may be sent. Switch locked;
+// unlocks it.
 void forward_finish(struct ports *ports);
-// Whether it is time: to wait for less than 50 us costs more than it is worth.
+// Returns true if it is time: waiting for less than 50 us costs more than it is worth.
 bool forward_is_due(const struct ports *ports, uint64_t at_ns);
 
 #endif

@@ -1,4 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// The thread that runs the ports, and the calls of other threads.
+//
+// A call posts one struct command under `callers` (one call at a time), wakes the thread and waits
+// on `done`; the thread executes it between events and clears ports->command under `handover`.
+// Packet-ins and log lines go to Python through the ring `events`, packet-outs come through the
+// ring `packet_outs`. The timer is set only when the time of the next work changes.
+
 #define _GNU_SOURCE
 #include "ports.h"
 
@@ -17,9 +25,9 @@
 #include "port.h"
 
 enum {
-    EVENT_BYTES = 1 << 20,      // packet-ins and log lines that Python has not fetched
+    EVENT_BYTES = 1 << 20,      // packet-ins and log lines not yet fetched by Python
     PACKET_OUT_BYTES = 1 << 20,
-    CAPTURE_DELAY_MS = 50,      // a capture file lags at most this far behind when it is quiet
+    CAPTURE_DELAY_MS = 50,      // a capture file lags by this much at most when it is quiet
     EVENTS = 64,
 };
 
@@ -122,7 +130,7 @@ static void handle_event(struct ports *ports, const struct epoll_event *event) {
         port_links_news(ports);
         return;
     }
-    // A port that went away earlier in this round is skipped.
+    // A port that was removed earlier in this round is skipped.
     struct port *port = ports->ports[tag];
     if (!port || port->interface.socket < 0)
         return;
@@ -153,7 +161,7 @@ static void *run(void *argument) {
 
 static void wake(struct ports *ports) {
     uint64_t one = 1;
-    // Can fail only when the count is at its limit, and then the thread will wake anyway.
+    // It fails only when the count is at its limit, and then the thread wakes anyway.
     if (write(ports->wake, &one, sizeof one) < 0)
         return;
 }
@@ -189,7 +197,7 @@ static int open_files(struct ports *ports) {
     return error;
 }
 
-// In the network namespace of whoever starts the ports, which is that of the interfaces.
+// Opened when the ports start, in the caller's network namespace, which is that of the interfaces.
 static int open_links(struct ports *ports) {
     if (ports->links < 0) {
         ports->links = links_open();

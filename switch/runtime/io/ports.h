@@ -4,12 +4,12 @@
 //
 //   receive -> split, complete checksums -> ingress -> traffic manager -> egress -> join -> send
 //
-// The thread sleeps in epoll until a frame, a pacing timer, a command or news of an interface
-// comes. It alone touches ports and queues; all functions here may be called from any thread and
-// hand their work to it (or do it themselves while it is not running).
+// The thread sleeps in epoll until a frame, a pacing timer, a command or a change of an interface
+// arrives. It alone touches ports and queues. All functions here may be called from any thread;
+// they pass their work to it (or do it themselves while it is not running).
 //
-// A library of its own: the program's functions come in struct ports_program, so interfaces,
-// queues and statistics outlive the program that forwards.
+// A library of its own: the program's functions come in struct ports_program, so interfaces, queues
+// and statistics outlive the program that forwards.
 
 #ifndef RACKHUB_PORTS_H
 #define RACKHUB_PORTS_H
@@ -22,7 +22,7 @@
 
 struct ports;
 
-// A switch to forward with: functions of target.h, from the program's library.
+// A switch that forwards: functions of target.h, from the program's library.
 struct ports_program {
     struct sw *sw;
     uint32_t pool; // as given to sw_create
@@ -43,19 +43,19 @@ struct ports_options {
     uint64_t rate;            // bit/s of the frames without FCS; 0: none
     uint64_t queue_bytes;
     uint64_t queue_packets;   // of one priority; 0: no limit
-    uint64_t rate_in;         // bit/s of the link that ends here: see intake.h; 0: nothing is held
+    uint64_t rate_in;         // bit/s of the link that ends here: see intake.h; 0: hold nothing
     uint64_t train_bytes;     // longest joined frame; 0: do not join
     const char *capture_in;   // path of a pcap file, or NULL
     const char *capture_out;
 };
 
-// Counters since the port was added. Packets are as on the wire: after splitting, before joining,
-// bytes with all headers from Ethernet on, without FCS.
+// Counters since the port was added. Packets are counted as on the wire (after splitting, before
+// joining), bytes with all headers from Ethernet on, without FCS.
 struct ports_statistics {
     uint64_t rx_packets, rx_bytes;
-    uint64_t rx_frames;     // as the system handed them over; a GSO frame is one
-    uint64_t rx_overrun;    // frames: a receive ring was full, or the buffer for what is held
-    uint64_t rx_bad_offload; // frames whose offload header disagrees with them
+    uint64_t rx_frames;     // as received from the system; a GSO frame is one
+    uint64_t rx_overrun;    // frames: a full receive ring, or a full buffer of held frames
+    uint64_t rx_bad_offload; // frames with an inconsistent offload header
     uint64_t rx_truncated;  // frames longer than 64 KiB
     uint64_t rx_no_program; // packets while no program was attached
     uint64_t tx_packets, tx_bytes;
@@ -67,7 +67,7 @@ struct ports_statistics {
     uint64_t tx_errors;
     uint64_t queue_packets, queue_bytes;         // now
     uint64_t queue_packets_max, queue_bytes_max; // since the port was added
-    uint64_t capture_lost;  // packets that a capture which failed did not record
+    uint64_t capture_lost;  // packets that a failed capture did not record
     uint64_t present;       // 1: the interface is open
     uint64_t joining;       // 1: the port joins
 };
@@ -87,7 +87,7 @@ int ports_get_statistics(struct ports *ports, uint32_t number, struct ports_stat
 // Packets dropped because the program sent them to a port that does not exist.
 int ports_get_no_port(struct ports *ports, uint64_t *packets);
 
-// A packet-out: as if the frame arrived on the CPU port. -ENOBUFS: too many are waiting.
+// Processes a packet-out as if it had arrived on the CPU port. -ENOBUFS: too many wait.
 int ports_packet_out(struct ports *ports, const uint8_t *frame, size_t length);
 
 enum ports_event_kind {
@@ -96,12 +96,12 @@ enum ports_event_kind {
     PORTS_WARNING = 3,
 };
 
-// The next event; like ring_get. -EPIPE: the ports were stopped.
+// Takes the next event; like ring_get. -EPIPE: the ports were stopped.
 int64_t ports_next_event(struct ports *ports, uint8_t *kind, void *data, size_t cap,
                          int timeout_ms);
 
-// Sends a UDP GSO frame over a throw-away pair of interfaces in a network namespace of its own.
-// Returns 1 if it arrived whole, 0 if not; why not is written to reason.
+// Sends a UDP GSO frame over a temporary pair of interfaces in a network namespace of its own.
+// Returns 1 if it arrives whole; else 0, and the reason is written to `reason`.
 int ports_probe_gso(char *reason, size_t cap);
 
 #endif

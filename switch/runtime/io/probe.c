@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Does UDP GSO through a packet socket work here, end to end? Kernels before about 6.2 take the
-// frame and lose it, so only trying tells.
+// Tests whether UDP GSO through a packet socket works, end to end. Kernels before about 6.2 accept
+// the frame and lose it, so only a trial tells. It runs in a thread with a network namespace of its
+// own, which ends with the thread.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -25,7 +26,7 @@
 #include "offload.h"
 #include "ports.h"
 
-// linux/veth.h is not among every system's headers.
+// Some systems lack linux/veth.h.
 enum { VETH_PEER = 1 };
 
 enum { SEGMENTS = 5, PAYLOAD = 700, LAST = 333, PORT = 47999, WAIT_MS = 50, TRIES = 20 };
@@ -133,7 +134,7 @@ static uint8_t content(size_t at) {
     return (uint8_t)(at * 31 + at / 251);
 }
 
-// Writes one datagram of the run that is to be joined.
+// Writes one datagram of the run that is joined.
 static size_t datagram(uint8_t *at, const uint8_t *to, const uint8_t *from, uint32_t source,
                        uint32_t destination, uint32_t index) {
     size_t payload = index == SEGMENTS - 1 ? LAST : PAYLOAD;
@@ -219,7 +220,7 @@ static int receive_all(struct probe *probe, int in) {
 }
 
 static int try(struct probe *probe) {
-    // Link-local (RFC 3927): nothing else is in this namespace.
+    // Link-local (RFC 3927): the namespace has no other hosts.
     uint32_t here = 0xa9fe0001, there = 0xa9fe0002;
     uint8_t from[6], to[6];
     if (unshare(CLONE_NEWNET) < 0)
@@ -240,7 +241,7 @@ static int try(struct probe *probe) {
     bool bound = bind(in, (struct sockaddr *)&address, sizeof address) == 0;
     if (!bound)
         (void)fail(probe, "no socket to receive on");
-    // An interface that has just come up loses what is sent until the kernel has noticed: again.
+    // An interface that has just come up loses frames until the kernel has noticed: retry.
     for (int tries = 0; tries < TRIES && result < 0 && bound; tries++) {
         if (send_train(to, from, here, there) < 0) {
             (void)fail(probe, "a joined frame is refused");

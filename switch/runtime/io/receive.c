@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Frames on their way in: from interfaces, from links whose last bit has to be waited for, and
+// Receives frames: from interfaces, from links whose last bit is awaited (intake.h), and
 // packet-outs.
+//
+// A batch is processed under the switch's lock, which is released after LOCK_PACKETS packets to let
+// control calls through. Ring slots return to the kernel only after forward_finish: until then
+// packets may refer to their frames.
 #include "port.h"
 
 #include <errno.h>
@@ -12,10 +16,10 @@
 #include "offload.h"
 
 enum {
-    BATCH = 64,         // frames in hand at once
-    // Of which so many bytes, or what is to be sent of the first is out of the cache by then.
+    BATCH = 64,         // most frames of a batch
+    // Most bytes of a batch: beyond, the first frames leave the cache before they are sent.
     BATCH_BYTES = 256 * 1024,
-    LOCK_PACKETS = 256, // then control calls get their turn
+    LOCK_PACKETS = 256, // then control calls get the lock
 };
 
 static void packet_in(struct ports *ports, struct port *port, struct sw_frame *frame) {
@@ -38,7 +42,7 @@ static void packet_in(struct ports *ports, struct port *port, struct sw_frame *f
         forward_serve_pending(ports);
 }
 
-// Frames whose last bit is there now, in the order in which it came.
+// Forwards held frames whose last bit has arrived, in the order of their arrival.
 void receive_due(struct ports *ports) {
     for (;;) {
         struct port *first = NULL;
@@ -69,7 +73,7 @@ static void hold(struct port *port, const struct sw_frame *frame, uint64_t now_n
         port->statistics.rx_overrun++;
 }
 
-// Puts back the VLAN tag that the system took out of the frame.
+// Restores the VLAN tag that the system took out of the frame.
 static void restore_tag(struct rx_frame *frame) {
     if (!frame->tagged || frame->length < 2 * ETH_ALEN)
         return;
@@ -82,7 +86,7 @@ static void restore_tag(struct rx_frame *frame) {
         frame->header.csum_start = (uint16_t)(frame->header.csum_start + 4);
 }
 
-// Returns how many packets the frame was.
+// Forwards a frame; returns how many packets it was.
 static uint32_t frame_in(struct ports *ports, struct port *port, struct rx_frame *frame) {
     port->statistics.rx_frames++;
     if (frame->truncated) {

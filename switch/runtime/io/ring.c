@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// A bounded queue of records between two threads: see ring.h.
+
 #define _GNU_SOURCE
 #include "ring.h"
 

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// A heap of recirculating packets: see rounds.h.
+
 #include "rounds.h"
 
 #include <stdlib.h>

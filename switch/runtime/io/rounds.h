@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Packets that come back at a time: the earliest first, of those of one time the first that came.
+// Recirculating packets by the time at which they return: a binary heap, ordered by time, then by
+// the number of their insertion.
 
 #ifndef RACKHUB_ROUNDS_H
 #define RACKHUB_ROUNDS_H

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// A packet socket's receive ring: see rx_ring.h. The mapping ends with MARGIN bytes of private
+// memory, since copies may read over the end of the last frame.
+
 #define _GNU_SOURCE
 #include "rx_ring.h"
 
@@ -14,27 +18,28 @@
 
 enum {
     LINE = 64, // bytes of the cache's
-    // In front of a frame: the slot's header and address (68 bytes, made 80), the offload header, and
-    // so many that the payload of a UDP datagram begins at a multiple of 32.
+    // In front of a frame: the slot's header and address (68 bytes, made 80), the offload header,
+    // and padding that aligns the payload of a UDP datagram to 32 bytes.
     RESERVE = 42,
     IN_FRONT = 80 + RESERVE + (int)sizeof(struct offload_header) - ETH_HLEN,
-    // Behind them: Ethernet header, two VLAN tags, one of which is not there yet.
+    // Behind that: Ethernet header, two VLAN tags, one of which is not in the frame yet.
     AROUND = IN_FRONT + ETH_HLEN + 8,
     LONGEST = 65535, // of an IPv4 packet, in a GSO frame
     LEAST_MTU = 1500,
     LONG_SLOTS = 64,
-    SHORT_BYTES = 9 << 19, // for slots of short frames; so many as are a power of two
-    // Slots of a block, which has to be a multiple of 4 KiB, and follow the last block's.
+    SHORT_BYTES = 9 << 19, // for slots of short frames; rounded to a power of two
+    // Slots of a block, which must be a multiple of 4 KiB; blocks are contiguous.
     BLOCK_SLOTS = 64,
     // Behind the last slot: copies in steps of up to 64 bytes may read over the end of a frame.
     MARGIN = 4096,
-    // Lines in which a slot's status and the headers of its frame are.
+    // Cache lines that hold a slot's status and its frame's headers.
     HEAD_LINES = 4,
     ALL = 0x40000,
 };
 
-// Bytes of a slot for packets of so many bytes: whole lines, and so many of them that a block is whole
-// pages. An odd number, or the headers of all frames would compete for the same cache sets.
+// Returns the bytes of a slot for packets of this size: whole lines, so that a block is whole
+// pages, and an odd number of them, or the headers of all frames would compete for the same cache
+// sets.
 static uint32_t slot_for(uint32_t packet) {
     return ((AROUND + packet + LINE - 1) / LINE | 1) * LINE;
 }
@@ -47,7 +52,7 @@ static int set_number(int socket, int name, int value) {
     return set(socket, name, &value, sizeof value);
 }
 
-// Lets through the frames that are this ring's: those of up to `most` bytes, or the others.
+// Filters for this ring's frames: those of up to `most` bytes, or the others.
 static int part(int socket, bool is_short, uint32_t most) {
     struct sock_filter code[] = {
         {BPF_LD | BPF_W | BPF_LEN, 0, 0, 0},

@@ -1,4 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// The ports of switches in virtual time: see timed.h.
+//
+// struct timed is one switch: an outlet per port, recirculating packets in a heap by time
+// (rounds.h), and one struct head per train and incoming wire, which has the time of its next
+// packet. Events are taken by time; at one time recirculated packets come first, then arrivals by
+// rank. run_all is conservative parallel simulation, run sequentially: the switch with the earliest
+// event advances as far as no packet of another switch can reach it, which is one lookahead after
+// the others' next events, and two behind its own.
+
 #include "timed.h"
 
 #include <stdbool.h>
@@ -11,20 +21,20 @@
 #include "wire.h"
 
 enum {
-    MOST_ROUNDS = 65536, // without time passing
-    PICOS = 1000000,     // of a microsecond
+    MOST_ROUNDS = 65536, // recirculations without time passing
+    PICOS = 1000000,     // per microsecond
 };
 
-// A port: its line, and what left it in this call.
+// A port: its line, and its departures in this call.
 struct outlet {
     struct line line;
     bool unqueued;
     struct departed departed;
     uint64_t occupied;
-    struct wire *wire; // NULL: what leaves is a departure; else only if the switch is watched
+    struct wire *wire; // NULL: packets are departures; else only if the switch is watched
 };
 
-// The next packet of a train, or of a wire: its time, TIMED_NEVER behind the last.
+// The next packet of a train or wire: its time, TIMED_NEVER behind the last.
 struct head {
     int64_t at;
     uint64_t row, rank;
@@ -36,7 +46,7 @@ struct timed {
     struct timed_program program;
     uint64_t latency;
     struct outlet *outlets[SW_PORTS];
-    uint32_t ports[SW_PORTS], port_count; // that have one, in order
+    uint32_t ports[SW_PORTS], port_count; // that exist, in order
     uint64_t no_port, no_program;
     struct sw_packet *head, *tail; // between ingress and egress
     struct rounds rounds;
@@ -46,10 +56,10 @@ struct timed {
     uint64_t head_count, heads_room;
     const struct timed_echo *echoes;
     int64_t *until;     // of this call
-    int64_t next, last; // when its next event is; of its last that went round
-    uint32_t again;     // how many went round since time passed
+    int64_t next, last; // of the next event; of the last recirculation
+    uint32_t again;     // recirculations since time passed
     bool no_memory, prioritised, watched;
-    // The packet in hand.
+    // The present packet.
     int64_t now;
     int64_t input;
     uint32_t frame_stored;
@@ -67,12 +77,12 @@ struct timed *timed_create(uint64_t latency) {
     return timed;
 }
 
-static void forget_rounds(struct timed *timed) {
+static void drop_rounds(struct timed *timed) {
     while (timed->rounds.count)
         timed->program.packet_free(timed->program.sw, rounds_pop(&timed->rounds).packet);
 }
 
-// The traffic manager's enqueue: what ingress lets go waits until the call returns.
+// The traffic manager's enqueue: packets wait until ingress returns.
 static void enqueue(void *context, struct sw_packet *packet, uint64_t now_us) {
     struct timed *timed = context;
     (void)now_us;
@@ -88,7 +98,7 @@ void timed_attach(struct timed *timed, const struct timed_program *program) {
     struct timed_program *own = &timed->program;
     if (own->sw) {
         own->lock(own->sw);
-        forget_rounds(timed);
+        drop_rounds(timed);
         own->unlock(own->sw);
         own->set_traffic_manager(own->sw, NULL, NULL);
     }
@@ -179,7 +189,7 @@ static void carry(struct outlet *outlet, size_t length, uint32_t stored) {
 }
 
 // ---------------------------------------------------------------------------------------------
-// What goes round
+// Recirculation
 
 static void collect_rounds(struct timed *timed, int64_t at) {
     struct sw_packet *packet;
@@ -193,7 +203,7 @@ static void collect_rounds(struct timed *timed, int64_t at) {
 // ---------------------------------------------------------------------------------------------
 // Out
 
-// Whether the packet may leave, and from when on.
+// Returns true if the packet may leave; start: from when on.
 static bool queued(struct timed *timed, struct outlet *outlet, struct sw_packet *packet,
                    int64_t *start) {
     struct line *line = &outlet->line;
@@ -211,7 +221,8 @@ static bool queued(struct timed *timed, struct outlet *outlet, struct sw_packet 
     return taken > 0;
 }
 
-// Copies what exists of the packet behind its first bytes; returns how much of it is stored.
+// Copies the stored part of the payload behind the first bytes; returns how much of the packet is
+// stored.
 static size_t gather(const struct timed *timed, uint8_t *out, size_t length,
                      const struct sw_leaving *leaving) {
     if (!leaving->payload)
@@ -299,9 +310,10 @@ static void drain(struct timed *timed) {
 // ---------------------------------------------------------------------------------------------
 // In
 
-// In memory that the program may write to: what it sends on then refers to the frame, however many
-// copies it makes. Behind what is stored are zeros.
-static void bring_in(struct timed *timed, const uint8_t *bytes, uint32_t stored, uint32_t length) {
+// Copies the frame to memory that the program may write to, so that packets refer to it, however
+// many copies the program makes. Zeros follow the stored bytes.
+static void load_frame(struct timed *timed, const uint8_t *bytes, uint32_t stored,
+                       uint32_t length) {
     memcpy(timed->frame, bytes, stored);
     if (timed->frame_used < stored)
         timed->frame_used = stored;
@@ -312,7 +324,7 @@ static void bring_in(struct timed *timed, const uint8_t *bytes, uint32_t stored,
     timed->frame_stored = stored;
 }
 
-// A packet at `bytes`; input: its number among those of the call, -1 if it came by a wire.
+// Processes a packet at `bytes`. input: its index in the call, -1 if it came by a wire.
 static void arrive(struct timed *timed, uint32_t port, int64_t at, int64_t input,
                    const uint8_t *bytes, uint32_t stored, int64_t length) {
     const struct timed_program *program = &timed->program;
@@ -327,8 +339,8 @@ static void arrive(struct timed *timed, uint32_t port, int64_t at, int64_t input
         .lasting = 1,
         .writable = 1,
     };
-    if (frame.length <= SW_MAX_FRAME) // else it is dropped and counted, unseen
-        bring_in(timed, bytes, stored < frame.length ? stored : frame.length, frame.length);
+    if (frame.length <= SW_MAX_FRAME) // else sw_receive drops and counts it unread
+        load_frame(timed, bytes, stored < frame.length ? stored : frame.length, frame.length);
     timed->now = at;
     timed->input = input;
     program->receive(program->sw, port, &frame, (uint64_t)at / PICOS);
@@ -353,7 +365,7 @@ static void arrive_by_wire(struct timed *timed, struct head *head) {
     head->at = wire_next(wire);
 }
 
-static void come_round(struct timed *timed) {
+static void recirculate(struct timed *timed) {
     struct rounding one = rounds_pop(&timed->rounds);
     timed->now = one.at;
     timed->input = -1;
@@ -429,10 +441,10 @@ static void add_up(const struct timed *timed, struct timed_totals *totals) {
     }
 }
 
-// All of one switch before a time.
+// Processes the events of one switch before a time.
 static void forward(struct timed *timed, int64_t reached) {
     const struct timed_program *program = &timed->program;
-    // What others have sent since.
+    // Packets that other switches have sent since.
     for (uint64_t i = 0; i < timed->head_count; i++)
         if (timed->heads[i].wire)
             timed->heads[i].at = wire_next(timed->heads[i].wire);
@@ -442,7 +454,7 @@ static void forward(struct timed *timed, int64_t reached) {
         int64_t again = rounds_next(&timed->rounds);
         struct head *head = earliest(timed);
         int64_t until = reached < *timed->until ? reached : *timed->until;
-        // As in emulation, what goes round comes before what arrives.
+        // As in emulation, recirculated packets precede arrivals.
         if (head && head->at < again) {
             if (head->at >= until)
                 break;
@@ -453,19 +465,19 @@ static void forward(struct timed *timed, int64_t reached) {
         } else if (again < until) {
             timed->again = again == timed->last ? timed->again + 1 : 0;
             timed->last = again;
-            come_round(timed);
+            recirculate(timed);
         } else {
             break;
         }
     }
     if (timed->again > MOST_ROUNDS)
-        forget_rounds(timed);
+        drop_rounds(timed);
     if (program->sw)
         program->unlock(program->sw);
     timed->next = next_event(timed);
 }
 
-// Switches in the order of their next events, as far as none can be reached by another.
+// Advances switches in the order of their next events, each as far as none of the others can reach.
 static void run_all(struct timed_part *parts, uint64_t count, int64_t lookahead, int64_t *end) {
     for (;;) {
         int64_t until = *end;
@@ -484,7 +496,7 @@ static void run_all(struct timed_part *parts, uint64_t count, int64_t lookahead,
         }
         if (!first || first->next >= until)
             return;
-        // By another's next packet, or by what one makes of this one's.
+        // Reached by another switch's next packet, or by its reaction to a packet of this one.
         int64_t reached = until - lookahead > second ? second + lookahead : until;
         if (until - 2 * lookahead > first->next && first->next + 2 * lookahead < reached)
             reached = first->next + 2 * lookahead;
@@ -527,7 +539,7 @@ int timed_run(struct timed_part *parts, uint64_t count, int64_t lookahead, int64
 }
 
 // ---------------------------------------------------------------------------------------------
-// What came of it
+// Results
 
 void timed_collect(const struct timed *timed, const struct timed_departures *into) {
     uint64_t at = 0, kept = 0, ports = 0;

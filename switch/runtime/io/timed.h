@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The ports of one switch in virtual time: packets with a time each go in, and come out with the
-// time at which they have left their port. Nothing here reads a clock.
+// time at which they have left their port. No clock is read.
 //
 //   arrive -> ingress -> (latency) -> the port's queue -> egress -> the line
 //
-// Each port has a line with a rate and a bounded queue, first in first out, as ports.h has, but with
-// times in picoseconds. A packet's departure is certain when it is queued, so its egress runs at
-// once, with the timestamps of later; whoever receives may go on that far. What that cannot give: egress sees
+// Each port has a line with a rate and a bounded FIFO queue, as in ports.h, but with times in
+// picoseconds. A packet's departure is certain when it is queued, so its egress runs at once, with
+// the timestamps of later, and its receiver may advance that far. The limits of this: egress sees
 // tables as they are when the packet is queued, and deq_qdepth is 0.
 //
-// What goes round again does so when its turn in its queue has come. All is done in the order of
-// time, so results depend on times alone, never on how many packets a call takes.
+// Resubmitted and recirculated packets return when their turn in their queue has come. All events
+// are processed in the order of time, so results depend on times alone, not on how many packets a
+// call takes.
 
 #ifndef RACKHUB_TIMED_H
 #define RACKHUB_TIMED_H
@@ -23,7 +24,7 @@
 
 struct timed;
 
-// A switch to forward with, as struct ports_program.
+// A switch that forwards, as struct ports_program.
 struct timed_program {
     struct sw *sw;
     void (*set_traffic_manager)(struct sw *sw, sw_enqueue_fn enqueue, void *tm);
@@ -37,49 +38,49 @@ struct timed_program {
     void (*packet_free)(struct sw *sw, struct sw_packet *packet);
 };
 
-// `count` packets that arrive on a port, in the order of their times: `stored` bytes of each frame,
-// as far apart, of `lengths[i]` bytes in all; what is behind these is no part of it. Of what is not
-// stored only the length exists: zeros, should the program look. first: the number of the first
-// among all packets of a call. rank: of packets that arrive at one time the lowest come first.
+// `count` packets that arrive on a port, in the order of their times. frames: `stored` bytes of
+// each, contiguous; lengths[i]: bytes of the whole frame, beyond which stored bytes are ignored.
+// Bytes that are not stored read as zeros. first: the index of the first packet among all packets
+// of the call. rank: packets that arrive at one time are processed by rising rank.
 struct timed_train {
     const int64_t *times, *lengths;
     const uint8_t *frames;
     uint64_t count, first, port, stored, rank;
-    uint64_t taken; // an answer: how many of them were due
+    uint64_t taken; // result: how many of them were due
 };
 
-// What left one port in one call: `count` packets, `stored` bytes of each, `bytes` in all, which take
-// `wire`. free: when the line is.
+// The departures of one port in one call: `count` packets, `stored` bytes of each, `bytes` in all,
+// `wire` with the line's overhead. free: when the line is free.
 struct timed_port {
     uint64_t port, count, stored, bytes, wire;
     int64_t free;
 };
 
-// What left in one call, port by port. ends[i]: when the last bit did. inputs[i]: the number of
-// the arrival that it comes of, -1 if it went round. Frames lie one behind the other, as many bytes of
-// each as of the port's longest: behind those that are stored of a shorter one are zeros. came[i]:
-// when it came to its queue, of a watched switch only.
+// All departures of one call, port by port. ends[i]: when the last bit left. inputs[i]: the index
+// of the arrival it derives from, -1 if it was recirculated. Frames are contiguous rows of the
+// port's longest stored frame, padded with zeros. came[i]: when it entered its queue, in a watched
+// switch only.
 struct timed_departures {
     struct timed_port *ports;
     int64_t *ends, *lengths, *inputs, *came;
     uint8_t *priorities, *bytes;
 };
 
-// How much room the arrays of timed_departures need.
+// The sizes of the arrays of timed_departures.
 struct timed_totals {
     uint64_t ports, packets, bytes;
 };
 
 // latency: ps from a packet's arrival until it is queued. NULL: no memory.
 struct timed *timed_create(uint64_t latency);
-void timed_destroy(struct timed *timed); // what waits to go round is lost
+void timed_destroy(struct timed *timed); // recirculating packets are lost
 
-// NULL: none. What waits to go round in the program before it is lost. The switch of a program has
-// no other traffic manager from now on.
+// Attaches a program; NULL: none. Packets that recirculate in the last program are lost. The
+// program's switch has no other traffic manager from now on.
 void timed_attach(struct timed *timed, const struct timed_program *program);
 
-// A line for a port. unqueued: somebody else queues and paces what leaves, by its priority; ends are
-// when it comes there. 0, or SW_RANGE, SW_EXISTS, SW_NO_MEMORY.
+// Adds a line for a port. unqueued: the caller queues and paces departures, by their priority; ends
+// are when they get there. 0, or SW_RANGE, SW_EXISTS, SW_NO_MEMORY.
 int timed_line(struct timed *timed, uint32_t port, const struct line_options *options,
                int unqueued);
 int timed_line_read(const struct timed *timed, uint32_t port, struct line_counters *counters);
@@ -88,37 +89,39 @@ int timed_line_read(const struct timed *timed, uint32_t port, struct line_counte
 uint64_t timed_no_port(const struct timed *timed);
 uint64_t timed_no_program(const struct timed *timed);
 
-// When the first that goes round again comes back, or arrives by a wire; TIMED_NEVER without one.
+// Returns the time of the next recirculation or arrival by a wire; TIMED_NEVER without one.
 int64_t timed_next(const struct timed *timed);
 
-// What a wire has carried since it was asked last; arrived: packets that the receiver has taken.
+// Traffic of a wire since the last call; arrived: packets that the receiver has processed.
 struct timed_carried {
     uint64_t packets, bytes, wire, arrived;
     int64_t free;
 };
 
-// A port's line leads to a port of another switch, `delay` ps away, and nothing else does: what
-// leaves it is no departure. rank: as in struct timed_train. 0, SW_NOT_FOUND: no line, SW_EXISTS:
-// it has a wire or is an unqueued one, SW_NO_MEMORY. Both switches live until none of them runs.
+// Connects a port's line to a port of another switch, `delay` ps away, which has no other source:
+// what leaves it is no departure. rank: as in struct timed_train. 0, SW_NOT_FOUND: no line,
+// SW_EXISTS: it has a wire or is unqueued, SW_NO_MEMORY. Both switches must outlive the last run of
+// either.
 int timed_wire(struct timed *from, uint32_t from_port, struct timed *to, uint32_t to_port,
                int64_t delay, uint64_t rank);
 int timed_wire_read(struct timed *from, uint32_t port, struct timed_carried *carried);
 
-// Before anything has left: departures have the times at which they came to their queues, and what
-// leaves by a wire is one, too, for whoever wants to see it.
+// Makes departures record when they entered their queues, and reports packets that leave by a wire
+// as departures, too. Call it before any packet has left.
 void timed_watch(struct timed *timed);
 
-// Who is at the other end of a port may answer what leaves it: not before it is there, `delay` ps
-// later, and not before its own line is free; its answer takes `least` ps. free is INT64_MAX where
-// nobody answers. Read whenever a packet leaves.
+// The peer at a port may answer a packet: not before it has arrived, `delay` ps later, and not
+// before the peer's own line is free; its answer takes at least `least` ps. free is INT64_MAX
+// without a peer. Read whenever a packet leaves.
 struct timed_echo {
     int64_t free, delay, least;
 };
 
-// By port, SW_PORTS of them, kept by the caller; NULL: nobody answers.
+// Sets the peers by port, SW_PORTS of them, owned by the caller; NULL: no peers.
 void timed_echoes(struct timed *timed, const struct timed_echo *echoes);
 
-// A switch of several, and these trains, in the order of their ranks. totals are the call's.
+// One of several switches and its trains, in the order of their ranks. totals are the call's
+// results.
 struct timed_part {
     struct timed *timed;
     struct timed_train *trains;
@@ -126,14 +129,14 @@ struct timed_part {
     struct timed_totals totals;
 };
 
-// All that is due before `until` in switches that have wires to no others: their trains, what is on
-// wires, and what goes round. `until` becomes the first time at which an answer to what left could be
-// there, if that is sooner. lookahead: ps that every wire takes at least. Returns 0,
-// SW_NO_MEMORY, SW_RANGE: packets go round without time passing, or SW_EXISTS: a packet has a
-// priority, but its line is no `unqueued` one.
+// Processes all that is due before `until` in switches that have wires to no others: their trains,
+// packets on wires, and recirculated ones. `until` becomes the first time at which an answer to a
+// departure could arrive, if that is earlier. lookahead: ps that every wire takes at least. Returns
+// 0, SW_NO_MEMORY, SW_RANGE: packets recirculate without time passing, or SW_EXISTS: a packet has a
+// priority, but its line is not `unqueued`.
 int timed_run(struct timed_part *parts, uint64_t count, int64_t lookahead, int64_t *until);
 
-// Departures of the last call.
+// Copies the departures of the last call.
 void timed_collect(const struct timed *timed, const struct timed_departures *into);
 
 #endif

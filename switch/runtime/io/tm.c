@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// The traffic manager: see tm.h.
+
 #include "tm.h"
 
 #include <string.h>
@@ -47,14 +50,14 @@ static uint32_t highest(uint32_t bits) {
     return 31u - (uint32_t)__builtin_clz(bits);
 }
 
-// Room for the packet, if lower priorities give up theirs where they must.
+// Makes room for the packet, at the cost of lower priorities if necessary.
 static bool make_room(struct traffic_manager *tm, struct tm_port *port,
                       const struct sw_packet *packet) {
     if (port->depth[packet->priority] >= port->deepest)
         return false;
     if (port->bytes + packet->length <= port->limit && port->packets < tm->pool - tm->packets)
         return true;
-    uint64_t firm = packet->length; // what would stay if all lower priorities were dropped
+    uint64_t firm = packet->length; // remains if all lower priorities are dropped
     for (uint32_t priority = packet->priority; priority < TM_PRIORITIES; priority++)
         firm += port->held[priority];
     if (firm > port->limit)
@@ -82,17 +85,17 @@ static struct sw_packet *take(struct traffic_manager *tm, struct tm_port *port) 
     return packet;
 }
 
-// Rounded up by less than a nanosecond a frame.
+// Rounds up by less than a nanosecond a frame.
 static uint64_t line_ns(const struct tm_port *port, uint32_t bytes) {
     return ((uint64_t)bytes * 8 * 1000000000u + port->rate - 1) / port->rate;
 }
 
-// The next packet goes on the line, which is free.
+// Puts the next packet on the line, which is free.
 static void begin(struct traffic_manager *tm, struct tm_port *port) {
     port->line = take(tm, port);
     if (!port->line)
         return;
-    // A port that was idle earns nothing by it.
+    // A port earns nothing by having been idle.
     uint64_t came_ns = tm->start_ns + port->line->enq_us * 1000;
     port->begun_ns = port->free_ns < came_ns ? came_ns : port->free_ns;
     port->free_ns = port->begun_ns + line_ns(port, port->line->length);
@@ -147,7 +150,7 @@ uint64_t tm_ready_ns(const struct tm_port *port) {
 struct sw_packet *tm_dequeue(struct traffic_manager *tm, struct tm_port *port) {
     if (!port->rate)
         return take(tm, port);
-    return port->line; // until tm_charge: egress may enqueue clones, which come behind it
+    return port->line; // kept until tm_charge, as clones that egress enqueues come behind it
 }
 
 void tm_charge(struct traffic_manager *tm, struct tm_port *port, uint32_t bytes, uint64_t now_ns) {

@@ -1,4 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// The transmit path of one port: see transmit.h.
+//
+// A packet is added in one of these ways, cheapest first: join_next (expected headers, payload
+// continues the run in memory: only the headers are copied), in_place (its head is written in front
+// of its rest when it is sent), follow (moved behind the packet before, without headers), join
+// (headers and rest apart), or as a frame of its own.
+
 #define _GNU_SOURCE
 #include "transmit.h"
 
@@ -10,11 +18,11 @@
 
 #include "train.h"
 
-// Room for headers: see fall_back.
+// Room for the headers of parted trains: see part.
 enum { HEADER = sizeof(struct offload_header), HEADERS_ROOM = 192 };
 enum { KEPT_BYTES = TRANSMIT_BYTES + SW_MAX_FRAME };
 
-// Behind the packets. Memory that is not touched before it is needed.
+// Behind the packets; untouched until needed.
 #define HEADERS_AT ((size_t)TRANSMIT_BYTES + 2 * TRANSMIT_BEFORE + SW_MAX_FRAME)
 
 int transmit_init(struct transmit *t, bool join, size_t train_limit) {
@@ -46,11 +54,11 @@ static struct transmit_frame *add_frame(struct transmit *t, uint32_t packet) {
     return frame;
 }
 
-// Less than this in memory of its own is not worth referring to.
+// A shorter rest is copied instead of referred to.
 enum { LEAST_REST = 192, LEAST_PIECE = 2048 };
 
-// Moves bytes of the rest to the first piece: what would not last, so many that it has `least`, all
-// if little is left or a checksum cannot be completed otherwise.
+// Moves bytes of the rest to the first piece: those that would not last, as many as make it
+// `least`, all if little is left or a checksum cannot be completed otherwise.
 static void gather(struct outgoing *packet, uint32_t least) {
     if (!packet->rest)
         return;
@@ -66,8 +74,7 @@ static void gather(struct outgoing *packet, uint32_t least) {
     outgoing_gather(packet, whole ? packet->rest_length : count);
 }
 
-// What is behind the headers of a train's next packet continues what is behind those before, in
-// memory.
+// Extends the frame's contiguous payload if the next packet's continues it in memory, else ends it.
 static void extend(struct transmit_frame *frame, const struct outgoing *packet) {
     uint32_t head = packet->length - packet->rest_length, skip = frame->train.headers;
     bool there = packet->rest && skip >= head - packet->pulled + packet->fragile;
@@ -77,7 +84,7 @@ static void extend(struct transmit_frame *frame, const struct outgoing *packet) 
         frame->end = NULL;
 }
 
-// The frame that the next packet may join, if there is one.
+// Returns the frame that the next packet may join, or NULL.
 static inline struct transmit_frame *open_frame(struct transmit *t) {
     if (!t->join || t->frame_count == t->sent)
         return NULL;
@@ -92,20 +99,20 @@ static bool join(struct transmit *t, struct transmit_frame *frame, struct outgoi
     if (!train_join(train, packet, t->train_limit))
         return false;
     frame->count++;
-    // Where a piece of its own is needed anyway, a short rest had better be part of it.
+    // If it needs a piece of its own anyway, a short rest becomes part of it.
     uint32_t written = packet->length - packet->rest_length - packet->pulled;
     if (written > train->headers && packet->rest_length < LEAST_PIECE)
         outgoing_gather(packet, packet->rest_length);
     extend(frame, packet);
-    // No room for the rest: it leaves from where it is.
+    // There is no room for the rest: it is sent from where it is.
     packet->alone = packet->rest == NULL;
     t->used += TRANSMIT_BEFORE + (packet->length - packet->rest_length + 63) / 64 * 64;
     t->apart += packet->rest_length;
     return true;
 }
 
-// Whether a packet is what most of a long run are: as long as the first, and its checksum put off as
-// that of the first. With the headers that the train expects it may be taken.
+// True if a packet is like most of a long run: as long as the first, with an incomplete checksum
+// like the first's. With the headers that the train expects it may join.
 static inline bool is_usual(const struct transmit *t, const struct train *train, size_t length,
                             const struct sw_leaving *leaving) {
     return train->implied && length == train->headers + train->size &&
@@ -115,8 +122,7 @@ static inline bool is_usual(const struct transmit *t, const struct train *train,
            train->ip_length + train->size <= TRAIN_MAX_IP_LENGTH;
 }
 
-// join for such a packet, of whose headers not all have been written, with its payload behind the one
-// before.
+// Joins such a packet, whose headers are not all written, if its payload follows the last one's.
 static inline bool join_next(struct transmit *t, struct transmit_frame *frame, size_t length,
                              const struct sw_leaving *leaving) {
     struct train *train = &frame->train;
@@ -148,16 +154,16 @@ static inline bool join_next(struct transmit *t, struct transmit_frame *frame, s
     return true;
 }
 
-// Whether what a train needs of the packet can be made one piece where its rest lies, by writing what
-// follows its headers in front of that when it is sent.
+// True if the packet's part of a train can become one piece at its rest, by writing what follows
+// its headers in front of that when it is sent.
 static bool in_place(const struct outgoing *packet, uint32_t headers) {
     uint32_t head = packet->length - packet->rest_length;
     return packet->rest && !packet->fragile && head >= headers && head % 2 == 0 &&
            head - headers <= packet->spare;
 }
 
-// Whether a train may take the packet as it is, in a piece with the one before: what is left of it
-// behind its headers is written there, so that the whole frame is one piece for the system.
+// True if a train may take the packet in one piece with the last one: what follows its headers is
+// moved there, so that the whole frame is one piece for the system.
 static bool can_follow(const struct transmit_frame *frame, const struct outgoing *packet,
                        const struct outgoing *before) {
     uint32_t head = packet->length - packet->rest_length;
@@ -179,7 +185,7 @@ static void follow(struct transmit *t, const struct transmit_frame *frame, struc
     t->used = ((size_t)(packet->start - t->bytes) + packet->length + 63) / 64 * 64;
 }
 
-// Takes a packet whose headers have all been written.
+// Joins a packet whose headers are all written.
 static inline bool join_whole(const struct transmit *t, struct train *train,
                               const struct outgoing *packet, const struct sw_leaving *leaving) {
     if (is_usual(t, train, packet->length, leaving) && train_expects(train, packet->start)) {
@@ -229,7 +235,8 @@ void transmit_add(struct transmit *t, size_t length, const struct sw_leaving *le
     struct transmit_frame *frame = add_frame(t, number);
     if (!t->join || length > t->largest || !train_open(&frame->train, packet))
         return;
-    // The next may follow it. (Later is too late: headers of the next may lie over its end.)
+    // The next packet may follow it. (Later is too late: the next packet's headers may overwrite
+    // its end.)
     if (packet->rest && length < LEAST_PIECE && written > frame->train.headers &&
         !in_place(&before, frame->train.headers))
         outgoing_gather(packet, packet->rest_length);
@@ -241,7 +248,7 @@ static uint32_t frame_bytes(const struct transmit *t, const struct transmit_fram
     return frame->count > 1 ? frame->train.bytes : t->waiting[frame->first].length;
 }
 
-// Gives the packets of a train headers of their own again.
+// Restores the headers of a train's packets.
 static void part(struct transmit *t, struct transmit_frame *frame) {
     if (frame->closed)
         train_undo(&frame->train);
@@ -257,7 +264,7 @@ static void part(struct transmit *t, struct transmit_frame *frame) {
     }
 }
 
-// Gives up joining for good: what waits is sent packet by packet too.
+// Gives up joining for good; waiting packets are sent one by one, too.
 static void fall_back(struct transmit *t, int error) {
     t->join = false;
     t->plain_error = error;
@@ -269,7 +276,7 @@ static void fall_back(struct transmit *t, int error) {
         add_frame(t, i);
 }
 
-// The first frame waiting could not be sent. False if it is to be tried again later.
+// Handles the failure to send the first waiting frame. False if it is to be retried later.
 static bool failed(struct transmit *t, int error) {
     struct transmit_frame *frame = &t->frames[t->sent];
     if (error == EAGAIN)
@@ -300,12 +307,13 @@ static bool failed(struct transmit *t, int error) {
     return true;
 }
 
-// A packet without its first `skip` bytes, as pieces of a frame that begins at `start`: with 0 the
-// first packet, with the offload header in front of it. Payloads that
-// arrived one behind the other go as one piece. (Whole packets are read where they were written:
-// there the headers are those of the joined frame.)
-// written: end of what was written in place for this system call; of two copies of a packet only the
-// first can be.
+// Adds a packet without its first `skip` bytes as pieces of a frame that begins at `start`: with 0
+// it is the first packet, with the offload header in front. Contiguous payloads become one piece.
+// (Whole packets are read where they were written: there the headers are those of the joined
+// frame.)
+//
+// written: end of what was written in place for this system call; of two copies of a packet only
+// the first can be.
 static struct iovec *add_parts(const struct iovec *start, struct iovec *part,
                                const struct outgoing *packet, uint32_t skip,
                                const uint8_t **written) {
@@ -323,7 +331,7 @@ static struct iovec *add_parts(const struct iovec *start, struct iovec *part,
     }
     const uint8_t *rest = packet->rest;
     if (rest && skip && skip >= head - packet->pulled + packet->fragile) {
-        rest -= head - skip; // all that is left lies there
+        rest -= head - skip; // all the rest is there
         head = skip;
     }
     if (head > skip) {
@@ -344,7 +352,7 @@ static struct iovec *add_parts(const struct iovec *start, struct iovec *part,
     return part;
 }
 
-// A train whose payload lies in one piece: headers, and the payload by itself, so that the system
+// Adds a train with contiguous payload: the headers, and the payload by itself, so that the system
 // copies it to the beginning of a page.
 static struct iovec *add_run(struct iovec *part, const struct transmit_frame *frame,
                              const struct outgoing *first) {
@@ -357,7 +365,7 @@ static struct iovec *add_run(struct iovec *part, const struct transmit_frame *fr
     return part;
 }
 
-// One sendmmsg for the frames that wait; returns how many left, or -errno.
+// Sends the waiting frames with one sendmmsg; returns how many left, or -errno.
 static int send_frames(struct transmit *t, int socket) {
     static _Thread_local struct mmsghdr messages[TRANSMIT_PACKETS];
     static _Thread_local struct iovec parts[2 * TRANSMIT_PACKETS];
@@ -367,10 +375,10 @@ static int send_frames(struct transmit *t, int socket) {
     for (uint32_t i = 0; i < count; i++) {
         struct transmit_frame *frame = &t->frames[t->sent + i];
         struct iovec *start = part;
-        // A frame that was tried before (the socket was full) has its header made anew.
+        // The header of a frame that failed before (the socket was full) is computed again.
         if (frame->closed)
             train_undo(&frame->train);
-        // A frame of one piece costs the system so much less that a short copy is the better way.
+        // A frame of one piece costs the system so much less that a short copy pays.
         struct outgoing *first = &t->waiting[frame->first];
         if (frame->count == 1) {
             outgoing_complete(first);
@@ -398,7 +406,7 @@ static int send_frames(struct transmit *t, int socket) {
     return sent < 0 ? -errno : sent;
 }
 
-// What waits until the socket takes more outlives the memory that it refers to.
+// Copies what waits for the socket, as it outlives the memory that it refers to.
 static void keep(struct transmit *t) {
     for (uint32_t i = t->sent; i < t->frame_count; i++)
         t->frames[i].end = NULL;

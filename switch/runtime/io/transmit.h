@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The way out of one port: the heads of packets are written into a buffer, what is behind stays where
-// it is until the packets are sent, or the socket takes no more. Runs of one flow become trains if
-// the port joins, and all leave in one sendmmsg.
+// The transmit path of one port: the heads of packets are written into a buffer, the rest stays
+// where it is until the packets are sent or the socket takes no more. Runs of one flow become
+// trains if the port joins, and all leave in one sendmmsg.
+//
+// Invariants: waiting[0 .. packet_count) are in the order of frames[0 .. frame_count), each frame a
+// consecutive range of them; frames[0 .. sent) have left. After a flush that returns false every
+// rest is in `bytes` or `kept`.
 
 #ifndef RACKHUB_TRANSMIT_H
 #define RACKHUB_TRANSMIT_H
@@ -22,16 +26,16 @@ struct transmit_frame {
     struct train train;
     uint32_t first, count; // its packets
     bool closed;           // headers are those of the joined frame
-    // Where the payload ends if that of all packets lies in one piece, apart from the first's head;
-    // or NULL.
+    // The end of the payload if it is contiguous for all packets, apart from the first's head; or
+    // NULL.
     const uint8_t *end;
 };
 
 struct transmit {
     uint8_t *bytes; // heads, and whole packets
     size_t used;
-    size_t apart;  // bytes of packets that are not there
-    uint8_t *kept; // of these, while the socket takes no more
+    size_t apart;  // bytes of packets that are elsewhere
+    uint8_t *kept; // copies of these, while the socket takes no more
     size_t kept_used;
     struct outgoing waiting[TRANSMIT_PACKETS];
     struct transmit_frame frames[TRANSMIT_PACKETS];
@@ -40,37 +44,37 @@ struct transmit {
 
     bool join;
     size_t train_limit; // bytes of a joined frame
-    size_t largest;     // packet that the MTU allows: in a joined frame nobody else would look
+    size_t largest;     // packet that the MTU allows, which nothing checks in a joined frame
 
-    uint64_t packets, total; // sent, and their bytes
-    uint64_t handed_over;   // how many frames that were
+    uint64_t packets, total; // packets sent, and their bytes
+    uint64_t handed_over;   // in this many frames
     uint64_t full;           // packets refused by the interface's queue
     uint64_t oversized;      // packets above the interface's MTU
     uint64_t down;           // packets for an interface that is down or gone
     uint64_t errors;         // packets lost to other errors, the last being:
     int error;
-    int plain_error; // errno for which joining was given up, or 0
+    int plain_error; // errno that ended joining, or 0
 };
 
 // 0 or -ENOMEM.
 int transmit_init(struct transmit *transmit, bool join, size_t train_limit);
 void transmit_destroy(struct transmit *transmit);
 
-// Where the next packet may be written (SW_MAX_FRAME bytes), or NULL: flush first.
+// Returns where to write the next packet (SW_MAX_FRAME bytes), or NULL: flush first.
 static inline uint8_t *transmit_room(struct transmit *t) {
     if (t->packet_count == TRANSMIT_PACKETS || t->used + t->apart > TRANSMIT_BYTES)
         return NULL;
     return t->bytes + t->used + TRANSMIT_BEFORE;
 }
 
-// The packet there has `length` bytes, those of *leaving not yet among them, and is to be sent.
+// Adds the packet written there, of `length` bytes, which do not yet include those of *leaving.
 void transmit_add(struct transmit *transmit, size_t length, const struct sw_leaving *leaving);
 
-// Sends what is there. False if the socket takes no more now: call again when it is writable; what
-// is left no longer refers to other memory.
+// Sends all packets. False if the socket takes no more now: call again when it is writable; the
+// remaining packets no longer refer to other memory.
 bool transmit_flush(struct transmit *transmit, int socket);
 
-// Forgets what is there; the packets count as `down`.
+// Discards all packets, counted as `down`.
 void transmit_discard(struct transmit *transmit);
 
 #endif

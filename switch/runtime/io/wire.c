@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// Packets in flight between two switches: see wire.h.
+
 #include "wire.h"
 
 #include <string.h>
@@ -26,7 +29,7 @@ bool wire_room(struct wire *wire) {
     if (wire->first == wire->end)
         wire->first = wire->end = wire->start = wire->stop = 0;
     if (wire->end == wire->room || wire->stop + SW_MAX_FRAME > wire->frames_room) {
-        // What was taken makes room, if that is worth it.
+        // Reclaims the room of taken packets, if that is worth it.
         if (wire->first > wire->end / 2) {
             memmove(wire->flying, wire->flying + wire->first,
                     (wire->end - wire->first) * sizeof *wire->flying);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What is under way from a port of one switch to a port of another in virtual time: packets in the
-// order in which they left, and what is stored of them one behind the other.
+// Packets in flight from a port of one switch to a port of another in virtual time, in the order in
+// which they left; their stored bytes lie one after the other.
 
 #ifndef RACKHUB_WIRE_H
 #define RACKHUB_WIRE_H
@@ -15,7 +15,8 @@ struct flying {
     uint32_t length, stored;
 };
 
-// Both arrays begin at `first` and `start`: what is before those was taken.
+// A wire. flying[first .. end) and frames[start .. stop) are in flight; what precedes them has been
+// taken, and wire_room reclaims it.
 struct wire {
     struct timed *to;
     uint32_t port; // of `to`
@@ -38,7 +39,7 @@ static inline uint8_t *wire_end(const struct wire *wire) {
     return wire->frames + wire->stop;
 }
 
-// A packet whose last bit leaves at a time, of which `stored` bytes are at wire_end.
+// Adds a packet whose last bit leaves at a time, of which `stored` bytes are at wire_end.
 static inline void wire_put(struct wire *wire, int64_t leaves, uint32_t length, uint32_t stored) {
     wire->carried.packets++;
     wire->carried.bytes += length;
@@ -46,12 +47,12 @@ static inline void wire_put(struct wire *wire, int64_t leaves, uint32_t length, 
     wire->stop += stored;
 }
 
-// When the first arrives, or TIMED_NEVER.
+// Returns when the first arrives, or TIMED_NEVER.
 static inline int64_t wire_next(const struct wire *wire) {
     return wire->first < wire->end ? wire->flying[wire->first].at : TIMED_NEVER;
 }
 
-// The first, of which there is one, and its bytes, which stay until wire_room is called.
+// Takes the first, which must exist, and its bytes, which are valid until wire_room is called.
 static inline struct flying wire_take(struct wire *wire, const uint8_t **bytes) {
     struct flying one = wire->flying[wire->first++];
     *bytes = wire->frames + wire->start;

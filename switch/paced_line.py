@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One direction of a link in virtual time: a rate and a bounded queue, for many packets at a call.
+"""Simulates one direction of a link in virtual time: a rate and a bounded queue, for batches of
+packets.
 
-The work is in C (runtime/io/line.h, which says what holds), the same for what leaves a switch's
-port (`switch.timed`) and for any other sender. Nothing here reads a clock.
+The work is done in C (runtime/io/line.h, which defines the model), both for the ports of a switch
+(`switch.timed`) and for any other sender. No clock is read.
 """
 
 from __future__ import annotations
@@ -26,19 +27,22 @@ Numbers = npt.NDArray[np.int64]
 
 
 class LineError(ValueError):
-    """Packets that cannot come to a line; the message says why."""
+    """Packets that a line cannot take; the message gives the reason."""
 
 
 class LateError(LineError):
-    """Packets that come before the last one of before."""
+    """Packets that arrive before the last packet of an earlier call."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """How packets are paced: a byte takes parts / whole ps, each frame `overhead` bytes more;
-    shorter frames than `least` take as long as that. queue_bytes: of frames that may wait, beside
-    the one that is being sent. longest: bytes of a frame; longer ones are dropped. parts 0: no
-    time.
+    """The rate and queue of a line.
+
+    parts, whole: a byte takes parts / whole ps; parts 0: no time
+    overhead: bytes on the wire beside each frame
+    least: bytes; shorter frames take as long as one of this size
+    longest: bytes; longer frames are dropped
+    queue_bytes: of frames that may wait, beside the one being sent
     """
 
     parts: int
@@ -49,7 +53,7 @@ class Line:
     queue_bytes: int = 128 * 1024
 
     def options(self) -> LineOptions:
-        """As C takes it."""
+        """Returns the struct that the C library takes."""
         return LineOptions(
             self.parts, self.whole, self.overhead, self.least, self.longest, self.queue_bytes
         )
@@ -57,8 +61,12 @@ class Line:
 
 @dataclass(frozen=True)
 class LineCounters:
-    """dropped: packets that found the queue full. oversized: longer than the line's longest.
-    queue_most: bytes that waited at once, with what came last."""
+    """Counters of a line.
+
+    dropped, dropped_bytes: packets that found the queue full
+    oversized: packets longer than the line's longest
+    queue_most: most bytes that waited at once, the last arrival included
+    """
 
     dropped: int
     dropped_bytes: int
@@ -84,11 +92,13 @@ class NativeCounters(ctypes.Structure):
     )  # fmt: skip
 
     def counters(self) -> LineCounters:
-        """The same, of Python."""
+        """Returns the same counters as a Python object."""
         return LineCounters(self.dropped, self.dropped_bytes, self.oversized, self.queue_most)
 
 
 class _Offer(ctypes.Structure):
+    """struct line_offer"""
+
     _fields_ = (
         ("n", c_uint64), ("stored", c_uint64), ("mark_above", c_uint64), ("times", pointer),
         ("lengths", pointer), ("ends", pointer), ("rows", pointer), ("marks", pointer),
@@ -117,11 +127,12 @@ def _library() -> ctypes.CDLL:
 
 @dataclass(slots=True, eq=False)
 class Sent:
-    """What became of packets that were offered.
+    """The result of offering packets to a line.
 
-    rows: (k,) which are sent, None: all. ends: (k,) when the last bit leaves. marked: (m,) which
-    of those k found more waiting than was asked about. length_bytes, wire_bytes: of the k, without
-    and with all that goes with a frame.
+    rows: (k,) which of them are sent, None = all
+    ends: (k,) ps, when the last bit of each leaves
+    marked: (m,) which of those k found more bytes waiting than `mark_above`
+    length_bytes, wire_bytes: totals of the k, without and with the line's overhead
     """
 
     rows: Numbers | None
@@ -132,9 +143,9 @@ class Sent:
 
 
 class LineQueue:
-    """The queue in front of a line, first in first out: what is offered is decided at once.
+    """A FIFO queue in front of a line. The fate of a packet is decided when it is offered.
 
-    free: when all that was taken has left (ps, rounded down).
+    free: when all accepted packets have left (ps, rounded down).
     """
 
     def __init__(self, line: Line) -> None:
@@ -155,11 +166,14 @@ class LineQueue:
     def offer(
         self, times: Numbers, lengths: Numbers, stored: int, mark_above: int | None = None
     ) -> Sent:
-        """Packets that come at these times (ps), no earlier than those of before, with frames of
-        these lengths, of whose content `stored` bytes at most exist.
+        """Offers packets to the queue.
 
-        mark_above: bytes, see `Sent.marked`; None: nothing. Raises LineError, and then has taken
-        none; MemoryError.
+        times: (n,) ps, not decreasing, and not before those of earlier calls
+        lengths: (n,) bytes of the frames
+        stored: bytes of each frame that are kept in memory, at most
+        mark_above: threshold in bytes for `Sent.marked`, None = none
+
+        Raises LineError (no packet has been accepted then), MemoryError.
         """
         n, offer = len(times), self._offer
         times, lengths = np.ascontiguousarray(times), np.ascontiguousarray(lengths)
@@ -180,22 +194,22 @@ class LineQueue:
         return Sent(self._rows[:kept].copy(), ends[:kept], marked, offer.bytes, offer.wire)
 
     def _grow(self, n: int) -> None:
-        """Room for what is hardly ever looked at, of an offer of n packets."""
+        """Allocates the rarely used results of an offer of n packets."""
         self._room = 2 * n
         self._rows, self._marks = np.empty(2 * n, np.int64), np.empty(2 * n, np.uint8)
         self._offer.rows, self._offer.marks = address(self._rows), address(self._marks)
 
     def waiting(self, at: int) -> int:
-        """Bytes that wait at a time no earlier than the last packet's."""
+        """Returns the bytes that wait at a time not before the last packet's arrival."""
         return int(self._native.line_held(self._handle, at))
 
     def drained(self, most: int) -> int:
-        """The earliest time at which no more than so many bytes wait, if nothing else comes; 0 if
-        that is so already."""
+        """Returns the earliest time at which at most `most` bytes wait if no packet arrives; 0 if
+        that is the case already."""
         return int(self._native.line_drained(self._handle, most))
 
     def counters(self) -> LineCounters:
-        """Since it was made."""
+        """Returns the counters since the queue was created."""
         found = NativeCounters()
         self._native.line_read(self._handle, byref(found))
         return found.counters()
@@ -205,7 +219,7 @@ _NONE = np.zeros(0, np.intp)
 
 
 def address(array: npt.NDArray[Any]) -> int:
-    """Of the first byte of an array whose rows lie one behind the other."""
+    """Returns the address of the first byte of a C-contiguous array."""
     try:
         return ctypes.addressof(ctypes.c_char.from_buffer(array.data))
     except (TypeError, ValueError):  # read-only or empty: four times as slow
@@ -214,9 +228,9 @@ def address(array: npt.NDArray[Any]) -> int:
 
 def _error(result: int) -> Exception:
     if result == _UNORDERED:
-        return LineError("packets that are not in the order of their times")
+        return LineError("packets are not in the order of their times")
     if result == _LATE:
-        return LateError("packets that come before the last one of before")
+        return LateError("packets arrive before the last one of an earlier call")
     if result == _SHORT:
-        return LineError("frames of less than an Ethernet header")
+        return LineError("frames are shorter than an Ethernet header")
     return MemoryError("no memory for a queue")

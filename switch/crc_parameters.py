@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parameters of the hash algorithms crc16_custom and crc32_custom in a running pipeline: what
-simple_switch_CLI's set_crc16_parameters and set_crc32_parameters are for BMv2."""
+"""Sets the parameters of the hash algorithms crc16_custom and crc32_custom in a running pipeline,
+as simple_switch_CLI's set_crc16_parameters and set_crc32_parameters do in BMv2."""
 
 from __future__ import annotations
 
@@ -13,8 +13,13 @@ from switch.pipeline import Pipeline
 
 @dataclass(frozen=True)
 class Crc:
-    """The Rocksoft model's parameters: polynomial without its highest bit, what a CRC begins with
-    and is XORed with in the end, whether bytes and the result are reflected."""
+    """Parameters of a CRC in the Rocksoft model.
+
+    polynomial: without its highest bit
+    initial: value that the register starts with
+    final: value that the register is XORed with at the end
+    reflect_in, reflect_out: reflect each input byte, the result
+    """
 
     polynomial: int
     initial: int = 0
@@ -24,10 +29,10 @@ class Crc:
 
 
 def set_crc(pipeline: Pipeline, calculation: str, crc: Crc) -> None:
-    """From now on; until then it is CRC-16/ARC or CRC-32, as in BMv2.
+    """Sets the parameters of a calculation. Until then it is CRC-16/ARC or CRC-32, as in BMv2.
 
-    calculation: its name in the JSON. KeyError: the program has no such calculation, or another
-    algorithm for it; ValueError: more bits than the CRC has.
+    calculation: its name in the JSON. Raises KeyError if the program has no such calculation or
+    another algorithm for it, ValueError if a parameter has more bits than the CRC.
     """
     widths = custom_crcs(pipeline.program)
     if calculation not in widths:
@@ -41,4 +46,4 @@ def set_crc(pipeline: Pipeline, calculation: str, crc: Crc) -> None:
         pipeline.handle, number, crc.polynomial, crc.initial, crc.final, crc.reflect_in,
         crc.reflect_out,
     )  # fmt: skip
-    pipeline.done(result, f"calculation '{calculation}'")
+    pipeline.raise_for(result, f"calculation '{calculation}'")

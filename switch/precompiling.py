@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compiling what every switch needs, before there is one."""
+"""Compiles what every switch needs before the first one starts."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from switch.compile import CompilerError, prepare
 from switch.installing import InstallError
 
 
-def warm() -> None:
-    """Fills the cache: tools give up on a switch that takes ten seconds to start.
+def precompile() -> None:
+    """Fills the compiler cache. Tools give up on a switch that takes ten seconds to start.
 
     Raises InstallError.
     """

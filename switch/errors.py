@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why a program is refused, and where in its P4 source."""
+"""Errors of the target: why it refuses a program, and what a running pipeline refuses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from switch.expressions import Refused
 
 @dataclass(frozen=True)
 class Source:
-    """Where a construct stands in the P4 source."""
+    """The position of a construct in the P4 source."""
 
     file: str
     line: int
@@ -24,13 +24,14 @@ class Source:
 
 
 class ProgramError(ValueError):
-    """The file is not a BMv2 program: unreadable, another format version, or inconsistent."""
+    """A file that is not a BMv2 program: unreadable, of another format version, or inconsistent."""
 
 
 class UnsupportedConstruct(ProgramError):  # noqa: N818
-    """The program uses something that this target does not execute.
+    """A construct of the program that this target does not execute.
 
-    construct: what, e.g. "header union 'inner'"; where: `file(line)` in the P4 source, or None.
+    construct: such as "header union 'inner'"
+    where: `file(line)` in the P4 source, or None
     """
 
     def __init__(self, construct: str, source: Source | None = None) -> None:
@@ -41,9 +42,32 @@ class UnsupportedConstruct(ProgramError):  # noqa: N818
         super().__init__(f"{place}{construct} is not supported by this target{fragment}")
 
 
+class PipelineError(Exception):
+    """A request that a running pipeline refuses; the message gives the reason."""
+
+
+class EntryExists(PipelineError):  # noqa: N818
+    """A table already has an entry with this key (and, where priorities count, priority)."""
+
+
+class EntryNotFound(PipelineError, KeyError):  # noqa: N818
+    """There is no entry with this handle, or no such group or session."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class TableFull(PipelineError):  # noqa: N818
+    """The table holds as many entries as the program declares (`size`)."""
+
+
+class EntryIsConstant(PipelineError):  # noqa: N818
+    """The program declares the entries, or the default action, of this table `const`."""
+
+
 @contextmanager
 def refused_at(source: Source | None, within: str = "") -> Iterator[None]:
-    """Turns Refused into UnsupportedConstruct with its place, and what it stands in."""
+    """Turns Refused into UnsupportedConstruct with its position and the object that contains it."""
     try:
         yield
     except Refused as refused:
@@ -53,7 +77,7 @@ def refused_at(source: Source | None, within: str = "") -> Iterator[None]:
 
 @contextmanager
 def consistent(name: str) -> Iterator[None]:
-    """Reading a document that somebody sent: what it makes go wrong is a ProgramError."""
+    """Turns any error that a malformed document causes while it is read into a ProgramError."""
     try:
         yield
     except (ProgramError, Refused):

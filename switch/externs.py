@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Meters, digests and the times of last hits of a running program: what a Pipeline has beside
-tables, counters and registers.
+"""Accesses meters, digests and idle times of a running program. (Tables, counters and registers are
+methods of Pipeline.)
 
-    upkeep = Upkeep(pipeline)
-    upkeep.set_meter("Ingress.limit", 3, Rates(1000, 1500, 2000, 3000))
-    upkeep.enable_digest("learned_t", 16)
-    upkeep.take("learned_t", 16)          # -> [Message(slot, values)]
+    externs = Externs(pipeline)
+    externs.set_meter("Ingress.limit", 3, Rates(1000, 1500, 2000, 3000))
+    externs.enable_digest("learned_t", 16)
+    externs.take("learned_t", 16)          # -> [DigestMessage(slot, values)]
 
 Every method may be called from any thread, as those of Pipeline.
 """
@@ -19,8 +19,8 @@ from typing import NamedTuple
 from switch.codegen.layout import limbs
 from switch.pipeline import EntryNotFound, Pipeline, PipelineError
 
-MOST_TOKENS = (1 << 63) - 1  # of a rate or burst
-DIGEST_ROOM = 8192  # SW_DIGEST_ROOM: messages of a digest that wait or are not released
+MOST_TOKENS = (1 << 63) - 1  # largest rate or burst
+DIGEST_ROOM = 8192  # SW_DIGEST_ROOM: messages of a digest that wait or are unreleased
 
 _NOT_FOUND, _RANGE = -3, -5
 _GONE = (1 << 64) - 1
@@ -28,7 +28,8 @@ _Words = ctypes.c_uint64 * 4
 
 
 class Rates(NamedTuple):
-    """Of a meter: tokens (packets or bytes) per second, and tokens that may come at once."""
+    """Rates of a meter (RFC 2698): committed and peak, each in tokens (packets or bytes) per second
+    with a burst in tokens."""
 
     cir: int
     cburst: int
@@ -36,15 +37,18 @@ class Rates(NamedTuple):
     pburst: int
 
 
-class Message(NamedTuple):
-    """Of a digest: its fields as unsigned numbers; slot: to be released."""
+class DigestMessage(NamedTuple):
+    """A message of a digest. slot: to be passed to release(). values: its fields, unsigned."""
 
     slot: int
     values: tuple[int, ...]
 
 
-class Upkeep:
-    """Unknown names raise KeyError that lists what exists, values that do not fit ValueError."""
+class Externs:
+    """Meters, digests and idle times of one pipeline.
+
+    Unknown names raise a KeyError that lists the known ones, values that do not fit ValueError.
+    """
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
@@ -57,27 +61,27 @@ class Upkeep:
         self._widths = {name: [one.width for one in shapes[name]] for name in self._digests}
 
     def now_us(self) -> int:
-        """Pipeline.now_us: the time of meters, digests and hits."""
+        """Returns Pipeline.now_us(), the clock of meters, digests and hits."""
         return self._pipeline.now_us()
 
-    # Meters. None: no rates, green for all.
+    # Meters. Rates None: every packet is green.
 
     def meter(self, name: str, index: int) -> Rates | None:
-        """An indexed meter's rates. IndexError."""
+        """Returns an indexed meter's rates. Raises IndexError."""
         words = _Words()
         result = self._native.sw_meter_read(self._handle, self._meter(name), index, words)
         self._in_range(name, index, result)
         return Rates(*words) if result else None
 
     def set_meter(self, name: str, index: int, rates: Rates | None) -> None:
-        """Fills the buckets, too. IndexError."""
+        """Sets an indexed meter's rates and fills its buckets. Raises IndexError."""
         result = self._native.sw_meter_write(
             self._handle, self._meter(name), index, _rate_words(rates)
         )
         self._in_range(name, index, result)
 
     def direct_meter(self, table: str, handle: int) -> Rates | None:
-        """Rates of an entry's meter. EntryNotFound, PipelineError (no meter)."""
+        """Returns the rates of an entry's meter. Raises EntryNotFound, PipelineError (no meter)."""
         words = _Words()
         number = _position(self._tables, table, "table")
         result = self._native.sw_table_meter_read(self._handle, number, handle, words)
@@ -85,22 +89,24 @@ class Upkeep:
         return Rates(*words) if result else None
 
     def set_direct_meter(self, table: str, handle: int, rates: Rates | None) -> None:
-        """The same, set; fills the buckets, too."""
+        """Sets the rates of an entry's meter and fills its buckets. Raises as direct_meter."""
         number = _position(self._tables, table, "table")
         words = _rate_words(rates)
         result = self._native.sw_table_meter_write(self._handle, number, handle, words)
         self._has(table, handle, result, "direct meter")
 
-    # Hits, of tables with `support_timeout`. Times are those of Pipeline.now_us.
+    # Last hits of tables with `support_timeout`, in the time of Pipeline.now_us.
 
     def touch(self, table: str, handle: int, now_us: int) -> None:
-        """As if the entry had been hit now. EntryNotFound, PipelineError (no such times)."""
+        """Sets an entry's last hit to now. Raises EntryNotFound, PipelineError (hits are not
+        kept)."""
         number = _position(self._tables, table, "table")
         result = self._native.sw_table_touch(self._handle, number, handle, now_us)
         self._has(table, handle, result, "times of hits")
 
     def last_hits(self, table: str, handles: Sequence[int]) -> list[int | None]:
-        """When each entry was hit last; None: it is gone. PipelineError (no such times)."""
+        """Returns the last hit of each entry, None for deleted entries. Raises PipelineError (hits
+        are not kept)."""
         number = _position(self._tables, table, "table")
         times = (ctypes.c_uint64 * max(len(handles), 1))()
         asked = (ctypes.c_int64 * max(len(handles), 1))(*handles)
@@ -111,21 +117,21 @@ class Upkeep:
     # Digests, by the name of their type
 
     def enable_digest(self, name: str, signal_at: int) -> None:
-        """From now on messages are taken in; set_notice's descriptor is written to when one waits,
-        and when signal_at do. 0: no more, and all are forgotten."""
+        """Starts to collect messages of a digest, and writes to set_notice's descriptor when one
+        message waits and when signal_at do. 0: stops, and discards all messages."""
         number = _position(self._digests, name, "digest")
         self._native.sw_digest_enable(self._handle, number, min(signal_at, DIGEST_ROOM))
 
     def waiting(self, name: str) -> tuple[int, int]:
-        """How many messages wait, and the first of them since when (µs; 0 without one)."""
+        """Returns how many messages wait, and since when the first does (µs; 0 without one)."""
         since = ctypes.c_uint64()
         number = _position(self._digests, name, "digest")
         count = self._native.sw_digest_waiting(self._handle, number, ctypes.byref(since))
         return int(count), since.value
 
-    def take(self, name: str, most: int) -> list[Message]:
-        """The first messages that wait, at most `most`. Until they are released the same are not
-        taken in again."""
+    def take(self, name: str, most: int) -> list[DigestMessage]:
+        """Returns the first waiting messages, at most `most`. Equal messages are suppressed until
+        these are released."""
         number, widths = _position(self._digests, name, "digest"), self._widths[name]
         words = sum(limbs(one) for one in widths)
         most = min(most, DIGEST_ROOM)
@@ -139,17 +145,17 @@ class Upkeep:
                 own = values[at : at + size]
                 fields.append(sum(word << (64 * k) for k, word in enumerate(own)))
                 at += size
-            found.append(Message(slots[i], tuple(fields)))
+            found.append(DigestMessage(slots[i], tuple(fields)))
         return found
 
     def release(self, name: str, slots: Iterable[int]) -> None:
-        """Gives taken messages back."""
+        """Releases messages that were taken."""
         number, listed = _position(self._digests, name, "digest"), list(slots)
         array = (ctypes.c_uint32 * max(len(listed), 1))(*listed)
         self._native.sw_digest_release(self._handle, number, len(listed), array)
 
     def set_notice(self, descriptor: int) -> None:
-        """An eventfd that does not block, written to when digests wait; -1: none."""
+        """Sets the non-blocking eventfd that is written to when digests wait; -1: none."""
         self._native.sw_set_notice(self._handle, descriptor)
 
     # Checks

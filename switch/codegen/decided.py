@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Conditions whose outcome the way to a node has decided.
+"""Finds conditions whose outcome is decided by the path to a node.
 
-P4 programs for wide data test one field again and again: `if (kind == ADD) { first.add(); }`,
-`if (kind == ADD) { second.add(); }`. Whoever came to the first statement by such a condition alone
-knows what the others will say.
+P4 programs for wide data test one field repeatedly: `if (kind == ADD) { first.add(); }`, `if (kind
+== ADD) { second.add(); }`. Where the first statement is reachable only through such a condition,
+the outcome of the later ones is known.
 """
 
 from __future__ import annotations
@@ -14,14 +14,17 @@ from switch import expressions as ex
 from switch.codegen.mentions import Place
 from switch.program import Control
 
-Known = tuple[Place, int]  # a field, and the value that it has
+Known = tuple[Place, int]  # a field and its value
 
 
 def known_at(
     control: Control, name: str, references: Mapping[str | None, int], fields: Container[Place]
 ) -> Known | None:
-    """What is certain of one of the fields where a node begins. references: from how many nodes
-    each can be reached."""
+    """Returns a field and its value that are certain where node `name` begins, else None.
+
+    references: from how many nodes each node can be reached
+    fields: candidates
+    """
     if references.get(name) != 1:
         return None
     for one in control.conditionals.values():
@@ -32,7 +35,7 @@ def known_at(
 
 
 def beyond(control: Control, name: str | None, known: Known) -> str | None:
-    """The node that the control comes to from this one, past conditions that are decided."""
+    """Returns the node that follows this one, past conditions that are decided."""
     while name is not None and name in control.conditionals:
         one = control.conditionals[name]
         tested = _equality(one.condition)
