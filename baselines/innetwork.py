@@ -54,7 +54,7 @@ class InNetwork:
     def iterate(self, number: int) -> Report:
         """See Member."""
         assert self._client is not None
-        clock = self._outside.world.now
+        clock = self._outside.runtime.now
         values = values_of(self._rank, number, self._ends[-1])
         keys = zip(self._ends, self._ends[1:], strict=False)
         parts = {str(i): values[a:b] for i, (a, b) in enumerate(keys)}

@@ -119,7 +119,7 @@ class Client:
             service, here = testbed_environment.service(), testbed_environment.interface()
             address = address or here.address
             queue_bytes = here.queue_bytes if queue_bytes is None else queue_bytes
-        self._outside, self._world = outside, outside.world
+        self._outside, self._runtime = outside, outside.runtime
         self._service = service
         self._patience = patience
         self._on_stall = on_stall
@@ -225,7 +225,7 @@ class Client:
         tensors, optimizer, initial, self._restoration = declare(
             keys, shapes, dtypes, optimizer, restore, membership.lanes, self._outside.payload
         )
-        exchange = self._exchange = Exchange(tensors, optimizer is not None, self._world)
+        exchange = self._exchange = Exchange(tensors, optimizer is not None, self._runtime)
         self._state, self._optimizer = state, optimizer
         exponents = Exponents(tensors.layout.chunks, max(1, membership.world), self._headroom)
         if self._restoration is not None and optimizer is None:
@@ -243,19 +243,19 @@ class Client:
             )
 
         part.begin(WorkerEpochs(exponents, start), tensors.names)
-        began = self._world.now()
+        began = self._runtime.now()
         # The last worker's call also installs the job, which takes as long as the switches do.
         membership.init(
             tensors.messages(), timeout, gives_state=state is not None, optimizer=optimizer
         )
-        left = None if timeout is None else max(0.0, began + timeout - self._world.now())
+        left = None if timeout is None else max(0.0, began + timeout - self._runtime.now())
         part.wait_for_plan(left)
         if optimizer is None:
             return Sums()
         if part.follower is not None and part.follower.gate.completed:  # it has joined after it
             with part.turn:
                 return exchange.parameters(initial, self._transport)
-        left = None if timeout is None else max(0.0, began + timeout - self._world.now())
+        left = None if timeout is None else max(0.0, began + timeout - self._runtime.now())
         begun = self.push_pull(initial, timeout=left)
         if self._restoration is not None:
             self._restoration.bring(part, self._patience)
@@ -279,13 +279,15 @@ class Client:
         if average and exchange.optimized:
             raise ValueError("parameters come back from the servers' optimizer: no average of them")
         if not values:
-            none: Future[Sums] = self._world.future()
+            none: Future[Sums] = self._runtime.future()
             none.set_result(Sums())
             return none
 
         def patience(chunks: int) -> Patience:
             look = part.running_transport
-            return Patience(chunks, timeout, self._patience, self._on_stall, look, self._world.now)
+            return Patience(
+                chunks, timeout, self._patience, self._on_stall, look, self._runtime.now
+            )
 
         call, submit = exchange.call(values, average, patience)
         part.enter(call, submit, self._provide)
@@ -303,9 +305,9 @@ class Client:
         part, exchange = self._running()
         names = list(keys) if keys is not None else None
         numbers = None if names is None else {exchange.tensors.number(name) for name in names}
-        began = self._world.now()
+        began = self._runtime.now()
         for call in part.under_way(numbers):
-            left = None if timeout is None else max(0.0, began + timeout - self._world.now())
+            left = None if timeout is None else max(0.0, began + timeout - self._runtime.now())
             result_of(call.future, left)
         return exchange.last(names)
 
@@ -448,7 +450,7 @@ class Client:
     def explain(self) -> list[Waiting]:
         """What is known of each chunk that this worker waits for."""
         with self._connected().turn:
-            return self._transport.explain(self._world.now())
+            return self._transport.explain(self._runtime.now())
 
     def inquire(self, tell: Callable[[Outline | None], None], most: int = 8) -> None:
         """Calls `tell` with what this worker waits for, at most so many chunks of each stream;

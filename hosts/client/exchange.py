@@ -13,7 +13,7 @@ from hosts.session.calls import Call, Members, Workers
 from hosts.session.stall_timeout import Patience
 from hosts.worker.transport import WorkerTransport
 from protocol.fixed_point import Floats
-from protocol.world import REAL, World
+from protocol.runtime import REAL, Runtime
 
 
 class _Last(NamedTuple):
@@ -28,10 +28,10 @@ class _Last(NamedTuple):
 class Exchange:
     """optimized: servers run an optimizer, so that parameters come back."""
 
-    def __init__(self, tensors: Tensors, optimized: bool, world: World = REAL) -> None:
+    def __init__(self, tensors: Tensors, optimized: bool, runtime: Runtime = REAL) -> None:
         self.tensors = tensors
         self.optimized = optimized
-        self._world = world
+        self._runtime = runtime
         self._last: dict[str, _Last] = {}
 
     def call(
@@ -55,7 +55,7 @@ class Exchange:
 
         numbers = [tensors.number(name) for name in names]
         counts = [tensors.layout.counts[number] for number in numbers]
-        future = self._world.future()
+        future = self._runtime.future()
         call = Call(numbers, counts, finish, patience(len(chunks)), future)
         return call, lambda transport: transport.submit(chunks, packed, lanes, packed)
 

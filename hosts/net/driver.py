@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 
 from hosts.net.arrivals import Clock, Released, Seconds
 from protocol.header import Batch
-from protocol.world import REAL
+from protocol.runtime import REAL
 
 
 class Machine(Protocol):

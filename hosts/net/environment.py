@@ -24,12 +24,12 @@ from protocol.frames import OVERHEAD
 from protocol.header import HEADER_BYTES
 from protocol.jobs_pb2_grpc import JobServiceStub
 from protocol.plan import Address
+from protocol.runtime import REAL, Runtime
 from protocol.shards_pb2_grpc import (
     ShardServiceServicer,
     ShardServiceStub,
     add_ShardServiceServicer_to_server,
 )
-from protocol.world import REAL, World
 
 _LONGEST_SOCKET_PATH = 107  # bytes; sun_path of unix(7) less its final zero
 _MOST_MESSAGE_BYTES = 256 << 20
@@ -84,7 +84,7 @@ class Outside:
     headroom: bytes that are to be free before each packet, for its headers below UDP.
     """
 
-    world: World = REAL
+    runtime: Runtime = REAL
     payload = True
     headroom = 0
 

@@ -45,7 +45,7 @@ from protocol.header import (
     peer_array,
     peer_keys,
 )
-from protocol.world import REAL
+from protocol.runtime import REAL
 
 # Not named by Python's socket module (asm-generic/socket.h, linux/in.h).
 _SO_RCVBUFFORCE = 33

@@ -39,7 +39,7 @@ from hosts.session.membership import Membership
 from protocol import jobs_pb2
 from protocol.header import PORT
 from protocol.plan import Address
-from protocol.world import Thread
+from protocol.runtime import Thread
 
 _log = logging.getLogger("server")
 
@@ -54,7 +54,7 @@ class ServerProcess:
     def __init__(
         self, endpoint: Attachment, service: str, link_rate: int = 0, outside: Outside = HERE
     ) -> None:
-        self._outside, self._world = outside, outside.world
+        self._outside, self._runtime = outside, outside.runtime
         self.state = ServerState(payload=outside.payload)
         self._endpoint = endpoint
         self._service = service
@@ -65,7 +65,7 @@ class ServerProcess:
         self._departures: list[Thread] = []
         self._work: deque[Callable[[], None]] = deque()
         self._stopped = False
-        self._joining = self._world.lock()
+        self._joining = self._runtime.lock()
         address = Address(endpoint.ipv4, endpoint.port)
         state = self.state
         self._shards = ShardServer(
@@ -82,7 +82,7 @@ class ServerProcess:
                     self.state,
                     self._endpoint,
                     self._interrupted,
-                    clock=self._world.now,
+                    clock=self._runtime.now,
                     on_train=self.state.on_train,
                 )
                 for update in self.state.take_updates():
@@ -219,7 +219,7 @@ class ServerProcess:
             except ClientError as error:
                 _log.warning("a job that went on without this server: %s", error)
 
-        self._world.thread(join, name="come-back", daemon=True).start()
+        self._runtime.thread(join, name="come-back", daemon=True).start()
 
     def _give_up(self, job: int, failure: Failure) -> None:
         """A chunk of a job failed for good: only another plan can help."""
@@ -246,7 +246,7 @@ class ServerProcess:
                 _log.warning("job %d: the job service was not told: %s", membership.job, error)
 
         self._departures = [thread for thread in self._departures if thread.is_alive()]
-        self._departures.append(self._world.thread(leave))
+        self._departures.append(self._runtime.thread(leave))
         self._departures[-1].start()
 
 
@@ -294,7 +294,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"ready {endpoint.address}:{endpoint.port}", flush=True)
         # Unbuffered: a thread that waits inside sys.stdin would hold its lock at exit.
         commands = open(0, "rb", buffering=0, closefd=False)  # noqa: SIM115
-        HERE.world.thread(obey, args=(server, commands), daemon=True).start()
+        HERE.runtime.thread(obey, args=(server, commands), daemon=True).start()
         try:
             server.run()
         except OSError as error:

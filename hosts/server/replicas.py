@@ -56,7 +56,7 @@ class ShardServer(ShardServiceServicer):
         load: Put,
         outside: Outside = HERE,
     ) -> None:
-        self._world = outside.world
+        self._runtime = outside.runtime
         self._later = later
         self._replicate = replicate
         self._give = give
@@ -113,7 +113,7 @@ class ShardServer(ShardServiceServicer):
 
     def _do(self, context: grpc.ServicerContext, work: Callable[[], Result]) -> Result:
         """Work of the thread that has the state machines; ends the call with why it cannot be."""
-        done: Future[Result] = self._world.future()
+        done: Future[Result] = self._runtime.future()
 
         def run() -> None:
             try:
@@ -151,9 +151,9 @@ class Peers:
 
     def __init__(self, later: Later, outside: Outside = HERE) -> None:
         self._later = later
-        self._outside, self._world = outside, outside.world
+        self._outside, self._runtime = outside, outside.runtime
         self._connections: dict[Address, Connection] = {}
-        self._over = self._world.event()
+        self._over = self._runtime.event()
 
     def close(self) -> None:
         """Ends all calls."""
@@ -200,7 +200,7 @@ class Peers:
                     _log.info("job %d: fetching from %s: %s", job, errand.server, _words(error))
                 self._over.wait(_AGAIN_SECONDS)
 
-        self._world.thread(again, name=f"fetch-{errand.server}", daemon=True).start()
+        self._runtime.thread(again, name=f"fetch-{errand.server}", daemon=True).start()
 
     def _send(
         self,
@@ -219,7 +219,7 @@ class Peers:
                 self._later(done)
                 return
             _log.info("job %d: replica at %s: %s", update.job, update.backup, _words(error))
-            self._world.timer(_AGAIN_SECONDS, lambda: self._later(again)).start()
+            self._runtime.timer(_AGAIN_SECONDS, lambda: self._later(again)).start()
 
         def again() -> None:
             if waits() and not self._over.is_set():

@@ -138,8 +138,8 @@ class _Servers:
     def __init__(self, part: Participation, patience: float) -> None:
         self._part = part
         self._outside = part.outside
-        self._world = part.outside.world
-        self._until = self._world.now() + patience
+        self._runtime = part.outside.runtime
+        self._until = self._runtime.now() + patience
 
     def held(self, levels: np.ndarray[tuple[int], np.dtype[np.uint32]]) -> Snapshot:
         """All chunks, in order."""
@@ -210,6 +210,6 @@ class _Servers:
                         " from the address that it joined with"
                     ) from error
             _log.info("job %d, epoch %d: servers: %s", plan.job, plan.epoch, said)
-            if self._world.now() > self._until:
+            if self._runtime.now() > self._until:
                 raise ClientError(f"the servers' part of a checkpoint could not be moved: {said}")
-            self._world.sleep(_AGAIN_SECONDS)  # what has to change there, nobody tells here
+            self._runtime.sleep(_AGAIN_SECONDS)  # what has to change there, nobody tells here

@@ -24,7 +24,7 @@ from hosts.net.environment import HERE, Outside
 from hosts.session import testbed_environment
 from protocol import jobs_pb2
 from protocol.pipeline import TALL, Pipeline
-from protocol.world import REAL, World
+from protocol.runtime import REAL, Runtime
 
 _log = logging.getLogger(__name__)
 
@@ -150,21 +150,21 @@ def report_gone(
         with outside.service(service) as stub:
             call(stub.Gone, request)
 
-    patiently(tell, outage, outside.world)
+    patiently(tell, outage, outside.runtime)
 
 
-def patiently(attempt: Callable[[], Any], outage: float, world: World = REAL) -> Any:
+def patiently(attempt: Callable[[], Any], outage: float, runtime: Runtime = REAL) -> Any:
     """Calls a service that may be away for so many seconds; raises ClientError."""
-    began = world.now()
+    began = runtime.now()
     wait, longest = RETRY_SECONDS
     while True:
         try:
             return attempt()
         except ServiceUnavailableError as error:
-            if world.now() - began > outage:
+            if runtime.now() - began > outage:
                 raise
             _log.info("%s; it is asked again", error)
-        world.sleep(wait)  # nothing but the service's return can end this wait
+        runtime.sleep(wait)  # nothing but the service's return can end this wait
         wait = min(2 * wait, longest)
 
 

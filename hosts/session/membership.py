@@ -56,7 +56,7 @@ class Membership:
         outage: float = OUTAGE_SECONDS,
         outside: Outside = HERE,
     ) -> None:
-        self._world = world = outside.world
+        self._runtime = runtime = outside.runtime
         self.role, self.rank = role, rank
         self._nonce = nonce
         self._process = 1 + secrets.randbits(62)  # see ConnectServiceRequest
@@ -67,10 +67,10 @@ class Membership:
         self._instructions: deque[jobs_pb2.Instruction] = deque()
         self._answers: deque[jobs_pb2.ResyncRequest] = deque()
         self._failure: ClientError | None = None
-        self._lock = world.lock()  # of the failure
-        self._left = world.event()
-        self._over = world.event()  # it has left, or failed
-        self._beat_now = world.event()
+        self._lock = runtime.lock()  # of the failure
+        self._left = runtime.event()
+        self._over = runtime.event()  # it has left, or failed
+        self._beat_now = runtime.event()
         self._epoch = 0  # of the plan that this member runs
         self._connection = outside.service(service)
         self._stub = self._connection.stub
@@ -83,20 +83,20 @@ class Membership:
         )
         try:
             # Whoever asks again with the same number of its own is known already.
-            reply = patiently(lambda: call(self._stub.ConnectService, request), outage, world)
+            reply = patiently(lambda: call(self._stub.ConnectService, request), outage, runtime)
         except BaseException:
             self._connection.close()
             raise
         self.job: int = reply.job
         self.world: int = reply.world
         self.lanes: int = reply.lanes
-        self._heard = self._world.now()  # when a call last succeeded
+        self._heard = self._runtime.now()  # when a call last succeeded
         self._watching: Any = None
         who = "server" if role == jobs_pb2.SERVER else "worker"
         name = f"job-{self.job}-{who}-{rank}"
         self._threads = [
-            world.thread(self._watch, name=f"{name}-watch", daemon=True),
-            world.thread(self._beat, name=f"{name}-heartbeat", daemon=True),
+            runtime.thread(self._watch, name=f"{name}-watch", daemon=True),
+            runtime.thread(self._beat, name=f"{name}-heartbeat", daemon=True),
         ]
         for thread in self._threads:
             thread.start()
@@ -199,7 +199,7 @@ class Membership:
         finally:
             self._connection.close()
             for thread in self._threads:
-                if thread is not self._world.current():
+                if thread is not self._runtime.current():
                     thread.join()
 
     # -- inside -----------------------------------------------------------------------------------
@@ -210,19 +210,19 @@ class Membership:
         """A unary call, made again while the service is away. Raises ClientError."""
         most = self._outage if outage is None else outage
         wait, longest = RETRY_SECONDS
-        began = self._world.now()
+        began = self._runtime.now()
         while True:
             try:
                 call(method, request, timeout)
-                self._heard = self._world.now()
+                self._heard = self._runtime.now()
                 return
             except ServiceUnavailableError as error:
-                late = timeout is not None and self._world.now() - began > timeout
-                if late or self._failure or self._world.now() - began > most:
+                late = timeout is not None and self._runtime.now() - began > timeout
+                if late or self._failure or self._runtime.now() - began > most:
                     raise
                 _log.info("job %d: %s; it is asked again", self.job, error)
             if self._left.is_set():
-                self._world.sleep(wait)  # nothing but the service's return can end this wait
+                self._runtime.sleep(wait)  # nothing but the service's return can end this wait
             else:
                 self._over.wait(wait)
             wait = min(2 * wait, longest)
@@ -238,7 +238,7 @@ class Membership:
         while not self._over.is_set():
             try:
                 for instruction in self._stub.Watch(request):
-                    self._heard = self._world.now()
+                    self._heard = self._runtime.now()
                     wait = RETRY_SECONDS[0]
                     self._instructions.append(instruction)
                     self._on_change()
@@ -272,7 +272,7 @@ class Membership:
             except ValueError:  # what grpc raises for a channel that is closed
                 return
             else:
-                self._heard = self._world.now()
+                self._heard = self._runtime.now()
                 wait = RETRY_SECONDS[0]
 
     def _heartbeat(self) -> jobs_pb2.HeartbeatRequest:
@@ -291,7 +291,7 @@ class Membership:
     def _lost(self, failure: ClientError) -> None:
         """A call failed: the service may only be away for a while."""
         if isinstance(failure, ServiceUnavailableError):
-            if self._world.now() - self._heard <= self._outage:
+            if self._runtime.now() - self._heard <= self._outage:
                 return
             failure = self._away(failure)
         elif self._epoch and isinstance(failure, JobRefusedError):

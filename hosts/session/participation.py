@@ -52,9 +52,9 @@ class Participation:
         outage: float,
         outside: Outside = HERE,
     ) -> None:
-        self.outside, self._world = outside, outside.world
+        self.outside, self._runtime = outside, outside.runtime
         self.follower: WorkerEpochs | None = None
-        self.turn = self._world.condition()
+        self.turn = self._runtime.condition()
         self.broken: BaseException | None = None
         self._calls = Calls()
         self._names: list[str] = []
@@ -63,9 +63,9 @@ class Participation:
         self._settled: list[tuple[Call, BaseException | None]] = []  # to be told so
         self._untold: list[Call] = []  # all that nobody has been told of yet
         self._due = math.inf  # when `drive` is to return
-        self._told = self._world.event()  # for a driver that does not drive any more
+        self._told = self._runtime.event()  # for a driver that does not drive any more
         self._stopped = False
-        self._driver = self._world.thread(self._run, name=f"worker-{rank}", daemon=True)
+        self._driver = self._runtime.thread(self._run, name=f"worker-{rank}", daemon=True)
         self.membership = Membership(
             service,
             nonce,
@@ -95,11 +95,11 @@ class Participation:
         """What the transport knows of at most so many chunks of each stream; None: no plan yet."""
         with self.turn:
             transport = self.transport
-            return None if transport is None else transport.outline(self._world.now(), most)
+            return None if transport is None else transport.outline(self._runtime.now(), most)
 
     def check_thread(self) -> None:
         """Raises CallOrderError in the driver's thread, which nothing may keep waiting."""
-        if self._world.current() is self._driver:
+        if self._runtime.current() is self._driver:
             raise CallOrderError(
                 "a future's callback makes no calls: it runs in the thread that calls wait for"
             )
@@ -160,7 +160,7 @@ class Participation:
             self.membership.answer(follower.said())
             wanted = follower.gate.wanted
             if wanted is None:
-                self.turn.wait(max(0.0, call.patience.next - self._world.now()))
+                self.turn.wait(max(0.0, call.patience.next - self._runtime.now()))
         if wanted is not None:
             self._donate(follower, wanted, provide)
         return False
@@ -236,7 +236,7 @@ class Participation:
                     self._endpoint,
                     self._attend,
                     deadline=self._due,
-                    clock=self._world.now,
+                    clock=self._runtime.now,
                     on_train=self.on_train,
                 )
                 self._look_at_the_clock()
@@ -346,7 +346,7 @@ class Participation:
 
     def _unanswered(self) -> float:
         # Read from another thread as it is at the moment: a sign of life may just come in.
-        return self.follower.unanswered(self._world.now()) if self.follower is not None else 0.0
+        return self.follower.unanswered(self._runtime.now()) if self.follower is not None else 0.0
 
     def _awaited(self) -> tuple[int, str]:
         # A heartbeat is not held up by whoever has the turn for long; the next one tells as well.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from hosts.errors import StalledError
 from hosts.worker.explanation import Waiting
 from hosts.worker.transport import WorkerTransport
-from protocol.world import REAL
+from protocol.runtime import REAL
 
 # Without any sum for that long a call says that it waits, and says it again that often.
 _STALL_SECONDS = 5.0
@@ -47,7 +47,7 @@ class Patience:
     """Of one call over `missing` chunks, which begins now.
 
     timeout: seconds for the call, None for any number. seconds: without any sum. on_stall: see
-    Client. look: the transport at hand. clock: see World.
+    Client. look: the transport at hand. clock: see Runtime.
     """
 
     def __init__(

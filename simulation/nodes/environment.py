@@ -38,7 +38,7 @@ class VirtualOutside(Outside):
         hosts: Mapping[str, TaskNode],
         payload: bool = True,
     ) -> None:
-        self.world = node.tasks
+        self.runtime = node.tasks
         self.headroom = OVERHEAD
         self.payload = payload
         self._engine, self._node, self._addressing = engine, node, addressing

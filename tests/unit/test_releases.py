@@ -134,11 +134,11 @@ class Played:
                     values = draw.uniform(0.5, 1, case.elements).astype(np.float32)
                     if number == 1 and rank == 1:
                         values[case.elements // 2] *= case.outlier
-                    outside.world.sleep(case.late * rank)
+                    outside.runtime.sleep(case.late * rank)
                     sums = client.push({"values": values})
                     others = {}
                     for name, size in sizes.items():
-                        outside.world.sleep(1e-4)
+                        outside.runtime.sleep(1e-4)
                         others[name] = client.push({name: values[:size]})
                     for name, future in {"values": sums, **others}.items():
                         came = future.result()[name]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts and controller have clock, threads and waiting from their world alone."""
+"""Hosts and controller have clock, threads and waiting from their runtime alone."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def own_means(source: str) -> set[str]:
     return found
 
 
-def test_clock_and_threads_come_from_the_world():
+def test_clock_and_threads_come_from_the_runtime():
     found = {}
     for package in (hosts, controller):
         folder = Path(package.__file__).parent

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Time, threads and waiting, as hosts and controller have them: from a `World`.
+"""Time, threads and waiting, as hosts and controller have them: from a `Runtime`.
 
-`REAL` is the machine's: `threading` and its monotonic clock. A world in virtual time
+`REAL` is the machine's: `threading` and its monotonic clock. A runtime in virtual time
 (`simulation.kernel.tasks`) gives the same objects, whose waiting lets simulated time pass.
 Everything behaves as the object of `threading` or `concurrent.futures` does that has its name.
 """
@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Protocol
 
-__all__ = ["REAL", "Condition", "Event", "Lock", "Thread", "Timer", "World"]
+__all__ = ["REAL", "Condition", "Event", "Lock", "Runtime", "Thread", "Timer"]
 
 
 class Lock(Protocol):
@@ -77,7 +77,7 @@ class Timer(Protocol):
     def cancel(self) -> None: ...
 
 
-class World(Protocol):
+class Runtime(Protocol):
     """Where code runs: its clock, and how it waits."""
 
     def now(self) -> float:
@@ -118,7 +118,7 @@ class World(Protocol):
 
 
 class _Real:
-    """See World."""
+    """See Runtime."""
 
     now = staticmethod(time.monotonic)
     sleep = staticmethod(time.sleep)
@@ -148,4 +148,4 @@ class _Real:
         return Future()
 
 
-REAL: World = _Real()
+REAL: Runtime = _Real()
