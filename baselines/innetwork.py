@@ -10,7 +10,7 @@ import numpy as np
 
 from baselines.members import Report, values_of, wrong
 from hosts.client import Client
-from hosts.net.environment import HERE, Outside
+from hosts.net.environment import HERE, HostEnvironment
 from hosts.session.job_service import create_service
 
 
@@ -18,7 +18,7 @@ class InNetwork:
     """A worker whose sums are made as its job says: by switches, or servers.
 
     sizes: values of each key. create: what ``create_service`` takes, for the one that creates the
-    job; None for the others. Where chunks have no payload (see Outside) there is nothing to check.
+    job; None for the others. Chunks without payload (see HostEnvironment) are not checked.
     """
 
     def __init__(
@@ -29,19 +29,19 @@ class InNetwork:
         client: Callable[[], Client],
         create: Mapping[str, Any] | None,
         service: str | None = None,
-        outside: Outside = HERE,
+        environment: HostEnvironment = HERE,
     ) -> None:
         self._rank, self._workers = rank, workers
         self._ends = np.cumsum([0, *sizes]).tolist()
         self._make, self._create = client, create
-        self._service, self._outside = service, outside
+        self._service, self._environment = service, environment
         self._client: Client | None = None
 
     def prepare(self) -> Any:
         """See Member: creates the job."""
         if self._create is None:
             return None
-        made = create_service(self._service, **self._create, outside=self._outside)
+        made = create_service(self._service, **self._create, environment=self._environment)
         return {"nonce": made.nonce, "servers": list(made.servers)}
 
     def open(self, told: Any) -> None:
@@ -54,14 +54,14 @@ class InNetwork:
     def iterate(self, number: int) -> Report:
         """See Member."""
         assert self._client is not None
-        clock = self._outside.runtime.now
+        clock = self._environment.runtime.now
         values = values_of(self._rank, number, self._ends[-1])
         keys = zip(self._ends, self._ends[1:], strict=False)
         parts = {str(i): values[a:b] for i, (a, b) in enumerate(keys)}
         began = clock()
         sums = self._client.push_pull(parts)
         ended = clock()
-        if not self._outside.payload:
+        if not self._environment.payload:
             return Report(began, ended, None)
         came = np.concatenate([sums[key].reshape(-1) for key in parts])
         return Report(began, ended, wrong(came, self._workers, number))

@@ -48,15 +48,17 @@ class Exponents:
     it is quantised) and `complete` (when its sum is there).
     """
 
-    def __init__(self, chunks: int, world: int, headroom: int = 2, staleness: int = 0) -> None:
-        if chunks < 0 or world < 1 or headroom < 0 or staleness < 0:
+    def __init__(
+        self, chunks: int, world: int, exponent_headroom: int = 2, staleness: int = 0
+    ) -> None:
+        if chunks < 0 or world < 1 or exponent_headroom < 0 or staleness < 0:
             raise ValueError(
-                f"chunks {chunks}, headroom {headroom} and staleness {staleness} must be at least "
-                f"0 and world {world} at least 1"
+                f"chunks {chunks}, exponent_headroom {exponent_headroom} and staleness {staleness}"
+                f" must be at least 0 and world {world} at least 1"
             )
         self.chunks = chunks
         self.world = world
-        self.headroom = headroom
+        self.exponent_headroom = exponent_headroom
         self.staleness = staleness
         depth = staleness + 1
         self._contacted = np.zeros(chunks, np.bool_)
@@ -202,7 +204,7 @@ class Exponents:
     def _fold(self, rows: Rows, rounds: Rows, reported: Exps) -> None:
         """Derives the exponent that holds after these rounds, all before being accounted for."""
         depth = self.staleness + 1
-        raised = np.clip(reported + self.headroom, LEAST_EXPONENT, MOST_EXPONENT)
+        raised = np.clip(reported + self.exponent_headroom, LEAST_EXPONENT, MOST_EXPONENT)
         silent = reported == NO_EXPONENT
         if silent.any():
             before = self._after[rows, (rounds - 1) % depth]

@@ -26,7 +26,7 @@ import numpy as np
 
 from hosts.client import Client, Stall, Sums
 from hosts.errors import ClientError, PlanWithdrawnError, ServiceUnavailableError
-from hosts.net.environment import HERE, Outside
+from hosts.net.environment import HERE, HostEnvironment
 from hosts.worker.explanation import Outline
 from observability.scheduling import CpuWatch
 from protocol.runtime import REAL, Runtime
@@ -189,16 +189,16 @@ def work(
     nonce: str,
     questions: Iterable[bytes],
     emit: Emit = emit,
-    outside: Outside = HERE,
+    environment: HostEnvironment = HERE,
     observer: Observer = NOBODY,
     file: JobFile | None = None,
 ) -> int:
     """What the process does with its options; returns its exit status.
 
-    questions: a line each asks what it does. outside: where it runs. observer: is
+    questions: a line each asks what it does. environment: where it runs. observer: is
     told what it does. file: the job's, if whoever calls has read it.
     """
-    runtime = outside.runtime
+    runtime = environment.runtime
     file = load(options.job) if file is None else file
     job = file.spec
     replica = Replica(job, options.rank, options.world)
@@ -210,7 +210,7 @@ def work(
             link_rate=options.link_rate,
             patience=job.patience,
             on_stall=functools.partial(report_stall, emit=emit),
-            outside=outside,
+            environment=environment,
         )
         desk = _Desk(questions, client, emit, runtime)
         runtime.thread(desk.run, name="desk", daemon=True).start()

@@ -53,7 +53,7 @@ from hosts.errors import (
     UseAfterLeaveError,
     WrongShapeError,
 )
-from hosts.net.environment import HERE, Outside
+from hosts.net.environment import HERE, HostEnvironment
 from hosts.session import testbed_environment
 from hosts.session.beginning import Joined, declare, first_transport, with_consistency
 from hosts.session.calls import result_of
@@ -93,7 +93,7 @@ class Client:
     patience: seconds without any sum after which calls fail with StalledError. A slower worker is
         no fault, so it should be far longer than a worker may compute.
     on_stall: called now and then during such a wait, from some seconds on, by another thread.
-    outside: the machine that it runs on; another one is simulated.
+    environment: the machine that it runs on; another one is simulated.
 
     Calls are to come from one thread. Futures may be waited for in any; what is added to them as a
     callback runs in the client's own thread, which must not wait for anything, so it makes no calls
@@ -113,18 +113,18 @@ class Client:
         outage: float = OUTAGE_SECONDS,
         patience: float = math.inf,
         on_stall: Callable[[Stall], None] | None = None,
-        outside: Outside = HERE,
+        environment: HostEnvironment = HERE,
     ) -> None:
         if service is None:
             service, here = testbed_environment.service(), testbed_environment.interface()
             address = address or here.address
             queue_bytes = here.queue_bytes if queue_bytes is None else queue_bytes
-        self._outside, self._runtime = outside, outside.runtime
+        self._environment, self._runtime = environment, environment.runtime
         self._service = service
         self._patience = patience
         self._on_stall = on_stall
         self._link_rate, self._queue_bytes = link_rate, queue_bytes
-        self._headroom = headroom
+        self._exponent_headroom = headroom
         self._outage = outage
         self._part: Participation | None = None
         self._exchange: Exchange | None = None
@@ -132,8 +132,8 @@ class Client:
         self._optimizer: OptimizerPlan | None = None  # that the servers run
         self._restoration: Restoration | None = None
         self._left = False
-        outside.check_service(service)
-        self._endpoint = outside.endpoint(
+        environment.check_service(service)
+        self._endpoint = environment.endpoint(
             address or testbed_environment.own_address(),
             link_rate=link_rate,
             queue_bytes=queue_bytes,
@@ -172,7 +172,7 @@ class Client:
         if not 0 <= rank <= _LARGEST_RANK:
             raise JobRefusedError(f"a job of n workers has workers 0 to n - 1, not {rank}")
         self._part = Participation(
-            self._service, nonce, rank, self._endpoint, self._outage, self._outside
+            self._service, nonce, rank, self._endpoint, self._outage, self._environment
         )
 
     def init_service(
@@ -223,11 +223,13 @@ class Client:
         optimizer = with_consistency(optimizer, consistency)
         membership = part.membership
         tensors, optimizer, initial, self._restoration = declare(
-            keys, shapes, dtypes, optimizer, restore, membership.lanes, self._outside.payload
+            keys, shapes, dtypes, optimizer, restore, membership.lanes, self._environment.payload
         )
         exchange = self._exchange = Exchange(tensors, optimizer is not None, self._runtime)
         self._state, self._optimizer = state, optimizer
-        exponents = Exponents(tensors.layout.chunks, max(1, membership.world), self._headroom)
+        exponents = Exponents(
+            tensors.layout.chunks, max(1, membership.world), self._exponent_headroom
+        )
         if self._restoration is not None and optimizer is None:
             self._restoration.scale(exponents)
 
@@ -236,7 +238,7 @@ class Client:
                 plan,
                 exponents,
                 self._endpoint,
-                self._outside,
+                self._environment,
                 lanes=membership.lanes,
                 link_rate=self._link_rate,
                 queue_bytes=self._queue_bytes,

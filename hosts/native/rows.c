@@ -16,7 +16,7 @@ static int digits_of(int exponent, int64_t world) {
 // The exponent after a round whose results report this one: Exponents._fold.
 static void fold(const struct worker *w, int64_t chunk, int64_t round, int reported) {
     if (reported != NO_EXPONENT) {
-        int64_t raised = reported + w->headroom;
+        int64_t raised = reported + w->exponent_headroom;
         w->after[chunk] = (int16_t)(raised < -126 ? -126 : raised > 127 ? 127 : raised);
     } else if (round == 0) {
         w->after[chunk] = w->first[chunk];

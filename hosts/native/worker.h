@@ -56,7 +56,7 @@ struct worker {
     const int64_t *chunk_server;
     const struct peer *servers; // by rank
     // From here on numbers.
-    int64_t streams, chunks, width, headroom, world, rank, job, epoch;
+    int64_t streams, chunks, width, exponent_headroom, world, rank, job, epoch;
 };
 
 static inline int64_t row_of(const struct worker *w, int64_t stream, int64_t number) {

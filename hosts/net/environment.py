@@ -76,17 +76,17 @@ class Connection:
         self.close()
 
 
-class Outside:
+class HostEnvironment:
     """This machine.
 
     payload: whether chunks have one. Without, in virtual time, they only occupy the wire: nothing
     is quantised or summed, and what comes back is zero.
-    headroom: bytes that are to be free before each packet, for its headers below UDP.
+    header_room: bytes that are to be free before each packet, for its headers below UDP.
     """
 
     runtime: Runtime = REAL
     payload = True
-    headroom = 0
+    header_room = 0
 
     def check_service(self, service: str) -> None:
         """Raises what ``socket_path`` does."""
@@ -137,7 +137,7 @@ class Outside:
         return end
 
 
-HERE = Outside()
+HERE = HostEnvironment()
 
 
 def socket_path(service: str) -> str:

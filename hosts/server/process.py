@@ -29,7 +29,7 @@ from hosts.data.snapshot import Chunks, Snapshot
 from hosts.epochs import UnrecoverableChunkError
 from hosts.errors import ClientError, JobRefusedError, LeftBehindError
 from hosts.net.driver import Attachment, drive
-from hosts.net.environment import HERE, Outside
+from hosts.net.environment import HERE, HostEnvironment
 from hosts.net.offload import PLAIN
 from hosts.net.udp import Endpoint
 from hosts.server.epochs import FetchTask, ServerEpochs
@@ -52,10 +52,14 @@ class ServerProcess:
     """
 
     def __init__(
-        self, endpoint: Attachment, service: str, link_rate: int = 0, outside: Outside = HERE
+        self,
+        endpoint: Attachment,
+        service: str,
+        link_rate: int = 0,
+        environment: HostEnvironment = HERE,
     ) -> None:
-        self._outside, self._runtime = outside, outside.runtime
-        self.state = ServerState(payload=outside.payload)
+        self._environment, self._runtime = environment, environment.runtime
+        self.state = ServerState(payload=environment.payload)
         self._endpoint = endpoint
         self._service = service
         self._link_rate = link_rate
@@ -69,9 +73,9 @@ class ServerProcess:
         address = Address(endpoint.ipv4, endpoint.port)
         state = self.state
         self._shards = ShardServer(
-            address, self._later, state.replicate, self._give, state.save, state.load, outside
+            address, self._later, state.replicate, self._give, state.save, state.load, environment
         )
-        self._peers = Peers(self._later, outside)
+        self._peers = Peers(self._later, environment)
 
     def run(self) -> None:
         """Serves until `stop`, then leaves all jobs. Raises OSError if it cannot send."""
@@ -127,7 +131,7 @@ class ServerProcess:
             rank,
             Address(self._endpoint.ipv4, self._endpoint.port),
             lambda: self._later(lambda: self._follow(nonce)),
-            outside=self._outside,
+            environment=self._environment,
         )
         self._memberships[nonce] = membership
         self._followers[nonce] = ServerEpochs(self.state, membership.job)

@@ -18,7 +18,7 @@ import grpc
 import numpy as np
 
 from hosts.data.snapshot import Chunks, Snapshot, from_message, pages, to_message
-from hosts.net.environment import HERE, Connection, Outside
+from hosts.net.environment import HERE, Connection, HostEnvironment
 from hosts.server.epochs import FetchTask
 from hosts.server.state import NotHereError, StrangerError, Update
 from protocol import shards_pb2
@@ -54,15 +54,15 @@ class ShardServer(ShardServiceServicer):
         give: Get,
         save: Get,
         load: Put,
-        outside: Outside = HERE,
+        environment: HostEnvironment = HERE,
     ) -> None:
-        self._runtime = outside.runtime
+        self._runtime = environment.runtime
         self._later = later
         self._replicate = replicate
         self._give = give
         self._save = save
         self._load = load
-        self._stop = outside.answer(address, self)
+        self._stop = environment.answer(address, self)
 
     def stop(self) -> None:
         """Ends all calls."""
@@ -149,9 +149,9 @@ class Peers:
     later: has work done by the thread that has the state machines.
     """
 
-    def __init__(self, later: Later, outside: Outside = HERE) -> None:
+    def __init__(self, later: Later, environment: HostEnvironment = HERE) -> None:
         self._later = later
-        self._outside, self._runtime = outside, outside.runtime
+        self._environment, self._runtime = environment, environment.runtime
         self._connections: dict[Address, Connection] = {}
         self._over = self._runtime.event()
 
@@ -229,7 +229,7 @@ class Peers:
 
     def _stub(self, address: Address) -> Any:
         if address not in self._connections:
-            self._connections[address] = self._outside.peer(address)
+            self._connections[address] = self._environment.peer(address)
         return self._connections[address].stub
 
 

@@ -16,7 +16,7 @@ from hosts.data.keys import Keys, Shapes, Types, declared
 from hosts.data.tensors import Tensors
 from hosts.errors import UnknownKeyError, WrongTypeError
 from hosts.net.driver import Attachment
-from hosts.net.environment import Outside
+from hosts.net.environment import HostEnvironment
 from hosts.session.checkpointing import Restoration
 from hosts.worker.transport import WorkerTransport
 from protocol.consistency import Consistency
@@ -109,7 +109,7 @@ def first_transport(
     plan: WorkerPlan,
     exponents: Exponents,
     endpoint: Attachment,
-    outside: Outside,
+    environment: HostEnvironment,
     *,
     lanes: int,
     link_rate: int,
@@ -138,7 +138,7 @@ def first_transport(
         plan,
         exponents,
         link_rate=link_rate or None,
-        backlog=outside.backlog(link_rate or plan.link_rate, queue_bytes, 4 * plan.lanes),
-        payload=outside.payload,
-        headroom=outside.headroom,
+        backlog=environment.backlog(link_rate or plan.link_rate, queue_bytes, 4 * plan.lanes),
+        payload=environment.payload,
+        header_room=environment.header_room,
     )

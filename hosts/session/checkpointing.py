@@ -137,8 +137,8 @@ class _Servers:
 
     def __init__(self, part: Participation, patience: float) -> None:
         self._part = part
-        self._outside = part.outside
-        self._runtime = part.outside.runtime
+        self._environment = part.environment
+        self._runtime = part.environment.runtime
         self._until = self._runtime.now() + patience
 
     def held(self, levels: np.ndarray[tuple[int], np.dtype[np.uint32]]) -> Snapshot:
@@ -168,7 +168,7 @@ class _Servers:
             backup = backup_of(primary, len(plan.servers))
             for rank, address in enumerate(plan.servers):
                 mine = snapshot.select((primary == rank) | (backup == rank))
-                with self._outside.peer(address) as stub:
+                with self._environment.peer(address) as stub:
                     for page in pages(mine):
                         message = to_message(plan.job, plan.epoch, page)
                         stub.Load(message, timeout=_CALL_SECONDS)
@@ -179,7 +179,7 @@ class _Servers:
         request = shards_pb2.FetchRequest(
             job=plan.job, epoch=plan.epoch, chunks=chunks.astype("<u4").tobytes()
         )
-        with self._outside.peer(plan.servers[rank]) as stub:
+        with self._environment.peer(plan.servers[rank]) as stub:
             return [from_message(part) for part in stub.Save(request, timeout=_CALL_SECONDS)]
 
     def _plan(self) -> WorkerPlan:

@@ -20,7 +20,7 @@ from hosts.errors import (
     ServiceUnavailableError,
     WrongNonceError,
 )
-from hosts.net.environment import HERE, Outside
+from hosts.net.environment import HERE, HostEnvironment
 from hosts.session import testbed_environment
 from protocol import jobs_pb2
 from protocol.pipeline import TALL, Pipeline
@@ -82,7 +82,7 @@ def create_service(
     pipeline: str = TALL,
     ablate: Iterable[str] = (),
     outage: float = 10.0,
-    outside: Outside = HERE,
+    environment: HostEnvironment = HERE,
 ) -> Service:
     """Reserves `namespace` for a job of these hosts (workers' ranks in the order given; a server's
     host is in it with all its processes): CreateService.
@@ -104,7 +104,7 @@ def create_service(
         if given not in known:
             raise ValueError(f"{what} {given!r} is none of {', '.join(known)}")
     work = Pipeline(pipeline, tuple(ablate))
-    with outside.service(testbed_environment.service() if service is None else service) as stub:
+    with environment.service(testbed_environment.service() if service is None else service) as stub:
         reply = call(
             stub.CreateService,
             jobs_pb2.CreateServiceRequest(
@@ -136,7 +136,7 @@ def report_gone(
     rank: int,
     reason: str,
     outage: float = 10.0,
-    outside: Outside = HERE,
+    environment: HostEnvironment = HERE,
 ) -> None:
     """Tells the job service that a member's process is dead, and how it ended ("was killed by
     SIGKILL"), so that the others need not wait for its lease to end.
@@ -147,10 +147,10 @@ def report_gone(
     request = jobs_pb2.GoneRequest(nonce=nonce, role=role, rank=rank, reason=reason)
 
     def tell() -> None:
-        with outside.service(service) as stub:
+        with environment.service(service) as stub:
             call(stub.Gone, request)
 
-    patiently(tell, outage, outside.runtime)
+    patiently(tell, outage, environment.runtime)
 
 
 def patiently(attempt: Callable[[], Any], outage: float, runtime: Runtime = REAL) -> Any:

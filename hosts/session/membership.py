@@ -20,7 +20,7 @@ from typing import Any
 import grpc
 
 from hosts.errors import ClientError, JobRefusedError, PlanWithdrawnError, ServiceUnavailableError
-from hosts.net.environment import HERE, Outside
+from hosts.net.environment import HERE, HostEnvironment
 from hosts.session.job_service import RETRY_SECONDS, call, explained, patiently
 from protocol import jobs_pb2
 from protocol.optimizer import OptimizerPlan
@@ -54,9 +54,9 @@ class Membership:
         unanswered: Callable[[], float] = lambda: 0.0,
         awaited: Callable[[], tuple[int, str]] = lambda: (0, ""),
         outage: float = OUTAGE_SECONDS,
-        outside: Outside = HERE,
+        environment: HostEnvironment = HERE,
     ) -> None:
-        self._runtime = runtime = outside.runtime
+        self._runtime = runtime = environment.runtime
         self.role, self.rank = role, rank
         self._nonce = nonce
         self._process = 1 + secrets.randbits(62)  # see ConnectServiceRequest
@@ -72,7 +72,7 @@ class Membership:
         self._over = runtime.event()  # it has left, or failed
         self._beat_now = runtime.event()
         self._epoch = 0  # of the plan that this member runs
-        self._connection = outside.service(service)
+        self._connection = environment.service(service)
         self._stub = self._connection.stub
         request = jobs_pb2.ConnectServiceRequest(
             nonce=nonce,

@@ -18,7 +18,7 @@ from hosts.epochs import UnrecoverableChunkError
 from hosts.errors import CallOrderError, ClientError, JobRefusedError, UseAfterLeaveError
 from hosts.net.arrivals import Clock, Released, Seconds
 from hosts.net.driver import Attachment, drive
-from hosts.net.environment import HERE, Outside
+from hosts.net.environment import HERE, HostEnvironment
 from hosts.session.calls import Call, Calls
 from hosts.session.membership import Membership
 from hosts.worker.epochs import WorkerEpochs
@@ -50,9 +50,9 @@ class Participation:
         rank: int,
         endpoint: Attachment,
         outage: float,
-        outside: Outside = HERE,
+        environment: HostEnvironment = HERE,
     ) -> None:
-        self.outside, self._runtime = outside, outside.runtime
+        self.environment, self._runtime = environment, environment.runtime
         self.follower: WorkerEpochs | None = None
         self.turn = self._runtime.condition()
         self.broken: BaseException | None = None
@@ -76,7 +76,7 @@ class Participation:
             unanswered=self._unanswered,
             awaited=self._awaited,
             outage=outage,
-            outside=outside,
+            environment=environment,
         )
 
     @property

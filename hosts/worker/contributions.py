@@ -32,16 +32,18 @@ _QUERY = np.uint8(Op.QUERY - Op.CONTRIBUTE)
 
 
 class Contributions:
-    """Builds packets; servers: (n,) PEER by rank. headroom: bytes that are free before each.
+    """Builds packets; servers: (n,) PEER by rank. header_room: bytes that are free before each.
 
     columns: writes those without payload; None: numpy does.
     """
 
-    def __init__(self, plan: WorkerPlan, slots: Slots, servers: Array, headroom: int = 0) -> None:
+    def __init__(
+        self, plan: WorkerPlan, slots: Slots, servers: Array, header_room: int = 0
+    ) -> None:
         self._plan = plan
         self._slots = slots
         self._servers = servers
-        self._headroom = headroom
+        self._header_room = header_room
         self._memory = Recycler()
         self.columns: Columns | None = None
         # What all packets of a stream have in common.
@@ -67,9 +69,9 @@ class Contributions:
         """QUERYs of the rows `late`, then CONTRIBUTEs of the rows `due`, which are quantised."""
         slots = self._slots
         rows = np.concatenate((late, due)) if len(late) else due
-        size = self._headroom + HEADER_BYTES + 4 * slots.width
+        size = self._header_room + HEADER_BYTES + 4 * slots.width
         room = self._memory.empty((len(rows), size), np.uint8)
-        wire = room[:, self._headroom :]
+        wire = room[:, self._header_room :]
         headers, payloads = parts_of(wire)
         if self.columns is not None and not slots.width and not len(late):
             full = np.empty(len(rows), np.bool_)

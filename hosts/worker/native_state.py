@@ -31,7 +31,7 @@ _BY_ROW = ("stage", "flags", "due", "wanted", "seq", "hash", "server", "failures
            "exponent", "entry", "progress", "deadline", "results", "stream")  # fmt: skip
 _BY_STREAM = ("common", "bases", "masks", "windows", "priorities", "stream_index")
 _BY_CHUNK = ("contacted", "first", "after", "folded", "chunk_server", "servers")
-_NUMBERS = ("streams", "chunks", "width", "headroom", "world", "rank", "job", "epoch")
+_NUMBERS = ("streams", "chunks", "width", "exponent_headroom", "world", "rank", "job", "epoch")
 
 
 class _Worker(ctypes.Structure):
@@ -167,8 +167,8 @@ class Columns:
         self._worker = _Worker(
             **{name: address(array) for name, array in self._arrays.items()},
             streams=len(slots.windows), chunks=len(shares) - 1, width=slots.width,
-            headroom=exponents.headroom, world=plan.world, rank=plan.rank, job=plan.job,
-            epoch=plan.epoch,
+            exponent_headroom=exponents.exponent_headroom, world=plan.world, rank=plan.rank,
+            job=plan.job, epoch=plan.epoch,
         )  # fmt: skip
         self._at = ctypes.addressof(self._worker)
         self._rows = len(slots.stage)

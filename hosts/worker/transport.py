@@ -73,7 +73,8 @@ class WorkerTransport:
     exponents: the policy, which outlives epochs. rto_*: timeouts in seconds (see RoundTrips), which
     are never less than `LEAST_PACKETS` take on the link.
     link_rate: bit/s to pace by; None takes the plan's, 0 is no pacing. backlog: see Pacer.
-    payload: whether chunks have one; else the values of each are (0,). headroom: see Outside.
+    payload: whether chunks have one; else the values of each are (0,). header_room: see
+    HostEnvironment.
     """
 
     def __init__(
@@ -87,7 +88,7 @@ class WorkerTransport:
         link_rate: int | None = None,
         backlog: float = BACKLOG,
         payload: bool = True,
-        headroom: int = 0,
+        header_room: int = 0,
     ) -> None:
         if exponents.world != plan.world:
             raise ValueError(f"exponents of world {exponents.world}, plan of world {plan.world}")
@@ -100,7 +101,7 @@ class WorkerTransport:
         seconds = 8 * packet / rate if rate else 0.0
         self.round_trips = RoundTrips.of(plan, seconds, rto_initial, rto_least, rto_most)
         self._exponents = exponents
-        self._payload, self._headroom = payload, headroom
+        self._payload, self._header_room = payload, header_room
         self._slots = Slots(plan, payload=payload)
         self._questions = Questions(self._slots, plan)
         self._queues = [Queue() for _ in plan.streams]
@@ -108,7 +109,7 @@ class WorkerTransport:
         self._backlog = backlog
         self._servers = peer_array([server.pair() for server in plan.servers])
         self._server_keys = peer_keys(self._servers)
-        self._contributions = Contributions(plan, self._slots, self._servers, headroom)
+        self._contributions = Contributions(plan, self._slots, self._servers, header_room)
         if plan.alone:
             exponents.contact_none()
         self._stream_index = np.full(256, -1, np.intp)
@@ -260,7 +261,7 @@ class WorkerTransport:
             link_rate=self._link_rate,
             backlog=self._backlog,
             payload=self._payload,
-            headroom=self._headroom,
+            header_room=self._header_room,
         )
         heir.round_trips = self.round_trips.fresh(len(plan.streams))
         heir.statistics = self.statistics
