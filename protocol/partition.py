@@ -67,7 +67,7 @@ def imbalance(loads: Sequence[int] | Indices, assigned: Indices, bins: int) -> f
     return float(sums.max() * bins / sums.sum())
 
 
-class Shares:
+class ChunkAssignment:
     """Where each chunk of a job goes: to which server, in which stream."""
 
     def __init__(self, counts: Sequence[int], most: int, servers: int, streams: int) -> None:
@@ -111,12 +111,12 @@ class Shares:
 
 
 @lru_cache(maxsize=64)
-def shares(counts: tuple[int, ...], most: int, servers: int, streams: int) -> Shares:
+def shares(counts: tuple[int, ...], most: int, servers: int, streams: int) -> ChunkAssignment:
     """The same on every node of a job.
 
     counts: chunks of each key, in order. most: chunks of a slice. Raises ValueError.
     """
-    return Shares(counts, most, servers, streams)
+    return ChunkAssignment(counts, most, servers, streams)
 
 
 def servers_of(stream: int, streams: int, servers: int) -> tuple[int, ...]:

@@ -16,7 +16,7 @@ from typing import Any
 
 from protocol import jobs_pb2
 from protocol.optimizer import OptimizerPlan
-from protocol.partition import Shares, shares
+from protocol.partition import ChunkAssignment, shares
 from protocol.pipeline import USUAL, Pipeline
 
 MOST_CHILDREN = 32
@@ -109,7 +109,7 @@ class WorkerPlan:
             )
 
     @property
-    def alone(self) -> bool:
+    def is_asynchronous(self) -> bool:
         """Whether servers take a step with each worker's gradient, instead of sums."""
         return self.optimizer is not None and not self.optimizer.consistency.together
 
@@ -122,7 +122,7 @@ class WorkerPlan:
         return self.shares.stream_of(chunk)
 
     @property
-    def shares(self) -> Shares:
+    def shares(self) -> ChunkAssignment:
         """Where each chunk goes."""
         return shares(self.counts, self.chunks_per_slice, len(self.servers), len(self.streams))
 
@@ -278,7 +278,7 @@ class ServerPlan:
         return source == caller or (at_home and source == self.servers[self.rank].ipv4)
 
     @property
-    def alone(self) -> bool:
+    def is_asynchronous(self) -> bool:
         """Whether servers take a step with each worker's gradient, instead of sums."""
         return self.optimizer is not None and not self.optimizer.consistency.together
 

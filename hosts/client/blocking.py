@@ -61,7 +61,7 @@ from hosts.session.checkpointing import Restoration, check_whole, save
 from hosts.session.job_service import Service, create_service
 from hosts.session.membership import OUTAGE_SECONDS
 from hosts.session.participation import Participation
-from hosts.session.stall_timeout import Patience, Stall
+from hosts.session.stall_timeout import Stall, StallTimeout
 from hosts.worker.epochs import WorkerEpochs
 from hosts.worker.explanation import Outline, Waiting
 from hosts.worker.transport import WorkerTransport
@@ -254,7 +254,7 @@ class Client:
         part.wait_for_plan(left)
         if optimizer is None:
             return Sums()
-        if part.follower is not None and part.follower.gate.completed:  # it has joined after it
+        if part.follower is not None and part.follower.barrier.completed:  # it has joined after it
             with part.turn:
                 return exchange.parameters(initial, self._transport)
         left = None if timeout is None else max(0.0, began + timeout - self._runtime.now())
@@ -285,9 +285,9 @@ class Client:
             none.set_result(Sums())
             return none
 
-        def patience(chunks: int) -> Patience:
+        def patience(chunks: int) -> StallTimeout:
             look = part.running_transport
-            return Patience(
+            return StallTimeout(
                 chunks, timeout, self._patience, self._on_stall, look, self._runtime.now
             )
 
@@ -366,7 +366,7 @@ class Client:
             part.check()
             assert part.follower is not None
             # All that were begun are complete, but that keys which are left out may still come.
-            calls = self._calls(part.follower.gate.begun)
+            calls = self._calls(part.follower.barrier.begun)
         provide, tensors = self._state or dict, exchange.tensors
         save(path, part, tensors, calls, provide, self._optimizer, self._patience)
 

@@ -10,7 +10,7 @@ from hosts.data.tensors import Sums, Tensors
 from hosts.errors import NoValueError
 from hosts.optimizers import mean_of
 from hosts.session.calls import Call, Members, Workers
-from hosts.session.stall_timeout import Patience
+from hosts.session.stall_timeout import StallTimeout
 from hosts.worker.transport import WorkerTransport
 from protocol.fixed_point import Floats
 from protocol.runtime import REAL, Runtime
@@ -35,7 +35,7 @@ class Exchange:
         self._last: dict[str, _Last] = {}
 
     def call(
-        self, values: Mapping[str, Floats], average: bool, patience: Callable[[int], Patience]
+        self, values: Mapping[str, Floats], average: bool, patience: Callable[[int], StallTimeout]
     ) -> tuple[Call, Callable[[WorkerTransport], int]]:
         """A call with these values, of at least one key, and what submits it.
 

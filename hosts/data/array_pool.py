@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-# Of an array that only the list in `Recycler` has: that list, and the argument of getrefcount.
+# Of an array that only the list in `ArrayPool` has: that list, and the argument of getrefcount.
 _UNUSED = 2
 
 
-class Recycler:
+class ArrayPool:
     """Hands out arrays, and the same memory again once nobody has the array or any view of it.
 
     For one thread at a time. It keeps as much as was in use at once.

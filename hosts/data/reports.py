@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hosts.data.submissions import Places
+from hosts.data.submissions import ChunkRefs
 from protocol.fixed_point import Floats
 
 
@@ -26,7 +26,7 @@ class Completed:
 
     tickets: npt.NDArray[np.int64]
     chunks: npt.NDArray[np.int64]
-    places: Places
+    places: ChunkRefs
     flags: npt.NDArray[np.uint8]
     workers: npt.NDArray[np.int64]
     lanes: int
@@ -57,12 +57,12 @@ class Completed:
             return parts[0]
         if not parts:
             none = np.zeros(0, np.int64)
-            places = Places(none.astype(object), none)
+            places = ChunkRefs(none.astype(object), none)
             return Completed(none, none, places, none.astype(np.uint8), none, lanes)
         return Completed(
             np.concatenate([part.tickets for part in parts]),
             np.concatenate([part.chunks for part in parts]),
-            Places(
+            ChunkRefs(
                 np.concatenate([part.places.submissions for part in parts]),
                 np.concatenate([part.places.rows for part in parts]),
             ),

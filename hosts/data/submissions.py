@@ -43,15 +43,15 @@ class Submission:
         return self._sums_at + rows * self._width
 
 
-class Places(NamedTuple):
+class ChunkRefs(NamedTuple):
     """Of n chunks, the Submission (n,) and which row of it (n,)."""
 
     submissions: npt.NDArray[np.object_]
     rows: npt.NDArray[np.int64]
 
-    def select(self, which: Any) -> Places:
+    def select(self, which: Any) -> ChunkRefs:
         """Of some of them, or in another order."""
-        return Places(self.submissions[which], self.rows[which])
+        return ChunkRefs(self.submissions[which], self.rows[which])
 
     def values_at(self) -> Addresses:
         """(n,) addresses of their values."""

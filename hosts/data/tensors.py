@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hosts.data.array_pool import Recycler
+from hosts.data.array_pool import ArrayPool
 from hosts.data.chunks import Indices, Layout
 from hosts.errors import UnknownKeyError, WrongShapeError, WrongTypeError
 from protocol import jobs_pb2
@@ -69,7 +69,7 @@ class Tensors:
         self, keys: Mapping[str, int | Floats], lanes: int, *, payload: bool = True
     ) -> None:
         self._shapes = [_shape(name, key) for name, key in keys.items()]
-        self._memory = Recycler()
+        self._memory = ArrayPool()
         self._keys = {name: number for number, name in enumerate(keys)}
         self.layout = Layout([math.prod(shape) for shape in self._shapes], max(1, lanes))
         self._payload = payload

@@ -59,9 +59,9 @@ _FUNCTIONS: dict[str, tuple[type[Any] | None, list[type[Any]]]] = {
     "take_results": (ctypes.c_int64, [*[_POINTER] * 3, _SIZE, _POINTER]),
     "first_open": (ctypes.c_int64, [_POINTER, *[ctypes.c_int64] * 3]),
     "enter_rows": (None, [_POINTER, *[ctypes.c_int64] * 2, _POINTER, _SIZE]),
-    "let_go": (None, [_POINTER, ctypes.c_int64, ctypes.c_int]),
+    "activate_held": (None, [_POINTER, ctypes.c_int64, ctypes.c_int]),
     "note_sent": (None, [_POINTER, _POINTER, _SIZE, _POINTER, _POINTER]),
-    "postpone": (ctypes.c_double, [_POINTER, *[ctypes.c_int64] * 3, *[ctypes.c_double] * 2]),
+    "rearm_timers": (ctypes.c_double, [_POINTER, *[ctypes.c_int64] * 3, *[ctypes.c_double] * 2]),
     "write_contributions": (None, [_POINTER, _POINTER, _SIZE, _POINTER, _SIZE, *[_POINTER] * 2]),
     "read_frames": (
         ctypes.c_int,

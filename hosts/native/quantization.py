@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hosts.data.submissions import Places, Rows
+from hosts.data.submissions import ChunkRefs, Rows
 from hosts.native.library import library
 from protocol.fixed_point import (
     FLOAT32_SCALE,
@@ -46,7 +46,7 @@ def exponents_in(values: Floats) -> tuple[Exps, Flags]:
     return exponents_of(largest), np.zeros(n, np.uint8)
 
 
-def quantise_to(places: Places, exponents: Exps, flags: Flags, world: int, out: Words) -> Sums:
+def quantise_to(places: ChunkRefs, exponents: Exps, flags: Flags, world: int, out: Words) -> Sums:
     """`quantise` of values to `out`, whose rows may lie apart; returns `word_sums` of that. flags:
     those that it gives, so zero where a chunk fits."""
     lib, (n, width) = library(), out.shape
@@ -68,7 +68,7 @@ def quantise_to(places: Places, exponents: Exps, flags: Flags, world: int, out: 
 
 
 def keep_and_dequantise(
-    words: Words, exponents: Exps, world: int, places: Places, kept: Words, rows: Rows
+    words: Words, exponents: Exps, world: int, places: ChunkRefs, kept: Words, rows: Rows
 ) -> None:
     """`dequantise`, to where these chunks' sums come; the words to rows of `kept`, contiguous."""
     lib, (n, width) = library(), words.shape

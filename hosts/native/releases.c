@@ -217,7 +217,7 @@ static void set_deadlines(struct state *state) {
 
 // Of each entry that could enter a window, whether the one before it finds its exponent. Returns
 // whether all that have none yet, in windows as well, wait for that alone.
-static int waits_alone(struct state *state) {
+static int waits_for_results(struct state *state) {
     struct releases *r = state->r;
     const struct worker *w = state->w;
     for (int64_t stream = 0; stream < w->streams; stream++) {
@@ -257,7 +257,7 @@ static void look(struct state *state) {
     }
 }
 
-enum { NO_MEMORY, RELEASED, NOT_ALONE };
+enum { NO_MEMORY, RELEASED, WAITS_FOR_OTHERS };
 
 // Returns one of these; unless it is RELEASED nothing holds.
 int release_steps(struct releases *r) {
@@ -266,8 +266,8 @@ int release_steps(struct releases *r) {
     for (int64_t i = 0; i < w->streams; i++)
         rows += w->masks[i] + 1;
     struct state state = {.r = r, .w = w, .wake = INFINITY};
-    if (!waits_alone(&state))
-        return NOT_ALONE;
+    if (!waits_for_results(&state))
+        return WAITS_FOR_OTHERS;
     // What is due at first and what enters: each is in the heap once.
     size_t most = (size_t)rows * 2;
     uint8_t *flags = malloc((size_t)rows * 2);
@@ -292,7 +292,7 @@ int release_steps(struct releases *r) {
     return made ? RELEASED : NO_MEMORY;
 }
 
-// Rows of results that are plain: Columns.plain() says when. `open` has each stream's left and
+// Rows of results that are plain: NativeState.plain() says when. `open` has each stream's left and
 // next. Returns how many of the first ones are.
 int64_t plain_results(const struct worker *w, const struct header *headers, const struct peer *peers,
                   const uint8_t *words, int64_t stride, const uint8_t *full, const double *times,
@@ -300,7 +300,7 @@ int64_t plain_results(const struct worker *w, const struct header *headers, cons
     for (int64_t stream = 0; stream < w->streams; stream++)
         for (int64_t number = open[2 * stream]; number < open[2 * stream + 1]; number++) {
             int64_t row = row_of(w, stream, number);
-            if (w->wanted[row] || (w->due[row] && w->progress[row].sent))
+            if (w->probe_pending[row] || (w->due[row] && w->progress[row].sent))
                 return 0;
         }
     for (int64_t i = 0; i < n; i++) {
@@ -332,7 +332,7 @@ int64_t plain_results(const struct worker *w, const struct header *headers, cons
     return n;
 }
 
-// By way the latest of what has its result (a copy): Questions in hosts/worker/loss_detection.py. By stream as
+// By way the latest of what has its result (a copy): LossDetector in hosts/worker/loss_detection.py. By stream as
 // RoundTrips has them.
 struct quiet {
     double *latest, *lowest;
@@ -341,7 +341,7 @@ struct quiet {
     int64_t servers;
 };
 
-// Questions._ways
+// LossDetector._ways
 static int64_t way_of(const struct worker *w, const struct quiet *q, int64_t row) {
     int64_t kind = w->stage[row] == DIRECTLY ? 2 : w->entry[row].exponent_round;
     return 3 * (w->stream[row] * q->servers + w->server[row]) + kind;
@@ -349,13 +349,13 @@ static int64_t way_of(const struct worker *w, const struct quiet *q, int64_t row
 
 static int overtakes(const struct worker *w, const struct quiet *q, int64_t row) {
     const struct progress *progress = &w->progress[row];
-    double last = larger(progress->sent_last, progress->asked_last);
+    double last = larger(progress->sent_last, progress->probed_last);
     double heard = fmax(last, progress->state_time);
     return q->latest[way_of(w, q, row)] > heard + q->lowest[w->stream[row]] / 4;
 }
 
 // Whether plain results of these rows, one after the other, lead to no question and meet no timer:
-// Columns.quiet(). `lowest` becomes what it is behind them.
+// NativeState.quiet(). `lowest` becomes what it is behind them.
 int stay_quiet(const struct worker *w, const struct quiet *q, const double *times,
                const int64_t *rows, int64_t n, const int64_t *open) {
     for (int64_t i = 0; i < n; i++) {

@@ -43,7 +43,7 @@ int64_t take_results(const struct worker *w, const int64_t *rows, const struct h
         const struct header *header = &headers[i];
         const struct entry *entry = &w->entry[row];
         w->stage[row] = DONE;
-        w->due[row] = w->wanted[row] = 0;
+        w->due[row] = w->probe_pending[row] = 0;
         w->deadline[row] = INFINITY;
         w->results[row] = *header;
         int reported = header->max_exponent;
@@ -92,7 +92,7 @@ void enter_rows(const struct worker *w, int64_t stream, int64_t number,
 }
 
 // Data whose exponent is known is due, in this stage: WorkerTransport._advance.
-void let_go(const struct worker *w, int64_t rows, int stage) {
+void activate_held(const struct worker *w, int64_t rows, int stage) {
     for (int64_t row = 0; row < rows; row++) {
         if (w->stage[row] != HELD)
             continue;
@@ -106,7 +106,7 @@ void let_go(const struct worker *w, int64_t rows, int stage) {
 }
 
 // CONTRIBUTEs of these rows leave for the first time at these times, to be asked about at those:
-// Columns.note_sent().
+// NativeState.note_sent().
 void note_sent(const struct worker *w, const int64_t *rows, uint64_t n, const double *times,
                const double *deadlines) {
     for (uint64_t i = 0; i < n; i++) {
@@ -115,16 +115,16 @@ void note_sent(const struct worker *w, const int64_t *rows, uint64_t n, const do
         progress->sent++;
         progress->clean = 1;
         progress->failed = 0;
-        progress->asked = progress->backoff = 0;
+        progress->probes = progress->backoff = 0;
         w->deadline[rows[i]] = deadlines[i];
         w->due[rows[i]] = 0;
     }
 }
 
 // Of numbers between left and next of a stream, those that are to be asked about are not before
-// `ring`, nor before a timeout after they leave: Questions.restart. Returns when the first of them
+// `ring`, nor before a timeout after they leave: LossDetector.restart. Returns when the first of them
 // is.
-double postpone(const struct worker *w, int64_t stream, int64_t left, int64_t next, double after,
+double rearm_timers(const struct worker *w, int64_t stream, int64_t left, int64_t next, double after,
                 double timeout) {
     double first = INFINITY;
     for (; left < next; left++) {

@@ -21,8 +21,8 @@ struct entry {
 struct progress {
     int64_t sent;
     double sent_first, sent_last;
-    int64_t backoff, asked;
-    double asked_last;
+    int64_t backoff, probes;
+    double probed_last;
     uint8_t clean, failed;
     uint16_t state_node;
     uint8_t state_phase;
@@ -32,10 +32,10 @@ struct progress {
 
 _Static_assert(sizeof(struct entry) == 48 && sizeof(struct progress) == 72, "as numpy has them");
 
-// Columns in hosts/worker/native_state.py, which says what is what.
+// NativeState in hosts/worker/native_state.py, which says what is what.
 struct worker {
     // By row.
-    uint8_t *stage, *flags, *due, *wanted;
+    uint8_t *stage, *flags, *due, *probe_pending;
     uint32_t *seq, *hash;
     int64_t *server, *failures, *mark;
     int16_t *exponent;

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hosts.data.array_pool import Recycler
+from hosts.data.array_pool import ArrayPool
 from protocol.header import PEER, Array, Batch, Wire, Words, opaque, parts_of
 
 _WRITTEN_OUT = frozenset({"headers", "payloads", "full", "peers", "wire"})
 
 
-class Cast(Batch):
+class BroadcastBatch(Batch):
     """n packets for each of k destinations, one destination's after the other's: a Batch that is
     written out only when it is looked at. Sent natively it never is: what differs from destination
     to destination are a few bytes of the headers, which are changed between the trains. So it
@@ -33,7 +33,7 @@ class Cast(Batch):
         whole: npt.NDArray[np.bool_],
         destinations: Array,
         nodes: npt.NDArray[np.uint16],
-        memory: Recycler,
+        memory: ArrayPool,
     ) -> None:
         # The fields of a Batch stay unset: `__getattr__` is asked for what is.
         self.packets, self.whole = packets, whole

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from hosts.net.broadcast_batch import Cast
+from hosts.net.broadcast_batch import BroadcastBatch
 from protocol.header import (
     HEADER,
     HEADER_BYTES,
@@ -116,7 +116,7 @@ def send(lib: ctypes.CDLL, socket: int, batch: Batch, most_packets: int) -> tupl
     destination's do not follow each other."""
     packets = ctypes.c_uint64()
     trains: int
-    if isinstance(batch, Cast):
+    if isinstance(batch, BroadcastBatch):
         wire, destinations = batch.packets, np.ascontiguousarray(opaque(batch.destinations))
         if not batch.whole.all():
             return 0, 0

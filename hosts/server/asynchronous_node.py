@@ -26,7 +26,7 @@ from hosts.data.snapshot import Chunks
 from hosts.server.conflict_free_batches import waves
 from hosts.server.served_slots import Indices, Mask
 from hosts.server.shards import Shards
-from hosts.server.update_pipeline import Steps
+from hosts.server.update_pipeline import UpdatePipeline
 from protocol.fixed_point import (
     NO_EXPONENT,
     chunk_hash,
@@ -49,7 +49,7 @@ class AsynchronousNode:
     may share. `failures`: contributions that cannot be, for the caller to take."""
 
     def __init__(
-        self, plan: ServerPlan, counters: Counter[str], steps: Steps, shards: Shards
+        self, plan: ServerPlan, counters: Counter[str], steps: UpdatePipeline, shards: Shards
     ) -> None:
         assert plan.optimizer is not None
         self._plan = plan

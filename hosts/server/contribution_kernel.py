@@ -52,7 +52,7 @@ class Taken:
     complete: Indices
 
 
-class Taker:
+class ContributionKernel:
     """What the native code knows of a node.
 
     columns: (slots,) what the node says of each slot, by its name in `struct root`; by sender

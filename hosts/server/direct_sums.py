@@ -13,7 +13,7 @@ import numpy as np
 
 from hosts.server.conflict_free_batches import waves
 from hosts.server.served_slots import Indices, Mask, ServedSlots
-from hosts.server.update_pipeline import Steps
+from hosts.server.update_pipeline import UpdatePipeline
 from protocol.fixed_point import (
     Floats,
     chunk_hash,
@@ -39,7 +39,7 @@ class DirectStream(ServedSlots):
         stream: int,
         window: int,
         counters: Counter[str],
-        steps: Steps | None = None,
+        steps: UpdatePipeline | None = None,
     ) -> None:
         super().__init__(plan, stream, window, counters)
         self._steps = steps

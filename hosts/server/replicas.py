@@ -20,7 +20,7 @@ import numpy as np
 from hosts.data.snapshot import Chunks, Snapshot, from_message, pages, to_message
 from hosts.net.environment import HERE, Connection, HostEnvironment
 from hosts.server.epochs import FetchTask
-from hosts.server.state import NotHereError, StrangerError, Update
+from hosts.server.state import NotHereError, UnknownPeerError, Update
 from protocol import shards_pb2
 from protocol.plan import Address
 from protocol.shards_pb2_grpc import ShardServiceServicer
@@ -124,7 +124,7 @@ class ShardServer(ShardServiceServicer):
         self._later(run)
         try:
             return done.result(_WORK_SECONDS)
-        except StrangerError as error:
+        except UnknownPeerError as error:
             context.abort(grpc.StatusCode.PERMISSION_DENIED, str(error))
         except NotHereError as error:
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))

@@ -20,16 +20,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hosts.data.array_pool import Recycler
+from hosts.data.array_pool import ArrayPool
 from hosts.data.reports import Failure
 from hosts.native.library import library
 from hosts.net.arrivals import EXACT, Clock, Released, Seconds
-from hosts.net.broadcast_batch import Cast
+from hosts.net.broadcast_batch import BroadcastBatch
 from hosts.server.conflict_free_batches import Groups, waves
-from hosts.server.contribution_kernel import Taker
+from hosts.server.contribution_kernel import ContributionKernel
 from hosts.server.merge_buffers import Integers, merging, span
 from hosts.server.served_slots import LATEST_COPY, Indices, Mask, Match, ServedSlots
-from hosts.server.update_pipeline import Steps
+from hosts.server.update_pipeline import UpdatePipeline
 from protocol.fixed_point import (
     dequantise,
     float_words,
@@ -71,7 +71,7 @@ class RootNode(ServedSlots):
         plan: ServerPlan,
         root: RootStream,
         counters: Counter[str],
-        steps: Steps | None = None,
+        steps: UpdatePipeline | None = None,
     ) -> None:
         super().__init__(plan, root.stream, root.window, counters)
         self._steps = steps
@@ -88,7 +88,7 @@ class RootNode(ServedSlots):
         self._in = np.zeros(n, np.uint32)
         self._checksum = np.zeros(n, np.uint32)
         self._large = np.zeros(n, np.bool_)  # a copy was beyond the bound
-        self._recycler = Recycler()
+        self._pool = ArrayPool()
         self._merging = merging(plan.pipeline, n, self._children, plan.lanes)
         # Of FINAL slots, as it is sent.
         self._results = np.zeros((n, plan.lanes), ">i4")
@@ -97,9 +97,9 @@ class RootNode(ServedSlots):
         self._failed: dict[tuple[int, int], tuple[int, int, bool]] = {}
         self.failures: list[Failure] = []
         native = library()
-        self._taker = None if native is None else self._make_taker(native)
+        self._kernel = None if native is None else self._make_taker(native)
 
-    def _make_taker(self, native: ctypes.CDLL) -> Taker:
+    def _make_taker(self, native: ctypes.CDLL) -> ContributionKernel:
         plan = self._plan
         columns = {
             "used": self._used, "final": self._final, "flags": self._flags, "large": self._large,
@@ -108,7 +108,7 @@ class RootNode(ServedSlots):
             "peers": self._addresses, "below": self._below,
             "mine": plan.server_of(np.arange(plan.chunks)) == plan.rank, "results": self._results,
         }  # fmt: skip
-        return Taker(
+        return ContributionKernel(
             native, columns, self._merging, latest_copy=LATEST_COPY, node=self._node, job=plan.job,
             epoch=plan.epoch, world=plan.world, stream=self._stream,
         )  # fmt: skip
@@ -119,8 +119,8 @@ class RootNode(ServedSlots):
         leaves, and in which order, depends on which packets are there, not on how they are taken.
         """
         taken, complete = 0, _NONE
-        if self._taker is not None:
-            told = self._taker.take(batch)
+        if self._kernel is not None:
+            told = self._kernel.take(batch)
             taken, complete = told.count, told.complete
             self._count("claimed", told.claimed)
             self._count("added", taken - told.claimed)
@@ -141,8 +141,8 @@ class RootNode(ServedSlots):
         are plain and their results find room, each of which leaves when its last copy is there.
         None: that is not even one, and nothing was done. sizes: bytes of a frame without payload,
         and with it."""
-        taker = self._taker
-        if taker is None or self._steps is not None or self._plan.pipeline.pulls:
+        kernel = self._kernel
+        if kernel is None or self._steps is not None or self._plan.pipeline.pulls:
             return None
         if float(times[-1]) * clock.second >= EXACT / 2:
             return None
@@ -159,7 +159,7 @@ class RootNode(ServedSlots):
             count, answers = int(completing[answers // 2]), answers // 2
         if not count:
             return None
-        told = taker.take(batch.select(slice(count)))
+        told = kernel.take(batch.select(slice(count)))
         if not told.count:
             return None
         self._count("claimed", told.claimed)
@@ -169,10 +169,10 @@ class RootNode(ServedSlots):
         sent = len(rows) > 0 and int(rows[-1]) == told.count - 1
         if not results:
             return Released(told.count, None, times[:0], sent, math.inf)
-        (cast,) = results
-        assert isinstance(cast, Cast)
+        (broadcast,) = results
+        assert isinstance(broadcast, BroadcastBatch)
         leave = times[rows].repeat(self._children)
-        return Released(told.count, cast.by_packet(), leave, sent, math.inf)
+        return Released(told.count, broadcast.by_packet(), leave, sent, math.inf)
 
     def _completing(self, headers: Array) -> Indices:
         """Rows of contributions that are the last of their sums, if all are plain, in order."""
@@ -257,7 +257,7 @@ class RootNode(ServedSlots):
     def _read(self, words: Words) -> tuple[Integers, npt.NDArray[np.uint32], int]:
         """Payloads in the machine's byte order, which is quickest for all that follows, each one's
         sum of words, and the largest magnitude of a word."""
-        rows = self._recycler.empty(words.shape, np.int32)
+        rows = self._pool.empty(words.shape, np.int32)
         np.copyto(rows, words)
         largest = max(int(rows.max()), -int(rows.min())) if rows.size else 0
         return rows, word_sums(rows), largest
@@ -369,7 +369,7 @@ class RootNode(ServedSlots):
         if not len(slots):
             return []
         self._count("completed", len(slots))
-        if self._taker is not None and self._steps is None and self._taker.seal(slots):
+        if self._kernel is not None and self._steps is None and self._kernel.seal(slots):
             return self._finish(slots)
         sums, overflowed = self._merging.take(slots)
         if overflowed.any():
@@ -401,22 +401,22 @@ class RootNode(ServedSlots):
         batches = (self._to_all(slots[whole], told), self._to_all(slots[~whole], rest))
         return [batch for batch in batches if len(batch)]
 
-    def _to_all(self, slots: Indices, headers: Array | None = None) -> Cast:
+    def _to_all(self, slots: Indices, headers: Array | None = None) -> BroadcastBatch:
         """Packets about slots to every child: their results, or (headers) what else is told."""
         # Written as they are sent, so that nobody has to put headers and payloads together.
         size = HEADER_BYTES + 4 * self._plan.lanes
-        packets = self._recycler.empty((len(slots), size), np.uint8)
-        if headers is None and self._taker is not None:
-            whole = self._taker.write(slots, packets)
+        packets = self._pool.empty((len(slots), size), np.uint8)
+        if headers is None and self._kernel is not None:
+            whole = self._kernel.write(slots, packets)
         else:
             headers = self._sum_headers(slots) if headers is None else headers
             whole = carries_payload(headers)
             ours, words = parts_of(packets)
             opaque(ours)[:] = opaque(headers)
             words[:] = self._results[span(slots)]
-        return Cast(packets, whole, self._addresses, self._nodes, self._recycler)
+        return BroadcastBatch(packets, whole, self._addresses, self._nodes, self._pool)
 
-    def _optimize(self, steps: Steps, slots: Indices, sums: Integers) -> list[Batch]:
+    def _optimize(self, steps: UpdatePipeline, slots: Indices, sums: Integers) -> list[Batch]:
         """Complete sums: those of gradients become parameters first."""
         whole = (self._lanes[slots] != 0) & ((self._flags[slots] & np.uint8(FLAGGED)) == 0)
         results: list[Batch] = []

@@ -25,7 +25,7 @@ from hosts.server.asynchronous_node import AsynchronousNode
 from hosts.server.direct_sums import DirectStream
 from hosts.server.root_node import RootNode
 from hosts.server.shards import Shards
-from hosts.server.update_pipeline import Steps
+from hosts.server.update_pipeline import UpdatePipeline
 from protocol.frames import OVERHEAD
 from protocol.header import HEADER_BYTES, VERSION, Batch, Flag, Op, ops, peer_array, peer_keys
 from protocol.optimizer import OptimizerPlan
@@ -42,7 +42,7 @@ class NotHereError(ValueError):
     """What another server asks for or brings is not to be had, or held, here and now."""
 
 
-class StrangerError(NotHereError):
+class UnknownPeerError(NotHereError):
     """Nothing here is for whoever has this address: to ask again does not help."""
 
 
@@ -64,15 +64,15 @@ class _Job:
         self.plan = plan
         self.counters: Counter[str] = Counter()
         self.frozen = False
-        self.steps = Steps(plan, shards) if shards is not None else None
+        self.steps = UpdatePipeline(plan, shards) if shards is not None else None
         self.roots: dict[int, RootNode] = {}
         self.direct: dict[int, DirectStream | AsynchronousNode]
-        self.alone: AsynchronousNode | None = None
-        if plan.alone:
+        self.asynchronous_node: AsynchronousNode | None = None
+        if plan.is_asynchronous:
             assert shards is not None
             assert self.steps is not None
-            self.alone = AsynchronousNode(plan, self.counters, self.steps, shards)
-            self.direct = dict.fromkeys(plan.windows, self.alone)
+            self.asynchronous_node = AsynchronousNode(plan, self.counters, self.steps, shards)
+            self.direct = dict.fromkeys(plan.windows, self.asynchronous_node)
         else:
             self.roots = {
                 root.stream: RootNode(plan, root, self.counters, self.steps) for root in plan.roots
@@ -287,7 +287,7 @@ class ServerState:
     def save(self, job: int, epoch: int, source: int, chunks: Chunks) -> Snapshot:
         """What a worker at an IPv4 address needs for a checkpoint.
 
-        Raises NotHereError unless it is one of the job's in this epoch (StrangerError if none of
+        Raises NotHereError unless it is one of the job's in this epoch (UnknownPeerError if none of
         its workers is there), and all is held here.
         """
         shards = self._of_worker(job, epoch, source)
@@ -299,7 +299,7 @@ class ServerState:
     def load(self, job: int, epoch: int, source: int, snapshot: Snapshot) -> None:
         """What a worker at an IPv4 address has of a checkpoint.
 
-        Raises NotHereError unless it is one of the job's in this epoch (StrangerError if none of
+        Raises NotHereError unless it is one of the job's in this epoch (UnknownPeerError if none of
         its workers is there), and chunks have begun here; ValueError for what they did not begin
         with.
         """
@@ -314,7 +314,7 @@ class ServerState:
         if current is None or current.plan.epoch != epoch or current.frozen:
             raise NotHereError(f"job {job} is not in epoch {epoch} here")
         if current.steps is None or source not in {worker.ipv4 for worker in current.plan.workers}:
-            raise StrangerError(f"job {job}: nothing for {IPv4Address(source)} here")
+            raise UnknownPeerError(f"job {job}: nothing for {IPv4Address(source)} here")
         return self._shards[job]
 
     def epoch(self, job: int) -> int:
@@ -335,8 +335,8 @@ class ServerState:
         failures: list[tuple[int, Failure]] = []
         for number, job in self._jobs.items():
             roots: list[RootNode | AsynchronousNode] = list(job.roots.values())
-            if job.alone is not None:
-                roots.append(job.alone)
+            if job.asynchronous_node is not None:
+                roots.append(job.asynchronous_node)
             for root in roots:
                 failures += [(number, failure) for failure in root.failures]
                 root.failures = []

@@ -21,8 +21,8 @@ from protocol.plan import ServerPlan, backup_of
 Release = Callable[[], list[Batch]]
 
 
-class Steps:
-    """Steps of the chunks that this server is primary of, and the results that wait.
+class UpdatePipeline:
+    """UpdatePipeline of the chunks that this server is primary of, and the results that wait.
 
     `backup`: rank of the server that holds a replica; None if there is no other.
     """

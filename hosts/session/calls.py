@@ -19,7 +19,7 @@ import numpy.typing as npt
 from hosts.data.reports import Completed
 from hosts.data.tensors import Sums
 from hosts.errors import StalledError
-from hosts.session.stall_timeout import Patience
+from hosts.session.stall_timeout import StallTimeout
 
 Members = dict[int, tuple[int, ...]]
 Workers = npt.NDArray[np.int64]
@@ -38,7 +38,7 @@ class Call:
         numbers: Sequence[int],
         counts: Sequence[int],
         finish: Callable[[Workers, Members, int], Sums],
-        patience: Patience,
+        patience: StallTimeout,
         future: Future[Sums],
     ) -> None:
         self.numbers = numbers

@@ -106,7 +106,7 @@ class Participation:
 
     def begin(self, follower: WorkerEpochs, names: list[str]) -> None:
         """From now on instructions are carried out. names: of the keys, by number."""
-        self._rounds = Rounds(follower.gate, len(names))
+        self._rounds = Rounds(follower.barrier, len(names))
         self._names = names
         self.follower = follower
         self._driver.start()
@@ -128,7 +128,7 @@ class Participation:
         """Begins a call when there is no boundary before it; from then on it is driven.
 
         submit: submits its chunks, returns the first ticket. provide: the application's arrays for
-        a worker that joins; called in this thread, before the call begins. Raises what Patience
+        a worker that joins; called in this thread, before the call begins. Raises what StallTimeout
         does, ClientError.
         """
         try:
@@ -150,7 +150,7 @@ class Participation:
             assert follower is not None
             assert follower.transport is not None
             assert rounds is not None
-            before = follower.gate.pushed
+            before = follower.barrier.pushed
             number = rounds.begin(call.numbers)
             if number is not None:
                 call.start(submit(follower.transport), number, before)
@@ -158,7 +158,7 @@ class Participation:
                 self._untold.append(call)
                 return True
             self.membership.answer(follower.said())
-            wanted = follower.gate.wanted
+            wanted = follower.barrier.donation
             if wanted is None:
                 self.turn.wait(max(0.0, call.patience.next - self._runtime.now()))
         if wanted is not None:
@@ -174,7 +174,7 @@ class Participation:
             _log.exception("job %d: a worker that joins gets no state", self.membership.job)
             unable = f"{type(error).__name__}: {error}"
         with self.turn:
-            follower.gate.give(number, data, unable)
+            follower.barrier.give(number, data, unable)
             self.membership.answer(follower.said())
 
     def under_way(self, keys: set[int] | None = None) -> list[Call]:

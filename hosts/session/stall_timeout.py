@@ -43,7 +43,7 @@ class Stall:
         return f"{text}; the first: {self.oldest}"
 
 
-class Patience:
+class StallTimeout:
     """Of one call over `missing` chunks, which begins now.
 
     timeout: seconds for the call, None for any number. seconds: without any sum. on_stall: see

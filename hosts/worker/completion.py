@@ -15,7 +15,7 @@ import numpy.typing as npt
 from hosts.data.reports import Completed, Statistics, Sums
 from hosts.native.quantization import keep_and_dequantise
 from hosts.worker.epoch_transfer import kept, last_of
-from hosts.worker.native_state import Columns
+from hosts.worker.native_state import NativeState
 from hosts.worker.slots import DIRECT, WAITING, Rows, Slots
 from hosts.worker.verification import coarse
 from protocol import jobs_pb2
@@ -35,10 +35,10 @@ class Completion:
         exponents: Exponents,
         statistics: Statistics,
         sums: Sums,
-        columns: Columns | None,
+        native: NativeState | None,
     ) -> None:
         self._plan, self._slots, self._exponents = plan, slots, exponents
-        self._columns = columns
+        self._native = native
         self._statistics, self._sums = statistics, sums
         self._completed: list[Completed] = []
         self._none = Completed.concatenate([], slots.width)
@@ -105,9 +105,9 @@ class Completion:
     def take(self, rows: Rows, headers: Array, words: Any, stage: int) -> None:
         """Results that are good, of numbers in this stage: they are done."""
         slots = self._slots
-        columns = self._columns
-        if columns is not None and stage == WAITING and headers.strides[0] == HEADER_BYTES:
-            self._take_natively(columns, rows, headers, words)
+        native = self._native
+        if native is not None and stage == WAITING and headers.strides[0] == HEADER_BYTES:
+            self._take_natively(native, rows, headers, words)
             return
         slots.finish(rows)
         opaque(slots.result_headers)[rows] = opaque(headers)
@@ -146,24 +146,24 @@ class Completion:
         slots, plan, statistics = self._slots, self._plan, self._statistics
         done = int(np.count_nonzero(~initial))
         statistics.initial += len(rows) - done
-        if stage == DIRECT and not plan.alone:
+        if stage == DIRECT and not plan.is_asynchronous:
             statistics.completed_direct += done
         else:
             statistics.completed += done
             self._sums.chunks += done
         if stage == WAITING:
             statistics.coarse += coarse(slots.exponent[rows], headers["max_exponent"], plan.world)
-        if plan.alone:
+        if plan.is_asynchronous:
             ahead = (slots.round[rows] + 1 - headers["children"].astype(np.int64))[~initial]
             statistics.ahead += int(ahead.sum())
             statistics.most_ahead = max(statistics.most_ahead, *ahead.tolist(), 0)
 
-    def _take_natively(self, columns: Columns, rows: Rows, headers: Array, words: Any) -> None:
+    def _take_natively(self, native: NativeState, rows: Rows, headers: Array, words: Any) -> None:
         """As `take`, of integer sums."""
         slots, world = self._slots, self._plan.world
         places = slots.places(rows)
         slots.submission[rows] = None
-        taken = columns.take(rows, headers)
+        taken = native.take(rows, headers)
         done = len(taken.rows)
         if len(taken.found):
             self._exponents.contact(taken.found, taken.exponents)

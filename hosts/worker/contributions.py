@@ -6,9 +6,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from hosts.data.array_pool import Recycler
+from hosts.data.array_pool import ArrayPool
 from hosts.native.quantization import quantise_to, sums_of
-from hosts.worker.native_state import Columns
+from hosts.worker.native_state import NativeState
 from hosts.worker.slots import DIRECT, WAITING, Rows, Slots
 from protocol.fixed_point import chunk_hash, float_words
 from protocol.header import (
@@ -34,7 +34,7 @@ _QUERY = np.uint8(Op.QUERY - Op.CONTRIBUTE)
 class Contributions:
     """Builds packets; servers: (n,) PEER by rank. header_room: bytes that are free before each.
 
-    columns: writes those without payload; None: numpy does.
+    native: writes those without payload; None: numpy does.
     """
 
     def __init__(
@@ -44,8 +44,8 @@ class Contributions:
         self._slots = slots
         self._servers = servers
         self._header_room = header_room
-        self._memory = Recycler()
-        self.columns: Columns | None = None
+        self._memory = ArrayPool()
+        self.native: NativeState | None = None
         # What all packets of a stream have in common.
         self.common = blank(len(plan.streams), Op.CONTRIBUTE)
         self.common["job"] = plan.job
@@ -55,7 +55,7 @@ class Contributions:
         self.common["node"] = [stream.node for stream in plan.streams]
         self.common["workers"] = 1
         # What is sent first: a sum is tried in integers, a step with one's own gradient needs none.
-        self._first = DIRECT if plan.alone else WAITING
+        self._first = DIRECT if plan.is_asynchronous else WAITING
 
     def carry(self, rows: Rows) -> npt.NDArray[np.bool_]:
         """(n,) whether the CONTRIBUTE of a row has a payload (before `packets`: as a guess)."""
@@ -73,9 +73,9 @@ class Contributions:
         room = self._memory.empty((len(rows), size), np.uint8)
         wire = room[:, self._header_room :]
         headers, payloads = parts_of(wire)
-        if self.columns is not None and not slots.width and not len(late):
+        if self.native is not None and not slots.width and not len(late):
             full = np.empty(len(rows), np.bool_)
-            peers = self.columns.write(rows, headers, full)
+            peers = self.native.write(rows, headers, full)
             return Batch(headers, payloads, full, peers, wire, room)
         opaque(headers)[:] = opaque(self.common).take(slots.stream[rows])
         headers["seq"] = slots.seq[rows]
@@ -85,7 +85,7 @@ class Contributions:
             headers["flags"][direct] = _DIRECT_FLAG
             headers["node"][direct] = 0
             headers["sender"][direct] = self._plan.rank & 0xFF
-        if self._plan.alone:
+        if self._plan.is_asynchronous:
             headers["children"] = slots.round[rows] + 1
         headers["version_op"][: len(late)] += _QUERY
         full = np.zeros(len(rows), np.bool_)

@@ -10,7 +10,7 @@ from hosts.data.reports import Failure
 from hosts.epochs import EpochMember, pages_of
 from hosts.net.arrivals import Clock, Enough, Released, Seconds
 from hosts.worker.epoch_transfer import last_of
-from hosts.worker.round_barrier import Gate
+from hosts.worker.round_barrier import RoundBarrier
 from hosts.worker.transport import WorkerTransport
 from protocol import jobs_pb2
 from protocol.exponents import Exponents
@@ -26,7 +26,7 @@ class WorkerEpochs(EpochMember):
     that policy. `transport` is None before it. To a driver this is the machine that outlives the
     transports.
 
-    gate: which rounds may begin. joined: what this worker was told when it joined a running job;
+    barrier: which rounds may begin. joined: what this worker was told when it joined a running job;
     None if it was in from the start. members: who is in sums of so many workers, by the newest
     plan of so many.
     """
@@ -36,7 +36,7 @@ class WorkerEpochs(EpochMember):
     ) -> None:
         super().__init__()
         self.transport: WorkerTransport | None = None
-        self.gate = Gate()
+        self.barrier = RoundBarrier()
         self.joined: State | None = None
         self.members: dict[int, tuple[int, ...]] = {}
         self._exponents = exponents
@@ -64,11 +64,11 @@ class WorkerEpochs(EpochMember):
         if self.transport is not None and epoch == self.epoch >= self._newest:
             # What holds between two changes.
             if kind == "boundary":
-                self.gate.told(instruction.boundary)
+                self.barrier.on_boundary(instruction.boundary)
             elif kind == "donate":
-                self.gate.asked(instruction.donate)
+                self.barrier.on_donate(instruction.donate)
             elif kind == "plan":
-                self.gate.release()
+                self.barrier.release()
             return self.said()
         if not self._counts(epoch, self.epoch):
             return []
@@ -93,7 +93,7 @@ class WorkerEpochs(EpochMember):
 
     def said(self) -> list[jobs_pb2.ResyncRequest]:
         """What there is to say of a boundary since the last call."""
-        answers = self.gate.take_answers()
+        answers = self.barrier.take_answers()
         for answer in answers:
             answer.epoch = self.epoch
         return answers
@@ -103,7 +103,7 @@ class WorkerEpochs(EpochMember):
         (StateError included) if that cannot be told, or not now."""
         assert self.transport is not None
         exponents, last = self._exponents.export(), self.transport.last_results()
-        calls, keys = self.gate.completed, self.gate.pushed
+        calls, keys = self.barrier.completed, self.barrier.pushed
         return encode(State(calls, exponents, dict(arrays), *last, keys))
 
     def on_packets(self, now: float, batch: Batch) -> None:
@@ -146,7 +146,7 @@ class WorkerEpochs(EpochMember):
                 self.joined = self.joined._replace(headers=b"", payloads=b"")
             self.transport = transport
         self.members[plan.world] = plan.members or tuple(range(plan.world))
-        self.gate.release()
+        self.barrier.release()
 
     def _hand(self, hand: jobs_pb2.Hand) -> Iterator[jobs_pb2.Handed]:
         if self.transport is None:
@@ -181,8 +181,8 @@ class WorkerEpochs(EpochMember):
                 if state.headers or state.payloads:
                     last_of(state.headers, state.payloads, self._exponents.levels())
                 self.joined = state
-                self.gate.begun = self.gate.completed = state.calls
-                self.gate.pushed = state.keys
+                self.barrier.begun = self.barrier.completed = state.calls
+                self.barrier.pushed = state.keys
         except ValueError as error:  # StateError included
             restored.unable = str(error)
         return jobs_pb2.ResyncRequest(epoch=epoch, restored=restored)

@@ -42,9 +42,9 @@ _NONE = np.zeros(0, np.intp)
 KINDS = 3  # of numbers: integer sums, exponent rounds, float32 sums
 
 
-class Questions:
+class LossDetector:
     """Of the streams of `slots`, whose deadlines say when a number is overdue. Arrays are public
-    for `Columns`."""
+    for `NativeState`."""
 
     def __init__(self, slots: Slots, plan: WorkerPlan) -> None:
         self._slots = slots
@@ -62,17 +62,17 @@ class Questions:
         if slots.deadline.min() <= now:
             timed = self.oldest()
             late = timed[slots.deadline[timed] <= now]
-        slots.wanted[self.overtaken(trips)] = True
-        if slots.wanted.any():
-            late = np.union1d(late, slots.wanted.nonzero()[0])
+        slots.probe_pending[self.overtaken(trips)] = True
+        if slots.probe_pending.any():
+            late = np.union1d(late, slots.probe_pending.nonzero()[0])
         return late, timed
 
-    def on_asked(self, now: float, rows: Rows, leave: Times, trips: RoundTrips) -> None:
+    def on_probed(self, now: float, rows: Rows, leave: Times, trips: RoundTrips) -> None:
         """QUERYs about these rows are sent now, and leave the host then."""
         slots = self._slots
-        slots.wanted[rows] = False
-        slots.asked[rows] += 1
-        slots.asked_last[rows] = leave
+        slots.probe_pending[rows] = False
+        slots.probes[rows] += 1
+        slots.probed_last[rows] = leave
         slots.backoff[rows] += slots.deadline[rows] <= now
         slots.clean[rows] = False
         slots.deadline[rows] = leave + trips.after(slots.stream[rows], slots.backoff[rows])
@@ -88,9 +88,9 @@ class Questions:
         """STATEs (n,), direct or not, that answer questions about these distinct rows: what is lost
         is due again."""
         slots = self._slots
-        once = rows[slots.asked[rows] == 1]
+        once = rows[slots.probes[rows] == 1]
         if len(once):
-            took = np.maximum(now - slots.asked_last[once], 0.0)
+            took = np.maximum(now - slots.probed_last[once], 0.0)
             trips.sample(now, slots.stream[once], took)
         phase = phases(headers)
         bit = np.where(direct, self._rank % MOST_CHILDREN, headers["sender"]).astype(np.uint32)
@@ -105,14 +105,14 @@ class Questions:
         slots.state_phase[rows] = phase
         slots.state_children[rows] = headers["children"]
         slots.state_time[rows] = now
-        slots.asked[rows] = 0
+        slots.probes[rows] = 0
         again = (phase == _FINAL) | ((phase == _AGGREGATING) & absent)
         slots.due[rows[again]] = True
         slots.deadline[rows[again]] = np.inf
         waiting = rows[~again]
         waits = trips.after(slots.stream[waiting], slots.backoff[waiting])
         slots.deadline[waiting] = now + waits
-        slots.wanted[rows] = False
+        slots.probe_pending[rows] = False
         self.on_loss(now, rows[again])
 
     def oldest(self) -> Rows:
@@ -138,8 +138,8 @@ class Questions:
         times = np.maximum(now - slots.sent_last[rows], 0.0)
         own: Mask = slots.clean[rows]
         if self._pulls:  # what was asked for waited for nobody
-            asked = slots.asked[rows] == 1
-            since = np.maximum(now - slots.asked_last[rows], 0.0)
+            asked = slots.probes[rows] == 1
+            since = np.maximum(now - slots.probed_last[rows], 0.0)
             times, own = np.where(asked, since, times), own | asked
         if own.any():
             np.minimum.at(trips.lowest, slots.stream[rows[own]], times[own])
@@ -170,7 +170,7 @@ class Questions:
         things are, too, and all that is overdue in their streams is asked about."""
         slots = self._slots
         streams = np.bincount(slots.stream[rows], minlength=len(slots.windows)) > 0
-        slots.wanted |= (slots.deadline <= now) & streams[slots.stream]
+        slots.probe_pending |= (slots.deadline <= now) & streams[slots.stream]
 
     def take(self, rows: Rows, latest: Times | None = None) -> None:
         """There are results of these rows; their timers are seen to. latest: what is so behind
@@ -181,7 +181,7 @@ class Questions:
             self.latest = latest
         self._news = True
 
-    def would_ask(self, rows: Rows, lowest: Times) -> bool:
+    def may_probe(self, rows: Rows, lowest: Times) -> bool:
         """Whether `overtaken` might give any, if results of these distinct rows, each sent once,
         came one after the other; lowest: (streams,) no more than the lowest round trips then."""
         slots = self._slots
@@ -205,7 +205,7 @@ class Questions:
     def _margins(self, rows: Rows, lowest: Times) -> Times:
         """(n,) results of what was sent later than this ask for a question."""
         slots = self._slots
-        last = np.maximum(slots.sent_last[rows], slots.asked_last[rows])
+        last = np.maximum(slots.sent_last[rows], slots.probed_last[rows])
         last = np.fmax(last, slots.state_time[rows])
         return np.asarray(last + lowest[slots.stream[rows]] / 4)
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from hosts.native.library import library
 from hosts.net.arrivals import Clock, Numbers, Seconds
 from hosts.net.pacer import Pacer
-from hosts.worker.loss_detection import Questions
+from hosts.worker.loss_detection import LossDetector
 from hosts.worker.round_trips import Measured, RoundTrips
 from hosts.worker.slots import Rows, Slots
 from protocol.exponents import Exponents
@@ -27,7 +27,7 @@ from protocol.header import HEADER_BYTES, PEER, Array, Batch
 from protocol.plan import WorkerPlan
 from switch.lines import address
 
-_BY_ROW = ("stage", "flags", "due", "wanted", "seq", "hash", "server", "failures", "mark",
+_BY_ROW = ("stage", "flags", "due", "probe_pending", "seq", "hash", "server", "failures", "mark",
            "exponent", "entry", "progress", "deadline", "results", "stream")  # fmt: skip
 _BY_STREAM = ("common", "bases", "masks", "windows", "priorities", "stream_index")
 _BY_CHUNK = ("contacted", "first", "after", "folded", "chunk_server", "servers")
@@ -106,13 +106,13 @@ class Taken(NamedTuple):
 
 class Quiet(NamedTuple):
     """Behind results that lead to no question: the streams' lowest round trips, and `latest` of
-    Questions; None: it is not known."""
+    LossDetector; None: it is not known."""
 
     lowest: Seconds
     latest: Seconds | None
 
 
-class Steps(NamedTuple):
+class SendSchedule(NamedTuple):
     """What is sent (n,): rows of the slots in their order, bytes on the wire, when they are handed
     over, when they leave the host, and when to ask about them. taken: by stream, how many entries
     of its queue entered the window. rings: by stream, the time before which none of its timers
@@ -136,7 +136,7 @@ class Steps(NamedTuple):
     clear: float
 
 
-class Columns:
+class NativeState:
     """Of one transport. common: (streams,) HEADER, what each one's packets have in common; servers:
     (n,) PEER by rank; stream_index: (256,) by the number that packets have, -1: none. Only where it
     `can` be."""
@@ -154,11 +154,11 @@ class Columns:
         self._slots = slots
         shares = plan.shares.servers
         self._arrays: dict[str, Any] = {
-            "stage": slots.stage, "flags": slots.flags, "due": slots.due, "wanted": slots.wanted,
-            "seq": slots.seq, "hash": slots.hash, "server": slots.server,
-            "failures": slots.failures, "mark": slots.mark, "exponent": slots.exponent,
-            "entry": slots.entry, "progress": slots.progress, "deadline": slots.deadline,
-            "results": slots.result_headers,
+            "stage": slots.stage, "flags": slots.flags, "due": slots.due,
+            "probe_pending": slots.probe_pending, "seq": slots.seq, "hash": slots.hash,
+            "server": slots.server, "failures": slots.failures, "mark": slots.mark,
+            "exponent": slots.exponent, "entry": slots.entry, "progress": slots.progress,
+            "deadline": slots.deadline, "results": slots.result_headers,
             "common": common, "stream": slots.stream, "bases": slots.bases, "masks": slots.masks,
             "windows": np.array(slots.windows, np.int64), "priorities": slots.priorities,
             "stream_index": stream_index, "chunk_server": shares, "servers": servers,
@@ -194,16 +194,16 @@ class Columns:
         return rows[:plain]
 
     def quiet(
-        self, times: Seconds, rows: Rows, trips: RoundTrips, questions: Questions
+        self, times: Seconds, rows: Rows, trips: RoundTrips, detector: LossDetector
     ) -> Quiet | None:
         """The streams' lowest round trips behind these results.
 
         None if a question may come of them, or a timer may ring until the last, of what was sent
         before or of what is."""
-        latest, lowest, numbers = questions.latest.copy(), trips.lowest.copy(), self._open()
+        latest, lowest, numbers = detector.latest.copy(), trips.lowest.copy(), self._open()
         native = _Quiet(
             address(latest), address(lowest), address(trips.smoothed), address(trips.timeouts),
-            trips.least, questions.servers,
+            trips.least, detector.servers,
         )  # fmt: skip
         quiet = self._lib.stay_quiet(
             self._at, ctypes.byref(native), address(times), address(rows), len(rows),
@@ -220,7 +220,7 @@ class Columns:
         entries: Sequence[Array],
         sizes: tuple[int, int],
         clock: Clock,
-    ) -> Steps | None:
+    ) -> SendSchedule | None:
         """Moves windows, sends what the link has room for, and sets timers, result by result, in
         numbers alone; None if something waits for more than these results.
 
@@ -253,7 +253,7 @@ class Columns:
         if result != _RELEASED:
             return None
         count = native.sent
-        return Steps(
+        return SendSchedule(
             sent[1, :count],
             sent[2, :count],
             leaving[0, :count],
@@ -292,19 +292,19 @@ class Columns:
         """`Slots.enter` of entries that get these numbers, but for values."""
         self._lib.enter_rows(self._at, stream, number, address(entries), len(entries))
 
-    def let_go(self, stage: int) -> None:
+    def activate_held(self, stage: int) -> None:
         """Data whose exponent is known is due, in this stage: `WorkerTransport._advance`."""
-        self._lib.let_go(self._at, self._rows, stage)
+        self._lib.activate_held(self._at, self._rows, stage)
 
     def note_sent(self, rows: Rows, times: Seconds, deadlines: Seconds) -> None:
         """CONTRIBUTEs were sent, for the first time: `WorkerTransport._account`."""
         self._lib.note_sent(self._at, address(rows), len(rows), address(times), address(deadlines))
 
-    def postpone(self, rings: Sequence[float], timeouts: Sequence[float]) -> float:
-        """`Questions.restart` of each stream's numbers; returns when the first is asked about."""
+    def rearm_timers(self, rings: Sequence[float], timeouts: Sequence[float]) -> float:
+        """Runs `LossDetector.restart` for each stream; returns the earliest deadline."""
         slots = self._slots
         first: float = min(
-            self._lib.postpone(
+            self._lib.rearm_timers(
                 self._at, stream, slots.left[stream], slots.next[stream], ring, timeout
             )
             for stream, (ring, timeout) in enumerate(zip(rings, timeouts, strict=True))

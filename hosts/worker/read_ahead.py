@@ -23,8 +23,8 @@ from hosts.net.arrivals import EXACT, Clock, Enough, Released, Seconds
 from hosts.net.pacer import Pacer
 from hosts.worker.chunk_queues import Queue
 from hosts.worker.contributions import Contributions
-from hosts.worker.loss_detection import Questions
-from hosts.worker.native_state import Columns, Quiet, Steps, behind
+from hosts.worker.loss_detection import LossDetector
+from hosts.worker.native_state import NativeState, Quiet, SendSchedule, behind
 from hosts.worker.round_trips import RoundTrips
 from hosts.worker.slots import Rows, Slots
 from protocol.exponents import Exponents
@@ -44,22 +44,22 @@ class ReadAhead:
         self,
         plan: WorkerPlan,
         slots: Slots,
-        columns: Columns,
+        native: NativeState,
         exponents: Exponents,
         queues: Sequence[Queue],
-        questions: Questions,
+        detector: LossDetector,
         contributions: Contributions,
         complete: Callable[[Rows, Array, Any], None],
     ) -> None:
-        self._plan, self._slots, self._columns = plan, slots, columns
+        self._plan, self._slots, self._native = plan, slots, native
         self._exponents, self._queues = exponents, queues
-        self._questions, self._contributions = questions, contributions
+        self._detector, self._contributions = detector, contributions
         self._complete = complete
 
     @staticmethod
     def can(plan: WorkerPlan) -> bool:
         """Whether results of such a plan are plain."""
-        return not (plan.alone or plan.pipeline.pulls or plan.optimizer is not None)
+        return not (plan.is_asynchronous or plan.pipeline.pulls or plan.optimizer is not None)
 
     def release(
         self,
@@ -74,10 +74,10 @@ class ReadAhead:
         """Takes results that arrived at these times (n,), ascending: the first ones, up to what is
         `enough` or what has to be looked at by itself. None: that is the first one, and nothing was
         done. trips, pacer, statistics: are brought up to date."""
-        slots, columns = self._slots, self._columns
+        slots, native = self._slots, self._native
         if not behind(batch) or float(times[-1]) * clock.second >= EXACT / 2:
             return None
-        rows = columns.plain(times, batch)
+        rows = native.plain(times, batch)
         if not len(rows) or not self._due_fits():
             return None
         tickets = np.where(slots.exponent_round[rows], -1, slots.ticket[rows])
@@ -93,12 +93,12 @@ class ReadAhead:
         entries = [queue.first(window) for queue, window in windows]
         sizes = Pacer.wire_bytes(np.array([False, True]), self._plan.lanes)
         small, large = (int(size) for size in sizes)
-        found = columns.steps(times, rows, trips, pacer, entries, (small, large), clock)
+        found = native.steps(times, rows, trips, pacer, entries, (small, large), clock)
         if found is None or not self._fits(found) or not clock.room(found.times, found.sizes):
             return None
         trips.take(found.measured, quiet.lowest)
-        self._questions.take(rows, quiet.latest)
-        columns.postpone(found.rings.tolist(), trips.timeouts.tolist())
+        self._detector.take(rows, quiet.latest)
+        native.rearm_timers(found.rings.tolist(), trips.timeouts.tolist())
         congested = int(np.count_nonzero(batch.headers["flags"] & np.uint8(Flag.ECN)))
         statistics.congested += congested
         self._complete(rows, batch.headers, batch.payloads)
@@ -106,23 +106,23 @@ class ReadAhead:
         if len(found.rows):
             sent = self._contributions.packets(_NONE, found.rows)
             statistics.sent += len(found.rows)
-            columns.note_sent(found.rows, found.leave, found.deadlines)
+            native.note_sent(found.rows, found.leave, found.deadlines)
         pacer.clear = found.clear
         following = found.following
         if math.isinf(following):
             none = [-math.inf] * len(slots.windows)
-            following = columns.postpone(none, none)
+            following = native.rearm_timers(none, none)
         return Released(taken, sent, found.times, found.sent, following)
 
     def _longest(
         self, times: Seconds, rows: Rows, most: int, trips: RoundTrips
     ) -> tuple[int, Quiet | None]:
-        """How many of the first results are quiet, at most so many, and what `Columns.quiet` gives
-        of them: if so many are, fewer are, too."""
+        """Returns the length of the longest quiet prefix of the results, up to `most`, and what
+        `NativeState.quiet` gives for it. Every prefix of a quiet prefix is quiet."""
         quiet, loud, found = 0, most + 1, None
         count = most
         while loud - quiet > 1:
-            last = self._columns.quiet(times[:count], rows[:count], trips, self._questions)
+            last = self._native.quiet(times[:count], rows[:count], trips, self._detector)
             if last is None:
                 loud = count
             else:
@@ -139,7 +139,7 @@ class ReadAhead:
         data = (slots.due & ~slots.exponent_round).nonzero()[0]
         return not (slots.unfit[data].any() or (slots.own[data] > slots.exponent[data]).any())
 
-    def _fits(self, found: Steps) -> bool:
+    def _fits(self, found: SendSchedule) -> bool:
         """Whether all that entered or became due fits into integers."""
         slots, exponents = self._slots, self._exponents
         if not slots.width:

@@ -20,7 +20,7 @@ from protocol import jobs_pb2
 from protocol.state import Pages, StateError
 
 
-class Gate:
+class RoundBarrier:
     """`begun` and `completed` count rounds, `pushed` the keys in those begun. Answers are taken
     with `take_answers`."""
 
@@ -41,7 +41,7 @@ class Gate:
         return hold is None or (hold.HasField("until") and self.begun < hold.until)
 
     @property
-    def wanted(self) -> int | None:
+    def donation(self) -> int | None:
         """The number of the donation that the application is asked for; None: of none."""
         if self._donate is None or (self._given and self._given[0] == self._donate.number):
             return None
@@ -59,7 +59,7 @@ class Gate:
         self.completed += 1
         self._look()
 
-    def told(self, boundary: jobs_pb2.Boundary) -> None:
+    def on_boundary(self, boundary: jobs_pb2.Boundary) -> None:
         """The job service speaks of a boundary."""
         before = self._hold
         if before is None or before.number != boundary.number:
@@ -70,7 +70,7 @@ class Gate:
             self._answers.append(jobs_pb2.ResyncRequest(begun=begun))
         self._look()
 
-    def asked(self, donate: jobs_pb2.Donate) -> None:
+    def on_donate(self, donate: jobs_pb2.Donate) -> None:
         """The job service asks for a page of the application's state."""
         self._donate = donate
         self._look()
@@ -110,10 +110,10 @@ class Gate:
 
 
 class Rounds:
-    """One worker's calls as rounds of a gate. keys: how many there are, numbered from 0."""
+    """One worker's calls as rounds of a barrier. keys: how many there are, numbered from 0."""
 
-    def __init__(self, gate: Gate, keys: int) -> None:
-        self._gate = gate
+    def __init__(self, barrier: RoundBarrier, keys: int) -> None:
+        self._barrier = barrier
         self._all = keys
         self._had: set[int] = set()  # by the newest round
         self._open = False  # calls may still be part of it
@@ -128,21 +128,21 @@ class Rounds:
         else:
             self._open = False
             self._look()
-            if not self._gate.begin():
+            if not self._barrier.begin():
                 return None
             self._had = set(keys)
             self._flying.append(1)
         self._open = len(self._had) < self._all
-        self._gate.pushed += len(keys)
-        return self._gate.begun
+        self._barrier.pushed += len(keys)
+        return self._barrier.begun
 
     def complete(self, number: int) -> None:
         """A call of that round has all its sums."""
-        self._flying[number - self._gate.completed - 1] -= 1
+        self._flying[number - self._barrier.completed - 1] -= 1
         self._look()
 
     def _look(self) -> None:
         """Rounds are complete, in order, once they have no calls under way and none to come."""
         while self._flying and not self._flying[0] and (len(self._flying) > 1 or not self._open):
             self._flying.popleft()
-            self._gate.complete()
+            self._barrier.complete()

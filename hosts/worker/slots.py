@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from hosts.data.submissions import Places
+from hosts.data.submissions import ChunkRefs
 from hosts.worker.chunk_queues import ENTRY, Queue
 from protocol.header import HEADER, Array, Words, opaque
 from protocol.plan import WorkerPlan
@@ -36,8 +36,8 @@ PROGRESS = np.dtype(
         ("sent_first", "f8"),
         ("sent_last", "f8"),
         ("backoff", "i8"),
-        ("asked", "i8"),  # QUERYs without an answer yet
-        ("asked_last", "f8"),
+        ("probes", "i8"),  # QUERYs without an answer yet
+        ("probed_last", "f8"),
         ("clean", "?"),  # its round trip may be a sample
         ("failed", "?"),  # a result of what was sent last failed its check
         ("state_node", "u2"),  # what the last STATE said, and when; NaN if there was none
@@ -52,7 +52,7 @@ _UNSENT["state_time"] = np.nan
 
 
 class NativeWindow(Protocol):
-    """Moves windows in C, see `hosts.worker.native_state.Columns`."""
+    """Moves windows in C, see `hosts.worker.native_state.NativeState`."""
 
     def first_open(self, stream: int, left: int, following: int) -> int: ...
 
@@ -62,11 +62,11 @@ class NativeWindow(Protocol):
 class Slots:
     """The arrays. Public on purpose: the transport works on many rows of many columns at once.
 
-    payload: whether chunks have one; else `width`, the values of each, is 0. columns: moves windows
+    payload: whether chunks have one; else `width`, the values of each, is 0. native: moves windows
     number by number; None: numpy does.
     """
 
-    columns: NativeWindow | None = None
+    native: NativeWindow | None = None
 
     def __init__(self, plan: WorkerPlan, *, payload: bool = True) -> None:
         self.width = plan.lanes if payload else 0
@@ -102,15 +102,15 @@ class Slots:
         self.failures = np.zeros(n, np.int64)
         # Of sending and asking.
         self.due = np.zeros(n, np.bool_)  # a CONTRIBUTE is to be sent
-        self.wanted = np.zeros(n, np.bool_)  # a QUERY: its result waits to be asked for
+        self.probe_pending = np.zeros(n, np.bool_)  # a QUERY: its result waits to be asked for
         self.progress = np.full(n, _UNSENT, PROGRESS)
         self.sent = self.progress["sent"]
         self.sent_first = self.progress["sent_first"]
         self.sent_last = self.progress["sent_last"]
         self.deadline = np.full(n, np.inf)  # of asking; looked at as a whole
         self.backoff = self.progress["backoff"]
-        self.asked = self.progress["asked"]
-        self.asked_last = self.progress["asked_last"]
+        self.probes = self.progress["probes"]
+        self.probed_last = self.progress["probed_last"]
         self.clean = self.progress["clean"]
         self.failed = self.progress["failed"]
         self.state_node = self.progress["state_node"]
@@ -130,9 +130,9 @@ class Slots:
         result: Rows = self.bases[stream] + (numbers & self.masks[stream])
         return result
 
-    def places(self, rows: Rows) -> Places:
+    def places(self, rows: Rows) -> ChunkRefs:
         """Of the chunks in these rows."""
-        return Places(self.submission[rows], self.row[rows])
+        return ChunkRefs(self.submission[rows], self.row[rows])
 
     def enter(self, stream: int, queue: Queue, plan: WorkerPlan) -> int:
         """Moves numbers from a stream's queue into its window; returns how many.
@@ -140,8 +140,8 @@ class Slots:
         Exponent rounds are due at once, data is HELD until its exponent is known.
         """
         left, following = self.left[stream], self.next[stream]
-        if self.columns is not None:
-            left = self.left[stream] = self.columns.first_open(stream, left, following)
+        if self.native is not None:
+            left = self.left[stream] = self.native.first_open(stream, left, following)
         elif left < following:
             open_rows = self.rows(stream, np.arange(left, following))
             pending = self.stage[open_rows] != DONE
@@ -155,8 +155,8 @@ class Slots:
             numbers = np.arange(number, following)
             rows = self.rows(stream, numbers)
             self.submission[rows] = submission
-            if self.columns is not None:
-                self.columns.enter(stream, number, entries)
+            if self.native is not None:
+                self.native.enter(stream, number, entries)
                 continue
             whole = ~entries["exponent_round"]
             self.seq[rows] = numbers & 0xFFFFFFFF
@@ -186,5 +186,5 @@ class Slots:
         """Their results are there."""
         self.stage[rows] = DONE
         self.due[rows] = False
-        self.wanted[rows] = False
+        self.probe_pending[rows] = False
         self.deadline[rows] = np.inf

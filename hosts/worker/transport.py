@@ -34,8 +34,8 @@ from hosts.worker.completion import Completion
 from hosts.worker.contributions import Contributions
 from hosts.worker.epoch_transfer import check_successor, incomplete, kept, lacking, last_kept
 from hosts.worker.explanation import Outline, Waiting, explain, streams_of, unanswered
-from hosts.worker.loss_detection import Questions
-from hosts.worker.native_state import Columns
+from hosts.worker.loss_detection import LossDetector
+from hosts.worker.native_state import NativeState
 from hosts.worker.read_ahead import ReadAhead
 from hosts.worker.round_trips import RoundTrips
 from hosts.worker.slots import DIRECT, EMPTY, HELD, WAITING, Rows, Slots
@@ -103,35 +103,35 @@ class WorkerTransport:
         self._exponents = exponents
         self._payload, self._header_room = payload, header_room
         self._slots = Slots(plan, payload=payload)
-        self._questions = Questions(self._slots, plan)
+        self._detector = LossDetector(self._slots, plan)
         self._queues = [Queue() for _ in plan.streams]
         self._pacer = Pacer(rate, backlog)
         self._backlog = backlog
         self._servers = peer_array([server.pair() for server in plan.servers])
         self._server_keys = peer_keys(self._servers)
         self._contributions = Contributions(plan, self._slots, self._servers, header_room)
-        if plan.alone:
+        if plan.is_asynchronous:
             exponents.contact_none()
         self._stream_index = np.full(256, -1, np.intp)
         self._stream_index[[s.stream for s in plan.streams]] = np.arange(len(plan.streams))
-        columns: Columns | None = None
-        if Columns.can(plan, exponents):
+        native: NativeState | None = None
+        if NativeState.can(plan, exponents):
             common = self._contributions.common
-            columns = Columns(
+            native = NativeState(
                 plan, self._slots, exponents, common, self._servers, self._stream_index
             )
-        self._columns = self._contributions.columns = self._slots.columns = columns
+        self._native = self._contributions.native = self._slots.native = native
         self._tickets = 0
         self._order = 0
         self._incomplete = 0  # numbers submitted that have no result
         self._moved = False  # windows may move or exponents have become known
         self._frozen = False
         self._link_rate = link_rate
-        self._completion = Completion(plan, self._slots, exponents, self.statistics, sums, columns)
+        self._completion = Completion(plan, self._slots, exponents, self.statistics, sums, native)
         self._ahead: ReadAhead | None = None
-        if columns is not None and ReadAhead.can(plan):
+        if native is not None and ReadAhead.can(plan):
             self._ahead = ReadAhead(
-                *(plan, self._slots, columns, exponents, self._queues, self._questions),
+                *(plan, self._slots, native, exponents, self._queues, self._detector),
                 *(self._contributions, self._complete),
             )
         self._failures: list[Failure] = []
@@ -163,7 +163,7 @@ class WorkerTransport:
         ticket = self._tickets
         self._tickets += n
         own, unfit = np.zeros(n, np.int16), np.zeros(n, np.uint8)
-        if not self.plan.alone:  # else all goes in float32
+        if not self.plan.is_asynchronous:  # else all goes in float32
             own, unfit = exponents_in(values)
         entries = entries_of(rows, rounds, first, own, unfit, widths, ticket, self._order)
         enqueue(self.plan, self._queues, entries, submission)
@@ -210,7 +210,7 @@ class WorkerTransport:
 
         Raises KeyError, naming the chunk, for one that is not at hand.
         """
-        if wants is None and self.plan.alone:
+        if wants is None and self.plan.is_asynchronous:
             return []  # they are nobody else's
         if wants is None:
             return kept(self._slots, last_kept(self.plan, self._slots, self.levels()))
@@ -255,7 +255,7 @@ class WorkerTransport:
         check_successor(self.plan, plan)
         self.freeze()
         self._exponents.world = plan.world
-        heir = WorkerTransport(
+        next_epoch = WorkerTransport(
             plan,
             self._exponents,
             link_rate=self._link_rate,
@@ -263,15 +263,15 @@ class WorkerTransport:
             payload=self._payload,
             header_room=self._header_room,
         )
-        heir.round_trips = self.round_trips.fresh(len(plan.streams))
-        heir.statistics = self.statistics
-        heir._completion.inherit(self._completion)
-        heir._tickets, heir._order = self._tickets, self._order
+        next_epoch.round_trips = self.round_trips.fresh(len(plan.streams))
+        next_epoch.statistics = self.statistics
+        next_epoch._completion.inherit(self._completion)
+        next_epoch._tickets, next_epoch._order = self._tickets, self._order
         for entries, submission in incomplete(self._slots, self._queues):
-            enqueue(plan, heir._queues, entries, submission)
-            heir._incomplete += len(entries)
-        heir._moved = True
-        return heir
+            enqueue(plan, next_epoch._queues, entries, submission)
+            next_epoch._incomplete += len(entries)
+        next_epoch._moved = True
+        return next_epoch
 
     # -- sending ----------------------------------------------------------------------------------
 
@@ -283,7 +283,7 @@ class WorkerTransport:
         if self._moved:
             self._advance()
         due = self._most_urgent(slots.due.nonzero()[0])
-        late, timed = self._questions.late(now, self.round_trips)
+        late, timed = self._detector.late(now, self.round_trips)
         late, due, left_over = self._within_rate(now, self._most_urgent(late), due)
         batch = None
         if len(late) or len(due):
@@ -305,14 +305,14 @@ class WorkerTransport:
         for stream, queue in enumerate(self._queues):
             if len(queue):
                 slots.enter(stream, queue, self.plan)
-        if self._columns is not None:
-            self._columns.let_go(WAITING)
+        if self._native is not None:
+            self._native.activate_held(WAITING)
             return
         held = (slots.stage == HELD).nonzero()[0]
         if len(held):
             held = held[self._exponents.ready(slots.chunk[held], slots.round[held])]
             slots.exponent[held] = self._exponents.exponents(slots.chunk[held], slots.round[held])
-            slots.stage[held] = DIRECT if self.plan.alone else WAITING
+            slots.stage[held] = DIRECT if self.plan.is_asynchronous else WAITING
             slots.due[held] = True
 
     def _most_urgent(self, rows: Rows) -> Rows:
@@ -350,7 +350,7 @@ class WorkerTransport:
             progress["sent"] += 1
             progress["clean"] = ~again
             progress["failed"] = False
-            progress["asked"] = 0
+            progress["probes"] = 0
             progress["backoff"] = 0
             opaque(slots.progress)[due] = opaque(progress)
             slots.deadline[due] = leaving + self.round_trips.after(slots.stream[due], 0)
@@ -358,7 +358,7 @@ class WorkerTransport:
             self.statistics.sent += len(due)
             self.statistics.retransmitted += repeated
         if len(late):
-            self._questions.on_asked(now, late, leave[: len(late)], self.round_trips)
+            self._detector.on_probed(now, late, leave[: len(late)], self.round_trips)
             self.statistics.queries += len(late)
 
     # -- receiving --------------------------------------------------------------------------------
@@ -426,7 +426,7 @@ class WorkerTransport:
         if not len(rows):
             return
         headers, payloads = batch.headers, batch.payloads
-        self._questions.on_results(now, rows, batch.full, self.round_trips)
+        self._detector.on_results(now, rows, batch.full, self.round_trips)
         self.statistics.congested += int(np.count_nonzero(headers["flags"] & _ECN))
         if stage == WAITING:
             flagged = (headers["flags"] & _FLAGGED) != 0
@@ -466,7 +466,7 @@ class WorkerTransport:
         slots.stage[rows] = DIRECT
         slots.restart(rows)
         slots.due[rows] = True
-        slots.wanted[rows] = False
+        slots.probe_pending[rows] = False
 
     def _failed(self, now: float, rows: Rows) -> None:
         """Results that failed their check: ask again, and report what fails repeatedly."""
@@ -475,7 +475,7 @@ class WorkerTransport:
         rows = np.unique(rows[~slots.failed[rows]])
         slots.failed[rows] = True
         slots.failures[rows] += 1
-        slots.wanted[rows[(slots.failures[rows] == 1) & ~slots.due[rows]]] = True
+        slots.probe_pending[rows[(slots.failures[rows] == 1) & ~slots.due[rows]]] = True
         for row in rows[slots.failures[rows] == 2].tolist():
             reason = "its sum failed the check twice"
             if slots.exponent_round[row]:
@@ -492,17 +492,17 @@ class WorkerTransport:
         stage = np.where(direct, np.uint8(DIRECT), np.uint8(WAITING))
         final = phases(headers) == _FINAL
         told = final & ~direct & self.plan.pipeline.pulls  # that a result can be asked for
-        good = (slots.stage[rows] == stage) & ((slots.asked[rows] > 0) | told)
+        good = (slots.stage[rows] == stage) & ((slots.probes[rows] > 0) | told)
         good &= headers["sender"] < np.where(direct, 256, MOST_CHILDREN)
         good[good] = slots.first_of_each(rows[good])
         self._drop("unasked", ~good)
-        slots.wanted[rows[good & told]] = True
+        slots.probe_pending[rows[good & told]] = True
         good &= ~told
         rows, headers, direct = rows[good], headers[good], direct[good]
         if not len(rows):
             return
         self.statistics.states += len(rows)
-        self._questions.on_states(now, rows, headers, direct, self.round_trips)
+        self._detector.on_states(now, rows, headers, direct, self.round_trips)
 
     def _drop(self, cause: str, packets: Mask) -> None:
         n = int(np.count_nonzero(packets))

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hosts.data.array_pool import Recycler
+from hosts.data.array_pool import ArrayPool
 
 pytestmark = pytest.mark.unit
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.unit
     ids=["whole", "rows", "buffer", "transposed"],
 )
 def test_what_anybody_still_has_is_not_handed_out_again(part):
-    memory = Recycler()
+    memory = ArrayPool()
     first = memory.empty((10, 4), np.float32)
     first[:] = 1
     kept = part(first)
@@ -27,7 +27,7 @@ def test_what_anybody_still_has_is_not_handed_out_again(part):
 
 
 def test_what_nobody_has_any_more_is_used_again():
-    memory = Recycler()
+    memory = ArrayPool()
     first = memory.empty((10, 4), np.float32)
     address = first.ctypes.data
     del first
@@ -36,4 +36,4 @@ def test_what_nobody_has_any_more_is_used_again():
 
 
 def test_nothing_has_no_memory():
-    assert Recycler().empty((0, 256), np.float32).shape == (0, 256)
+    assert ArrayPool().empty((0, 256), np.float32).shape == (0, 256)
