@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trains of packets into and out of a socket natively, all that there are in one call."""
+"""Native sending and receiving of packet trains, with one call for all that are there."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class _Arrivals(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """What `Receiver.receive` has read: the well-formed packets, how many others there were, and
-    system calls."""
+    """A result of `Receiver.receive`: well-formed packets, the number of malformed ones, system
+    calls."""
 
     batch: Batch
     malformed: int
@@ -51,7 +51,7 @@ class Arrived:
 
 
 class Receiver:
-    """Reads into `arena`, up to so many datagrams at once."""
+    """Reads up to a fixed number of datagrams at once into `arena`."""
 
     def __init__(self, lib: ctypes.CDLL, arena: npt.NDArray[np.uint8], most_datagrams: int) -> None:
         self._lib = lib
@@ -74,8 +74,10 @@ class Receiver:
         ]
 
     def receive(self, socket: int, lanes: int) -> Arrived | None:
-        """What has arrived at a socket (its descriptor), with payloads in the arena; None if
-        nothing has. Raises OSError."""
+        """Reads what has arrived at a socket (file descriptor), with payloads in the arena.
+
+        Returns None if nothing has. Raises OSError.
+        """
         told, wide, arena = self._told, HEADER_BYTES + 4 * lanes, self._arena
         self._lib.receive_trains(
             socket, self._arena_at, len(arena), self._most, wide, *self._pointers
@@ -94,7 +96,7 @@ class Receiver:
         return Arrived(batch, 0, told.trains)
 
     def _sort_out(self, lanes: int) -> Arrived:
-        """Where not all of it is packets with payload."""
+        """Separates packets of different sizes."""
         trains, wide = self._trains[: self._told.trains], HEADER_BYTES + 4 * lanes
         lengths, sizes = trains["bytes"].astype(np.int64), trains["segment"]
         ends = np.cumsum(lengths)
@@ -110,10 +112,13 @@ class Receiver:
 
 
 def send(lib: ctypes.CDLL, socket: int, batch: Batch, most_packets: int) -> tuple[int, int]:
-    """Sends packets that are in memory as they are sent, in trains of up to `most_packets`,
-    destinations taking turns; returns how many trains, and packets, the socket took before the
-    first train that it did not take. That is the first of all where packets are not such, or a
-    destination's do not follow each other."""
+    """Sends packets that are in wire format, in trains of up to `most_packets`; destinations take
+    turns.
+
+    Returns the number of trains and packets that the socket took before the first train that it
+    refused. That is zero if packets are not in wire format, or a destination's packets are not
+    consecutive.
+    """
     packets = ctypes.c_uint64()
     trains: int
     if isinstance(batch, BroadcastBatch):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The packets that a worker sends: CONTRIBUTEs and QUERYs of rows of its slots."""
+"""Builds the packets that a worker sends: CONTRIBUTEs and QUERYs for rows of its slots."""
 
 from __future__ import annotations
 
@@ -32,9 +32,11 @@ _QUERY = np.uint8(Op.QUERY - Op.CONTRIBUTE)
 
 
 class Contributions:
-    """Builds packets; servers: (n,) PEER by rank. header_room: bytes that are free before each.
+    """Builds packets.
 
-    native: writes those without payload; None: numpy does.
+    servers: (n,) PEER by rank.
+    header_room: bytes reserved before each packet.
+    native: writes packets without payload; None: numpy does.
     """
 
     def __init__(
@@ -58,7 +60,8 @@ class Contributions:
         self._first = DIRECT if plan.is_asynchronous else WAITING
 
     def carry(self, rows: Rows) -> npt.NDArray[np.bool_]:
-        """(n,) whether the CONTRIBUTE of a row has a payload (before `packets`: as a guess)."""
+        """Returns a mask (n,) of rows whose CONTRIBUTE has a payload (before `packets`: an
+        estimate)."""
         slots = self._slots
         whole: npt.NDArray[np.bool_] = (slots.flags[rows] & _FLAGGED) == 0
         whole |= slots.stage[rows] == DIRECT
@@ -66,7 +69,7 @@ class Contributions:
         return whole
 
     def packets(self, late: Rows, due: Rows) -> Batch:
-        """QUERYs of the rows `late`, then CONTRIBUTEs of the rows `due`, which are quantised."""
+        """Returns QUERYs of the rows `late`, then CONTRIBUTEs of the rows `due`, quantised."""
         slots = self._slots
         rows = np.concatenate((late, due)) if len(late) else due
         size = self._header_room + HEADER_BYTES + 4 * slots.width
@@ -95,7 +98,7 @@ class Contributions:
         return Batch(headers, payloads, full, self._servers.take(slots.server[rows]), wire, room)
 
     def _contribute(self, rows: Rows, headers: Array, payloads: Words) -> None:
-        """Fills in what only CONTRIBUTEs have."""
+        """Fills in the fields that only CONTRIBUTEs have."""
         slots = self._slots
         waiting = slots.stage[rows] == WAITING
         data = ~slots.exponent_round[rows]
@@ -131,8 +134,10 @@ class Contributions:
         )
 
     def _quantise(self, rows: Rows, out: Words) -> npt.NDArray[np.uint32]:
-        """The same each time for a row: what is sent again is made again. Returns the sums of
-        their words."""
+        """Quantises rows into `out`; returns the sums of their words.
+
+        Deterministic: a retransmission is quantised again to the same bits.
+        """
         slots = self._slots
         exponents, flags = slots.exponent[rows], slots.unfit[rows]
         flags[slots.own[rows] > exponents] |= np.uint8(Flag.OVERFLOW)

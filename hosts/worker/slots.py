@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A worker's chunks in flight: one row per slot, all streams in one set of arrays.
 
-A stream with window W has 2W rows, as the nodes of its tree have 2W slots, and number `seq` is in
-row `base + seq mod 2W`. Numbers enter in order, `seq` only once the result of `seq - W` is there,
-so at most W rows are open, and the results of the last W numbers are still in the others.
+A stream with window W has 2W rows, as the nodes of its tree have 2W slots; number `seq` is in row
+`base + seq mod 2W`. Numbers enter in order, `seq` only after the result of `seq - W`, so at most W
+rows are open, and the results of the last W numbers are still in the others.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _UNSENT["state_time"] = np.nan
 
 
 class NativeWindow(Protocol):
-    """Moves windows in C, see `hosts.worker.native_state.NativeState`."""
+    """Moves windows in C; see `hosts.worker.native_state.NativeState`."""
 
     def first_open(self, stream: int, left: int, following: int) -> int: ...
 
@@ -60,10 +60,10 @@ class NativeWindow(Protocol):
 
 
 class Slots:
-    """The arrays. Public on purpose: the transport works on many rows of many columns at once.
+    """The arrays, public because the transport works on many rows of many columns at once.
 
-    payload: whether chunks have one; else `width`, the values of each, is 0. native: moves windows
-    number by number; None: numpy does.
+    payload: true if chunks have one; else `width`, the values of each, is 0.
+    native: moves windows number by number; None: numpy does.
     """
 
     native: NativeWindow | None = None
@@ -126,18 +126,18 @@ class Slots:
         self.next = [0] * len(plan.streams)
 
     def rows(self, stream: int, numbers: Any) -> Rows:
-        """Rows of these numbers of a stream (by index)."""
+        """Returns the rows of these numbers of a stream (by index)."""
         result: Rows = self.bases[stream] + (numbers & self.masks[stream])
         return result
 
     def places(self, rows: Rows) -> ChunkRefs:
-        """Of the chunks in these rows."""
+        """Returns references to the chunks in these rows."""
         return ChunkRefs(self.submission[rows], self.row[rows])
 
     def enter(self, stream: int, queue: Queue, plan: WorkerPlan) -> int:
         """Moves numbers from a stream's queue into its window; returns how many.
 
-        Exponent rounds are due at once, data is HELD until its exponent is known.
+        Exponent rounds are due at once; data is HELD until its exponent is known.
         """
         left, following = self.left[stream], self.next[stream]
         if self.native is not None:
@@ -172,18 +172,18 @@ class Slots:
         return entered
 
     def restart(self, rows: Rows) -> None:
-        """Nothing has been sent or asked of these rows in the stage that they are in."""
+        """Resets the progress of these rows: nothing is sent or probed in their stage."""
         opaque(self.progress)[rows] = opaque(_UNSENT)
         self.deadline[rows] = np.inf
 
     def first_of_each(self, rows: Rows) -> npt.NDArray[np.bool_]:
-        """(n,) which of `rows`, perhaps with repeats, are the first occurrence of theirs."""
+        """Returns a mask (n,) of the first occurrence of each value in `rows`."""
         here = np.arange(len(rows))
         self.mark[rows[::-1]] = here[::-1]  # of repeats the last assigned stays
         return np.asarray(self.mark[rows] == here, np.bool_)
 
     def finish(self, rows: Rows) -> None:
-        """Their results are there."""
+        """Marks rows whose results have arrived."""
         self.stage[rows] = DONE
         self.due[rows] = False
         self.probe_pending[rows] = False
