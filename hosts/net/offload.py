@@ -31,7 +31,8 @@ _PROBE_TIMEOUT = 0.5  # s; loopback answers in microseconds
 
 @dataclass(frozen=True)
 class Offload:
-    """The offloads in use: `segment` on send, `coalesce` on receive; `reason` says why one is off."""
+    """The offloads in use: `segment` on send, `coalesce` on receive; `reason` says why one is
+    off."""
 
     segment: bool
     coalesce: bool

@@ -194,7 +194,8 @@ class Endpoint:
                 os.eventfd_write(self._wakeup, 1)
 
     def wait(self, timeout: float) -> None:
-        """Blocks until there is something to read, room to send, a `wake`, or `timeout` (seconds)."""
+        """Blocks until there is something to read, room to send, a `wake`, or `timeout`
+        (seconds)."""
         events = select.POLLIN | (select.POLLOUT if self._pending else 0)
         self._poller.modify(self._socket, events)
         # Round up: waking early by a fraction of a millisecond would spin until the deadline.

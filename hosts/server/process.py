@@ -2,17 +2,16 @@
 """The parameter server process: `python -m hosts.server --help`.
 
 One process serves every job of its host, or of one core at one of its interfaces, on a UDP port;
-servers that run an optimizer tell each other of it on the TCP port of that number. Once the socket
-is bound it prints `ready ADDRESS:PORT`. Whoever started it then names the jobs on its standard
-input, so that a job's nonce is in no argument list or environment:
+servers that run an optimizer call each other on the TCP port of that number. Once the socket is
+bound it prints `ready ADDRESS:PORT`. Its parent then names the jobs on standard input, so that a
+job's nonce is in no argument list or environment:
 
     join NONCE RANK
 
 Each line is answered by one line on standard output, in order: `joined JOB`, or `refused` and the
-reason. The rest comes from the job service: a job is served from its plan on, and from plan to
-plan, until it ends. At the
-end of its input the server goes on with the jobs it has. SIGTERM or SIGINT make it leave them and
-exit with status 0; exit status 1 and a line on standard error say why it could not serve.
+reason. The job service does the rest: a job is served from its first plan until it ends. At the end
+of its input the server goes on with its jobs. SIGTERM or SIGINT make it leave them and exit with
+status 0; exit status 1 and a line on standard error say why it could not serve.
 """
 
 from __future__ import annotations
@@ -47,8 +46,8 @@ _log = logging.getLogger("server")
 class ServerProcess:
     """A server's state machine, its socket, and its memberships of jobs.
 
-    link_rate: bit/s of the host's link; 0: what the plans say. Everything that touches the state
-    machine runs in the thread of `run`; other threads hand it work through `_later`.
+    link_rate: bit/s of the host's link; 0: as in plans. The thread of `run` alone touches the state
+    machine; other threads hand it work through `_later`.
     """
 
     def __init__(
@@ -115,8 +114,8 @@ class ServerProcess:
     def join(self, nonce: str, rank: int) -> int:
         """Joins a job as its server `rank`; returns the job's number.
 
-        The job is served once its plan comes. Raises ClientError if the job service refuses or is
-        not there.
+        The job is served once its plan arrives. Raises ClientError if the job service refuses or is
+        absent.
         """
         with self._joining:
             return self._join(nonce, rank)
@@ -155,14 +154,14 @@ class ServerProcess:
         )
 
     def _give(self, job: int, epoch: int, source: int, chunks: Chunks) -> Snapshot:
-        """What another server fetches."""
+        """Returns the chunks that another server fetches."""
         for follower in self._followers.values():
             if follower.job == job:
                 return follower.give(epoch, source, chunks)
         raise NotHereError(f"job {job} is not served here")
 
     def _fetch(self, nonce: str, errand: FetchTask) -> None:
-        """Gets what this server lacks, and says so to the job service when it is here."""
+        """Fetches the chunks that this server lacks, then answers the job service."""
         membership, follower = self._memberships[nonce], self._followers[nonce]
 
         def done() -> None:
@@ -184,7 +183,7 @@ class ServerProcess:
         )
 
     def _follow(self, nonce: str) -> None:
-        """Does what the job service last said of a job."""
+        """Carries out the job service's pending instructions for a job."""
         membership = self._memberships.get(nonce)
         if membership is None:
             return
@@ -214,8 +213,8 @@ class ServerProcess:
                 _log.info("job %d is served, epoch %d", membership.job, follower.epoch)
 
     def _come_back(self, nonce: str, rank: int) -> None:
-        """This process was stopped for longer than the job's lease: it joins as one that holds
-        nothing."""
+        """Joins again, holding nothing, after this process was stopped for longer than the job's
+        lease."""
 
         def join() -> None:
             try:
@@ -226,7 +225,7 @@ class ServerProcess:
         self._runtime.thread(join, name="come-back", daemon=True).start()
 
     def _give_up(self, job: int, failure: Failure) -> None:
-        """A chunk of a job failed for good: only another plan can help."""
+        """Leaves a job in which a chunk failed for good: it needs another plan."""
         _log.error("job %d: %s", job, failure)
         for nonce, membership in list(self._memberships.items()):
             if membership.job != job:
@@ -237,7 +236,8 @@ class ServerProcess:
                 self._depart(nonce, str(error))
 
     def _depart(self, nonce: str, reason: str, outage: float | None = None) -> None:
-        """Stops serving a job and leaves it; the calls that takes keep no other job waiting."""
+        """Stops serving a job and leaves it, in a thread, as the calls for that must not delay
+        other jobs."""
         membership = self._memberships.pop(nonce)
         if self._followers.pop(nonce).epoch:
             _log.info("job %d: %s", membership.job, self.state.counters(membership.job))
@@ -271,7 +271,7 @@ def obey(server: ServerProcess, lines: Iterable[bytes]) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs until told to stop; returns the exit status."""
+    """Runs until stopped; returns the exit status."""
     options = _parser().parse_args(arguments)
     logging.basicConfig(
         level="INFO", stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"

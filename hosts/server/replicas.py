@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Servers of a job with an optimizer among themselves: gRPC over TCP, across the data network.
+"""Calls between the servers of a job with an optimizer: gRPC over TCP, across the data network.
 
-`ShardServer` answers other servers; `Peers` calls them. Both only carry: who may do what is for
-the state machines to say, by the caller's address, which edge ports vouch for.
+`ShardServer` serves other servers; `Peers` calls them. The state machines authorise calls by the
+caller's address, which edge ports verify.
 """
 
 from __future__ import annotations
@@ -40,10 +40,13 @@ Put = Callable[[int, int, int, Snapshot], None]
 
 
 class ShardServer(ShardServiceServicer):
-    """Answers other servers at an address (`stop` ends it).
+    """Serves other servers at an address (`stop` ends it).
 
-    later: has work done by the thread that has the state machines. replicate, save, load: see
-    ServerState; give: see ServerEpochs, with the job first. Raises OSError if the port is taken.
+    later: runs work in the thread that owns the state machines.
+    replicate, save, load: see ServerState.
+    give: see ServerEpochs, with the job first.
+
+    Raises OSError if the port is taken.
     """
 
     def __init__(
@@ -112,7 +115,8 @@ class ShardServer(ShardServiceServicer):
             yield to_message(request.job, request.epoch, part)
 
     def _do(self, context: grpc.ServicerContext, work: Callable[[], Result]) -> Result:
-        """Work of the thread that has the state machines; ends the call with why it cannot be."""
+        """Runs work in the thread that owns the state machines; aborts the call with the reason of
+        a failure."""
         done: Future[Result] = self._runtime.future()
 
         def run() -> None:
@@ -136,7 +140,7 @@ class ShardServer(ShardServiceServicer):
 
 
 def _source(context: grpc.ServicerContext) -> int:
-    """IPv4 address of the caller; the call ends if there is none."""
+    """Returns the IPv4 address of the caller; aborts the call if there is none."""
     kind, _, rest = context.peer().partition(":")
     if kind != "ipv4":
         context.abort(grpc.StatusCode.PERMISSION_DENIED, f"{kind} callers are no servers")
@@ -144,9 +148,9 @@ def _source(context: grpc.ServicerContext) -> int:
 
 
 class Peers:
-    """Calls other servers, from the address that this one is known by, until they have answered.
+    """Calls other servers, from this server's own address, until they answer.
 
-    later: has work done by the thread that has the state machines.
+    later: runs work in the thread that owns the state machines.
     """
 
     def __init__(self, later: Later, environment: HostEnvironment = HERE) -> None:
@@ -164,8 +168,7 @@ class Peers:
     def replicate(
         self, update: Update, waits: Callable[[], bool], done: Callable[[], None]
     ) -> None:
-        """Has a backup hold an update, then does `done`; tries as long as the state machine
-        `waits` for it."""
+        """Sends an update to a backup, then calls `done`; retries while `waits(update)` is true."""
         message = to_message(update.job, update.epoch, update.snapshot)
         self._send(update, message, waits, done)
 
@@ -177,9 +180,9 @@ class Peers:
         take: Callable[[Snapshot], None],
         done: Callable[[], None],
     ) -> None:
-        """Has a thread get what an errand is about: `take` gets each part, `done` ends it.
+        """Fetches chunks in a thread: calls `take` for each part and `done` at the end.
 
-        Tries again as long as the follower `wants` it; those are called where state machines are.
+        Retries while `wants` is true. All three run in the thread that owns the state machines.
         """
         stub = self._stub(errand.server)
         request = shards_pb2.FetchRequest(

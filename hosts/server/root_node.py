@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """A server as the root of a stream's tree: the same state machine as a switch's node.
 
-Children are workers or switches. A chunk's slot is claimed by its first contribution, filled by
-the others and FINAL when every child is in; from then on a contribution is answered with the
-result, to that child only, until a newer number claims the slot.
+Children are workers or switches. A chunk's slot is claimed by its first contribution, filled by the
+others and FINAL when every child is in; from then on a contribution is answered with the result, to
+that child only, until a newer number claims the slot.
 
-What arrives in one batch is mostly plain: each copy once, alike, within the bound in which no sum
-can overflow. That is taken all at once (`_at_once`). A batch with anything else in it goes wave by
-wave, no slot twice in one (`_on_wave`), to the same effect.
+Most batches are plain: one copy per child, consistent, within the bound in which no sum can
+overflow. Those are processed as a whole (`_at_once`). Any other batch is processed in waves with
+distinct slots (`_on_wave`), with the same result.
 """
 
 from __future__ import annotations
@@ -61,9 +61,10 @@ _NONE = np.zeros(0, np.intp)
 
 
 class RootNode(ServedSlots):
-    """One stream's root. Outcomes are counted in `counters`, which the caller may share.
+    """The root of one stream.
 
-    steps: makes parameters of sums, which go out in their stead.
+    counters: outcomes; the caller may share it.
+    steps: turns sums into parameters, which are sent instead.
     """
 
     def __init__(
@@ -114,9 +115,11 @@ class RootNode(ServedSlots):
         )  # fmt: skip
 
     def on_contributions(self, batch: Batch) -> list[Batch]:
-        """CONTRIBUTEs of this job, epoch and stream; returns the RESULTs to send: those of all sums
-        that these complete, by slot, then what copies of finished ones are answered with. So what
-        leaves, and in which order, depends on which packets are there, not on how they are taken.
+        """Takes CONTRIBUTEs of this job, epoch and stream; returns the RESULTs to send.
+
+        These are the results of all sums that became complete, by slot, then those that answer
+        copies for finished sums. So packets and their order depend on the arrivals, not on how they
+        are processed.
         """
         taken, complete = 0, _NONE
         if self._kernel is not None:
@@ -137,10 +140,12 @@ class RootNode(ServedSlots):
     def on_train(
         self, times: Seconds, batch: Batch, clock: Clock, sizes: tuple[int, int]
     ) -> Released | None:
-        """Contributions that arrive at these times (n,), ascending: the first ones, as far as they
-        are plain and their results find room, each of which leaves when its last copy is there.
-        None: that is not even one, and nothing was done. sizes: bytes of a frame without payload,
-        and with it."""
+        """Takes a prefix of contributions that arrive at these ascending times (n,).
+
+        The prefix consists of plain contributions whose results find room; each result leaves when
+        its last copy has arrived. Returns None, with nothing done, if the prefix is empty. sizes:
+        bytes of a frame without payload, and with it.
+        """
         kernel = self._kernel
         if kernel is None or self._steps is not None or self._plan.pipeline.pulls:
             return None
@@ -175,7 +180,8 @@ class RootNode(ServedSlots):
         return Released(told.count, broadcast.by_packet(), leave, sent, math.inf)
 
     def _completing(self, headers: Array) -> Indices:
-        """Rows of contributions that are the last of their sums, if all are plain, in order."""
+        """Returns the rows of contributions that complete their sums, in order, if all are
+        plain."""
         slots = (headers["seq"] & self._mask).astype(np.intp)
         match = self._match(headers)
         there = np.where(match.newer, 0, _bits(self._in[slots]))
@@ -187,8 +193,8 @@ class RootNode(ServedSlots):
         return np.flatnonzero(there + turns == self._children)
 
     def _take(self, batch: Batch) -> tuple[Indices, Array]:
-        """Slots, in ascending order, in which all copies are with these contributions; and the
-        headers of those that were in finished sums already, in the order of the batch."""
+        """Takes contributions; returns the slots, ascending, that became complete, and the headers
+        of contributions to finished sums, in the order of the batch."""
         batch = batch.select(self._from_children(batch, queries=False))
         none = batch.headers[:0]
         if not len(batch):
@@ -214,8 +220,8 @@ class RootNode(ServedSlots):
         return np.sort(np.concatenate(complete)), headers[np.sort(np.concatenate(replayed))]
 
     def on_queries(self, batch: Batch) -> list[Batch]:
-        """QUERYs of this job, epoch and stream; returns the STATEs to send to those who ask, or,
-        where results are only announced, the RESULTs."""
+        """Answers QUERYs of this job, epoch and stream with STATEs or, where results are only
+        announced, with RESULTs."""
         batch = batch.select(self._from_children(batch, queries=True))
         rows, match = self._answerable(batch.headers)
         headers = batch.headers[rows]
@@ -233,7 +239,7 @@ class RootNode(ServedSlots):
         return answers + self._without_payload(states, batch.peers[rows])
 
     def _from_children(self, batch: Batch, queries: bool) -> Mask:
-        """Whether each packet is for this node and comes from the child that it names."""
+        """Returns a mask (n,) of packets for this node that come from the child that they name."""
         headers = batch.headers
         sender = headers["sender"].astype(np.intp)
         known = (headers["node"] == self._node) & (sender < self._children)
@@ -255,18 +261,21 @@ class RootNode(ServedSlots):
         return np.asarray(good, np.bool_)
 
     def _read(self, words: Words) -> tuple[Integers, npt.NDArray[np.uint32], int]:
-        """Payloads in the machine's byte order, which is quickest for all that follows, each one's
-        sum of words, and the largest magnitude of a word."""
+        """Returns payloads in native byte order, the sum of each one's words, and the largest
+        magnitude of a word."""
         rows = self._pool.empty(words.shape, np.int32)
         np.copyto(rows, words)
         largest = max(int(rows.max()), -int(rows.min())) if rows.size else 0
         return rows, word_sums(rows), largest
 
     def _at_once(self, headers: Array, rows: Integers) -> Indices | None:
-        """Contributions within the bound, all of them, if they are plain: all of a slot of one
-        chunk and alike, none twice or flagged, the slot free for them or with the same but without
-        them and within the bound. Returns the slots in which all copies are now, in ascending
-        order. Else None, and nothing has been taken."""
+        """Takes contributions within the bound if all are plain; returns the slots that became
+        complete.
+
+        Plain: all of a slot are of one chunk and consistent, no sender is repeated and none
+        flagged, and the slot is free for them or holds the same chunk without them and within the
+        bound. Else returns None, with nothing done. Slots are ascending.
+        """
         if not len(headers) or (headers["flags"] & _STICKY).any():
             return None
         groups = Groups(headers["seq"] & self._mask)
@@ -298,8 +307,8 @@ class RootNode(ServedSlots):
         return self._full(slots)
 
     def _on_wave(self, headers: Array, rows: Integers) -> tuple[Indices, Indices]:
-        """Contributions to distinct slots. Returns the slots in which all copies are now, and which
-        of these packets finished sums had already."""
+        """Takes contributions to distinct slots; returns the slots that became complete, and the
+        indices of contributions to finished sums."""
         match = self._match(headers)
         early = self._early(match)
         slots, newer, current = match.slots, match.newer & ~early, match.current
@@ -326,8 +335,8 @@ class RootNode(ServedSlots):
         return self._full(slots[grown]), np.flatnonzero(replay)
 
     def _early(self, match: Match) -> Mask:
-        """(n,) numbers that nobody can have come to: there is a sum in the slot, complete, whose
-        result nobody has been sent."""
+        """Returns a mask (n,) of impossible numbers: their slot has a complete sum whose result was
+        not sent."""
         slots = match.slots
         unsent = (self._in[slots] == self._every_child) & ~self._final[slots]
         return np.asarray(match.newer & self._used[slots] & unsent, np.bool_)
@@ -360,12 +369,12 @@ class RootNode(ServedSlots):
         self._count("overflowed", int(np.count_nonzero(overflowed)))
 
     def _full(self, slots: Indices) -> Indices:
-        """Those of these slots that every child is in."""
+        """Returns those of these slots that every child is in."""
         full: Indices = slots[self._in[slots] == self._every_child]
         return full
 
     def _results_of(self, slots: Indices) -> list[Batch]:
-        """Makes results of slots that every child is in; returns what to send."""
+        """Makes the results of complete slots; returns the packets to send."""
         if not len(slots):
             return []
         self._count("completed", len(slots))
@@ -382,12 +391,12 @@ class RootNode(ServedSlots):
         return self._finish(slots)
 
     def _seal(self, slots: Indices, sums: Any) -> None:
-        """Results of these slots are not what contributions add up to: their checksums follow."""
+        """Sets checksums of results that differ from the sum of contributions."""
         hashes = header_hashes(self._sum_headers(slots))
         self._checksum[slots] = sums + np.uint32(self._plan.world) * hashes
 
     def _finish(self, slots: Indices) -> list[Batch]:
-        """The results of these slots are there: everybody gets them."""
+        """Publishes the results of these slots to every child."""
         self._final[slots] = True
         if not self._plan.pipeline.pulls:
             return [self._to_all(slots)]
@@ -402,7 +411,7 @@ class RootNode(ServedSlots):
         return [batch for batch in batches if len(batch)]
 
     def _to_all(self, slots: Indices, headers: Array | None = None) -> BroadcastBatch:
-        """Packets about slots to every child: their results, or (headers) what else is told."""
+        """Returns packets about slots to every child: their results, or those with `headers`."""
         # Written as they are sent, so that nobody has to put headers and payloads together.
         size = HEADER_BYTES + 4 * self._plan.lanes
         packets = self._pool.empty((len(slots), size), np.uint8)
@@ -417,7 +426,7 @@ class RootNode(ServedSlots):
         return BroadcastBatch(packets, whole, self._addresses, self._nodes, self._pool)
 
     def _optimize(self, steps: UpdatePipeline, slots: Indices, sums: Integers) -> list[Batch]:
-        """Complete sums: those of gradients become parameters first."""
+        """Turns complete sums of gradients into parameters."""
         whole = (self._lanes[slots] != 0) & ((self._flags[slots] & np.uint8(FLAGGED)) == 0)
         results: list[Batch] = []
         if not whole.all():
@@ -442,7 +451,7 @@ class RootNode(ServedSlots):
         return results + steps.publish(chunks, headers, lambda: self._finish(slots))
 
     def _answers(self, slots: Indices, senders: Indices) -> list[Batch]:
-        """RESULTs of `slots`, each to its sender."""
+        """Returns RESULTs of `slots`, each to its sender."""
         if not len(slots):
             return []
         headers = self._sum_headers(slots)
@@ -452,7 +461,7 @@ class RootNode(ServedSlots):
         return [Batch(headers, words, carries_payload(headers), self._addresses[senders])]
 
     def _sum_headers(self, slots: Indices) -> Array:
-        """RESULTs of `slots`, but for whom they are for."""
+        """Returns the headers of RESULTs of `slots`, without their receivers."""
         headers = self._result_headers(slots)
         headers["children"] = self._in[slots]
         headers["workers"] = self._plan.world  # all are in
@@ -460,7 +469,8 @@ class RootNode(ServedSlots):
         return headers
 
     def _on_bad(self, headers: Array) -> None:
-        """Contributions that fail their check. A switch's partial sum may stay bad: report it."""
+        """Counts contributions that fail their check, and reports a switch's partial sum that stays
+        bad."""
         for header in headers:
             seq, sender = int(header["seq"]), int(header["sender"])
             key = seq & self._mask, sender
@@ -476,7 +486,7 @@ class RootNode(ServedSlots):
 
 
 def _bits(numbers: npt.NDArray[np.uint32]) -> Indices:
-    """(n,) how many bits of each are set."""
+    """Returns the number of bits set in each number (n,)."""
     bytes_ = np.ascontiguousarray(numbers).view(np.uint8).reshape(-1, 4)
     found: Indices = np.unpackbits(bytes_, axis=1).sum(axis=1, dtype=np.intp)
     return found

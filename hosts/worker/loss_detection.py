@@ -134,7 +134,8 @@ class LossDetector:
         return self._behind(rows, self.latest, trips.lowest)
 
     def on_results(self, now: float, rows: Rows, full: Mask, trips: RoundTrips) -> None:
-        """Takes the arrival of results for these distinct rows, with payload (`full`) or without."""
+        """Takes the arrival of results for these distinct rows, with payload (`full`) or
+        without."""
         slots = self._slots
         times = np.maximum(now - slots.sent_last[rows], 0.0)
         own: Mask = slots.clean[rows]

@@ -315,7 +315,8 @@ class NativeState:
         self._lib.enter_rows(self._at, stream, number, address(entries), len(entries))
 
     def activate_held(self, stage: int) -> None:
-        """Makes held data due in `stage` where its exponent is known: `WorkerTransport._advance`."""
+        """Makes held data due in `stage` where its exponent is known:
+        `WorkerTransport._advance`."""
         self._lib.activate_held(self._at, self._rows, stage)
 
     def note_sent(self, rows: Rows, times: Seconds, deadlines: Seconds) -> None:

@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Takes many results at once that arrived one after the other (read-ahead).
+"""Processes a batch of results with known arrival times in one call (read-ahead).
 
-A batch says when it was read, not when its packets came. Where arrival times are known (in virtual
-time) a worker's transport has to come to what it would, had each result been taken by itself, and
-each contribution has to leave when the result that makes room for it is there. Where results are
-plain and nothing else can happen meanwhile, that is computed here for many of them, in C
-(``runtime/releases.c``): windows, pacing and timeouts go step by step, in numbers alone, and
-payloads are worked on together. The other way, one result after the other, is the transport's own;
-`tests/unit/test_releases.py` holds the two against each other.
+In virtual time arrival times are known in advance. The transport must end in the state that
+processing result by result gives, and each contribution must leave when the result arrives that
+makes room for it. Where results are plain and no other event can happen meanwhile, this module
+computes that for many results, in C (``hosts/native/releases.c``): windows, pacing and timeouts go
+step by step without touching values, and payloads are processed together. The transport itself
+processes one result after the other; `tests/unit/test_releases.py` compares the two.
 """
 
 from __future__ import annotations
@@ -35,9 +34,9 @@ _NONE = np.zeros(0, np.intp)
 
 
 class ReadAhead:
-    """Of one transport, whose parts these are. Only where it `can` be.
+    """Read-ahead for one transport, whose parts are passed in; only where `can` returns true.
 
-    complete: takes results that are good (rows, headers, payloads) and moves the windows.
+    complete: takes good results (rows, headers, payloads) and moves the windows.
     """
 
     def __init__(
@@ -58,7 +57,7 @@ class ReadAhead:
 
     @staticmethod
     def can(plan: WorkerPlan) -> bool:
-        """Whether results of such a plan are plain."""
+        """Returns true if results of such a plan are plain."""
         return not (plan.is_asynchronous or plan.pipeline.pulls or plan.optimizer is not None)
 
     def release(
@@ -71,9 +70,12 @@ class ReadAhead:
         pacer: Pacer,
         statistics: Statistics,
     ) -> Released | None:
-        """Takes results that arrived at these times (n,), ascending: the first ones, up to what is
-        `enough` or what has to be looked at by itself. None: that is the first one, and nothing was
-        done. trips, pacer, statistics: are brought up to date."""
+        """Takes a prefix of results that arrived at these ascending times (n,).
+
+        The prefix ends at `enough` or before the first result that needs individual processing.
+        Returns None, with nothing changed, if that is the first. Updates trips, pacer and
+        statistics.
+        """
         slots, native = self._slots, self._native
         if not behind(batch) or float(times[-1]) * clock.second >= EXACT / 2:
             return None
@@ -131,8 +133,8 @@ class ReadAhead:
         return quiet, found
 
     def _due_fits(self) -> bool:
-        """Whether data that is due and was not sent, of windows before, fits into integers: it is
-        quantised when it is sent."""
+        """Returns true if data that is due but unsent, in windows from before, fits into integers:
+        it is quantised when it is sent."""
         slots = self._slots
         if not slots.width:
             return True
@@ -140,7 +142,7 @@ class ReadAhead:
         return not (slots.unfit[data].any() or (slots.own[data] > slots.exponent[data]).any())
 
     def _fits(self, found: SendSchedule) -> bool:
-        """Whether all that entered or became due fits into integers."""
+        """Returns true if all data that entered or became due fits into integers."""
         slots, exponents = self._slots, self._exponents
         if not slots.width:
             return True

@@ -1,18 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """A worker's side of the protocol: submitted chunks in, packets out and in, sums out.
 
-A state machine without socket, clock or thread: `on_packets` takes what arrived, `poll` gives
-what is to be sent and says when it wants to be asked again. What it does depends only on the
-calls made to it.
+A state machine without socket, clock or thread: `on_packets` takes arrivals, `poll` returns packets
+to send and the time of the next poll. It is deterministic in the calls made to it.
 
 - A number `seq` of a stream is sent only after the result of `seq - W` has arrived.
-- When later sums are there, or after a timeout, it asks (QUERY). It sends its contribution again
-  only when the answer (STATE) shows that it was lost or that the sum is complete. Waiting for
-  slower workers costs headers, and few of them (`hosts.worker.loss_detection`).
-- A sum flagged OVERFLOW or NONFINITE is asked of the chunk's server in float32 (DIRECT).
+- When later sums have arrived, or after a timeout, it sends a probe (QUERY). It retransmits its
+  contribution only when the answer (STATE) shows that it was lost or that the sum is complete. So
+  waiting for stragglers costs few packets, of headers only (`hosts.worker.loss_detection`).
+- A sum flagged OVERFLOW or NONFINITE is requested from the chunk's server in float32 (DIRECT).
 - A result that fails its check is dropped; when the same chunk fails twice, a Failure is reported.
-- In a job that is not synchronous every chunk is DIRECT from the start and needs no exponents; what
-  comes back is the answer to this worker alone (`hosts.server.asynchronous_node`).
+- In an asynchronous job every chunk is DIRECT from the start and needs no exponents; its result
+  answers this worker alone (`hosts.server.asynchronous_node`).
 """
 
 from __future__ import annotations
@@ -70,11 +69,12 @@ _FINAL = np.uint8(Phase.FINAL)
 class WorkerTransport:
     """The state machine of one worker in one epoch of its job.
 
-    exponents: the policy, which outlives epochs. rto_*: timeouts in seconds (see RoundTrips), which
-    are never less than `LEAST_PACKETS` take on the link.
-    link_rate: bit/s to pace by; None takes the plan's, 0 is no pacing. backlog: see Pacer.
-    payload: whether chunks have one; else the values of each are (0,). header_room: see
-    HostEnvironment.
+    exponents: the policy, which outlives epochs.
+    rto_*: timeouts in seconds (see RoundTrips), at least the time of `LEAST_PACKETS` on the link.
+    link_rate: bit/s to pace by; None: the plan's, 0: no pacing.
+    backlog: see Pacer.
+    payload: true if chunks have one; else the values of each are (0,).
+    header_room: see HostEnvironment.
     """
 
     def __init__(
@@ -138,17 +138,21 @@ class WorkerTransport:
 
     @property
     def idle(self) -> bool:
-        """Whether every submitted chunk is complete."""
+        """True if every submitted chunk is complete."""
         return self._incomplete == 0
 
     def submit(self, chunks: Any, values: Floats, lanes: Any, into: Floats | None = None) -> int:
-        """Queues one round of each of n chunks; every worker must do so in the same order.
+        """Queues one round of each of n chunks; every worker must submit in the same order.
 
-        chunks: (n,) distinct indices; values: (n, lanes of the plan) float32, zero padded, kept and
-        so not to be changed until the sums are there; lanes: (n,) valid lanes of each; into: where
-        the sums are to come, contiguous and like `values`, which it may be, each instead of its
-        values. Returns the first of n consecutive tickets.
-        Raises ValueError for shapes that do not fit, unknown or repeated chunks.
+        chunks: (n,) distinct indices.
+        values: (n, lanes of the plan) float32, zero padded; not copied, so they must stay unchanged
+            until the sums have arrived.
+        lanes: (n,) valid lanes of each.
+        into: destination of the sums, contiguous and shaped like `values`, which it may be: each
+            sum then replaces its values.
+
+        Returns the first of n consecutive tickets. Raises ValueError for wrong shapes, unknown or
+        repeated chunks.
         """
         rows = np.asarray(chunks, np.int64)
         n = len(rows)
@@ -173,40 +177,43 @@ class WorkerTransport:
         return ticket
 
     def take_completed(self) -> Completed:
-        """The sums that have arrived since the last call."""
+        """Returns the sums that arrived since the last call."""
         return self._completion.collect()
 
     def take_failures(self) -> list[Failure]:
-        """What has failed for good since the last call."""
+        """Returns the chunks that failed for good since the last call."""
         failures, self._failures = self._failures, []
         return failures
 
     def explain(self, now: float) -> list[Waiting]:
-        """Each number in a window that has no result, the longest submitted first."""
+        """Returns each number in flight, the longest submitted first."""
         return explain(self._slots, now)
 
     def outline(self, now: float, most: int) -> Outline:
-        """What it knows of at most so many of each stream's oldest numbers."""
+        """Returns an outline with up to `most` of each stream's oldest numbers."""
         plan = self.plan
         streams = streams_of(plan, self._slots, self.round_trips.timeouts.tolist(), now, most)
         return Outline(plan.epoch, plan.world, plan.rank, self._frozen, streams)
 
     def unanswered(self, now: float) -> float:
-        """Seconds without a sign of life of the number that is worst off; 0: none waits."""
+        """Returns the longest time in seconds without a response for a number in flight; 0 if none
+        is."""
         return unanswered(self._slots, now)
 
     # -- from epoch to epoch (see hosts.worker.epoch_transfer) ------------------------------------
 
     def freeze(self) -> None:
-        """From now on takes no packet (they are counted) and sends none; `submit` only queues."""
+        """Stops the transport: packets are counted and dropped, none are sent, and `submit` only
+        queues."""
         self._frozen = True
 
     def levels(self) -> npt.NDArray[np.uint32]:
-        """(chunks,) how many results of each chunk are complete."""
+        """Returns the number of complete results of each chunk (chunks,)."""
         return self._exponents.levels()
 
     def results(self, wants: Iterable[tuple[int, int]] | None = None) -> list[jobs_pb2.Result]:
-        """The results that lead to these (chunk, level); None: all that others may still lack.
+        """Returns the results that lead to these (chunk, level); None: all that other workers may
+        lack.
 
         Raises KeyError, naming the chunk, for one that is not at hand.
         """
@@ -217,27 +224,27 @@ class WorkerTransport:
         return self._completion.results(wants)
 
     def last_results(self) -> tuple[bytes, bytes]:
-        """Headers and payloads of each chunk's last result, where servers optimize, for a worker
-        that joins."""
+        """Returns headers and payloads of each chunk's last result, for a worker that joins a job
+        whose servers optimize."""
         return self._completion.last_results()
 
     def keep(self, headers: bytes, payloads: bytes) -> None:
-        """What `last_results` of another worker was: this one has joined and has its levels.
+        """Takes `last_results` of another worker, whose levels this one has adopted.
 
-        Raises ValueError if it does not hold.
+        Raises ValueError if they are inconsistent.
         """
         self._completion.keep(headers, payloads)
 
     def parameters(self) -> tuple[Floats, npt.NDArray[np.int64]]:
-        """(chunks, lanes) as the last results have them, where servers optimize, and (chunks,) how
-        many workers took part in each."""
+        """Returns the last results (chunks, lanes) of a job whose servers optimize, and the number
+        of workers in each (chunks,)."""
         return self._completion.parameters()
 
     def take_results(self, results: Sequence[jobs_pb2.Result]) -> None:
-        """Takes results of this epoch from other workers, as if they had arrived, or none of them.
+        """Takes results of this epoch from other workers as if they had arrived: all or none.
 
-        Those complete here are ignored. Raises ValueError, naming chunk and cause, for one that
-        does not hold.
+        Results already complete are ignored. Raises ValueError, naming chunk and cause, for an
+        invalid one.
         """
         rows, batch = lacking(self.plan, self._slots, self.levels(), results)
         direct = (batch.headers["flags"] & _DIRECT_FLAG) != 0
@@ -246,11 +253,12 @@ class WorkerTransport:
                 self._take(rows[mine], batch.headers[mine], batch.payloads[mine], stage)
 
     def successor(self, plan: WorkerPlan) -> WorkerTransport:
-        """The same worker in a newer epoch; this transport is frozen and has nothing to tell.
+        """Returns the same worker's transport in a newer epoch; this one must be frozen and
+        drained.
 
-        What has no result is contributed anew, numbered from 0 in order of submission. Tickets,
-        statistics, policy and sums not yet collected go on. Raises ValueError for a plan of
-        another job or of no newer epoch.
+        Numbers without a result are contributed again, numbered from 0 in order of submission.
+        Tickets, statistics, policy and uncollected sums carry over. Raises ValueError for a plan of
+        another job or an epoch that is not newer.
         """
         check_successor(self.plan, plan)
         self.freeze()
@@ -276,7 +284,8 @@ class WorkerTransport:
     # -- sending ----------------------------------------------------------------------------------
 
     def poll(self, now: float) -> tuple[Batch | None, float]:
-        """Packets to send now, and the time to ask again (also after packets or a submission)."""
+        """Returns packets to send now, and the time of the next poll (sooner after packets or a
+        submission)."""
         if self._frozen:
             return None, math.inf
         slots = self._slots
@@ -316,7 +325,7 @@ class WorkerTransport:
             slots.due[held] = True
 
     def _most_urgent(self, rows: Rows) -> Rows:
-        """Rows by priority, then in order of submission."""
+        """Sorts rows by priority, then in order of submission."""
         if len(rows) < 2:
             return rows
         order = self._slots.order[rows]
@@ -325,7 +334,8 @@ class WorkerTransport:
         return rows[np.lexsort((order, -self._slots.priority[rows]))]
 
     def _within_rate(self, now: float, late: Rows, due: Rows) -> tuple[Rows, Rows, bool]:
-        """What of it the link has room for now, and whether something is left over."""
+        """Returns the prefix of `late` and `due` that the link has room for now, and whether some
+        remain."""
         room = self._pacer.room(now)
         if math.isinf(room) or not (len(late) or len(due)):
             return late, due, False
@@ -335,7 +345,8 @@ class WorkerTransport:
         return late[:fits], due[: max(0, fits - len(late))], fits < len(full)
 
     def _account(self, now: float, late: Rows, due: Rows, leave: Seconds) -> None:
-        """QUERYs of `late` and CONTRIBUTEs of `due` are sent now, and leave the host then."""
+        """Records QUERYs of `late` and CONTRIBUTEs of `due`, sent now, that leave the host at
+        `leave`."""
         slots = self._slots
         leaving = leave[len(late) :]
         if len(due):
@@ -366,16 +377,17 @@ class WorkerTransport:
     def on_train(
         self, times: Seconds, batch: Batch, clock: Clock, enough: Enough
     ) -> Released | None:
-        """Takes results at once that arrived at these times (n,), see hosts.worker.read_ahead.
+        """Takes a batch of results with arrival times (n,), see hosts.worker.read_ahead.
 
-        None: the first has to be taken by itself."""
+        Returns None if the first must be processed singly.
+        """
         if self._ahead is None or self._frozen or self._moved:
             return None
         parts = self.round_trips, self._pacer, self.statistics
         return self._ahead.release(times, batch, clock, enough, *parts)
 
     def on_packets(self, now: float, batch: Batch) -> None:
-        """Takes packets that arrived by `now`; what is not for a number in flight is counted."""
+        """Takes packets that arrived by `now`; packets for no number in flight are counted."""
         if self._frozen:
             self.statistics.dropped["frozen"] += len(batch)
         if self._frozen or not len(batch):
@@ -410,7 +422,7 @@ class WorkerTransport:
             self._on_states(now, headers[states], rows[states], direct[states])
 
     def _on_results(self, now: float, batch: Batch, rows: Rows, stage: int) -> None:
-        """RESULTs, all DIRECT or none, of numbers that these rows hold."""
+        """Takes RESULTs for these rows, all DIRECT or none."""
         slots = self._slots
         good = (slots.stage[rows] == stage) & (slots.sent[rows] > 0)
         if not good.all():
@@ -436,7 +448,8 @@ class WorkerTransport:
         self._take(rows, headers, payloads, stage)
 
     def _checked(self, now: float, batch: Batch, rows: Rows, stage: int, good: Mask) -> Mask:
-        """Which of the `good` hold in number of workers, lanes, exponent and checksum."""
+        """Returns those of `good` whose number of workers, lanes, exponent and checksum are
+        right."""
         right: Mask = good.copy()
         for cause, failed in wrong(self.plan, self._slots, batch, rows, stage == DIRECT).items():
             failed &= good
@@ -450,18 +463,18 @@ class WorkerTransport:
         return right
 
     def _take(self, rows: Rows, headers: Array, words: Any, stage: int) -> None:
-        """Results that are good: completes their numbers."""
+        """Completes rows with good results."""
         self._incomplete -= len(rows)
         self._moved = True
         self._completion.take(rows, headers, words, stage)
 
     def _complete(self, rows: Rows, headers: Array, words: Any) -> None:
-        """Integer sums that are good, taken at once."""
+        """Completes rows with good integer sums of a batch."""
         self._take(rows, headers, words, WAITING)
         self._advance()
 
     def _to_server(self, rows: Rows) -> None:
-        """Integer sums that cannot be: these chunks go to their servers in float32."""
+        """Moves rows whose integer sum is flagged to DIRECT: their servers sum them in float32."""
         slots = self._slots
         slots.stage[rows] = DIRECT
         slots.restart(rows)
@@ -469,7 +482,7 @@ class WorkerTransport:
         slots.probe_pending[rows] = False
 
     def _failed(self, now: float, rows: Rows) -> None:
-        """Results that failed their check: ask again, and report what fails repeatedly."""
+        """Handles failed checks: probes at the first failure of a row, reports the second."""
         slots = self._slots
         # Copies that the network made of one bad packet are one failure.
         rows = np.unique(rows[~slots.failed[rows]])
@@ -487,7 +500,7 @@ class WorkerTransport:
             self._failures.append(Failure(stream, seq, int(slots.chunk[row]), reason))
 
     def _on_states(self, now: float, headers: Array, rows: Rows, direct: Mask) -> None:
-        """STATEs about numbers that these rows hold."""
+        """Takes STATEs about these rows."""
         slots = self._slots
         stage = np.where(direct, np.uint8(DIRECT), np.uint8(WAITING))
         final = phases(headers) == _FINAL
