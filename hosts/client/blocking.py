@@ -402,7 +402,7 @@ class Client:
 
     @property
     def joined(self) -> Joined | None:
-        """What this worker goes on from, if the job ran when it came; None: from the start."""
+        """The state from which this worker joined a running job; None if it started with it."""
         follower = self._known().follower
         if follower is None or follower.joined is None:
             return None
@@ -410,26 +410,27 @@ class Client:
 
     @property
     def restored(self) -> Joined | None:
-        """What the job went on from, if that was a checkpoint; its calls count in `joined`, too."""
+        """The state of the checkpoint that the job started from; its calls are included in
+        `joined`."""
         if self._restoration is None:
             return None
         return Joined(self._restoration.checkpoint.calls, self._restoration.checkpoint.arrays)
 
     def _calls(self, rounds: int) -> int:
-        """Of so many in this job, those that are the application's, with those before the job."""
+        """Returns the application's calls among `rounds` of this job, plus those before the job."""
         # That of initial parameters was made by init_service.
         own = max(0, rounds - (self._optimizer is not None))
         return own + (self._restoration.checkpoint.calls if self._restoration is not None else 0)
 
     @property
     def world(self) -> int:
-        """Number of workers in the job as it is planned now."""
+        """Number of workers in the current plan."""
         part = self._known()
         return part.membership.world if part.transport is None else part.transport.plan.world
 
     @property
     def epoch(self) -> int:
-        """Number of the plan at hand; a job that is planned anew gets the next one."""
+        """Number of the current plan; each new plan of the job gets the next one."""
         return self._transport.plan.epoch
 
     @property
@@ -437,7 +438,7 @@ class Client:
         """Counts since the start: those of `hosts.data.reports.Statistics`, and the socket's.
 
         `completed` chunks were summed as integers in the tree, `completed_direct` ones by the
-        server in float32; `retransmitted` packets were sent again; `socket` has the counters of
+        server in float32; `retransmitted` counts packets; `socket` has the counters of
         `hosts.net.driver.Counters`.
         """
         counts = self._transport.statistics.counts()
@@ -445,20 +446,20 @@ class Client:
 
     @property
     def chunks_done(self) -> int:
-        """Chunks since the start whose sums have come, of all calls; from any thread."""
+        """Number of chunks of all calls whose sums have arrived since the start; from any
+        thread."""
         statistics = self._transport.statistics
         return statistics.completed + statistics.completed_direct
 
     def explain(self) -> list[Waiting]:
-        """What is known of each chunk that this worker waits for."""
+        """Returns each chunk that this worker waits for, with its state."""
         with self._connected().turn:
             return self._transport.explain(self._runtime.now())
 
     def inquire(self, tell: Callable[[Outline | None], None], most: int = 8) -> None:
-        """Calls `tell` with what this worker waits for, at most so many chunks of each stream;
-        None: no plan yet. From any thread, also while another is in `push_pull`. Raises
-        UseAfterLeaveError, CallOrderError before connect_service.
-        """
+        """Calls `tell` with an outline of what this worker waits for, up to `most` chunks of each
+        stream; None before a plan. From any thread, also while another is in `push_pull`. Raises
+        UseAfterLeaveError, CallOrderError before connect_service."""
         tell(self._connected().outline(most))
 
     # -- inside -----------------------------------------------------------------------------------
@@ -479,7 +480,7 @@ class Client:
         return self._known()
 
     def _known(self) -> Participation:
-        """Also of a job that this worker has left."""
+        """Returns the participation, also of a job that this worker has left."""
         if self._part is None:
             self._not_left()
             raise CallOrderError("call connect_service first")
@@ -494,7 +495,7 @@ class Client:
 
     @property
     def _transport(self) -> WorkerTransport:
-        """Of the plan at hand, or the last one."""
+        """Returns the transport of the current plan, or the last one."""
         part = self._known()
         if part.transport is None:
             self._not_left()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A worker's keys as an application knows them: values in, and what has come of each key last."""
+"""A worker's keys as an application sees them: values in, and each key's last result out."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ class _Last(NamedTuple):
 
 
 class Exchange:
-    """optimized: servers run an optimizer, so that parameters come back."""
+    """Makes calls of values and keeps their results. optimized: servers run an optimizer, so
+    results are parameters."""
 
     def __init__(self, tensors: Tensors, optimized: bool, runtime: Runtime = REAL) -> None:
         self.tensors = tensors
@@ -37,10 +38,10 @@ class Exchange:
     def call(
         self, values: Mapping[str, Floats], average: bool, patience: Callable[[int], StallTimeout]
     ) -> tuple[Call, Callable[[WorkerTransport], int]]:
-        """A call with these values, of at least one key, and what submits it.
+        """Returns a call with these values, of at least one key, and a function that submits it.
 
-        patience: that of a call of so many chunks. Raises UnknownKeyError, WrongShapeError,
-        WrongTypeError.
+        patience: returns the StallTimeout of a call of so many chunks. Raises UnknownKeyError,
+        WrongShapeError, WrongTypeError.
         """
         tensors, given = self.tensors, dict(values)
         names, chunks, packed = tensors.pack(given)
@@ -60,14 +61,15 @@ class Exchange:
         return call, lambda transport: transport.submit(chunks, packed, lanes, packed)
 
     def parameters(self, initial: Mapping[str, Floats], transport: WorkerTransport) -> Sums:
-        """Those of now, of a worker that has joined, in the shapes of the initial ones."""
+        """Returns the current parameters of a worker that has joined, in the shapes of the initial
+        ones."""
         names, _, _ = self.tensors.pack(initial)
         found = self.tensors.unpack(names, initial, *transport.parameters())
         self.keep(found, -1)
         return found
 
     def keep(self, values: Sums, ticket: int) -> None:
-        """What has come of the call with that first ticket; -1: of none."""
+        """Stores the results of the call with that first ticket; -1: of none."""
         for name, array in values.items():
             before = self._last.get(name)
             # A call of several keys may be done after later ones.
@@ -75,8 +77,11 @@ class Exchange:
                 self._last[name] = _Last(ticket, array, values.workers[name], values.members)
 
     def last(self, names: Iterable[str] | None) -> Sums:
-        """What has come last of these keys, or of all that were pushed, in the order declared.
-        Raises NoValueError."""
+        """Returns the last results of these keys, or of all that were pushed, in the order
+        declared.
+
+        Raises NoValueError.
+        """
         result = Sums()
         if names is None:
             names = [name for name in self.tensors.names if name in self._last]

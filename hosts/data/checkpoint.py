@@ -46,11 +46,16 @@ _MOST_DIMENSIONS = 32  # numpy's limit
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """calls: of push_pull that were complete, each of which was a step; keys: elements by name, in
-    order; lanes: of a chunk; exponents: see Exponents.export; arrays: the application's.
+    """The contents of a checkpoint.
 
-    Where servers optimize also: optimizer, its name; parameters, by key; state, likewise once for
-    each of the optimizer's arrays; all flat.
+    calls: completed push_pulls, each of which was a step.
+    keys: elements by name, in order.
+    lanes: of a chunk.
+    exponents: see Exponents.export.
+    arrays: the application's.
+    optimizer: its name, where servers optimize; empty otherwise, as are the following.
+    parameters: by key, flat.
+    state: likewise, once for each of the optimizer's arrays.
     """
 
     calls: int
@@ -63,7 +68,7 @@ class Checkpoint:
     state: tuple[dict[str, Floats], ...] = ()
 
     def check_keys(self, path: str | Path, keys: Mapping[str, int]) -> None:
-        """Raises CheckpointError unless it is of a job with these keys."""
+        """Raises CheckpointError unless the checkpoint is of a job with these keys."""
         if list(self.keys.items()) == list(keys.items()):
             return
         for name in [*self.keys, *keys]:
@@ -79,7 +84,7 @@ def _elements(number: int | None) -> str:
 
 
 def write(path: str | Path, checkpoint: Checkpoint) -> None:
-    """Writes it, whole or not at all, over what was there. Raises CheckpointError."""
+    """Writes a checkpoint atomically, replacing an older one. Raises CheckpointError."""
     target = Path(path)
     data = _encode(target, checkpoint)
     # In the same folder: a file can be renamed only within a file system.
@@ -107,8 +112,10 @@ def write(path: str | Path, checkpoint: Checkpoint) -> None:
 
 
 def read(path: str | Path) -> Checkpoint:
-    """Reads one. Raises CheckpointError for a file that cannot be read, is cut off, is damaged, or
-    is no checkpoint."""
+    """Reads a checkpoint.
+
+    Raises CheckpointError for a file that cannot be read, is truncated, damaged, or no checkpoint.
+    """
     try:
         # Who opens a pipe would wait for a writer.
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
@@ -166,7 +173,7 @@ def _encode(path: Path, checkpoint: Checkpoint) -> Sequence[bytes]:
 
 
 def _named(checkpoint: Checkpoint) -> Arrays:
-    """All its arrays, under names that no two of them have."""
+    """Returns all its arrays, under distinct names."""
     return {
         "exponents": np.frombuffer(checkpoint.exponents, np.uint8),
         **{f"application {name}": one for name, one in checkpoint.arrays.items()},

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a worker's transport tells of itself."""
+"""Reports of a worker's transport: sums, failures and statistics."""
 
 from __future__ import annotations
 
@@ -19,9 +19,13 @@ from protocol.fixed_point import Floats
 class Completed:
     """Sums that have arrived, in order of arrival.
 
-    tickets (n,) as `submit` numbered them, chunks (n,), places (n,) of the sums, flags (n,) of the
-    result: `Flag.DIRECT` if the server summed the chunk in float32, with the reasons; workers (n,)
-    how many are in each sum: the world of the epoch in which it was made. lanes: of a chunk.
+    tickets: (n,) as numbered by `submit`.
+    chunks: (n,) indices.
+    places: references (n,) to the sums.
+    flags: (n,) of the results: `Flag.DIRECT` if the server summed the chunk in float32, with the
+        reasons.
+    workers: (n,) number in each sum: the world of its epoch.
+    lanes: of a chunk.
     """
 
     tickets: npt.NDArray[np.int64]
@@ -36,11 +40,11 @@ class Completed:
 
     @property
     def sums(self) -> Floats:
-        """(n, lanes), a copy."""
+        """Returns a copy of the sums (n, lanes)."""
         return self.places.sums(self.lanes)
 
     def select(self, which: Any) -> Completed:
-        """Some of them, or in another order."""
+        """Returns some of them, or another order."""
         return Completed(
             self.tickets[which],
             self.chunks[which],
@@ -52,7 +56,7 @@ class Completed:
 
     @staticmethod
     def concatenate(parts: Sequence[Completed], lanes: int) -> Completed:
-        """All of `parts` in order; none gives an empty one."""
+        """Joins `parts` in order; none gives an empty one."""
         if len(parts) == 1:
             return parts[0]
         if not parts:
@@ -74,7 +78,7 @@ class Completed:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A chunk whose sum cannot be had by asking again; its job must be planned anew."""
+    """A chunk whose sum no retransmission can repair; its job needs another plan."""
 
     stream: int
     seq: int
@@ -87,7 +91,7 @@ class Failure:
 
 @dataclass(slots=True)
 class Sums:
-    """Chunks whose integer sum arrived under one plan, and where that one has sums made."""
+    """Chunks whose integer sum arrived under one plan, and the nodes that this plan sums at."""
 
     epoch: int
     tree: str
@@ -124,7 +128,7 @@ class Statistics:
     plans: list[Sums] = field(default_factory=list)  # those so far: `completed`, by plan
 
     def counts(self) -> dict[str, Any]:
-        """All of them, by name, as plain values."""
+        """Returns all counts by name, as plain values."""
         # asdict would build a Counter from its items, counting those.
         counts = asdict(replace(self, dropped=Counter()))
         counts["dropped"] = dict(self.dropped)

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The job service as its callers see it: how it is reached and asked, what its refusals mean, and
-the calls of those who are no member of a job."""
+"""Access to the job service: connection, calls, errors, and the calls of non-members."""
 
 from __future__ import annotations
 
@@ -49,9 +48,13 @@ ADMISSIONS: Mapping[str, jobs_pb2.Admission] = {
 
 
 class Service(NamedTuple):
-    """What CreateService returns: the secret that admits to the job, the job's number, the tree
-    that it was admitted with, and the names of its server processes by rank (the hosts', or s0.0,
-    s0.1.. of those that have several)."""
+    """The result of CreateService.
+
+    nonce: the secret that admits members.
+    job: its number.
+    tree: the tree that it was admitted with.
+    servers: names of its server processes by rank (the host's, or s0.0, s0.1.. if it has several).
+    """
 
     nonce: str
     job: int
@@ -84,21 +87,24 @@ def create_service(
     outage: float = 10.0,
     environment: HostEnvironment = HERE,
 ) -> Service:
-    """Reserves `namespace` for a job of these hosts (workers' ranks in the order given; a server's
-    host is in it with all its processes): CreateService.
+    """Reserves `namespace` for a job of these hosts (CreateService).
 
     service: the job service's unix socket; None: as the environment says
-    (`hosts.session.testbed_environment`).
-    tree: one of TREES. window: chunks in flight per stream, a power of two; 0:
-    the controller chooses. streams: 0 for one. lease: seconds without a sign of life after which
-    a member counts as dead; 0: the controller's default. admission: of a job that switches have no
-    slots for: `network` refuses it, `servers` lets it run with tree none. slice_bytes: of a key,
-    which have a server and a stream to themselves; 0: 32 KiB. pipeline, ablate: how servers work
-    and what they leave out, for comparison (protocol.pipeline). outage: seconds to wait for a
-    service that is away.
+        (`hosts.session.testbed_environment`).
+    workers, servers: hosts in rank order; a server's host takes part with all its processes.
+    tree: one of TREES.
+    window: chunks in flight per stream, a power of two; 0: chosen by the controller.
+    streams: 0 for one.
+    lease: seconds without a heartbeat after which a member counts as dead; 0: the default.
+    admission: of a job for which switches have no slots: `network` refuses it, `servers` runs it
+        with tree none.
+    slice_bytes: size of a key's slices, each with a server and a stream of its own; 0: 32 KiB.
+    pipeline, ablate: the servers' pipeline and what it leaves out, for comparison
+        (protocol.pipeline).
+    outage: seconds to wait for a service that is away.
 
     Raises NamespaceTakenError if a job of that name is alive, NoRoomError with what would fit,
-    ClientError; ValueError for another tree, admission, pipeline or ablation.
+    ClientError; ValueError for an unknown tree, admission, pipeline or ablation.
     """
     for what, given, known in (("tree", tree, TREES), ("admission", admission, ADMISSIONS)):
         if given not in known:
@@ -138,10 +144,10 @@ def report_gone(
     outage: float = 10.0,
     environment: HostEnvironment = HERE,
 ) -> None:
-    """Tells the job service that a member's process is dead, and how it ended ("was killed by
-    SIGKILL"), so that the others need not wait for its lease to end.
+    """Reports that a member's process is dead, and how it ended ("was killed by SIGKILL"), so that
+    the job need not wait for its lease to expire.
 
-    For whoever has started it. outage: seconds to wait for a service that is away. Raises
+    For the parent of that process. outage: seconds to wait for a service that is away. Raises
     ClientError.
     """
     request = jobs_pb2.GoneRequest(nonce=nonce, role=role, rank=rank, reason=reason)
@@ -154,7 +160,7 @@ def report_gone(
 
 
 def patiently(attempt: Callable[[], Any], outage: float, runtime: Runtime = REAL) -> Any:
-    """Calls a service that may be away for so many seconds; raises ClientError."""
+    """Retries a call while the service is away, up to `outage` seconds; raises ClientError."""
     began = runtime.now()
     wait, longest = RETRY_SECONDS
     while True:
@@ -176,10 +182,10 @@ def call(
     wait_for_ready: bool = False,
     taken: type[JobRefusedError] = JobRefusedError,
 ) -> Any:
-    """One unary call; raises the ClientError that fits what the service answers.
+    """Makes one unary call; raises the ClientError that matches the service's answer.
 
-    wait_for_ready: a service that does not listen is waited for, within the timeout. taken: raised
-    for what somebody else has.
+    wait_for_ready: waits within the timeout for a service that does not listen. taken: the error
+    for ALREADY_EXISTS.
     """
     try:
         return method(request, timeout=timeout, wait_for_ready=wait_for_ready)
@@ -189,7 +195,7 @@ def call(
 
 
 def explained(error: Any, taken: type[JobRefusedError] = JobRefusedError) -> ClientError:
-    """The ClientError for a gRPC error (`grpc.RpcError` that is also a `grpc.Call`)."""
+    """Converts a gRPC error (`grpc.RpcError` that is also a `grpc.Call`) to a ClientError."""
     code, details = error.code(), error.details() or "no reason given"
     if code == grpc.StatusCode.ALREADY_EXISTS:
         return taken(details)

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A worker's or server's membership of a job: its calls of the job service, and what they tell.
+"""A worker's or server's membership of a job: its calls of the job service, and their answers.
 
-`Membership` holds the gRPC channel and two threads: one gets instructions (`Watch`), so the end of
-the job is known at once; one sends heartbeats and the answers to instructions. Neither touches the
-state machines: they queue instructions or set `failure`, and call `on_change`.
+`Membership` holds the gRPC channel and two threads: one receives instructions (`Watch`), so the end
+of the job is known at once; one sends heartbeats and the answers to instructions. Neither touches
+the state machines: they queue instructions or set `failure`, and call `on_change`.
 
-A job service that is away for a while (its controller is restarted) is waited for; members go on
-with the plan that they have.
+Members wait for a job service that is away for a while (its controller restarts), and keep their
+plan.
 """
 
 from __future__ import annotations
@@ -35,10 +35,11 @@ OUTAGE_SECONDS = 60.0
 class Membership:
     """One member (role, rank) of one job, from ConnectService to Leave.
 
-    on_change: called, from other threads, whenever there is an instruction or `failure` is set.
-    unanswered: seconds, awaited: place and name of a key, for heartbeats, see HeartbeatRequest;
-    called from another thread.
+    on_change: called from other threads when there is an instruction or `failure` is set.
+    unanswered, awaited: seconds, and position and name of a key, for heartbeats (HeartbeatRequest);
+        called from another thread.
     outage: seconds for which the job service may be away, from the first call on.
+
     Raises ClientError if there is no service at `service`, not even a socket, or it refuses.
     """
 
@@ -103,23 +104,23 @@ class Membership:
 
     @property
     def failure(self) -> ClientError | None:
-        """Why this membership is over; None while it is not, and after `leave`."""
+        """The reason for the end of this membership; None before it, and after `leave`."""
         return self._failure
 
     @property
     def pending(self) -> bool:
-        """Whether `take_instruction` would give one."""
+        """True if `take_instruction` would return one."""
         return bool(self._instructions)
 
     def take_instruction(self) -> jobs_pb2.Instruction | None:
-        """The next instruction to carry out, in order; None: none for now."""
+        """Returns the next instruction to carry out, in order; None if there is none."""
         try:
             return self._instructions.popleft()
         except IndexError:
             return None
 
     def answer(self, answers: Sequence[jobs_pb2.ResyncRequest]) -> None:
-        """Gives answers (that lack only who gives them) in order, from another thread."""
+        """Queues answers, complete but for the sender; another thread sends them in order."""
         if not answers:
             return
         for answer in answers:
@@ -135,9 +136,9 @@ class Membership:
         gives_state: bool = False,
         optimizer: OptimizerPlan | None = None,
     ) -> None:
-        """InitService: keys (in the same order) and optimizer of every worker. ClientError.
+        """Calls InitService with keys and optimizer, the same at every worker. Raises ClientError.
 
-        gives_state: this worker can tell one that joins later what its application has to know.
+        gives_state: this worker can give its application's state to one that joins later.
         """
         request = jobs_pb2.InitServiceRequest(
             nonce=self._nonce,
@@ -151,12 +152,12 @@ class Membership:
         self._insist(self._stub.InitService, request, timeout)
 
     def runs(self, epoch: int) -> None:
-        """Tells the service, soon and from another thread, which epoch's plan this member runs."""
+        """Reports, soon and from another thread, the epoch of this member's plan."""
         self._epoch = epoch
         self._beat_now.set()
 
     def fail(self, failure: ClientError) -> None:
-        """Ends the membership, as if the job service had; the first failure counts."""
+        """Ends the membership as if the job service had; the first failure counts."""
         # After a leave the end of the job is no failure.
         with self._lock:
             if self._failure is not None or self._left.is_set():
@@ -173,11 +174,12 @@ class Membership:
         levels: bytes = b"",
         outage: float | None = None,
     ) -> None:
-        """Leave, once: `reason` empty means finished. Frees channel and threads in any case.
+        """Calls Leave, once: an empty `reason` means finished. Frees channel and threads in any
+        case.
 
-        results, levels: what a worker that finished hands over, see LeaveRequest. outage: seconds
-        to wait for a service that is away, None: as always. Raises ClientError if the service
-        cannot be told; a job that is over needs no telling.
+        results, levels: given by a worker that finished, see LeaveRequest. outage: seconds to wait
+        for a service that is away, None: the usual. Raises ClientError if the service cannot be
+        reached, unless the job is over.
         """
         if self._left.is_set():
             return
@@ -207,7 +209,7 @@ class Membership:
     def _insist(
         self, method: Any, request: Any, timeout: float | None, outage: float | None = None
     ) -> None:
-        """A unary call, made again while the service is away. Raises ClientError."""
+        """Makes a unary call, retried while the service is away. Raises ClientError."""
         most = self._outage if outage is None else outage
         wait, longest = RETRY_SECONDS
         began = self._runtime.now()
@@ -289,7 +291,7 @@ class Membership:
         )
 
     def _lost(self, failure: ClientError) -> None:
-        """A call failed: the service may only be away for a while."""
+        """Handles a failed call: the service may be away only for a while."""
         if isinstance(failure, ServiceUnavailableError):
             if self._runtime.now() - self._heard <= self._outage:
                 return

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """A worker in a job: its membership, its transport from epoch to epoch, and its calls under way.
 
-A thread of its own, the driver, feeds the transport from the socket, carries out what the job
-service says and settles calls, from `begin` to `leave`, whatever the application does meanwhile: so
-sums come in while it computes, and a worker that computes does not hold up a change for all others.
-Whoever else touches the state machines takes `turn`; the driver has it for a step at a time, and
-never while it waits or runs what the application has asked to be called.
+A thread of its own, the driver, feeds the transport from the socket, carries out instructions of
+the job service and settles calls, from `begin` to `leave`, independent of the application: so sums
+arrive while it computes, and a worker that computes does not delay a change of plan for all others.
+Threads that access the state machines hold `turn`; the driver holds it for a step at a time, and
+never while it waits or runs callbacks of the application.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ Submit = Callable[[WorkerTransport], int]
 
 
 class Participation:
-    """See Membership. `turn` is held by whoever touches `follower`, its transport or the calls.
+    """See Membership. Hold `turn` to access `follower`, its transport or the calls.
 
-    broken: why this worker can only leave; None: it can go on.
+    broken: the reason why this worker can only leave; None if it can go on.
     """
 
     def __init__(
@@ -81,31 +81,32 @@ class Participation:
 
     @property
     def transport(self) -> WorkerTransport | None:
-        """Of the plan at hand; None before the first."""
+        """The transport of the current plan; None before the first."""
         return self.follower.transport if self.follower is not None else None
 
     def running_transport(self) -> WorkerTransport:
-        """Its transport. Raises CallOrderError before the first plan."""
+        """Returns the transport. Raises CallOrderError before the first plan."""
         transport = self.transport
         if transport is None:
             raise CallOrderError("call init_service first")
         return transport
 
     def outline(self, most: int) -> Outline | None:
-        """What the transport knows of at most so many chunks of each stream; None: no plan yet."""
+        """Returns the transport's outline with up to `most` chunks of each stream; None before a
+        plan."""
         with self.turn:
             transport = self.transport
             return None if transport is None else transport.outline(self._runtime.now(), most)
 
     def check_thread(self) -> None:
-        """Raises CallOrderError in the driver's thread, which nothing may keep waiting."""
+        """Raises CallOrderError in the driver's thread, which must never block."""
         if self._runtime.current() is self._driver:
             raise CallOrderError(
                 "a future's callback makes no calls: it runs in the thread that calls wait for"
             )
 
     def begin(self, follower: WorkerEpochs, names: list[str]) -> None:
-        """From now on instructions are carried out. names: of the keys, by number."""
+        """Starts the driver, which carries out instructions. names: of the keys, by number."""
         self._rounds = Rounds(follower.barrier, len(names))
         self._names = names
         self.follower = follower
@@ -125,11 +126,11 @@ class Participation:
             self.check()
 
     def enter(self, call: Call, submit: Submit, provide: Callable[[], Arrays]) -> None:
-        """Begins a call when there is no boundary before it; from then on it is driven.
+        """Begins a call when no boundary holds it back; the driver completes it.
 
-        submit: submits its chunks, returns the first ticket. provide: the application's arrays for
-        a worker that joins; called in this thread, before the call begins. Raises what StallTimeout
-        does, ClientError.
+        submit: submits its chunks, returns the first ticket. provide: returns the application's
+        arrays for a worker that joins; called in this thread, before the call begins. Raises what
+        StallTimeout raises, ClientError.
         """
         try:
             while not self._begin(call, submit, provide):
@@ -143,7 +144,8 @@ class Participation:
         self._endpoint.wake()
 
     def _begin(self, call: Call, submit: Submit, provide: Callable[[], Arrays]) -> bool:
-        """Begins it if that may be, else waits for a while."""
+        """Begins a call if the barrier is open, else waits for a while; returns true if it
+        began."""
         with self.turn:
             self.check()
             follower, rounds = self.follower, self._rounds
@@ -166,7 +168,7 @@ class Participation:
         return False
 
     def _donate(self, follower: WorkerEpochs, number: int, provide: Callable[[], Arrays]) -> None:
-        """Gives the application's state to one that joins."""
+        """Gives the application's state to a worker that joins."""
         data, unable = None, ""
         try:
             data = follower.state(provide())
@@ -178,14 +180,14 @@ class Participation:
             self.membership.answer(follower.said())
 
     def under_way(self, keys: set[int] | None = None) -> list[Call]:
-        """Calls whose futures are not done; of these keys, or of any."""
+        """Returns calls whose futures are not done; of these keys, or all."""
         with self.turn:
             calls = self._untold
             return [one for one in calls if keys is None or not keys.isdisjoint(one.numbers)]
 
     def leave(self, reason: str) -> None:
-        """See Membership; a worker that finished hands over what others may lack. Calls that are
-        under way fail."""
+        """See Membership; a worker that finished hands over what others may lack. Calls under way
+        fail."""
         self._stopped = True
         self._told.set()
         self._endpoint.wake()
@@ -213,7 +215,7 @@ class Participation:
             self.follower.on_packets(now, batch)
 
     def on_train(self, times: Seconds, batch: Batch, clock: Clock) -> Released | None:
-        """See WorkerTransport. Only with the last of what is taken may a call be done."""
+        """See WorkerTransport. Only the last packet taken may complete a call."""
         assert self.follower is not None
         with self.turn:
             if not self._calls.open or float(times[-1]) >= self._due:
@@ -253,7 +255,7 @@ class Participation:
                 self._obey()
 
     def _attend(self) -> bool:
-        """Does what there is to do between packets; whether `drive` is to return."""
+        """Does the work between packets; returns true if `drive` must return."""
         with self.turn:
             self._obey()
             self._collect()
@@ -262,7 +264,7 @@ class Participation:
         return self._stopped or due < self._due
 
     def _collect(self) -> None:
-        """Takes sums, and ends calls that cannot have theirs; with the turn."""
+        """Takes sums, and ends calls that cannot complete; hold the turn."""
         follower, rounds = self.follower, self._rounds
         assert follower is not None
         assert rounds is not None
@@ -291,7 +293,7 @@ class Participation:
             self._settle()
 
     def _obey(self) -> None:
-        """Carries out what the job service says; with the turn."""
+        """Carries out instructions of the job service; hold the turn."""
         follower, membership = self.follower, self.membership
         assert follower is not None
         told = membership.failure is not None
@@ -311,7 +313,7 @@ class Participation:
             self.turn.notify_all()
 
     def check(self) -> None:
-        """Raises ClientError if no call can begin; with the turn."""
+        """Raises ClientError if no call can begin; hold the turn."""
         if self.broken is not None:
             raise self._earlier() from self.broken
         if self.membership.failure is not None:
@@ -321,8 +323,10 @@ class Participation:
         return ClientError(f"an earlier call failed and this worker can only leave: {self.broken}")
 
     def _break(self, error: BaseException, of: Call | None = None) -> None:
-        """No sums come any more: all calls fail, with this error those that it is about (None: all
-        of them); with the turn."""
+        """Fails all calls, as no more sums arrive; hold the turn.
+
+        of: calls that get this error, the others get a general one; None: all.
+        """
         if self.broken is None:
             self.broken = error
         for call in self._calls.clear():
@@ -331,7 +335,7 @@ class Participation:
         self.turn.notify_all()
 
     def _settle(self) -> None:
-        """Tells whoever waits for calls that are done; without the turn."""
+        """Completes the futures of finished calls; do not hold the turn."""
         if self._settled:
             with self.turn:
                 settled, self._settled = self._settled, []
