@@ -81,23 +81,23 @@ _LARGEST_RANK = 2**32 - 1  # that a request can name
 class Client:
     """One worker of one job.
 
-    service: the job service's unix socket, `unix:PATH` or the path; None: as the environment says
+    service: the job service's unix socket, `unix:PATH` or the path; None: from the environment
         (`hosts.session.testbed_environment`), which `rackhub exec` sets.
-    address: this host's IPv4 address; None: as the environment says where service does, else the
-        one its default route sends from.
-    queue_bytes, link_rate (bit/s; 0: the plan's): of this host's interface, see `Endpoint`.
-        queue_bytes None: likewise.
+    address: this host's IPv4 address; None: from the environment if service is None, else the one
+        that its default route sends from.
+    queue_bytes, link_rate: of this host's interface (bit/s; 0: the plan's), see `Endpoint`.
+        queue_bytes None: like address.
     headroom: binary digits by which a chunk may grow from one round to the next before it goes
         through the server in float32.
     outage: seconds for which the job service may be away before a call gives up.
-    patience: seconds without any sum after which calls fail with StalledError. A slower worker is
-        no fault, so it should be far longer than a worker may compute.
-    on_stall: called now and then during such a wait, from some seconds on, by another thread.
-    environment: the machine that it runs on; another one is simulated.
+    patience: seconds without any sum after which calls fail with StalledError. A straggler is no
+        fault, so it should be far longer than a worker may compute.
+    on_stall: called repeatedly during such a wait, after some seconds, by another thread.
+    environment: that of the host; a simulated one in virtual time.
 
-    Calls are to come from one thread. Futures may be waited for in any; what is added to them as a
-    callback runs in the client's own thread, which must not wait for anything, so it makes no calls
-    (CallOrderError). Raises ClientError if there is no such service.
+    Make calls from one thread. Any thread may wait for futures; their callbacks run in the client's
+    own thread, which must not block and can make no calls (CallOrderError). Raises ClientError if
+    there is no such service.
     """
 
     create_service = staticmethod(create_service)
@@ -187,35 +187,41 @@ class Client:
         consistency: Consistency | str | Mapping[str, int] | None = None,
         timeout: float | None = None,
     ) -> Sums:
-        """Declares the keys, the same at every worker: by name with arrays (for their shapes) or
-        numbers of elements, or names alone with their shapes. Arrays here and in calls may be
-        float32, float16 or bfloat16 (of ml_dtypes); what comes back is float32.
+        """Declares the keys, the same at every worker, and waits for the job's plan.
 
-        shapes, dtypes: by name, or in the keys' order; one dtype may stand for all, and None for
+        keys: by name with arrays (for their shapes) or numbers of elements, or names alone with
+        their shapes. Arrays here and in calls may be float32, float16 or bfloat16 (of ml_dtypes);
+        results are float32.
+
+        shapes, dtypes: by name, or in the keys' order; one dtype applies to all, and None is
         float32.
-        optimizer: run by the job's servers, the same at every worker. Keys are arrays then, the
-        initial parameters. All workers should have the same; those of the first worker count
-        (the first that is left, should it die meanwhile), and are returned. From then on
-        `push_pull` takes gradients and returns parameters. Without it: returns nothing.
-        consistency: with an optimizer, whose gradients a step is taken with: `synchronous`, the
-        mean of all workers' (None: what the optimizer says, which is that if it says nothing);
-        `asynchronous`, each worker's, as it comes; `{"staleness": N}`, likewise, but what comes
-        back waits until no worker is more than N gradients behind. Needs tree none.
-        state: returns the arrays that a worker which joins later has to know, as they are before
-        the next round; called by its first call when there is such a worker (with an optimizer
-        perhaps by this one). None: nobody can join by this worker's help.
 
-        restore: a checkpoint's file, the same at every worker, that the job goes on from: to the
-        last bit as the one would that wrote it. `restored` then has what the application goes on
-        from; with an optimizer, initial parameters are the checkpoint's.
+        optimizer: run by the job's servers, the same at every worker. Keys must then be arrays, the
+        initial parameters. All workers should give the same; those of the first worker count (the
+        first remaining one, should it die meanwhile), and are returned. From then on `push_pull`
+        takes gradients and returns parameters. Without optimizer nothing is returned.
 
-        Blocks until every worker and server of the job is in and it has a plan; in a job that
-        runs already, until this worker has joined it: `joined` then has what it goes on from, and
-        parameters returned are those of now.
+        consistency: the gradients of an optimizer's step: `synchronous`, the mean of all workers'
+        (None: as the optimizer says, which defaults to that); `asynchronous`, each worker's as it
+        arrives; `{"staleness": N}`, likewise, but a result waits until no worker is more than N
+        gradients behind. The last two need tree none.
+
+        state: returns the arrays that a later joining worker needs, as they are before the next
+        round; called when a worker joins (with an optimizer perhaps by this call). None: this
+        worker cannot help others to join.
+
+        restore: a checkpoint's file, the same at every worker, from which the job continues
+        bit-identically to the job that wrote it. `restored` then has the application's state; with
+        an optimizer, initial parameters are the checkpoint's.
+
+        Blocks until every worker and server of the job has connected and it has a plan; in a
+        running job, until this worker has joined it: `joined` then has the state it starts from,
+        and the parameters returned are the current ones.
+
         Raises DoubleInitError, WrongShapeError, WrongTypeError (also for numbers where parameters
-        are needed, and an optimizer that is none), UnknownKeyError for an optimizer's options that
-        fit no key, CheckpointError, ClientError, TimeoutError after `timeout` seconds, ValueError
-        for a consistency that there is not, or not without an optimizer.
+        are needed, and for an object that is no optimizer), UnknownKeyError for optimizer options
+        that fit no key, CheckpointError, ClientError, TimeoutError after `timeout` seconds,
+        ValueError for an unknown consistency, or one that needs an optimizer where there is none.
         """
         part = self._connected()
         if part.follower is not None:
@@ -268,14 +274,15 @@ class Client:
     def push(
         self, values: Mapping[str, Floats], *, average: bool = False, timeout: float | None = None
     ) -> Future[Sums]:
-        """Begins to add each named array over all workers; returns a future of what `push_pull`
-        returns.
+        """Begins to add each named array over all workers; returns a future of the result of
+        `push_pull`.
 
-        Any number of pushes may be under way, also of one key. Their values are copied; they go out
-        in the order of the calls, and within a call in that of the keys' declaration. A push waits
-        for nothing but a worker that is about to join; it cannot be cancelled. In asyncio:
+        Any number of pushes may be under way, also of one key. Their values are copied; they are
+        sent in the order of the calls, and within a call in the order of declaration. A push waits
+        only for a worker that is about to join; it cannot be cancelled. In asyncio:
         `asyncio.wrap_future`, or AsyncClient.
-        Raises what `push_pull` does of its arguments; the future has the rest.
+
+        Raises what `push_pull` raises for its arguments; the future has other errors.
         """
         part, exchange = self._running()
         if average and exchange.optimized:
@@ -296,13 +303,13 @@ class Client:
         return call.future
 
     def pull(self, keys: Iterable[str] | None = None, *, timeout: float | None = None) -> Sums:
-        """The last complete values of these keys (None: of all that were pushed): what came of
-        their last push, with an optimizer the parameters.
+        """Returns the last complete values of these keys (None: of all that were pushed): results
+        of their last push, which are parameters with an optimizer.
 
-        Waits for pushes of them that are under way. Asks nobody: what comes of a push is sent to
-        every worker by itself. The arrays are those that `push_pull` returned, not copies.
-        Raises UnknownKeyError, NoValueError for a key never pushed, TimeoutError after `timeout`
-        seconds (the pushes go on), and what a push that is waited for has failed with.
+        Waits for pushes of them under way. It sends no request: servers and switches push results
+        to every worker. The arrays are those that `push_pull` returned, not copies. Raises
+        UnknownKeyError, NoValueError for a key never pushed, TimeoutError after `timeout` seconds
+        (the pushes go on), and the error of a push that it waits for.
         """
         part, exchange = self._running()
         names = list(keys) if keys is not None else None
@@ -318,45 +325,50 @@ class Client:
     ) -> Sums:
         """Adds each named array over all workers; returns the sums in the shapes given.
 
-        average: the mean over the workers that are in each sum instead, float32(float64(sum) /
-        workers), element by element, where sum is what would be returned without. In a job with an
-        optimizer the servers take the mean, and what is returned are the parameters after its
-        step; average is refused there (ValueError).
-        Blocks until the sums are there. Keys go in the order in which they were declared; those
-        left out stay out of this round, at every worker.
-        Raises UnknownKeyError, WrongShapeError, WrongTypeError; ClientError when the job ends under
-        it, StalledError when no sum comes for long, TimeoutError after `timeout` seconds (after
-        these this worker can only leave).
+        average: returns the mean over the workers in each sum instead, float32(float64(sum) /
+        workers), element by element, of the sum that would be returned without. In a job with an
+        optimizer the servers take the mean, and the parameters after the step are returned; average
+        is refused there (ValueError).
+
+        Blocks until the sums have arrived. Keys are sent in the order of declaration; keys left out
+        must be left out by every worker.
+
+        Raises UnknownKeyError, WrongShapeError, WrongTypeError; ClientError when the job ends,
+        StalledError when no sum arrives within the patience, TimeoutError after `timeout` seconds
+        (after these this worker can only leave).
         """
         return self.push(values, average=average, timeout=timeout).result()
 
     def all_reduce(
         self, arrays: Iterable[Floats], *, average: bool = False, timeout: float | None = None
     ) -> list[Floats]:
-        """The sums (or means) of arrays over all workers, one for each key in the order declared.
+        """Returns the sums (or means) of arrays over all workers, one for each key in the order
+        declared.
 
-        Raises what `push_pull` does, and WrongShapeError for another number of arrays.
+        Raises what `push_pull` raises, and WrongShapeError for another number of arrays.
         """
         named = self.named(arrays)
         sums = self.push_pull(named, average=average, timeout=timeout)
         return [sums[name] for name in named]
 
     def named(self, arrays: Iterable[Floats]) -> dict[str, Floats]:
-        """Arrays, one for each key in the order declared, by name. Raises WrongShapeError for
-        another number of them."""
+        """Returns arrays, one for each key in the order declared, by name. Raises WrongShapeError
+        for another number of them."""
         names, given = self._running()[1].tensors.names, list(arrays)
         if len(given) != len(names):
             raise WrongShapeError(f"{len(given)} arrays for the {len(names)} keys declared")
         return dict(zip(names, given, strict=True))
 
     def checkpoint(self, path: str | Path) -> None:
-        """Writes all that a job needs to go on from here, whole or not at all (`init_service`,
-        `restore`): optimizer state and parameters of the servers, if they run one; what the `state`
-        of `init_service` gives; the scales of gradients. One worker of the job is enough. For
-        between two rounds; pushes under way are waited for.
+        """Writes a checkpoint, from which `init_service` with `restore` continues the job,
+        atomically.
 
-        Raises CheckpointError if it cannot be written, ClientError, and what a push that is waited
-        for has failed with.
+        It has optimizer state and parameters of the servers, if they run one; the arrays that the
+        `state` of `init_service` returns; and the scales of gradients. One worker of the job is
+        enough. Call it between two rounds; it waits for pushes under way.
+
+        Raises CheckpointError if it cannot be written, ClientError, and the error of a push that it
+        waits for.
         """
         part, exchange = self._running()
         check_whole(path, self._optimizer)
@@ -371,11 +383,11 @@ class Client:
         save(path, part, tensors, calls, provide, self._optimizer, self._patience)
 
     def leave(self, reason: str = "") -> None:
-        """Leaves the job; again: nothing. A `reason` says that the worker gave up.
+        """Leaves the job; a second call does nothing. A `reason` says that the worker gave up.
 
-        Without one, pushes under way are waited for; with one they fail with UseAfterLeaveError.
-        One that fails meanwhile is the reason. Raises ClientError if the job service cannot be
-        told.
+        Without reason it waits for pushes under way, and an error of theirs becomes the reason;
+        with one they fail with UseAfterLeaveError. Raises ClientError if the job service cannot be
+        reached.
         """
         if self._left:
             return
