@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A worker's transport as its arrays: the slots (hosts/worker/slots.py), by row, and what they depend on.
+// A worker's transport as arrays: its slots (hosts/worker/slots.py), by row, and what they depend
+// on.
 #ifndef RACKHUB_WORKER_H
 #define RACKHUB_WORKER_H
 
 #include "packet.h"
 
-// How far a number is; hosts/worker/slots.py.
+// The stage of a number: hosts/worker/slots.py.
 enum { EMPTY, HELD, WAITING, DIRECTLY, DONE };
 enum { NO_EXPONENT = -128 }; // protocol/fixed_point.py
 
@@ -32,7 +33,7 @@ struct progress {
 
 _Static_assert(sizeof(struct entry) == 48 && sizeof(struct progress) == 72, "as numpy has them");
 
-// NativeState in hosts/worker/native_state.py, which says what is what.
+// The arrays of NativeState in hosts/worker/native_state.py, in this order.
 struct worker {
     // By row.
     uint8_t *stage, *flags, *due, *probe_pending;
@@ -41,21 +42,21 @@ struct worker {
     int16_t *exponent;
     struct entry *entry;
     struct progress *progress;
-    double *deadline; // when to ask
+    double *deadline; // when to probe
     struct header *results;
     const int64_t *stream;
     // By stream.
-    const struct header *common; // what its packets have in common
+    const struct header *common; // fields shared by its packets
     const int64_t *bases, *masks, *windows, *priorities;
-    const int64_t *stream_index; // by the number that packets have; -1: none has it
-    // By chunk; what Exponents knows, and the servers.
+    const int64_t *stream_index; // by stream number in packets; -1: none
+    // By chunk: the state of Exponents, and the server.
     const uint8_t *contacted;
     const int16_t *first;
     int16_t *after;
     int64_t *folded;
     const int64_t *chunk_server;
     const struct peer *servers; // by rank
-    // From here on numbers.
+    // Scalars.
     int64_t streams, chunks, width, exponent_headroom, world, rank, job, epoch;
 };
 
