@@ -15,7 +15,7 @@ from hosts.data.reports import Failure
 from protocol import jobs_pb2
 
 MOST_ANSWER_BYTES = 4 << 20
-# In how many epochs one chunk's sum may stay bad before its job is hopeless.
+# Epochs in which a chunk's sum may fail before its job is given up.
 MOST_BROKEN = 3
 _RESULT_OVERHEAD = 64  # bytes of a Result beside its payload, at most
 

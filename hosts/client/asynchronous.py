@@ -134,9 +134,9 @@ class AsyncClient:
     async def _call(self, call: Callable[_P, _T], *given: _P.args, **options: _P.kwargs) -> _T:
         work = functools.partial(call, *given, **options)
         if self._left:
-            return work()  # which says that it was left, or has nothing to do any more
+            return work()  # raises UseAfterLeaveError, or does nothing
         loop = asyncio.get_running_loop()
-        # A task that is cancelled takes no call back: all workers have to make the same ones.
+        # Cancelling a task does not undo its call: all workers must make the same ones.
         return await asyncio.shield(loop.run_in_executor(self._thread, work))
 
 

@@ -151,12 +151,12 @@ class Client:
         if error is None:
             self.leave()
             return
-        # Whoever ends a process had a reason of its own, which is not this worker's.
+        # The reason for ending a process is not this worker's failure.
         ended = isinstance(error, SystemExit | KeyboardInterrupt)
         try:
             self.leave("it was ended" if ended else f"{type(error).__name__}: {error}")
         except ClientError as second:
-            _log.warning("the job service was not told: %s", second)
+            _log.warning("the job service could not be notified: %s", second)
 
     # -- PHub's calls -----------------------------------------------------------------------------
 
@@ -260,7 +260,9 @@ class Client:
         part.wait_for_plan(left)
         if optimizer is None:
             return Sums()
-        if part.follower is not None and part.follower.barrier.completed:  # it has joined after it
+        if (
+            part.follower is not None and part.follower.barrier.completed
+        ):  # it joined after initialisation
             with part.turn:
                 return exchange.parameters(initial, self._transport)
         left = None if timeout is None else max(0.0, began + timeout - self._runtime.now())
@@ -377,7 +379,7 @@ class Client:
         with part.turn:
             part.check()
             assert part.follower is not None
-            # All that were begun are complete, but that keys which are left out may still come.
+            # All begun rounds are complete, except that keys left out so far may still come.
             calls = self._calls(part.follower.barrier.begun)
         provide, tensors = self._state or dict, exchange.tensors
         save(path, part, tensors, calls, provide, self._optimizer, self._patience)
@@ -430,7 +432,7 @@ class Client:
 
     def _calls(self, rounds: int) -> int:
         """Returns the application's calls among `rounds` of this job, plus those before the job."""
-        # That of initial parameters was made by init_service.
+        # init_service made the call of initial parameters.
         own = max(0, rounds - (self._optimizer is not None))
         return own + (self._restoration.checkpoint.calls if self._restoration is not None else 0)
 

@@ -72,7 +72,7 @@ class Exchange:
         """Stores the results of the call with that first ticket; -1: of none."""
         for name, array in values.items():
             before = self._last.get(name)
-            # A call of several keys may be done after later ones.
+            # A call of several keys may complete after later calls.
             if before is None or before.ticket < ticket:
                 self._last[name] = _Last(ticket, array, values.workers[name], values.members)
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-# Of an array that only the list in `ArrayPool` has: that list, and the argument of getrefcount.
+# References to an array that only the pool has: its list, and the argument of getrefcount.
 _UNUSED = 2
 
 
@@ -34,7 +34,7 @@ class ArrayPool:
         """Returns an uninitialised array, as numpy.empty."""
         kind = np.dtype(dtype)
         size = math.prod(shape) * kind.itemsize
-        # By powers of two, for sizes that differ a little. The rest of it is never written.
+        # Powers of two, so that slightly different sizes share memory.
         memory = self._memory(1 << max(0, size - 1).bit_length())
         return memory[:size].view(kind).reshape(shape)
 

@@ -39,7 +39,7 @@ MAGIC = b"\x89rackhub"
 VERSION = 1
 _START = struct.Struct("<8sIIQ")
 _HASH_BYTES = 32
-# Names of numpy's types of numbers, little endian: <f4, |b1.
+# Names of numpy's numeric types, little endian: <f4, |b1.
 _TYPE = re.compile(r"[<|][biufc][0-9]{1,2}")
 _MOST_DIMENSIONS = 32  # numpy's limit
 
@@ -104,7 +104,7 @@ def write(path: str | Path, checkpoint: Checkpoint) -> None:
             raise
         folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            os.fsync(folder)  # the name, too, is on the disk then
+            os.fsync(folder)  # makes the rename durable
         finally:
             os.close(folder)
     except OSError as error:
@@ -117,7 +117,7 @@ def read(path: str | Path) -> Checkpoint:
     Raises CheckpointError for a file that cannot be read, is truncated, damaged, or no checkpoint.
     """
     try:
-        # Who opens a pipe would wait for a writer.
+        # Opening a pipe would block until it has a writer.
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise CheckpointError(f"{path}: no checkpoint: it is no regular file")
@@ -137,7 +137,7 @@ def read(path: str | Path) -> Checkpoint:
         raise CheckpointError(
             f"{path}: damaged: its SHA-256 is not the one that it was written with"
         )
-    # Only from here on it is what somebody wrote.
+    # From here on the contents are known to be intact.
     if version != VERSION:
         raise CheckpointError(f"{path}: version {version}; this is for version {VERSION}")
     try:

@@ -103,11 +103,11 @@ class Sums:
 class Statistics:
     """Counts of packets and chunks since the start."""
 
-    sent: int = 0  # CONTRIBUTEs, those sent again and DIRECT included
-    retransmitted: int = 0  # CONTRIBUTEs sent again
+    sent: int = 0  # CONTRIBUTEs, including retransmitted and DIRECT ones
+    retransmitted: int = 0  # retransmitted CONTRIBUTEs
     queries: int = 0
-    states: int = 0  # answers to them that were taken
-    # Chunks whose integer sum arrived, or, in a job that is not synchronous, parameters.
+    states: int = 0  # accepted answers to them
+    # Chunks whose integer sum arrived, or, in an asynchronous job, parameters.
     completed: int = 0
     completed_direct: int = 0  # chunks that the server summed in float32
     exponent_rounds: int = 0
@@ -119,13 +119,13 @@ class Statistics:
     # in all and at most; 0 in a synchronous job.
     ahead: int = 0
     most_ahead: int = 0
-    congested: int = 0  # results that a contribution met congestion for (ECN)
-    duplicates: int = 0  # results that were there already
+    congested: int = 0  # results of contributions that met congestion (ECN)
+    duplicates: int = 0  # results that had arrived before
     wrong_checksum: int = 0
     # Why other packets were dropped: foreign, wrong_source, stale, other_chunk, unexpected,
     # unasked, wrong_workers, wrong_lanes, wrong_exponent, frozen (after the halt of an epoch).
     dropped: Counter[str] = field(default_factory=Counter)
-    plans: list[Sums] = field(default_factory=list)  # those so far: `completed`, by plan
+    plans: list[Sums] = field(default_factory=list)  # `completed` by plan, so far
 
     def counts(self) -> dict[str, Any]:
         """Returns all counts by name, as plain values."""

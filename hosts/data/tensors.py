@@ -16,7 +16,7 @@ from hosts.errors import UnknownKeyError, WrongShapeError, WrongTypeError
 from protocol import jobs_pb2
 from protocol.fixed_point import Floats
 
-# What gradients may be. bfloat16 is that of ml_dtypes, which numpy knows by its name alone.
+# Types of gradients. bfloat16 is that of ml_dtypes.
 DTYPES = ("float32", "float16", "bfloat16")
 
 
@@ -37,7 +37,7 @@ def as_float32(name: str, value: Any) -> Floats:
     Raises WrongTypeError, naming the key, for anything else.
     """
     _check_type(name, value)
-    # Signalling NaNs become quiet ones: that is no fault of the caller's.
+    # Signalling NaNs become quiet ones, which is not worth a warning.
     with np.errstate(invalid="ignore"):
         array: Floats = value.astype(np.float32, copy=False)
         return array

@@ -96,7 +96,7 @@ def _loaded() -> ctypes.CDLL | None:
     try:
         lib = ctypes.CDLL(str(build("hosts", _RUNTIME, _RUNTIME, _FLAGS)))
     except (CompilerError, OSError) as error:
-        log.warning("numpy reads and writes packets, several times slower: %s", error)
+        log.warning("no native code, numpy is used, several times slower: %s", error)
         return None
     for name, (result, arguments) in _FUNCTIONS.items():
         function = getattr(lib, name)

@@ -300,8 +300,9 @@ int release_steps(struct releases *r) {
 // Writes the rows of the longest prefix of results that are plain (NativeState.plain) and returns
 // its length. `open` has each stream's left and next.
 int64_t plain_results(const struct worker *w, const struct header *headers,
-                      const struct peer *peers, const uint8_t *words, int64_t stride, const uint8_t *full, const double *times,
-                  int64_t n, const int64_t *open, int64_t *rows) {
+                      const struct peer *peers, const uint8_t *words, int64_t stride,
+                      const uint8_t *full, const double *times, int64_t n, const int64_t *open,
+                      int64_t *rows) {
     for (int64_t stream = 0; stream < w->streams; stream++)
         for (int64_t number = open[2 * stream]; number < open[2 * stream + 1]; number++) {
             int64_t row = row_of(w, stream, number);

@@ -14,10 +14,10 @@ from protocol.header import Batch
 Seconds = npt.NDArray[np.float64]
 Numbers = npt.NDArray[np.int64]
 
-# Whole numbers of a clock's resolution are exact in float64 up to here.
+# Integers up to here are exact in float64.
 EXACT = 2.0**53
 
-# Of tickets whose sums come one after the other (-1: of none), how many may be taken at once.
+# Returns how many of these tickets' sums, in order of arrival (-1: none), may be taken at once.
 Enough = Callable[[Numbers], int]
 
 

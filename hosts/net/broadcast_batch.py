@@ -39,7 +39,7 @@ class BroadcastBatch(Batch):
         nodes: npt.NDArray[np.uint16],
         memory: ArrayPool,
     ) -> None:
-        # The fields of a Batch stay unset: `__getattr__` is asked for what is.
+        # The fields of a Batch stay unset, so that `__getattr__` writes them out on demand.
         self.packets, self.whole = packets, whole
         self.destinations, self.nodes = destinations, nodes
         self._memory = memory

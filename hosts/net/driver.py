@@ -145,7 +145,7 @@ def drive(
                 sent = True
         if batch is not None and endpoint.more:
             continue
-        # A machine that sent nothing and wants to be asked at once would keep a core busy.
+        # Polling a machine again at once after it sent nothing would keep a core busy.
         idle = max(0.0 if sent else endpoint.tick, next_poll - now)
         endpoint.wait(_span(idle, deadline - now, endpoint.tick))
     return True

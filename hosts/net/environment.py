@@ -36,7 +36,7 @@ _MOST_MESSAGE_BYTES = 256 << 20
 _SERVICE_OPTIONS = [
     ("grpc.enable_http_proxy", 0),
     ("grpc.max_receive_message_length", 16 << 20),
-    # A service that was away is to be found soon after it is back.
+    # Reconnect soon after a service is back.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 500),
@@ -45,7 +45,7 @@ _PEER_OPTIONS = [
     ("grpc.enable_http_proxy", 0),
     ("grpc.so_reuseport", 0),
     ("grpc.max_receive_message_length", _MOST_MESSAGE_BYTES),
-    # TCP's own timeouts double; a connection that is dead for 2 s is better made anew.
+    # TCP's own timeouts double; replacing a connection that is dead for 2 s is faster.
     ("grpc.keepalive_time_ms", 2000),
     ("grpc.keepalive_timeout_ms", 2000),
     ("grpc.http2.max_pings_without_data", 0),
@@ -133,7 +133,7 @@ class HostEnvironment:
         add_ShardServiceServicer_to_server(servicer, server)  # type: ignore[no-untyped-call]
         try:
             port = server.add_insecure_port(str(address))
-        except RuntimeError as error:  # what grpcio raises; before 1.60 it returned 0
+        except RuntimeError as error:  # of grpcio; before 1.60 it returned 0
             raise OSError(0, f"cannot listen at {address} (TCP): {error}") from error
         if not port:
             raise OSError(0, f"cannot listen at {address} (TCP)")

@@ -22,7 +22,7 @@ UDP_GRO = 104
 # an IPv4 datagram's payload (`protocol.header.LARGEST_DATAGRAM`).
 MAX_SEGMENTS = 60
 
-# What a send says where the route's interface cannot segment: no checksum offload (EIO), or a
+# Errors of a send whose interface cannot segment: no checksum offload (EIO), or a
 # segment larger than the MTU or a kernel without it (EINVAL, ENOPROTOOPT).
 REFUSALS = frozenset({errno.EIO, errno.EINVAL, errno.ENOPROTOOPT, errno.EOPNOTSUPP})
 

@@ -63,7 +63,7 @@ class Receiver:
         self._full = np.empty(most_packets, np.bool_)
         self._sources = np.empty(most_packets, PEER)
         self._told = _Arrivals()
-        # Asking an array where it is takes as long as much of what is done with it here.
+        # Cached: reading an array's address takes as long as much of the work here.
         self._arena_at = arena.ctypes.data
         self._pointers = [
             self._trains.ctypes.data,

@@ -85,7 +85,7 @@ class Endpoint:
     """
 
     tick = 0.001  # poll(2)'s
-    more = True  # a socket does not tell
+    more = True  # unknown for a socket
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class Endpoint:
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
         try:
             self._socket.setblocking(False)
-            # Set the don't-fragment bit and let nobody's ICMP lower the MTU: only a packet's
+            # Set the don't-fragment bit and ignore ICMP that lowers the MTU: only a packet's
             # first fragment has a UDP header, so a fragmented one could not be aggregated.
             self._socket.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _IP_PMTUDISC_PROBE)
             self.receive_buffer = grow_receive_buffer(self._socket, receive_buffer)
@@ -130,7 +130,7 @@ class Endpoint:
             self._socket.close()
             raise
         self.ipv4 = int.from_bytes(socket.inet_aton(self.address), "big")
-        # Reentrant, for a signal may come in the middle of `wake` or `close`.
+        # Reentrant: a signal handler may interrupt `wake` or `close`.
         self._open_or_not = REAL.rlock()
         self._wakeup = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._poller = select.poll()
@@ -168,8 +168,8 @@ class Endpoint:
             packets = min(packets, self._queue_bytes / 2 / wire_bytes)
         self._train_packets = max(1, int(packets))
         if self._queue_bytes is not None:
-            # The kernel lets one more train in while the buffer is not full, and doubles what
-            # it is told (socket(7)).
+            # The kernel admits one more train while the buffer is not full, and doubles the value
+            # given (socket(7)).
             room = self._queue_bytes - self._train_packets * wire_bytes
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, max(1, room // 2))
         self.send_buffer = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
@@ -213,7 +213,7 @@ class Endpoint:
         most = self._train_packets if self.offload.segment else 1
         sent = 0 if self._native is None else self._send_natively(self._native, batch, most)
         if sent is not None:
-            # Whatever the socket did not take, here or before, goes or fails one by one.
+            # Trains that the socket has not taken are sent, or fail, one by one.
             trains = _in_turns(encode_runs(_by_destination(batch), most))
             self._pending.extend(trains[sent:])
             self.flush()
@@ -249,7 +249,7 @@ class Endpoint:
                 if error.errno != errno.ENOBUFS:
                     self._pending.popleft()
                     raise self._explained(error, train) from error
-                # No memory in the kernel. Nothing says when there is some: as good as lost.
+                # The kernel is out of memory and gives no notice when it is not: count as lost.
                 self.counters.send_dropped += train.count
             else:
                 self.counters.sent += train.count
@@ -337,7 +337,7 @@ def worker_endpoint(address: str, **options: Any) -> Endpoint:
 
     options: of Endpoint.
     """
-    refused: list[Endpoint] = []  # held meanwhile, so that the kernel gives another one
+    refused: list[Endpoint] = []  # kept open, so that the kernel assigns another port
     try:
         while (endpoint := Endpoint((address, 0), **options)).port in SERVER_PORTS:
             refused.append(endpoint)

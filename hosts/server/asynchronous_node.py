@@ -64,7 +64,7 @@ class AsynchronousNode:
         members = plan.members or tuple(range(plan.world))
         self._columns = 1 + np.array(members, np.intp)
         self._bits = np.uint32(1) << np.arange(plan.world, dtype=np.uint32)
-        # By chunk and rank: what is in and at the backup. Whatever is held when an epoch begins is.
+        # By chunk and rank: contributions applied and replicated. All are when an epoch begins.
         self._safe = np.zeros((plan.chunks, plan.world), np.uint32)
         held = np.flatnonzero(shards.levels)
         self._safe[held] = self._counted(held)
@@ -152,7 +152,7 @@ class AsynchronousNode:
         chunks = headers["chunk"].astype(np.int64)
         number = headers["children"].astype(np.int64)
         held = shards.levels[chunks] > 0
-        # Those of the first worker count; all others get them as soon as they are here.
+        # Initial parameters of the first worker count; the others get them once they are here.
         first = ~held & (number == INITIAL)
         start = first & (ranks == 0)
         if start.any():
@@ -192,7 +192,7 @@ class AsynchronousNode:
             self._safe[chunks] = np.maximum(self._safe[chunks], counted.astype(np.uint32))
             return self._release(chunks)
 
-        # Workers are given no results by other members here, so none is kept.
+        # Members exchange no results in asynchronous jobs, so none is kept.
         return self._steps.publish(chunks, blank(len(chunks), Op.RESULT), release)
 
     def _answerable(self, chunks: Chunks, counted: Counts) -> Mask:
@@ -208,7 +208,7 @@ class AsynchronousNode:
             return []
         counted = self._counted(chunks)
         ready = self._waiting[chunks] & self._answerable(chunks, counted)
-        ranks, rows = ready.T.nonzero()  # what goes to one worker is one train
+        ranks, rows = ready.T.nonzero()  # one train per worker
         if not len(rows):
             return []
         at = chunks[rows]

@@ -18,7 +18,7 @@ class Groups:
     """
 
     def __init__(self, slots: npt.NDArray[Any]) -> None:
-        # Of 16 bits, numpy sorts by radix: quicker than it compares.
+        # numpy sorts 16-bit integers by radix, which is faster.
         self.slots = slots.astype(np.uint16)
         self._order = np.argsort(self.slots, kind="stable")
         ordered = self.slots[self._order]

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from hosts.server.merge_buffers import Indices, Merging
 from protocol.header import Array, Batch, Wire, opaque
 
-# By the dimensions of where copies are put together: nowhere, by slot, by sender and slot.
+# By the dimensions of the merge buffer: none, by slot, by sender and slot.
 _PUTTING = {1: 0, 2: 1, 3: 2}
 _BIG_ENDIAN = np.dtype(">i4")
 

@@ -101,7 +101,7 @@ class ServerProcess:
             self._peers.close()
             self._shards.stop()
             for nonce in list(self._memberships):
-                # Whoever stops everything may have stopped the job service first.
+                # The job service may already have been stopped, too.
                 self._depart(nonce, reason, outage=1.0)
             for departure in self._departures:
                 departure.join()
@@ -134,7 +134,7 @@ class ServerProcess:
         )
         self._memberships[nonce] = membership
         self._followers[nonce] = ServerEpochs(self.state, membership.job)
-        # What the service said before the line above found nobody to tell.
+        # Instructions may have arrived before the line above.
         self._later(lambda: self._follow(nonce))
         return membership.job
 
@@ -170,7 +170,7 @@ class ServerProcess:
             try:
                 membership.answer(follower.fetched(errand))
             except NotHereError as error:
-                _log.warning("job %d: %s; it is asked again", follower.job, error)
+                _log.warning("job %d: %s; retrying", follower.job, error)
                 self._fetch(nonce, errand)
 
         _log.info("job %d: %d chunks from %s", follower.job, len(errand.chunks), errand.server)
@@ -207,7 +207,7 @@ class ServerProcess:
             if follower.epoch != before:
                 plan = instruction.plan
                 if plan.HasField("optimizer") and len(plan.servers) == 1:
-                    _log.warning("job %d: one server alone, so nothing is replicated", plan.job)
+                    _log.warning("job %d: single server, so nothing is replicated", plan.job)
                 self._endpoint.configure(self.state.lanes, self._link_rate or plan.link_rate)
                 membership.runs(follower.epoch)
                 _log.info("job %d is served, epoch %d", membership.job, follower.epoch)
@@ -218,9 +218,9 @@ class ServerProcess:
 
         def join() -> None:
             try:
-                _log.info("job %d is joined again", self.join(nonce, rank))
+                _log.info("job %d: joined again", self.join(nonce, rank))
             except ClientError as error:
-                _log.warning("a job that went on without this server: %s", error)
+                _log.warning("a job continued without this server: %s", error)
 
         self._runtime.thread(join, name="come-back", daemon=True).start()
 
@@ -247,7 +247,9 @@ class ServerProcess:
             try:
                 membership.leave(reason, outage=outage)
             except ClientError as error:
-                _log.warning("job %d: the job service was not told: %s", membership.job, error)
+                _log.warning(
+                    "job %d: the job service could not be notified: %s", membership.job, error
+                )
 
         self._departures = [thread for thread in self._departures if thread.is_alive()]
         self._departures.append(self._runtime.thread(leave))

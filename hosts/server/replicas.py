@@ -27,10 +27,10 @@ from protocol.shards_pb2_grpc import ShardServiceServicer
 
 _log = logging.getLogger(__name__)
 
-# A call that takes longer was lost with its connection (a switch that restarts): it is made again.
+# A call that takes longer was lost with its connection (a restarted switch) and is retried.
 _CALL_SECONDS = 2.0
 _AGAIN_SECONDS = 0.2
-_WORK_SECONDS = 5.0  # for the thread that has the state machines; then the caller asks again
+_WORK_SECONDS = 5.0  # for the thread that owns the state machines; then the caller retries
 
 Result = TypeVar("Result")
 Later = Callable[[Callable[[], None]], None]

@@ -91,7 +91,7 @@ class RootNode(ServedSlots):
         self._large = np.zeros(n, np.bool_)  # a copy was beyond the bound
         self._pool = ArrayPool()
         self._merging = merging(plan.pipeline, n, self._children, plan.lanes)
-        # Of FINAL slots, as it is sent.
+        # Of FINAL slots, in wire format.
         self._results = np.zeros((n, plan.lanes), ">i4")
         # Contributions that failed their check, by (slot, child): number in the stream, failures,
         # whether the child has been told since that it is missing (so that it sent again).
@@ -151,7 +151,7 @@ class RootNode(ServedSlots):
             return None
         if float(times[-1]) * clock.second >= EXACT / 2:
             return None
-        # What comes at one time is answered together.
+        # Arrivals of one time are answered together.
         together = np.flatnonzero(times[1:] <= times[:-1])
         count = int(together[0]) if len(together) else len(times)
         completing = self._completing(batch.headers[:count])
@@ -246,7 +246,7 @@ class RootNode(ServedSlots):
         sender = np.where(known, sender, 0)
         source = peer_keys(batch.peers)
         right = source == self._keys[sender]
-        if queries:  # a switch passes a QUERY on in the name of the worker that asks
+        if queries:  # a switch forwards a QUERY with the sender of the worker
             right |= (self._nodes[sender] != 0) & np.isin(source, self._worker_keys)
         good = known
         self._count("not_a_child", int(np.count_nonzero(~good)))
@@ -412,7 +412,7 @@ class RootNode(ServedSlots):
 
     def _to_all(self, slots: Indices, headers: Array | None = None) -> BroadcastBatch:
         """Returns packets about slots to every child: their results, or those with `headers`."""
-        # Written as they are sent, so that nobody has to put headers and payloads together.
+        # Written in wire format, so that headers and payloads need no joining.
         size = HEADER_BYTES + 4 * self._plan.lanes
         packets = self._pool.empty((len(slots), size), np.uint8)
         if headers is None and self._kernel is not None:
@@ -436,7 +436,7 @@ class RootNode(ServedSlots):
         held = steps.held(chunks)
         if not held.all():
             for slot in slots[~held].tolist():
-                # Initial parameters come DIRECT: it is not for a gradient to be taken for them.
+                # Initial parameters come DIRECT; a gradient must not pass for them.
                 reason = "its parameters are not at this server"
                 seq, chunk = int(self._seq[slot]), int(self._chunk[slot])
                 self.failures.append(Failure(self._stream, seq, chunk, reason))
@@ -478,7 +478,7 @@ class RootNode(ServedSlots):
             if known != seq:
                 failures, asked = 0, True
             if not asked:
-                continue  # a copy that the network made
+                continue  # duplicated by the network
             self._failed[key] = seq, failures + 1, False
             if failures + 1 == 2:
                 reason = f"child {sender}'s sum failed the check twice"

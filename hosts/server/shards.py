@@ -23,7 +23,7 @@ from protocol.fixed_point import Floats
 from protocol.header import HEADER, Array
 from protocol.optimizer import OptimizerPlan
 
-# In a ledger's first column instead of an epoch: workers are where they are whatever it is.
+# In a ledger's first column instead of an epoch: the counts hold in any epoch.
 _ANY_MEETING = (1 << 32) - 1
 
 
@@ -55,7 +55,7 @@ class Shards:
         self.levels[chunks] = STARTED
         self._parameters[chunks] = parameters
         self._state[:, chunks] = 0
-        # Nobody else's initial parameters will be used, whether or not they come.
+        # Initial parameters of other workers are ignored from now on.
         self.ledger[chunks, :1] = self._met
         self.ledger[chunks, 1:] = 1
 

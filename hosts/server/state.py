@@ -31,7 +31,7 @@ from protocol.header import HEADER_BYTES, VERSION, Batch, Flag, Op, ops, peer_ar
 from protocol.optimizer import OptimizerPlan
 from protocol.plan import Address, ServerPlan, backup_of
 
-# As numbers of numpy's own: an enumeration's member costs a look-up.
+# numpy scalars: enumeration members cost a look-up.
 _DIRECT = np.uint8(Flag.DIRECT)
 _CONTRIBUTE = np.uint8(Op.CONTRIBUTE)
 _QUERY = np.uint8(Op.QUERY)
@@ -119,7 +119,7 @@ class _Job:
                         results += self.roots[stream].on_contributions(contributions)
                     if len(queries):
                         states += self.roots[stream].on_queries(queries)
-        # Results first: whoever gets the one it asked about needs no STATE any more.
+        # Results first: a worker that gets its result needs no STATE.
         return results + states
 
     def root_for(self, header: Any) -> RootNode | None:
@@ -195,7 +195,7 @@ class ServerState:
             )
         shards = None
         if plan.optimizer is not None:
-            # The first plan has all workers; who comes later was told of them by Halt.
+            # The first plan has all workers; servers that join later learn them from Halt.
             shards = self.shards(plan.job, plan.optimizer, plan.chunks, plan.lanes, plan.world)
             shards.meet(*plan.met)
             primary = plan.server_of(np.arange(plan.chunks))
@@ -347,7 +347,7 @@ class ServerState:
     def on_packets(self, now: float, batch: Batch) -> None:
         """Takes packets that have arrived; `now` (seconds) is unused: a server has no timers."""
         if self._native is not None and alike(self._native, batch.headers):
-            # Nearly always: then there is nothing to be sorted.
+            # The usual case, without sorting.
             header = batch.headers[0]
             job = self._jobs.get(int(header["job"]))
             root = job.root_for(header) if job is not None else None
@@ -357,7 +357,7 @@ class ServerState:
         jobs = batch.headers["job"]
         numbers = _distinct(jobs)
         self.foreign += len(batch)
-        # Anyone may send numbers of no job, as many as there are: what they cost is the line above.
+        # Any sender can make up job numbers, so unknown ones must cost no more than this.
         for number in [number for number in numbers if number in self._jobs]:
             mine = jobs == number
             part = batch if mine.all() else batch.select(mine)

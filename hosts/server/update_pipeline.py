@@ -74,7 +74,7 @@ class UpdatePipeline:
         `replicated`."""
         if not self._fresh:
             return None
-        # A chunk may have been stepped several times, by one worker's gradient after the other's.
+        # A chunk may have taken several steps, one per worker's gradient.
         chunks = np.unique(np.concatenate([chunks for chunks, _ in self._fresh]))
         self._number += 1
         self._waiting[self._number] = [release for _, release in self._fresh]

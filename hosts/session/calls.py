@@ -46,7 +46,7 @@ class Call:
         self.numbers = numbers
         self.patience = patience
         self.future = future
-        self.future.set_running_or_notify_cancel()  # what is contributed cannot be taken back
+        self.future.set_running_or_notify_cancel()  # a contribution cannot be withdrawn
         self.missing = sum(counts)
         self.first = self.round = self.before = 0
         self.members: Members = {}
@@ -153,7 +153,7 @@ class Calls:
         meanwhile."""
         calls = list(self.open)
         for call in calls:
-            # What the oldest waits for the others do.
+            # The other calls wait for the oldest.
             if call is calls[0] or call.patience.late:
                 try:
                     call.patience.look()

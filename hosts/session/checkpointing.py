@@ -206,7 +206,7 @@ class _Servers:
                         f"servers refuse the checkpoint: {error.details()}"
                     ) from error
                 if error.code() is grpc.StatusCode.PERMISSION_DENIED:
-                    # Servers know workers by the addresses that these send from.
+                    # Servers identify workers by their source address.
                     raise ClientError(
                         f"servers refuse this worker: {error.details()}; calls to them must come"
                         " from the address that it joined with"
@@ -214,4 +214,4 @@ class _Servers:
             _log.info("job %d, epoch %d: servers: %s", plan.job, plan.epoch, said)
             if self._runtime.now() > self._until:
                 raise ClientError(f"the servers' part of a checkpoint could not be moved: {said}")
-            self._runtime.sleep(_AGAIN_SECONDS)  # what has to change there, nobody tells here
+            self._runtime.sleep(_AGAIN_SECONDS)  # servers send no notification

@@ -126,7 +126,7 @@ def create_service(
                 pipeline=work.to_message(),
             ),
             outage + _ANSWER_SECONDS,
-            # Not asked again once it was: the job may be there.
+            # No retry after it was sent: the job may exist.
             wait_for_ready=True,
             taken=NamespaceTakenError,
         )
@@ -169,7 +169,7 @@ def patiently(attempt: Callable[[], Any], outage: float, runtime: Runtime = REAL
         except ServiceUnavailableError as error:
             if runtime.now() - began > outage:
                 raise
-            _log.info("%s; it is asked again", error)
+            _log.info("%s; retrying", error)
         runtime.sleep(wait)  # nothing but the service's return can end this wait
         wait = min(2 * wait, longest)
 
@@ -190,7 +190,7 @@ def call(
     try:
         return method(request, timeout=timeout, wait_for_ready=wait_for_ready)
     except grpc.RpcError as error:
-        # It says all that gRPC's does, whose traceback is long and of nobody's program.
+        # It has all that gRPC's error says; the traceback of gRPC helps no user.
         raise explained(error, taken) from None
 
 
@@ -205,7 +205,7 @@ def explained(error: Any, taken: type[JobRefusedError] = JobRefusedError) -> Cli
         return ServiceUnavailableError(f"the job service is not available: {details}")
     if code == grpc.StatusCode.DEADLINE_EXCEEDED:
         return ServiceUnavailableError(f"the job service does not answer: {details}")
-    if code == grpc.StatusCode.CANCELLED:  # not by us: a service that stops cuts its calls off
+    if code == grpc.StatusCode.CANCELLED:  # by a service that stops
         return ServiceUnavailableError(f"the job service cut the call off: {details}")
     if code in (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED):
         return WrongNonceError(details)

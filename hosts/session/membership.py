@@ -83,7 +83,7 @@ class Membership:
             process=self._process,
         )
         try:
-            # Whoever asks again with the same number of its own is known already.
+            # The service recognises a repeated request by the process number.
             reply = patiently(lambda: call(self._stub.ConnectService, request), outage, runtime)
         except BaseException:
             self._connection.close()
@@ -222,7 +222,7 @@ class Membership:
                 late = timeout is not None and self._runtime.now() - began > timeout
                 if late or self._failure or self._runtime.now() - began > most:
                     raise
-                _log.info("job %d: %s; it is asked again", self.job, error)
+                _log.info("job %d: %s; retrying", self.job, error)
             if self._left.is_set():
                 self._runtime.sleep(wait)  # nothing but the service's return can end this wait
             else:
@@ -271,7 +271,7 @@ class Membership:
                 wait = min(2 * wait, most)
                 if self._answers:
                     self._beat_now.set()
-            except ValueError:  # what grpc raises for a channel that is closed
+            except ValueError:  # raised by grpc for a closed channel
                 return
             else:
                 self._heard = self._runtime.now()

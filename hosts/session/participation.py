@@ -60,10 +60,12 @@ class Participation:
         self._names: list[str] = []
         self._rounds: Rounds | None = None
         self._endpoint = endpoint
-        self._settled: list[tuple[Call, BaseException | None]] = []  # to be told so
+        self._settled: list[
+            tuple[Call, BaseException | None]
+        ] = []  # their futures are to be completed
         self._untold: list[Call] = []  # all that nobody has been told of yet
-        self._due = math.inf  # when `drive` is to return
-        self._told = self._runtime.event()  # for a driver that does not drive any more
+        self._due = math.inf  # deadline of `drive`
+        self._told = self._runtime.event()  # wakes a driver that has stopped driving
         self._stopped = False
         self._driver = self._runtime.thread(self._run, name=f"worker-{rank}", daemon=True)
         self.membership = Membership(
@@ -136,7 +138,7 @@ class Participation:
             while not self._begin(call, submit, provide):
                 call.patience.look()
         except BaseException as error:
-            # The others have made this call, or will.
+            # The other workers make this call, too.
             with self.turn:
                 self._break(error, call)
             self._settle()
@@ -172,7 +174,7 @@ class Participation:
         data, unable = None, ""
         try:
             data = follower.state(provide())
-        except Exception as error:  # the application's own: whoever wants to join is told
+        except Exception as error:  # of the application; reported to the joining worker
             _log.exception("job %d: a worker that joins gets no state", self.membership.job)
             unable = f"{type(error).__name__}: {error}"
         with self.turn:
@@ -247,7 +249,7 @@ class Participation:
             with self.turn:
                 self._break(error)
             self._settle()
-        # It may not be able to send, but others need not wait for it in a change of plan.
+        # It cannot send, but other members must not wait for it in a change of plan.
         while not self._stopped:
             self._told.wait()
             self._told.clear()
@@ -272,7 +274,7 @@ class Participation:
             return
         done = self._calls.take(follower.transport.take_completed())
         for call in done:
-            # Nobody joins within a round, so those of one number are the same ones.
+            # No worker joins within a round, so equal numbers have equal members.
             call.members = {number: follower.members[number] for number in call.workers}
             rounds.complete(call.round)
             self._settled.append((call, None))
@@ -286,7 +288,7 @@ class Participation:
             self._break(ClientError(str(error)))
 
     def _look_at_the_clock(self) -> None:
-        late = self._calls.overdue()  # tells the application, so without the turn
+        late = self._calls.overdue()  # calls the application, so without the turn
         if late is not None:
             with self.turn:
                 self._break(late[1], late[0])
@@ -349,11 +351,11 @@ class Participation:
         self._endpoint.wake()
 
     def _unanswered(self) -> float:
-        # Read from another thread as it is at the moment: a sign of life may just come in.
+        # A racy read from another thread suffices here.
         return self.follower.unanswered(self._runtime.now()) if self.follower is not None else 0.0
 
     def _awaited(self) -> tuple[int, str]:
-        # A heartbeat is not held up by whoever has the turn for long; the next one tells as well.
+        # A heartbeat does not wait for the turn; the next one reports as well.
         if not self.turn.acquire(timeout=_HEARTBEAT_WAIT):
             return 0, ""
         try:

@@ -12,7 +12,7 @@ from hosts.worker.explanation import Waiting
 from hosts.worker.transport import WorkerTransport
 from protocol.runtime import REAL
 
-# Without any sum for that long a call says that it waits, and says it again that often.
+# Seconds without any sum before a call reports a stall, and between reports.
 _STALL_SECONDS = 5.0
 _STALL_AGAIN_SECONDS = 2.0
 

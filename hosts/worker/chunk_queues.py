@@ -18,8 +18,8 @@ from protocol.header import Array
 from protocol.plan import WorkerPlan
 
 # One number in a stream. `row` is that of its chunk in the submission it came with; `own` is the
-# chunk's own exponent, and `unfit` why the data cannot go as integers, whatever their exponent
-# (`chunk_exponents`); `order` is the place among all submitted.
+# chunk's own exponent, and `unfit` the flags of data that cannot be integers of any exponent
+# (`chunk_exponents`); `order` is the position among all submitted.
 ENTRY = np.dtype(
     [
         ("exponent_round", "?"),

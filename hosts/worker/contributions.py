@@ -48,7 +48,7 @@ class Contributions:
         self._header_room = header_room
         self._memory = ArrayPool()
         self.native: NativeState | None = None
-        # What all packets of a stream have in common.
+        # Fields shared by all packets of a stream.
         self.common = blank(len(plan.streams), Op.CONTRIBUTE)
         self.common["job"] = plan.job
         self.common["epoch"] = plan.epoch
@@ -56,7 +56,7 @@ class Contributions:
         self.common["sender"] = [stream.sender for stream in plan.streams]
         self.common["node"] = [stream.node for stream in plan.streams]
         self.common["workers"] = 1
-        # What is sent first: a sum is tried in integers, a step with one's own gradient needs none.
+        # First stage: sums are tried in integers; asynchronous jobs have none.
         self._first = DIRECT if plan.is_asynchronous else WAITING
 
     def carry(self, rows: Rows) -> npt.NDArray[np.bool_]:
@@ -144,6 +144,6 @@ class Contributions:
         slots.flags[rows] = flags
         sums = quantise_to(slots.places(rows), exponents, flags, self._plan.world, out)
         if self._plan.optimizer is not None:
-            # Initial parameters are not to be rounded: the server gets them in float32.
+            # Initial parameters must not be rounded: the server gets them in float32.
             slots.flags[rows[slots.round[rows] == 0]] |= np.uint8(Flag.OVERFLOW)
         return sums

@@ -40,7 +40,7 @@ from protocol.plan import WorkerPlan
 
 Levels = npt.NDArray[np.int64]
 
-# At least so many workers hand over a result that has no payload, if there are so many.
+# Minimum of workers that hand over a result without payload, if there are so many.
 _HOLDERS = 8
 
 _RESULT = np.uint8(VERSION << 4 | Op.RESULT)

@@ -61,7 +61,7 @@ class WorkerEpochs(EpochMember):
         epoch = instruction.epoch
         kind = instruction.WhichOneof("what")
         if self.transport is not None and epoch == self.epoch >= self._newest:
-            # What holds between two changes.
+            # Instructions that apply between two changes.
             if kind == "boundary":
                 self.barrier.on_boundary(instruction.boundary)
             elif kind == "donate":

@@ -37,7 +37,7 @@ from protocol.plan import MOST_CHILDREN, WorkerPlan
 _AGGREGATING = np.uint8(Phase.AGGREGATING)
 _FINAL = np.uint8(Phase.FINAL)
 _NONE = np.zeros(0, np.intp)
-KINDS = 3  # of numbers: integer sums, exponent rounds, float32 sums
+KINDS = 3  # integer sums, exponent rounds, float32 sums
 
 
 class LossDetector:
@@ -50,9 +50,9 @@ class LossDetector:
         self._slots = slots
         self._rank, self._pulls = plan.rank, plan.pipeline.pulls
         self.servers = len(plan.servers)
-        # When what has its result left, the latest of each way: stream, server and kind.
+        # By way (stream, server and kind): latest send time among numbers with a result.
         self.latest = np.full(KINDS * len(slots.windows) * self.servers, -np.inf)
-        self._news = False  # since `overtaken` was asked
+        self._news = False  # since the last `overtaken`
 
     def late(self, now: float, trips: RoundTrips) -> tuple[Rows, Rows | None]:
         """Returns the rows to probe now, and the rows whose timers are armed; None for the latter
@@ -95,8 +95,8 @@ class LossDetector:
         phase = phases(headers)
         bit = np.where(direct, self._rank % MOST_CHILDREN, headers["sender"]).astype(np.uint32)
         absent = (headers["children"] >> bit & 1) == 0
-        # Who waits for others asks ever less often, but soon again after whatever has moved: what
-        # comes next may be lost on the way to this worker.
+        # Probes of a number that waits for others back off, but restart after any change of state:
+        # the next result may get lost on the way to this worker.
         moved = slots.state_node[rows] != headers["node"]
         moved |= slots.state_phase[rows] != phase
         moved |= slots.state_children[rows] != headers["children"]
@@ -139,7 +139,7 @@ class LossDetector:
         slots = self._slots
         times = np.maximum(now - slots.sent_last[rows], 0.0)
         own: Mask = slots.clean[rows]
-        if self._pulls:  # what was asked for waited for nobody
+        if self._pulls:  # a requested result waits for no other worker
             asked = slots.probes[rows] == 1
             since = np.maximum(now - slots.probed_last[rows], 0.0)
             times, own = np.where(asked, since, times), own | asked
@@ -151,7 +151,7 @@ class LossDetector:
         streams = slots.stream[rows]
         arrived = np.bincount(streams, minlength=len(slots.windows)) > 0
         self.restart(np.where(arrived, now + trips.timeouts, -np.inf), trips.timeouts)
-        # What came sooner than any round trip is what the first CONTRIBUTE led to (RFC 8985, 6.2).
+        # A result faster than any round trip answers the first CONTRIBUTE (RFC 8985, 6.2).
         early = (slots.sent[rows] > 1) & (now - slots.sent_last[rows] < trips.lowest[streams])
         slots.sent_last[rows[early]] = slots.sent_first[rows[early]]
         self.take(rows)

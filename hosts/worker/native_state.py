@@ -190,7 +190,7 @@ class NativeState:
         )  # fmt: skip
         self._at = ctypes.addressof(self._worker)
         self._rows = len(slots.stage)
-        self._most = 3 * sum(slots.windows)  # due at first, let go, and entering
+        self._most = 3 * sum(slots.windows)  # due at first, activated, and entering
 
     @staticmethod
     def can(plan: WorkerPlan, exponents: Exponents) -> bool:

@@ -85,7 +85,7 @@ class ReadAhead:
         tickets = np.where(slots.exponent_round[rows], -1, slots.ticket[rows])
         most = enough(tickets)
         if most < len(times) and times[most] <= times[most - 1]:
-            most -= 1  # these two come together
+            most -= 1  # both arrive at the same time
         taken, quiet = self._longest(times, rows, most, trips)
         if quiet is None:
             return None

@@ -32,9 +32,9 @@ class RoundBarrier:
         self.completed = 0
         self.pushed = 0
         self._hold: jobs_pb2.Boundary | None = None
-        self._reached = False  # and said so
+        self._reached = False  # and reported
         self._donate: jobs_pb2.Donate | None = None
-        self._given: tuple[int, Pages | str] | None = None  # number, and what or why not
+        self._given: tuple[int, Pages | str] | None = None  # number; state or refusal
         self._answers: list[jobs_pb2.ResyncRequest] = []
 
     @property
@@ -118,7 +118,7 @@ class Rounds:
     def __init__(self, barrier: RoundBarrier, keys: int) -> None:
         self._barrier = barrier
         self._all = keys
-        self._had: set[int] = set()  # by the newest round
+        self._had: set[int] = set()  # keys of the newest round
         self._open = False  # calls may still be part of it
         self._flying: deque[int] = deque()  # calls without their sums, of each round not complete
 

@@ -21,26 +21,26 @@ from protocol.plan import WorkerPlan
 Rows = npt.NDArray[np.intp]
 
 
-# How far a number is. Plain numbers: they meet arrays in every line.
+# Stages of a number: plain integers, as they are compared with arrays everywhere.
 EMPTY = 0
 HELD = 1  # in the window, its exponent is not known yet
-WAITING = 2  # its integer sum is asked for
-DIRECT = 3  # its float32 sum is asked for, from the server
-DONE = 4  # its result is there
+WAITING = 2  # sent, or due, for its integer sum
+DIRECT = 3  # sent, or due, for its float32 sum, to the server
+DONE = 4  # its result has arrived
 
-# Of sending and asking, in the stage that a number is in. Times are in seconds; those of sending
-# are when a packet leaves the host: a window may be handed over at once, but it goes one by one.
+# Progress of a number in its stage. Times are in seconds; those of sending are when a packet leaves
+# the host: a window may be handed over at once, but its packets leave one by one.
 PROGRESS = np.dtype(
     [
         ("sent", "i8"),  # CONTRIBUTEs
         ("sent_first", "f8"),
         ("sent_last", "f8"),
         ("backoff", "i8"),
-        ("probes", "i8"),  # QUERYs without an answer yet
+        ("probes", "i8"),  # unanswered QUERYs
         ("probed_last", "f8"),
         ("clean", "?"),  # its round trip may be a sample
-        ("failed", "?"),  # a result of what was sent last failed its check
-        ("state_node", "u2"),  # what the last STATE said, and when; NaN if there was none
+        ("failed", "?"),  # a result of the last CONTRIBUTE failed its check
+        ("state_node", "u2"),  # of the last STATE; time NaN if there was none
         ("state_phase", "u1"),
         ("state_children", "u4"),
         ("state_time", "f8"),
@@ -100,14 +100,14 @@ class Slots:
         self.flags = np.zeros(n, np.uint8)
         self.hash = np.zeros(n, np.uint32)
         self.failures = np.zeros(n, np.int64)
-        # Of sending and asking.
+        # Progress.
         self.due = np.zeros(n, np.bool_)  # a CONTRIBUTE is to be sent
-        self.probe_pending = np.zeros(n, np.bool_)  # a QUERY: its result waits to be asked for
+        self.probe_pending = np.zeros(n, np.bool_)  # a QUERY is to be sent
         self.progress = np.full(n, _UNSENT, PROGRESS)
         self.sent = self.progress["sent"]
         self.sent_first = self.progress["sent_first"]
         self.sent_last = self.progress["sent_last"]
-        self.deadline = np.full(n, np.inf)  # of asking; looked at as a whole
+        self.deadline = np.full(n, np.inf)  # of the next probe; contiguous, as it is scanned
         self.backoff = self.progress["backoff"]
         self.probes = self.progress["probes"]
         self.probed_last = self.progress["probed_last"]

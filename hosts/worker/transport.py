@@ -57,7 +57,7 @@ from protocol.header import (
 )
 from protocol.plan import MOST_CHILDREN, WorkerPlan
 
-# As numbers of numpy's own: an enumeration's member costs a look-up and widens what it meets.
+# numpy scalars: enumeration members cost a look-up and widen arrays.
 _DIRECT_FLAG = np.uint8(Flag.DIRECT)
 _ECN = np.uint8(Flag.ECN)
 _FLAGGED = np.uint8(FLAGGED)
@@ -218,7 +218,7 @@ class WorkerTransport:
         Raises KeyError, naming the chunk, for one that is not at hand.
         """
         if wants is None and self.plan.is_asynchronous:
-            return []  # they are nobody else's
+            return []  # no other worker can use them
         if wants is None:
             return kept(self._slots, last_kept(self.plan, self._slots, self.levels()))
         return self._completion.results(wants)
@@ -300,7 +300,7 @@ class WorkerTransport:
             sizes = Pacer.wire_bytes(batch.full, self.lanes)
             leave = self._pacer.hand_over_all(now, sizes)
             self._account(now, late, due, leave)
-        # Overdue numbers that are not to be asked about yet must not wake it again and again.
+        # Overdue numbers that may not be probed yet must not cause polls.
         timers = slice(None) if timed is None else np.concatenate((timed, due))
         following = float(slots.deadline[timers].min())
         if left_over:
@@ -484,7 +484,7 @@ class WorkerTransport:
     def _failed(self, now: float, rows: Rows) -> None:
         """Handles failed checks: probes at the first failure of a row, reports the second."""
         slots = self._slots
-        # Copies that the network made of one bad packet are one failure.
+        # Duplicates of one bad packet are one failure.
         rows = np.unique(rows[~slots.failed[rows]])
         slots.failed[rows] = True
         slots.failures[rows] += 1
@@ -504,7 +504,7 @@ class WorkerTransport:
         slots = self._slots
         stage = np.where(direct, np.uint8(DIRECT), np.uint8(WAITING))
         final = phases(headers) == _FINAL
-        told = final & ~direct & self.plan.pipeline.pulls  # that a result can be asked for
+        told = final & ~direct & self.plan.pipeline.pulls  # the result is announced
         good = (slots.stage[rows] == stage) & ((slots.probes[rows] > 0) | told)
         good &= headers["sender"] < np.where(direct, 256, MOST_CHILDREN)
         good[good] = slots.first_of_each(rows[good])

@@ -37,7 +37,7 @@ def wrong(
         exponent[:] = True  # the server reports that of rank 0
         checksum = sum_checks(headers, batch.payloads, batch.full)
     else:
-        # A flagged sum may be so because these differed; whose it reports does not matter.
+        # A sum may be flagged because these differed among workers, so they are not checked.
         flagged = (headers["flags"] & _FLAGGED) != 0
         lanes |= flagged
         exponent |= flagged
