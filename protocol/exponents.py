@@ -34,9 +34,9 @@ from protocol.fixed_point import (
 
 Rows = npt.NDArray[np.int64]
 
-_UNTOLD = np.int16(-(1 << 15))
+_UNREPORTED = np.int16(-(1 << 15))
 
-# Of one chunk: how many of its results are complete, and the exponent of its next round of data.
+# State of one chunk: number of complete results, and the exponent of its next round of data.
 _STATE = np.dtype([("level", "<u4"), ("exponent", "<i2")])
 
 
@@ -66,7 +66,7 @@ class Exponents:
         self._folded = np.zeros(chunks, np.int64)  # rounds that `_after` accounts for
         # By round mod depth: the exponent to use after that round, and what it reported.
         self._after = np.zeros((chunks, depth), np.int16)
-        self._reported = np.full((chunks, depth), _UNTOLD, np.int16)
+        self._reported = np.full((chunks, depth), _UNREPORTED, np.int16)
 
     def columns(self) -> dict[str, npt.NDArray[Any]]:
         """Returns the arrays by chunk, without staleness, for code that does `ready`, `exponents`
@@ -112,19 +112,19 @@ class Exponents:
     def ready(self, chunks: Any, rounds: Any) -> npt.NDArray[np.bool_]:
         """Returns a mask (n,) of these rounds whose exponent is known."""
         rows = np.asarray(chunks, np.int64)
-        wanted = np.asarray(rounds, np.int64)
-        # Rounds 1..staleness use M(0), which the exponent round told already, yet they wait for
-        # the data round: then there is one rule for the order of rounds.
-        later = self._folded[rows] > np.maximum(0, wanted - 1 - self.staleness)
-        return np.where(wanted == 0, self._contacted[rows], later)
+        numbers = np.asarray(rounds, np.int64)
+        # Rounds 1..staleness use M(0), which the exponent round has found already, yet they wait
+        # for the data round: then there is one rule for the order of rounds.
+        later = self._folded[rows] > np.maximum(0, numbers - 1 - self.staleness)
+        return np.where(numbers == 0, self._contacted[rows], later)
 
     def exponents(self, chunks: Any, rounds: Any) -> Exps:
         """Returns the exponent (n,) of each of these rounds, which must be `ready`."""
         rows = np.asarray(chunks, np.int64)
-        wanted = np.asarray(rounds, np.int64)
-        source = np.maximum(0, wanted - 1 - self.staleness)
+        numbers = np.asarray(rounds, np.int64)
+        source = np.maximum(0, numbers - 1 - self.staleness)
         after = self._after[rows, source % (self.staleness + 1)]
-        return np.where(wanted == 0, self._first[rows], after)
+        return np.where(numbers == 0, self._first[rows], after)
 
     def complete(self, chunks: Any, rounds: Any, max_exponents: Any) -> None:
         """Takes the exponents that results of these rounds report; only unflagged or DIRECT results
@@ -140,11 +140,11 @@ class Exponents:
         for _ in range(depth):
             at = self._folded[rows]
             reported = self._reported[rows, at % depth]
-            told = reported != _UNTOLD
-            if not told.any():
+            known = reported != _UNREPORTED
+            if not known.any():
                 return
-            here, at, reported = rows[told], at[told], reported[told]
-            self._reported[here, at % depth] = _UNTOLD
+            here, at, reported = rows[known], at[known], reported[known]
+            self._reported[here, at % depth] = _UNREPORTED
             self._fold(here, at, reported)
 
     def levels(self) -> npt.NDArray[np.uint32]:
@@ -186,7 +186,7 @@ class Exponents:
         self._begun[:] = self._folded
         self._first[:] = state["exponent"]
         self._after[:, 0] = state["exponent"]
-        self._reported[:] = _UNTOLD
+        self._reported[:] = _UNREPORTED
 
     def resume(self, exported: bytes) -> None:
         """Sets each chunk's next exponent to what it would have been in the job that exported its

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Float32 chunks as integers that switches can add, and back.
+"""Converts float32 chunks to integers that switches can add, and back.
 
 Block exponents: a chunk quantised with exponent e holds values |x| < 2^e as round(x 2^s) with
 s = `scale(e, world)`, so that the sum over the whole world stays within +-2^30 and no partial sum
@@ -30,7 +30,7 @@ NO_EXPONENT = -128
 """Exponent of a chunk that is all zero (or has no finite value but zero)."""
 LEAST_EXPONENT = -126
 MOST_EXPONENT = 127
-# Every float32 is a multiple of 2^-149: a finer step would buy nothing and could not be returned.
+# Every float32 is a multiple of 2^-149: a finer step would gain nothing and could not be returned.
 _FINEST_SCALE = 149
 # Scales whose power of two and whose results are normal float32 numbers either way.
 FLOAT32_SCALE = 126
@@ -60,7 +60,7 @@ def chunk_exponents(
     flags = np.zeros(n, np.uint8)
     if values.shape[1] == 0:
         return np.full(n, NO_EXPONENT, np.int16), flags
-    # The bits of numbers that are not negative are in the order of the numbers; NaN is above all.
+    # The bits of non-negative numbers compare like the numbers; NaN is above all.
     largest = np.abs(values, out=scratch).view(np.uint32).max(axis=1).view(np.float32)
     bad = ~np.isfinite(largest)
     if bad.any():
@@ -162,7 +162,7 @@ def chunk_hash(job: Any, stream: Any, seq: Any, chunk: Any, exponent: Any) -> Ar
     """
     first = _u32(job) << np.uint32(16) | _u32(stream) << np.uint32(8)
     first = first | (_u32(exponent) & np.uint32(0xFF))
-    # In place on at least one dimension: quicker, and arrays wrap without a warning.
+    # In place on at least one dimension: faster, and arrays wrap without a warning.
     state = np.atleast_1d(first ^ _HASH_START)
     seqs, chunks = _u32(seq), _u32(chunk)
     if state.shape != np.broadcast_shapes(state.shape, seqs.shape, chunks.shape):

@@ -22,8 +22,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-# Of server processes, switches take these for the protocol's: 16 in a row, the first a multiple of
-# 16, so that a mask tells them. `PORT` is that of switches and of a server's first process.
+# Ports of server processes, which switches match: 16 consecutive ones, the first a multiple of 16,
+# so that one mask matches all. `PORT` is that of switches and of a server's first process.
 SERVER_PORTS = range(47104, 47120)
 PORT = 47110
 VERSION = 1
@@ -97,7 +97,7 @@ class Phase(IntEnum):
 
 PHASE_SHIFT = 4
 
-# As numbers of numpy's own: an enumeration's member costs a look-up and widens what it meets.
+# numpy scalars: enumeration members cost a look-up and widen arrays.
 _CONTRIBUTE = _FIRST_OP = np.uint8(Op.CONTRIBUTE)
 _RESULT = np.uint8(Op.RESULT)
 _LAST_OP = np.uint8(Op.STATE)
@@ -142,7 +142,7 @@ class Batch:
         """Joins batches, in order; `batches` must not be empty and have equal lanes."""
         if len(batches) == 1:
             return batches[0]
-        # Left to itself numpy would join big-endian arrays to one of the machine's byte order.
+        # By default numpy concatenates big-endian arrays into one of native byte order.
         return Batch(
             np.concatenate([batch.headers for batch in batches], dtype=HEADER),
             np.concatenate([batch.payloads for batch in batches], dtype=np.dtype(">i4")),
@@ -341,7 +341,7 @@ def decode_wire(wire: Wire, peers: Array) -> tuple[Batch, int]:
     peers: (n,) PEER. The payloads are a view of `wire`, unless some are malformed.
     """
     headers, words = parts_of(wire)
-    # Many columns of them will be read: in `wire` each packet's is a cache miss of its own.
+    # Many columns are read later: in `wire` each packet would be a cache miss.
     headers = opaque(headers).copy().view(HEADER)
     batch = Batch(headers, words, carries_payload(headers), peers)
     return _well_formed(batch, wire.shape[1])
@@ -362,7 +362,7 @@ def decode_rows(
         words = np.empty((n, 0), ">i4")
     elif stored >= HEADER_BYTES + 4 * lanes:
         words = rows[:, HEADER_BYTES : HEADER_BYTES + 4 * lanes].view(">i4")
-    else:  # nobody's payload is there, or it is cut off
+    else:  # payloads are absent or truncated
         words = np.empty((n, lanes), ">i4")
     headers = opaque(rows[:, :HEADER_BYTES].view(HEADER)[:, 0]).copy().view(HEADER)
     return _well_formed(Batch(headers, words, carries_payload(headers), peers), lengths, lanes)

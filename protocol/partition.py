@@ -49,7 +49,7 @@ def partition(loads: Sequence[int] | Indices, bins: int) -> Indices:
     sizes = np.asarray(loads, np.int64)
     result = np.zeros(len(sizes), np.int64)
     order = np.argsort(-sizes, kind="stable")
-    # Equal ones that are the largest, which are most of a tensor's slices, go to all bins in turn.
+    # The largest equal loads, most of a tensor's slices, go to all bins in turn.
     largest = int(sizes.max(initial=0))
     turns = int(np.count_nonzero(sizes == largest)) // bins if largest else 0
     result[order[: turns * bins]] = np.tile(np.arange(bins), turns)
@@ -82,7 +82,7 @@ class ChunkAssignment:
         self._slices = owners, _stream(owners, turns, servers, streams), lengths
         self._bins = servers, streams
 
-    # Whatever anybody says of chunks that there are not is said of the last element.
+    # The last element stands for all chunks that do not exist.
     @cached_property
     def servers(self) -> Indices:
         """Returns the server of each chunk, and -1 (chunks + 1,)."""

@@ -406,7 +406,7 @@ def _check_members(members: Sequence[int], world: int) -> None:
 
 
 def _check_slices(counts: Sequence[int], chunks_per_slice: int) -> None:
-    _need(bool(counts), "a job has at least one key, this plan tells the chunks of none")
+    _need(bool(counts), "a job has at least one key, this plan has none")
     _need(min(counts) > 0, f"key {counts.index(min(counts))} has no chunks")
     _need(chunks_per_slice > 0, "chunks_per_slice must be at least 1")
 

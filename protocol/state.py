@@ -24,7 +24,7 @@ from protocol import jobs_pb2
 PAGE_BYTES = 3 << 20
 MOST_STATE_BYTES = 1 << 30
 HASH_BYTES = 32
-# Names of numpy's types of numbers: <f4, |b1.
+# Names of numpy's numeric types: <f4, |b1.
 _TYPE = re.compile(r"[<>|][biufc][0-9]{1,2}")
 _MOST_DIMENSIONS = 32  # numpy's limit
 _QUOTED = 80  # characters
@@ -70,7 +70,7 @@ def encode(state: State) -> bytes:
     )
     for name, array in state.arrays.items():
         if not _TYPE.fullmatch(array.dtype.str):
-            raise StateError(f"{name} is an array of {array.dtype}; numbers can be told")
+            raise StateError(f"{name} is an array of {array.dtype}; only numbers can be sent")
         message.arrays.add(
             name=name,
             type=array.dtype.str,
@@ -84,7 +84,7 @@ def encode(state: State) -> bytes:
 
 
 def _too_large(size: int) -> StateError:
-    return StateError(f"a state of {size} B; at most {MOST_STATE_BYTES} B can be told")
+    return StateError(f"a state of {size} B; at most {MOST_STATE_BYTES} B can be sent")
 
 
 def decode(data: bytes) -> State:
@@ -106,7 +106,7 @@ def decode(data: bytes) -> State:
         except (OverflowError, TypeError, ValueError) as error:
             text = f"array {one.name[:_QUOTED]!r} ({one.type[:_QUOTED]!r}): {error}"
             raise StateError(text) from error
-        arrays[one.name] = array.copy()  # to be changed at will
+        arrays[one.name] = array.copy()  # writable
     last = message.headers, message.payloads
     return State(message.calls, message.exponents, arrays, *last, message.keys)
 

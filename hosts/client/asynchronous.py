@@ -8,7 +8,7 @@
         first = await client.push({"weights": gradient_w})  # another one
         bias = (await last)["bias"]
 
-A `Client` with one thread, in which calls are made in their order, so the event loop never waits.
+It wraps a `Client` whose calls run in order in one thread, so the event loop never blocks.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A worker's way into a job: PHub's calls (SoCC'18, section 3.1), then sums over all workers.
+"""The blocking client: PHub's calls (SoCC'18, section 3.1), then sums over all workers.
 
     from hosts.client import Client
 
-    # Once, by whoever starts the job; the nonce goes to its workers and servers. (On a testbed,
-    # `rackhub exec` has told service and address: None and Client() do.)
+    # Once, to start the job; its workers and servers need the nonce. (On a testbed `rackhub exec`
+    # sets service and address: use None and Client().)
     nonce = Client.create_service("unix:/run/jobs.sock", "digits", ["w0", "w1"], ["s0"]).nonce
 
     # In each worker:
@@ -19,16 +19,16 @@
 docs/api.md has an example of each call. Leaving the `with` block leaves the job, with the error as
 the reason if there is one.
 
-**All workers must make the same calls in the same order.** Where they do not, no sum would ever
-come; the job service finds out from what each waits for, and ends the job with the two keys.
+**All workers must make the same calls in the same order.** Otherwise no sum would ever arrive; the
+job service compares the keys that workers wait for, and ends the job, naming two that differ.
 
-A job's plan may change under it: trees, windows, and workers that die, leave or come back. Calls
-only take longer then. Sums are of those who were in the job when they were made; all workers get
-the same ones.
+A job's plan may change while it runs: trees, windows, and workers that die, leave or come back.
+Calls only take longer then. Sums include the members at the time of summing; all workers get the
+same ones.
 
-A worker whose process died may be started again, with the job's nonce and its rank. It joins
-between two *rounds* (a round is the calls until a key comes again, so an iteration) if the others'
-applications tell it where they are, see `init_service`.
+A worker whose process died may be restarted, with the job's nonce and its rank. It joins between
+two *rounds* (a round is the calls until a key is repeated, so an iteration) if the applications of
+other workers provide their state, see `init_service`.
 """
 
 from __future__ import annotations
@@ -407,7 +407,7 @@ class Client:
         finally:
             self._endpoint.close()
 
-    # -- what it can tell, after `leave` too: what was so then ------------------------------------
+    # -- state; after `leave` as it was then -------------------------------------------------------
 
     @property
     def job(self) -> int:

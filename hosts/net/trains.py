@@ -30,7 +30,7 @@ _MOST_BEYOND = LARGEST_RECEIVE // HEADER_BYTES
 
 
 class _Arrivals(ctypes.Structure):
-    """`struct arrivals` of runtime/trains.c."""
+    """`struct arrivals` of hosts/native/trains.c."""
 
     _fields_ = (
         ("trains", ctypes.c_uint64),
@@ -62,7 +62,7 @@ class Receiver:
         self._headers = np.empty((most_packets, HEADER_BYTES), np.uint8)
         self._full = np.empty(most_packets, np.bool_)
         self._sources = np.empty(most_packets, PEER)
-        self._told = _Arrivals()
+        self._arrivals = _Arrivals()
         # Cached: reading an array's address takes as long as much of the work here.
         self._arena_at = arena.ctypes.data
         self._pointers = [
@@ -70,7 +70,7 @@ class Receiver:
             self._headers.ctypes.data,
             self._full.ctypes.data,
             self._sources.ctypes.data,
-            ctypes.addressof(self._told),
+            ctypes.addressof(self._arrivals),
         ]
 
     def receive(self, socket: int, lanes: int) -> Arrived | None:
@@ -78,26 +78,26 @@ class Receiver:
 
         Returns None if nothing has. Raises OSError.
         """
-        told, wide, arena = self._told, HEADER_BYTES + 4 * lanes, self._arena
+        arrivals, wide, arena = self._arrivals, HEADER_BYTES + 4 * lanes, self._arena
         self._lib.receive_trains(
             socket, self._arena_at, len(arena), self._most, wide, *self._pointers
         )
-        if told.error:
-            raise OSError(told.error, os.strerror(told.error))
-        if not told.trains:
+        if arrivals.error:
+            raise OSError(arrivals.error, os.strerror(arrivals.error))
+        if not arrivals.trains:
             return None
-        n = told.packets
-        if not told.regular:
+        n = arrivals.packets
+        if not arrivals.regular:
             return self._sort_out(lanes)
         wire = arena[: n * wide].reshape(n, wide)
         headers = self._headers[:n].copy().view(HEADER)[:, 0]
         sources = opaque(self._sources)[:n].copy().view(PEER)
         batch = Batch(headers, parts_of(wire)[1], self._full[:n].copy(), sources)
-        return Arrived(batch, 0, told.trains)
+        return Arrived(batch, 0, arrivals.trains)
 
     def _sort_out(self, lanes: int) -> Arrived:
         """Separates packets of different sizes."""
-        trains, wide = self._trains[: self._told.trains], HEADER_BYTES + 4 * lanes
+        trains, wide = self._trains[: self._arrivals.trains], HEADER_BYTES + 4 * lanes
         lengths, sizes = trains["bytes"].astype(np.int64), trains["segment"]
         ends = np.cumsum(lengths)
         if (sizes == wide).all() and not (lengths % wide).any():

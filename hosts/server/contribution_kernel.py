@@ -84,9 +84,9 @@ class ContributionKernel:
         self._at = ctypes.addressof(self._root)
         # In one call a slot is completed once at most.
         self._done = np.empty(len(columns["used"]), np.uint32)
-        self._told = (ctypes.c_uint64 * 2)()  # slots completed, packets that claimed one
-        told = ctypes.addressof(self._told)
-        self._told_at = self._done.ctypes.data, told, told + ctypes.sizeof(ctypes.c_uint64)
+        self._counts = (ctypes.c_uint64 * 2)()  # slots completed, packets that claimed one
+        counts = ctypes.addressof(self._counts)
+        self._outputs = self._done.ctypes.data, counts, counts + ctypes.sizeof(ctypes.c_uint64)
 
     def take(self, batch: Batch) -> Taken:
         """Takes a batch's CONTRIBUTEs up to the first that is not plain (hosts/native/root.c)."""
@@ -99,10 +99,10 @@ class ContributionKernel:
             payloads = np.ascontiguousarray(payloads, _BIG_ENDIAN)
         count = self._lib.take_contributions(
             self._at, headers.ctypes.data, payloads.ctypes.data, payloads.strides[0],
-            full.ctypes.data, sources.ctypes.data, n, *self._told_at,
+            full.ctypes.data, sources.ctypes.data, n, *self._outputs,
         )  # fmt: skip
-        complete = np.sort(self._done[: self._told[0]]).astype(np.intp)
-        return Taken(count, self._told[1], complete)
+        complete = np.sort(self._done[: self._counts[0]]).astype(np.intp)
+        return Taken(count, self._counts[1], complete)
 
     def seal(self, slots: Indices) -> bool:
         """Turns the sums of complete slots into results.

@@ -40,7 +40,7 @@ class ServerEpochs(EpochMember):
         self._state = state
         self._shards: Shards | None = None
         self._may_fetch: frozenset[int] = frozenset()
-        self._owed = 0  # errands that are not done
+        self._owed = 0  # unfinished tasks
 
     @property
     def epoch(self) -> int:
@@ -63,7 +63,7 @@ class ServerEpochs(EpochMember):
         if kind == "halt":
             return [self._halt(epoch, instruction.halt)]
         if self._shards is None:
-            raise ValueError(f"a server was told to {kind}; it has no parameters")
+            raise ValueError(f"instruction {kind} for a server without parameters")
         if kind == "fetch":
             self.fetches = [
                 FetchTask(
@@ -84,35 +84,35 @@ class ServerEpochs(EpochMember):
             return [self._take(self._shards, epoch, instruction.take)]
         raise ValueError(f"an instruction of epoch {epoch} that says nothing known: {kind}")
 
-    def take_errands(self) -> list[FetchTask]:
+    def take_fetch_tasks(self) -> list[FetchTask]:
         """Returns the fetch tasks since the last call; each ends with `fetched`, or is obsolete
         once `wants` is false."""
-        errands, self.fetches = self.fetches, []
-        return errands
+        tasks, self.fetches = self.fetches, []
+        return tasks
 
-    def wants(self, errand: FetchTask) -> bool:
+    def wants(self, task: FetchTask) -> bool:
         """Returns true while a task's chunks are needed."""
-        return errand.epoch == self._newest and self.epoch < errand.epoch
+        return task.epoch == self._newest and self.epoch < task.epoch
 
-    def take(self, errand: FetchTask, snapshot: Snapshot) -> None:
+    def take(self, task: FetchTask, snapshot: Snapshot) -> None:
         """Takes fetched chunks. Raises ValueError if they are invalid."""
-        if self.wants(errand) and self._shards is not None:
+        if self.wants(task) and self._shards is not None:
             self._shards.take(snapshot)
 
-    def fetched(self, errand: FetchTask) -> list[jobs_pb2.ResyncRequest]:
+    def fetched(self, task: FetchTask) -> list[jobs_pb2.ResyncRequest]:
         """Completes a task; returns the answer after the last one.
 
         Raises NotHereError if requested chunks are missing.
         """
-        if not self.wants(errand):
+        if not self.wants(task):
             return []
         assert self._shards is not None
-        if (self._shards.levels[errand.chunks] == 0).any():
-            raise NotHereError(f"{errand.server} did not have all that was asked for")
+        if (self._shards.levels[task.chunks] == 0).any():
+            raise NotHereError(f"{task.server} did not have all requested chunks")
         self._owed -= 1
         if self._owed:
             return []
-        return [jobs_pb2.ResyncRequest(epoch=errand.epoch, fetched=jobs_pb2.Fetched())]
+        return [jobs_pb2.ResyncRequest(epoch=task.epoch, fetched=jobs_pb2.Fetched())]
 
     def give(self, epoch: int, source: int, chunks: Chunks) -> Snapshot:
         """Returns the chunks that a server at an IPv4 address fetches during a halt. Raises

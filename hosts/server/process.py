@@ -160,7 +160,7 @@ class ServerProcess:
                 return follower.give(epoch, source, chunks)
         raise NotHereError(f"job {job} is not served here")
 
-    def _fetch(self, nonce: str, errand: FetchTask) -> None:
+    def _fetch(self, nonce: str, task: FetchTask) -> None:
         """Fetches the chunks that this server lacks, then answers the job service."""
         membership, follower = self._memberships[nonce], self._followers[nonce]
 
@@ -168,17 +168,17 @@ class ServerProcess:
             if self._memberships.get(nonce) is not membership:
                 return
             try:
-                membership.answer(follower.fetched(errand))
+                membership.answer(follower.fetched(task))
             except NotHereError as error:
                 _log.warning("job %d: %s; retrying", follower.job, error)
-                self._fetch(nonce, errand)
+                self._fetch(nonce, task)
 
-        _log.info("job %d: %d chunks from %s", follower.job, len(errand.chunks), errand.server)
+        _log.info("job %d: %d chunks from %s", follower.job, len(task.chunks), task.server)
         self._peers.fetch(
             follower.job,
-            errand,
-            lambda: follower.wants(errand),
-            lambda part: follower.take(errand, part),
+            task,
+            lambda: follower.wants(task),
+            lambda part: follower.take(task, part),
             done,
         )
 
@@ -202,8 +202,8 @@ class ServerProcess:
                 _log.error("job %d: an instruction cannot be followed: %s", membership.job, error)
                 self._depart(nonce, f"an instruction cannot be followed: {error}")
                 return
-            for errand in follower.take_errands():
-                self._fetch(nonce, errand)
+            for task in follower.take_fetch_tasks():
+                self._fetch(nonce, task)
             if follower.epoch != before:
                 plan = instruction.plan
                 if plan.HasField("optimizer") and len(plan.servers) == 1:

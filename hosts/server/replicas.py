@@ -175,7 +175,7 @@ class Peers:
     def fetch(
         self,
         job: int,
-        errand: FetchTask,
+        task: FetchTask,
         wants: Callable[[], bool],
         take: Callable[[Snapshot], None],
         done: Callable[[], None],
@@ -184,9 +184,9 @@ class Peers:
 
         Retries while `wants` is true. All three run in the thread that owns the state machines.
         """
-        stub = self._stub(errand.server)
+        stub = self._stub(task.server)
         request = shards_pb2.FetchRequest(
-            job=job, epoch=errand.epoch, chunks=errand.chunks.astype("<u4").tobytes()
+            job=job, epoch=task.epoch, chunks=task.chunks.astype("<u4").tobytes()
         )
 
         def again() -> None:
@@ -200,10 +200,10 @@ class Peers:
                 except (grpc.RpcError, ValueError) as error:
                     if self._over.is_set():
                         return
-                    _log.info("job %d: fetching from %s: %s", job, errand.server, _words(error))
+                    _log.info("job %d: fetching from %s: %s", job, task.server, _words(error))
                 self._over.wait(_AGAIN_SECONDS)
 
-        self._runtime.thread(again, name=f"fetch-{errand.server}", daemon=True).start()
+        self._runtime.thread(again, name=f"fetch-{task.server}", daemon=True).start()
 
     def _send(
         self,

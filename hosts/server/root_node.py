@@ -94,7 +94,7 @@ class RootNode(ServedSlots):
         # Of FINAL slots, in wire format.
         self._results = np.zeros((n, plan.lanes), ">i4")
         # Contributions that failed their check, by (slot, child): number in the stream, failures,
-        # whether the child has been told since that it is missing (so that it sent again).
+        # whether the child has learnt since that its copy is missing (so that it retransmitted).
         self._failed: dict[tuple[int, int], tuple[int, int, bool]] = {}
         self.failures: list[Failure] = []
         native = library()
@@ -123,10 +123,10 @@ class RootNode(ServedSlots):
         """
         taken, complete = 0, _NONE
         if self._kernel is not None:
-            told = self._kernel.take(batch)
-            taken, complete = told.count, told.complete
-            self._count("claimed", told.claimed)
-            self._count("added", taken - told.claimed)
+            prefix = self._kernel.take(batch)
+            taken, complete = prefix.count, prefix.complete
+            self._count("claimed", prefix.claimed)
+            self._count("added", taken - prefix.claimed)
         headers = batch.headers[:0]
         if taken < len(batch):
             more, headers = self._take(batch.select(slice(taken, None)) if taken else batch)
@@ -164,20 +164,20 @@ class RootNode(ServedSlots):
             count, answers = int(completing[answers // 2]), answers // 2
         if not count:
             return None
-        told = kernel.take(batch.select(slice(count)))
-        if not told.count:
+        prefix = kernel.take(batch.select(slice(count)))
+        if not prefix.count:
             return None
-        self._count("claimed", told.claimed)
-        self._count("added", told.count - told.claimed)
-        rows = completing[: len(told.complete)]
+        self._count("claimed", prefix.claimed)
+        self._count("added", prefix.count - prefix.claimed)
+        rows = completing[: len(prefix.complete)]
         results = self._results_of((batch.headers["seq"][rows] & self._mask).astype(np.intp))
-        sent = len(rows) > 0 and int(rows[-1]) == told.count - 1
+        sent = len(rows) > 0 and int(rows[-1]) == prefix.count - 1
         if not results:
-            return Released(told.count, None, times[:0], sent, math.inf)
+            return Released(prefix.count, None, times[:0], sent, math.inf)
         (broadcast,) = results
         assert isinstance(broadcast, BroadcastBatch)
         leave = times[rows].repeat(self._children)
-        return Released(told.count, broadcast.by_packet(), leave, sent, math.inf)
+        return Released(prefix.count, broadcast.by_packet(), leave, sent, math.inf)
 
     def _completing(self, headers: Array) -> Indices:
         """Returns the rows of contributions that complete their sums, in order, if all are
@@ -402,12 +402,12 @@ class RootNode(ServedSlots):
             return [self._to_all(slots)]
         headers = self._sum_headers(slots)
         whole = carries_payload(headers)
-        told = blank(int(np.count_nonzero(whole)), Op.STATE)
+        announced = blank(int(np.count_nonzero(whole)), Op.STATE)
         for name in ("job", "epoch", "stream", "seq", "chunk", "children"):
-            told[name] = headers[name][whole]
-        told["flags"] = Phase.FINAL << PHASE_SHIFT
+            announced[name] = headers[name][whole]
+        announced["flags"] = Phase.FINAL << PHASE_SHIFT
         rest = headers[~whole]
-        batches = (self._to_all(slots[whole], told), self._to_all(slots[~whole], rest))
+        batches = (self._to_all(slots[whole], announced), self._to_all(slots[~whole], rest))
         return [batch for batch in batches if len(batch)]
 
     def _to_all(self, slots: Indices, headers: Array | None = None) -> BroadcastBatch:
@@ -474,10 +474,10 @@ class RootNode(ServedSlots):
         for header in headers:
             seq, sender = int(header["seq"]), int(header["sender"])
             key = seq & self._mask, sender
-            known, failures, asked = self._failed.get(key, (seq, 0, True))
+            known, failures, reset = self._failed.get(key, (seq, 0, True))
             if known != seq:
-                failures, asked = 0, True
-            if not asked:
+                failures, reset = 0, True
+            if not reset:
                 continue  # duplicated by the network
             self._failed[key] = seq, failures + 1, False
             if failures + 1 == 2:

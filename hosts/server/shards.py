@@ -107,7 +107,7 @@ class Shards:
         """
         self._check(snapshot)
         if snapshot.rows.shape[1] != self.ledger.shape[1]:
-            raise ValueError("chunks that do not tell whose gradients are in them")
+            raise ValueError("chunks without a ledger of their gradients")
         news = snapshot.select(snapshot.levels > self.levels[snapshot.chunks])
         chunks = news.chunks
         self.levels[chunks] = news.levels

@@ -136,7 +136,7 @@ def first_transport(
     if window > endpoint.capacity():
         _log.warning(
             "the receive buffer of %d bytes holds %d chunks, the job's windows are %d: results "
-            "that arrive while this worker computes may be lost and asked for again; raise "
+            "that arrive while this worker computes may be lost and retransmitted; raise "
             "net.core.rmem_max or ask for a smaller window",
             endpoint.receive_buffer,
             endpoint.capacity(),

@@ -63,9 +63,9 @@ class Participation:
         self._settled: list[
             tuple[Call, BaseException | None]
         ] = []  # their futures are to be completed
-        self._untold: list[Call] = []  # all that nobody has been told of yet
+        self._unsettled: list[Call] = []  # calls whose futures are not done
         self._due = math.inf  # deadline of `drive`
-        self._told = self._runtime.event()  # wakes a driver that has stopped driving
+        self._wake_up = self._runtime.event()  # wakes a driver that has stopped driving
         self._stopped = False
         self._driver = self._runtime.thread(self._run, name=f"worker-{rank}", daemon=True)
         self.membership = Membership(
@@ -159,7 +159,7 @@ class Participation:
             if number is not None:
                 call.start(submit(follower.transport), number, before)
                 self._calls.open.append(call)
-                self._untold.append(call)
+                self._unsettled.append(call)
                 return True
             self.membership.answer(follower.said())
             wanted = follower.barrier.donation
@@ -184,14 +184,14 @@ class Participation:
     def under_way(self, keys: set[int] | None = None) -> list[Call]:
         """Returns calls whose futures are not done; of these keys, or all."""
         with self.turn:
-            calls = self._untold
+            calls = self._unsettled
             return [one for one in calls if keys is None or not keys.isdisjoint(one.numbers)]
 
     def leave(self, reason: str) -> None:
         """See Membership; a worker that finished hands over what others may lack. Calls under way
         fail."""
         self._stopped = True
-        self._told.set()
+        self._wake_up.set()
         self._endpoint.wake()
         if self._driver.is_alive():
             self._driver.join()
@@ -251,8 +251,8 @@ class Participation:
             self._settle()
         # It cannot send, but other members must not wait for it in a change of plan.
         while not self._stopped:
-            self._told.wait()
-            self._told.clear()
+            self._wake_up.wait()
+            self._wake_up.clear()
             with self.turn:
                 self._obey()
 
@@ -298,20 +298,20 @@ class Participation:
         """Carries out instructions of the job service; hold the turn."""
         follower, membership = self.follower, self.membership
         assert follower is not None
-        told = membership.failure is not None
+        changed = membership.failure is not None
         while (instruction := membership.take_instruction()) is not None:
-            told = True
+            changed = True
             before = follower.epoch
             try:
                 membership.answer(follower.answer(instruction))
             except (ValueError, KeyError) as error:  # PlanError included
-                text = f"what the job service says cannot be done: {error}"
+                text = f"an instruction of the job service cannot be carried out: {error}"
                 membership.fail(JobRefusedError(text))
                 break
             if follower.epoch != before:
                 _log.info("job %d: epoch %d", membership.job, follower.epoch)
                 membership.runs(follower.epoch)
-        if told:
+        if changed:
             self.turn.notify_all()
 
     def check(self) -> None:
@@ -344,10 +344,10 @@ class Participation:
             for call, error in settled:
                 call.settle(error)
                 with self.turn:
-                    self._untold.remove(call)
+                    self._unsettled.remove(call)
 
     def _on_change(self) -> None:
-        self._told.set()
+        self._wake_up.set()
         self._endpoint.wake()
 
     def _unanswered(self) -> float:

@@ -152,7 +152,7 @@ class WorkerEpochs(EpochMember):
 
     def _hand(self, hand: jobs_pb2.Hand) -> Iterator[jobs_pb2.Handed]:
         if self.transport is None:
-            raise KeyError("results are asked of a worker that has run no plan")
+            raise KeyError("results are requested from a worker that has run no plan")
         results = self.transport.results([(want.chunk, want.level) for want in hand.wants])
         return pages_of(results, self.transport.lanes)
 

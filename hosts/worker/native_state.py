@@ -297,13 +297,15 @@ class NativeState:
         numbers, small = np.empty((4, n), np.int64), np.empty((2, n), np.uint8)
         first = address(numbers)
         flags = address(small)
-        told = _Taken(first, first + 8 * n, first + 16 * n, flags, first + 24 * n, flags + n)
+        taken = _Taken(first, first + 8 * n, first + 16 * n, flags, first + 24 * n, flags + n)
         count = self._lib.take_results(
-            self._at, address(rows), address(headers), n, ctypes.byref(told)
+            self._at, address(rows), address(headers), n, ctypes.byref(taken)
         )
         found, exponents = numbers[2, count:], small[1, count:].view(np.int8)
         rows, tickets, chunks, places = numbers[:, :count]
-        return Taken(rows, tickets, chunks, small[0, :count], places, told.coarse, found, exponents)
+        return Taken(
+            rows, tickets, chunks, small[0, :count], places, taken.coarse, found, exponents
+        )
 
     def first_open(self, stream: int, left: int, following: int) -> int:
         """Returns the lowest number of a stream from `left` on that has no result."""

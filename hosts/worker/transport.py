@@ -504,13 +504,13 @@ class WorkerTransport:
         slots = self._slots
         stage = np.where(direct, np.uint8(DIRECT), np.uint8(WAITING))
         final = phases(headers) == _FINAL
-        told = final & ~direct & self.plan.pipeline.pulls  # the result is announced
-        good = (slots.stage[rows] == stage) & ((slots.probes[rows] > 0) | told)
+        announced = final & ~direct & self.plan.pipeline.pulls
+        good = (slots.stage[rows] == stage) & ((slots.probes[rows] > 0) | announced)
         good &= headers["sender"] < np.where(direct, 256, MOST_CHILDREN)
         good[good] = slots.first_of_each(rows[good])
         self._drop("unasked", ~good)
-        slots.probe_pending[rows[good & told]] = True
-        good &= ~told
+        slots.probe_pending[rows[good & announced]] = True
+        good &= ~announced
         rows, headers, direct = rows[good], headers[good], direct[good]
         if not len(rows):
             return

@@ -108,7 +108,7 @@ class Member:
         self.started.moved += len(instruction.take.results)
         self.answer(self.follower.answer(instruction))
         if isinstance(self.follower, ServerEpochs):
-            for errand in self.follower.take_errands():
+            for errand in self.follower.take_fetch_tasks():
                 self._fetch(self.follower, errand)
         if self.follower.epoch != before:
             self.on_plan()

@@ -216,7 +216,7 @@ def test_what_is_no_state_is_refused() -> None:
         encode(State(1, b"", {"names": np.array([object()])}))
     with pytest.raises(StateError, match="are no state"):
         decode(b"\xff" * 9)
-    with pytest.raises(StateError, match="numbers can be told"):
+    with pytest.raises(StateError, match="only numbers can be sent"):
         encode(State(1, b"", {"named": np.zeros(2, [("a", "<f4")])}))
     for kind, shape, data in (
         ("O", (1,), bytes(8)),
