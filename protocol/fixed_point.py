@@ -147,7 +147,7 @@ def word_sums(words: Words) -> npt.NDArray[np.uint32]:
 
 
 def chunk_hash(job: Any, stream: Any, seq: Any, chunk: Any, exponent: Any) -> Array:
-    """What ties a checksum to its chunk; arrays or numbers, uint32 out.
+    """Returns the hash that ties a checksum to its chunk; takes arrays or numbers, returns uint32.
 
     With words w0 = job << 16 | stream << 8 | (exponent & 0xff), w1 = seq, w2 = chunk and all
     arithmetic mod 2^32 (the mixing steps of MurmurHash3, 32 bit):
@@ -156,9 +156,9 @@ def chunk_hash(job: Any, stream: Any, seq: Any, chunk: Any, exponent: Any) -> Ar
         for w in w0, w1, w2:  h = (h ^ w) * 0x85EBCA6B;  h = h ^ (h >> 15)
         h = h * 0xC2B2AE35;  h = h ^ (h >> 13)
 
-    A contribution's checksum is the sum of its words plus this; nodes add checksums like lanes, so
-    a sum of `workers` contributions must say sum(words) + workers * hash. Of DIRECT packets, sum
-    included, the checksum counts the hash once.
+    A contribution's checksum is the sum of its words plus this hash; nodes add checksums like
+    lanes, so a sum of `workers` contributions has sum(words) + workers * hash. For DIRECT packets,
+    sums included, the hash counts once.
     """
     first = _u32(job) << np.uint32(16) | _u32(stream) << np.uint32(8)
     first = first | (_u32(exponent) & np.uint32(0xFF))

@@ -118,7 +118,7 @@ class Runtime(Protocol):
 
 
 class _Real:
-    """See Runtime."""
+    """The runtime of this machine."""
 
     now = staticmethod(time.monotonic)
     sleep = staticmethod(time.sleep)

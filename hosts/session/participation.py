@@ -38,7 +38,9 @@ Submit = Callable[[WorkerTransport], int]
 
 
 class Participation:
-    """See Membership. Hold `turn` to access `follower`, its transport or the calls.
+    """One worker in one job, with the options of Membership.
+
+    Hold `turn` to access `follower`, its transport or the calls.
 
     broken: the reason why this worker can only leave; None if it can go on.
     """
