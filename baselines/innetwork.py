@@ -10,7 +10,7 @@ import numpy as np
 
 from baselines.members import Report, values_of, wrong
 from hosts.client import Client
-from hosts.net.environment import HERE, Outside
+from hosts.net.environment import HERE, HostEnvironment
 from hosts.session.job_service import create_service
 
 
@@ -21,7 +21,7 @@ class InNetwork:
     client: Creates the client.
     create: Arguments of ``create_service`` for the member that creates the job, else None.
     service: Address of the job service.
-    outside: The host's environment. If its chunks have no payload, sums are not checked.
+    environment: The host's environment. If its chunks have no payload, sums are not checked.
     """
 
     def __init__(
@@ -32,19 +32,19 @@ class InNetwork:
         client: Callable[[], Client],
         create: Mapping[str, Any] | None,
         service: str | None = None,
-        outside: Outside = HERE,
+        environment: HostEnvironment = HERE,
     ) -> None:
         self._rank, self._workers = rank, workers
         self._ends = np.cumsum([0, *sizes]).tolist()
         self._make, self._create = client, create
-        self._service, self._outside = service, outside
+        self._service, self._environment = service, environment
         self._client: Client | None = None
 
     def prepare(self) -> Any:
         """Implements ``Member.prepare``: creates the job."""
         if self._create is None:
             return None
-        made = create_service(self._service, **self._create, outside=self._outside)
+        made = create_service(self._service, **self._create, environment=self._environment)
         return {"nonce": made.nonce, "servers": list(made.servers)}
 
     def open(self, setup: Any) -> None:
@@ -57,14 +57,14 @@ class InNetwork:
     def iterate(self, number: int) -> Report:
         """Implements ``Member.iterate``."""
         assert self._client is not None
-        clock = self._outside.world.now
+        clock = self._environment.runtime.now
         values = values_of(self._rank, number, self._ends[-1])
         keys = zip(self._ends, self._ends[1:], strict=False)
         parts = {str(i): values[a:b] for i, (a, b) in enumerate(keys)}
         began = clock()
         sums = self._client.push_pull(parts)
         ended = clock()
-        if not self._outside.payload:
+        if not self._environment.payload:
             return Report(began, ended, None)
         came = np.concatenate([sums[key].reshape(-1) for key in parts])
         return Report(began, ended, wrong(came, self._workers, number))

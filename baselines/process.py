@@ -18,7 +18,7 @@ from baselines.gloo import GlooMember
 from baselines.members import GLOO, IN_NETWORK, Member, StreamMember
 from baselines.sockets import TcpStreams
 from hosts.errors import ClientError
-from protocol.world import REAL
+from protocol.runtime import REAL
 
 Message = dict[str, Any]
 

@@ -171,7 +171,7 @@ class _Play:
                 one.name, number, one.workers, one.servers, (size, part), streams, node.tasks.now
             )
         end = one.ends[number]
-        outside = self.network.outside(self.network.hosts[end.node])
+        environment = self.network.environment(self.network.hosts[end.node])
 
         def client() -> Client:
             return Client(
@@ -179,12 +179,12 @@ class _Play:
                 address=str(end.ipv4),
                 queue_bytes=end.outgoing.queue_bytes,
                 link_rate=end.outgoing.rate,
-                outside=outside,
+                environment=environment,
             )
 
         create = service_of(self._plan) if number == 0 else None
         sizes = self._work.sizes
-        return InNetwork(number, one.workers, sizes, client, create, SERVICE, outside)
+        return InNetwork(number, one.workers, sizes, client, create, SERVICE, environment)
 
 
 def play(

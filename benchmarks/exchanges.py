@@ -157,7 +157,7 @@ class _Job:
         service = create_service(
             *(SERVICE, "job", hosts, ["s0"]),
             window=self._case.window,
-            outside=network.outside(operator),
+            environment=network.environment(operator),
         )
         network.play(service, self._work)
         self.turn.hops = sum(link.counters.arrived for link in network.links().values())
@@ -174,7 +174,7 @@ class _Job:
                 address=str(end.ipv4),
                 queue_bytes=end.outgoing.queue_bytes,
                 link_rate=end.outgoing.rate,
-                outside=network.outside(host),
+                environment=network.environment(host),
             ) as client:
                 client.connect_service(service.nonce, rank)
                 client.init_service(self._case.sizes)

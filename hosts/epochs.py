@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A member's part in a change of epoch: instructions in, answers out.
+"""The part of a member's epoch change that workers and servers share: instructions in, answers out.
 
-State machines without connection, clock or thread. Their answers are messages for the job
-service's Resync that lack only who sends them (nonce, role and rank). Instructions may be repeated,
-as by a service that was connected to anew; those older than what is known change nothing.
+State machines without connection, clock or thread. Their answers are messages for the job service's
+Resync that lack only their sender (nonce, role and rank). Instructions may be repeated, as after a
+reconnect; instructions of older epochs are ignored.
 """
 
 from __future__ import annotations
@@ -15,31 +15,32 @@ from hosts.data.reports import Failure
 from protocol import jobs_pb2
 
 MOST_ANSWER_BYTES = 4 << 20
-# In how many epochs one chunk's sum may stay bad before its job is hopeless.
+# Epochs in which a chunk's sum may fail before its job is given up.
 MOST_BROKEN = 3
 _RESULT_OVERHEAD = 64  # bytes of a Result beside its payload, at most
 
 
 class UnrecoverableChunkError(Exception):
-    """A chunk's sum is bad in epoch after epoch; planning anew does not help."""
+    """A chunk's sum failed its check in epoch after epoch; another plan does not help."""
 
 
 class EpochMember:
-    """What both roles have in common: which instructions count."""
+    """Filters instructions by epoch and reports failures."""
 
     def __init__(self) -> None:
         self._newest = 0
         self._broken: Counter[int] = Counter()  # epochs, by chunk
 
     def _counts(self, epoch: int, running: int) -> bool:
-        """Whether an instruction of `epoch` holds for a member that runs the plan of `running`."""
+        """Returns true if an instruction of `epoch` applies to a member that runs the plan of
+        `running`."""
         if epoch < self._newest or epoch <= running:
             return False
         self._newest = epoch
         return True
 
     def _reports(self, epoch: int, failures: Sequence[Failure]) -> list[jobs_pb2.ResyncRequest]:
-        """Failures of `epoch` as the job service is told. Raises UnrecoverableChunkError."""
+        """Returns the messages that report failures of `epoch`. Raises UnrecoverableChunkError."""
         for failure in failures:
             self._broken[failure.chunk] += 1
             if self._broken[failure.chunk] > MOST_BROKEN:
@@ -54,7 +55,7 @@ class EpochMember:
 
 
 def pages_of(results: Sequence[jobs_pb2.Result], lanes: int) -> Iterator[jobs_pb2.Handed]:
-    """Results in messages that are not too large."""
+    """Splits results into messages of limited size."""
     most = max(1, MOST_ANSWER_BYTES // (4 * lanes + _RESULT_OVERHEAD))
     starts = range(0, max(1, len(results)), most)
     for start in starts:

@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What keeps a worker or server from its job, and what a call may be wrong about.
+"""Errors of the client and of members of a job.
 
-All of it is a `ClientError`. What is a mistake of the caller's is also Python's own error for it
-(KeyError, TypeError, ValueError, RuntimeError), so that either may be caught; it harms nothing, and
-the job goes on.
+All are `ClientError`s. Mistakes of the caller are also Python's own error for them (KeyError,
+TypeError, ValueError, RuntimeError), so that either may be caught; they do no harm, and the job
+goes on.
 """
 
 from __future__ import annotations
 
 
 class ClientError(Exception):
-    """Anything that keeps a member from its job; the subclasses say what."""
+    """Base of all errors; subclasses name the cause."""
 
 
 class ServiceUnavailableError(ClientError):
-    """The job service is not there, went away or does not answer."""
+    """The job service is absent, went away or does not answer."""
 
 
 class WrongNonceError(ClientError):
@@ -38,43 +38,43 @@ class PlanWithdrawnError(ClientError):
 
 
 class LeftBehindError(PlanWithdrawnError):
-    """The job goes on without this member, which was not heard of, or did not do its part."""
+    """The job goes on without this member, whose lease ended or which did not do its part."""
 
 
 class StalledError(ClientError):
-    """No sum came for longer than this worker's patience."""
+    """No sum arrived within this worker's patience."""
 
 
 class UseAfterLeaveError(ClientError):
-    """A call after `leave`, or one that `leave` cut off."""
+    """A call after `leave`, or interrupted by it."""
 
 
 class CallOrderError(ClientError, RuntimeError):
-    """A call that another one has to come before, or must not be made there."""
+    """A call out of order, or in a thread that must not make it."""
 
 
 class DoubleInitError(CallOrderError):
-    """`connect_service` or `init_service` a second time."""
+    """A second call of `connect_service` or `init_service`."""
 
 
 class CheckpointError(ClientError):
-    """A checkpoint that cannot be written or used; the text says which file and why."""
+    """A checkpoint that cannot be written or used; the text names the file and the reason."""
 
 
 class UnknownKeyError(ClientError, KeyError):
-    """A key that `init_service` did not name, or an optimizer's option that fits none of those."""
+    """A key that was not declared, or an optimizer option that fits no declared key."""
 
     # KeyError shows its argument's repr.
     __str__ = Exception.__str__
 
 
 class NoValueError(ClientError, LookupError):
-    """A key whose values are asked for before it was ever pushed."""
+    """A key that was pulled before it was ever pushed."""
 
 
 class WrongShapeError(ClientError, ValueError):
-    """Values of another shape than the key's."""
+    """Values whose shape differs from the key's."""
 
 
 class WrongTypeError(ClientError, TypeError):
-    """Values that are no array, or of another dtype than the key's."""
+    """Values that are no array, or whose dtype differs from the key's."""

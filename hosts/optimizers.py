@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Optimizers in plain float32 numpy, elementwise only: the same bits on every machine.
 
-A `Rule` changes parameters in place by their mean gradient and a state of its own. As nothing but
-elements of the same place meet, it makes no difference whether it is applied to tensors at a
-worker or to chunks at a server. Every operation is one float32 numpy operation, so rounding is that
-of IEEE 754 throughout; what depends on the step's number alone is worked out in float64 and rounded
-once.
+A `Rule` updates parameters in place from their mean gradient and a state of its own. As operations
+are elementwise, applying it to tensors at a worker or to chunks at a server is equivalent. Every
+operation is one float32 numpy operation, rounded as in IEEE 754; values that depend on the step's
+number alone are computed in float64 and rounded once.
 
-In what follows rate is that of the step and the key: the plan's times its schedule's share. Weight
-decay is added to the gradient: gradient + weight_decay * parameter.
+Below, rate is that of the step and the key: the plan's times its schedule's share. Weight decay is
+added to the gradient: gradient + weight_decay * parameter.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ Steps = npt.NDArray[np.int64]
 
 
 class At(NamedTuple):
-    """Of one update: rate and weight decay (float32) and the step's number, from 0 on; of all rows
-    (0-d), or each row's own (n, 1)."""
+    """Hyperparameters of one update, for all rows (0-d) or each row (n, 1): rate and weight decay
+    (float32), and the step's number, from 0 on."""
 
     rate: npt.NDArray[np.float32]
     weight_decay: npt.NDArray[np.float32]
@@ -38,14 +37,15 @@ class At(NamedTuple):
 
 
 class Rule(Protocol):
-    """`arrays`: how many arrays of the parameters' shape its state has; they begin as zeros."""
+    """An update rule. `arrays`: number of its state arrays, shaped like the parameters, zero at
+    first."""
 
     arrays: int
 
     def update(
         self, parameters: Floats, gradients: Floats, state: Sequence[Floats], at: At
     ) -> None:
-        """Changes `parameters` and `state` in place; all float32 of one shape."""
+        """Updates `parameters` and `state` in place; all are float32 of one shape."""
 
 
 class SGD:
@@ -162,14 +162,14 @@ def _left(beta: float, step: int) -> float:
 
 
 def by_step(steps: Steps, of: Callable[[int], float]) -> npt.NDArray[np.float64]:
-    """What depends on a step's number, worked out once for each, of all rows' steps."""
+    """Evaluates a function of the step's number for all rows' steps, once for each distinct one."""
     numbers, where = np.unique(steps, return_inverse=True)
     values = np.array([of(number) for number in numbers.tolist()])
     return values[where].reshape(steps.shape)
 
 
 def rule_of(plan: OptimizerPlan) -> Rule:
-    """The rule that a plan names."""
+    """Returns the rule that a plan names."""
     if plan.name == SGD_NAME:
         return SGD(plan)
     if plan.name == ADAM:
@@ -178,8 +178,11 @@ def rule_of(plan: OptimizerPlan) -> Rule:
 
 
 def at_step(plan: OptimizerPlan, rate: Any, weight_decay: Any, steps: Any) -> At:
-    """What an update is made with, of one or more rows: rates and weight decays (float32, 0-d or
-    (n, 1)) of the plan, and how many steps (likewise) the job has taken before."""
+    """Returns the hyperparameters of an update of one or more rows.
+
+    rate, weight_decay: of the plan, float32, 0-d or (n, 1).
+    steps: number of steps that the job has taken before, likewise.
+    """
     numbers: Steps = np.asarray(steps, np.int64) + plan.first_step
     if numbers.size and (numbers == numbers.flat[0]).all():
         numbers = np.asarray(numbers.flat[0])
@@ -190,7 +193,8 @@ def at_step(plan: OptimizerPlan, rate: Any, weight_decay: Any, steps: Any) -> At
 class Optimizer:
     """A rule and its state for some parameters, by position: an optimizer at a worker.
 
-    names: of the parameters, where the plan speaks of keys. `steps`: how many it has taken.
+    names: of the parameters, where the plan has options by key.
+    steps: number taken.
     """
 
     def __init__(self, plan: OptimizerPlan, names: Sequence[str] = ()) -> None:
@@ -204,18 +208,18 @@ class Optimizer:
         self.steps = 0
 
     def state(self) -> list[Floats]:
-        """All that it has kept so far, by position; nothing before the first step."""
+        """Returns its state arrays by position; none before the first step."""
         return [array for arrays in self._state for array in arrays]
 
     def restore(self, state: Sequence[Floats], steps: int) -> None:
-        """Goes on from what another one's `state` was after so many steps; the arrays are kept and
+        """Takes over the `state` of another one after so many steps; the arrays are kept and
         changed."""
         each = self._rule.arrays
         self._state = [list(state[i : i + each]) for i in range(0, len(state), max(1, each))]
         self.steps = steps
 
     def step(self, parameters: Sequence[Floats], gradients: Sequence[Floats]) -> None:
-        """Changes `parameters` in place by their mean `gradients`.
+        """Updates `parameters` in place from their mean `gradients`.
 
         Raises ValueError for gradients of another number, shape or type.
         """
@@ -236,7 +240,8 @@ class Optimizer:
 
 
 def mean_of(sums: Floats, workers: npt.NDArray[np.int64]) -> Floats:
-    """(n, lanes) means of n sums over so many workers each: float32(float64(sum) / workers)."""
+    """Returns the means (n, lanes) of n sums over so many workers each: float32(float64(sum) /
+    workers)."""
     means = np.empty(sums.shape, np.float32)
     # numpy converts some thousand numbers at a time: no array of float64.
     np.divide(sums, workers[:, None], out=means, dtype=np.float64, casting="same_kind")

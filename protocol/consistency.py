@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far the workers of a job whose servers optimize may be apart.
+"""Consistency models of jobs whose servers optimize: how far workers may be apart.
 
 - synchronous: every step has the mean gradient of all workers, and all get the same parameters.
-- asynchronous: a server takes a step with each worker's gradient as it comes (MXNet's
-  `dist_async`), and nobody waits for anybody.
+- asynchronous: a server takes a step with each worker's gradient as it arrives (MXNet's
+  `dist_async`), and no worker waits for another.
 - bounded delay: the same, but a worker gets its answer only once no other worker is more than
   `staleness` gradients behind it (stale synchronous parallel: Ho et al., NIPS 2013, section 3).
 """
@@ -22,8 +22,12 @@ _FIELD = "staleness"
 
 @dataclass(frozen=True, slots=True)
 class Consistency:
-    """`together`: steps are of all workers; else `staleness` is by how many gradients a worker may
-    be ahead of the slowest one, None: by any number. Raises ValueError for what cannot be."""
+    """A consistency model. Raises ValueError for an invalid one.
+
+    together: true if steps are of all workers.
+    staleness: otherwise, by how many gradients a worker may be ahead of the slowest; None: no
+        limit.
+    """
 
     together: bool = True
     staleness: int | None = None
@@ -43,7 +47,7 @@ class Consistency:
 
     @staticmethod
     def of(given: Consistency | str | Mapping[str, int]) -> Consistency:
-        """What `synchronous`, `asynchronous` or `{staleness: N}` stands for. Raises ValueError."""
+        """Parses `synchronous`, `asynchronous` or `{staleness: N}`. Raises ValueError."""
         if isinstance(given, Consistency):
             return given
         if given == _SYNCHRONOUS:

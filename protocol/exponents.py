@@ -1,18 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which exponent a chunk is quantised with, round after round.
+"""Chooses the exponent with which a chunk is quantised, round after round.
 
-Every worker must derive the same exponent for the same round of a chunk, with no message of its
-own for it. So the policy depends only on what all workers share: the order in which chunks were
-submitted, and the largest exponent that the results of completed rounds report.
+Every worker must derive the same exponent for the same round of a chunk, without a message for it.
+So the policy depends only on what all workers share: the order in which chunks are submitted, and
+the largest exponent that the results of completed rounds report.
 
 - First contact: an exponent round learns the largest exponent M(0) over the workers; e(0) = M(0).
 - Round t >= 1: e(t) = M(k) + headroom of round k = max(0, t - 1 - staleness), the last that is
-  surely complete everywhere.
-- A round that was all zero (M = NO_EXPONENT) says nothing: the exponent stays as it was, 0 at
-  first.
+  certainly complete everywhere.
+- After a round that was all zero (M = NO_EXPONENT) the exponent stays as it was, 0 at first.
 
-None of this depends on the number of workers, so the policy goes on when that changes: `world` may
-be assigned.
+None of this depends on the number of workers, so the policy carries over when that changes: `world`
+may be assigned.
 """
 
 from __future__ import annotations
@@ -35,28 +34,30 @@ from protocol.fixed_point import (
 
 Rows = npt.NDArray[np.int64]
 
-_UNTOLD = np.int16(-(1 << 15))
+_UNREPORTED = np.int16(-(1 << 15))
 
-# Of one chunk: how many of its results are complete, and the exponent of its next round of data.
+# State of one chunk: number of complete results, and the exponent of its next round of data.
 _STATE = np.dtype([("level", "<u4"), ("exponent", "<i2")])
 
 
 class Exponents:
     """The policy's state for the chunks 0..n-1 of a job.
 
-    A round of a chunk goes through `begin` (when it is submitted), `ready` and `exponents` (when
-    it is quantised) and `complete` (when its sum is there).
+    A round of a chunk goes through `begin` (when it is submitted), `ready` and `exponents` (when it
+    is quantised) and `complete` (when its sum has arrived).
     """
 
-    def __init__(self, chunks: int, world: int, headroom: int = 2, staleness: int = 0) -> None:
-        if chunks < 0 or world < 1 or headroom < 0 or staleness < 0:
+    def __init__(
+        self, chunks: int, world: int, exponent_headroom: int = 2, staleness: int = 0
+    ) -> None:
+        if chunks < 0 or world < 1 or exponent_headroom < 0 or staleness < 0:
             raise ValueError(
-                f"chunks {chunks}, headroom {headroom} and staleness {staleness} must be at least "
-                f"0 and world {world} at least 1"
+                f"chunks {chunks}, exponent_headroom {exponent_headroom} and staleness {staleness}"
+                f" must be at least 0 and world {world} at least 1"
             )
         self.chunks = chunks
         self.world = world
-        self.headroom = headroom
+        self.exponent_headroom = exponent_headroom
         self.staleness = staleness
         depth = staleness + 1
         self._contacted = np.zeros(chunks, np.bool_)
@@ -65,11 +66,11 @@ class Exponents:
         self._folded = np.zeros(chunks, np.int64)  # rounds that `_after` accounts for
         # By round mod depth: the exponent to use after that round, and what it reported.
         self._after = np.zeros((chunks, depth), np.int16)
-        self._reported = np.full((chunks, depth), _UNTOLD, np.int16)
+        self._reported = np.full((chunks, depth), _UNREPORTED, np.int16)
 
     def columns(self) -> dict[str, npt.NDArray[Any]]:
-        """What it keeps of each chunk, without staleness, for whoever does in place what `ready`,
-        `exponents` and `complete` do; never replaced."""
+        """Returns the arrays by chunk, without staleness, for code that does `ready`, `exponents`
+        and `complete` in place; they are never replaced."""
         return {
             "contacted": self._contacted,
             "first": self._first,
@@ -80,7 +81,7 @@ class Exponents:
     def begin(self, chunks: Any) -> tuple[Rows, npt.NDArray[np.bool_]]:
         """Opens the next round of each chunk; they must be distinct.
 
-        Returns the (n,) round numbers, and for which of them an exponent round goes before.
+        Returns the round numbers (n,), and a mask of those that need an exponent round first.
         Raises ValueError for an unknown or repeated chunk.
         """
         rows = np.asarray(chunks, np.int64)
@@ -94,39 +95,40 @@ class Exponents:
         return rounds, (rounds == 0) & ~self._contacted[rows]
 
     def contact(self, chunks: Any, max_exponents: Any) -> None:
-        """Takes what exponent rounds found."""
+        """Takes the results of exponent rounds."""
         rows = np.asarray(chunks, np.int64)
         found = np.asarray(max_exponents, np.int16)
         self._contacted[rows] = True
         self._first[rows] = np.where(found == NO_EXPONENT, 0, found)
 
     def contact_none(self) -> None:
-        """No chunk needs an exponent round: nothing is quantised."""
+        """Marks all chunks as needing no exponent round: nothing is quantised."""
         self._contacted[:] = True
 
     def rounds(self, chunks: Any) -> Rows:
-        """(n,) the number of each chunk's coming round."""
+        """Returns the number of each chunk's next round (n,)."""
         return self._begun[np.asarray(chunks, np.int64)]
 
     def ready(self, chunks: Any, rounds: Any) -> npt.NDArray[np.bool_]:
-        """(n,) whether the exponent of each of these rounds is known."""
+        """Returns a mask (n,) of these rounds whose exponent is known."""
         rows = np.asarray(chunks, np.int64)
-        wanted = np.asarray(rounds, np.int64)
-        # Rounds 1..staleness use M(0), which the exponent round told already, yet they wait for
-        # the data round: then there is one rule for the order of rounds.
-        later = self._folded[rows] > np.maximum(0, wanted - 1 - self.staleness)
-        return np.where(wanted == 0, self._contacted[rows], later)
+        numbers = np.asarray(rounds, np.int64)
+        # Rounds 1..staleness use M(0), which the exponent round has found already, yet they wait
+        # for the data round: then there is one rule for the order of rounds.
+        later = self._folded[rows] > np.maximum(0, numbers - 1 - self.staleness)
+        return np.where(numbers == 0, self._contacted[rows], later)
 
     def exponents(self, chunks: Any, rounds: Any) -> Exps:
-        """(n,) the exponent of each of these rounds, which must be `ready`."""
+        """Returns the exponent (n,) of each of these rounds, which must be `ready`."""
         rows = np.asarray(chunks, np.int64)
-        wanted = np.asarray(rounds, np.int64)
-        source = np.maximum(0, wanted - 1 - self.staleness)
+        numbers = np.asarray(rounds, np.int64)
+        source = np.maximum(0, numbers - 1 - self.staleness)
         after = self._after[rows, source % (self.staleness + 1)]
-        return np.where(wanted == 0, self._first[rows], after)
+        return np.where(numbers == 0, self._first[rows], after)
 
     def complete(self, chunks: Any, rounds: Any, max_exponents: Any) -> None:
-        """Takes what the results of these rounds report; only unflagged or DIRECT results count."""
+        """Takes the exponents that results of these rounds report; only unflagged or DIRECT results
+        count."""
         rows = np.asarray(chunks, np.int64)
         depth = self.staleness + 1
         if depth == 1:  # rounds cannot overlap, so this is the next one to account for
@@ -138,23 +140,25 @@ class Exponents:
         for _ in range(depth):
             at = self._folded[rows]
             reported = self._reported[rows, at % depth]
-            told = reported != _UNTOLD
-            if not told.any():
+            known = reported != _UNREPORTED
+            if not known.any():
                 return
-            here, at, reported = rows[told], at[told], reported[told]
-            self._reported[here, at % depth] = _UNTOLD
+            here, at, reported = rows[known], at[known], reported[known]
+            self._reported[here, at % depth] = _UNREPORTED
             self._fold(here, at, reported)
 
     def levels(self) -> npt.NDArray[np.uint32]:
-        """(chunks,) how many results of each chunk are complete: 0, 1 the exponent round's, then
-        one more for each round of data. Only without staleness are these the first ones; raises
-        ValueError with it."""
+        """Returns the number of complete results of each chunk (chunks,): 0, 1 after the exponent
+        round, then one more for each round of data.
+
+        Only without staleness are these the first ones; raises ValueError with it.
+        """
         if self.staleness:
             raise ValueError(f"levels mean nothing with a staleness of {self.staleness}")
         return (self._contacted + self._folded).astype(np.uint32)
 
     def export(self) -> bytes:
-        """What a worker that joins needs, for `restore`; 6 bytes for each chunk.
+        """Returns the state that a joining worker needs, for `restore`; 6 bytes per chunk.
 
         Raises ValueError while a round is begun and not complete, and with a staleness.
         """
@@ -170,7 +174,7 @@ class Exponents:
         return state.tobytes()
 
     def restore(self, exported: bytes) -> None:
-        """Takes over what another worker's policy has exported; its rounds are begun from there.
+        """Takes over another worker's exported state; rounds continue from there.
 
         Raises ValueError for a state of another number of chunks, and with a staleness.
         """
@@ -182,14 +186,14 @@ class Exponents:
         self._begun[:] = self._folded
         self._first[:] = state["exponent"]
         self._after[:, 0] = state["exponent"]
-        self._reported[:] = _UNTOLD
+        self._reported[:] = _UNREPORTED
 
     def resume(self, exported: bytes) -> None:
-        """Every chunk's next round has the exponent that it would have had in the job whose policy
-        has exported these: that job goes on in this one.
+        """Sets each chunk's next exponent to what it would have been in the job that exported its
+        policy: that job continues in this one.
 
-        Chunks that had none get theirs as always. Before any round, or between two. Raises what
-        `restore` does, and ValueError while a round is begun and not complete.
+        Chunks without an exponent get theirs as usual. Call it before any round, or between two.
+        Raises what `restore` raises, and ValueError while a round is begun and not complete.
         """
         self.export()
         state = _exported(exported, self.chunks)
@@ -200,9 +204,9 @@ class Exponents:
         self._after[known, 0] = state["exponent"][known]
 
     def _fold(self, rows: Rows, rounds: Rows, reported: Exps) -> None:
-        """Derives the exponent that holds after these rounds, all before being accounted for."""
+        """Derives the exponents after these rounds; all earlier rounds must be accounted for."""
         depth = self.staleness + 1
-        raised = np.clip(reported + self.headroom, LEAST_EXPONENT, MOST_EXPONENT)
+        raised = np.clip(reported + self.exponent_headroom, LEAST_EXPONENT, MOST_EXPONENT)
         silent = reported == NO_EXPONENT
         if silent.any():
             before = self._after[rows, (rounds - 1) % depth]
@@ -212,7 +216,8 @@ class Exponents:
 
 
 def _exported(exported: bytes, chunks: int) -> npt.NDArray[Any]:
-    """(chunks,) _STATE. Raises ValueError if it is of another number of chunks."""
+    """Parses an exported state to (chunks,) _STATE. Raises ValueError for another number of
+    chunks."""
     if len(exported) != chunks * _STATE.itemsize:
         raise ValueError(
             f"{len(exported)} bytes are no state of {chunks} chunks, which takes "
@@ -222,11 +227,11 @@ def _exported(exported: bytes, chunks: int) -> npt.NDArray[Any]:
 
 
 def reference_start(values: Floats, chunks: Any, policy: Exponents) -> Floats:
-    """The round of initial parameters, by a single process that holds every worker's.
+    """Computes the round of initial parameters in a single process that holds every worker's.
 
-    values: (world, n, lanes) float32, zero padded, by rank. Returns (n, lanes) what servers with an
-    optimizer start with. Advances `policy` as a worker's transport would: they go DIRECT, whatever
-    they are.
+    values: (world, n, lanes) float32, zero padded, by rank. Returns the parameters (n, lanes) that
+    servers with an optimizer start with. Advances `policy` as a worker's transport would: they are
+    always sent DIRECT.
     """
     rows = np.asarray(chunks, np.int64)
     rounds, first = policy.begin(rows)
@@ -237,7 +242,7 @@ def reference_start(values: Floats, chunks: Any, policy: Exponents) -> Floats:
 
 
 def reference_round(values: Floats, chunks: Any, policy: Exponents) -> ReferenceSums:
-    """One whole round of `chunks` by a single process that holds every worker's values.
+    """Computes one round of `chunks` in a single process that holds every worker's values.
 
     values: (world, n, lanes) float32, zero padded, by rank. Advances `policy` as a worker's
     transport would. Raises ValueError for values of another world, or rounds that are not ready.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Float32 chunks as integers that switches can add, and back.
+"""Converts float32 chunks to integers that switches can add, and back.
 
 Block exponents: a chunk quantised with exponent e holds values |x| < 2^e as round(x 2^s) with
 s = `scale(e, world)`, so that the sum over the whole world stays within +-2^30 and no partial sum
@@ -30,7 +30,7 @@ NO_EXPONENT = -128
 """Exponent of a chunk that is all zero (or has no finite value but zero)."""
 LEAST_EXPONENT = -126
 MOST_EXPONENT = 127
-# Every float32 is a multiple of 2^-149: a finer step would buy nothing and could not be returned.
+# Every float32 is a multiple of 2^-149: a finer step would gain nothing and could not be returned.
 _FINEST_SCALE = 149
 # Scales whose power of two and whose results are normal float32 numbers either way.
 FLOAT32_SCALE = 126
@@ -49,17 +49,18 @@ def scale(exponents: Any, world: int) -> npt.NDArray[np.int32]:
 def chunk_exponents(
     values: Floats, scratch: Floats | None = None
 ) -> tuple[Exps, npt.NDArray[np.uint8]]:
-    """Each chunk's own exponent and flags: the least e with |x| < 2^e for all its finite x.
+    """Computes each chunk's own exponent and flags: the least e with |x| < 2^e for all its finite
+    x.
 
-    values: (n, lanes) float32; scratch: of that shape, to work in. Returns (n,) exponents in
-    -126..127, or NO_EXPONENT for all zero, and (n,) flags: NONFINITE if there is a NaN or inf,
-    OVERFLOW if the exponent would be 128.
+    values: (n, lanes) float32; scratch: of that shape. Returns (n,) exponents in -126..127, or
+    NO_EXPONENT for all zero, and (n,) flags: NONFINITE if there is a NaN or inf, OVERFLOW if the
+    exponent would be 128.
     """
     n = len(values)
     flags = np.zeros(n, np.uint8)
     if values.shape[1] == 0:
         return np.full(n, NO_EXPONENT, np.int16), flags
-    # The bits of numbers that are not negative are in the order of the numbers; NaN is above all.
+    # The bits of non-negative numbers compare like the numbers; NaN is above all.
     largest = np.abs(values, out=scratch).view(np.uint32).max(axis=1).view(np.float32)
     bad = ~np.isfinite(largest)
     if bad.any():
@@ -74,7 +75,7 @@ def chunk_exponents(
 
 
 def exponents_of(largest: Floats) -> Exps:
-    """(n,) chunks' own exponents, by the largest |x| in each, at most MOST_EXPONENT."""
+    """Returns chunks' own exponents (n,) from the largest |x| in each, at most MOST_EXPONENT."""
     exponents = np.frexp(largest)[1].astype(np.int16)
     np.clip(exponents, LEAST_EXPONENT, MOST_EXPONENT, out=exponents)
     exponents[largest == 0] = NO_EXPONENT
@@ -88,11 +89,11 @@ def quantise(
     out: Words | None = None,
     scratch: Floats | None = None,
 ) -> tuple[Words, Exps, npt.NDArray[np.uint8]]:
-    """Chunks as integers of the scale of `exponents`, one exponent per row.
+    """Converts chunks to integers of the scale of `exponents`, one exponent per row.
 
     Returns the payload words (n, lanes), written to `out` if that is given, each chunk's own
     exponent, and its flags: OVERFLOW where values do not fit the scale, NONFINITE where some are
-    not numbers. A flagged row is all zero. scratch: of the values' shape, to work in.
+    not finite. A flagged row is all zero. scratch: of the values' shape.
     """
     given = np.asarray(exponents, np.int16)
     own, flags = chunk_exponents(values, scratch)
@@ -114,7 +115,8 @@ def quantise(
 
 
 def dequantise(words: Words, exponents: Any, world: int, out: Floats | None = None) -> Floats:
-    """Float32 of sums (n, lanes) of chunks quantised with `exponents` (n,); in `out` if given."""
+    """Converts sums (n, lanes) of chunks quantised with `exponents` (n,) to float32; in `out` if
+    given."""
     floats = np.empty(words.shape, np.float32) if out is None else out
     digits = scale(exponents, world)
     if digits.size == 0 or int(np.abs(digits).max()) <= FLOAT32_SCALE:
@@ -128,23 +130,24 @@ def dequantise(words: Words, exponents: Any, world: int, out: Floats | None = No
 
 
 def float_words(values: Floats) -> Words:
-    """Float32 chunks as DIRECT payload words: their bits in network order."""
+    """Converts float32 chunks to DIRECT payload words: their bits in network order."""
     words: Words = values.astype(">f4").view(">i4")
     return words
 
 
 def floats_of(words: Words) -> Floats:
-    """DIRECT payload words back as float32."""
+    """Converts DIRECT payload words to float32."""
     return np.ascontiguousarray(words, ">i4").view(">f4").astype(np.float32)
 
 
 def word_sums(words: Words) -> npt.NDArray[np.uint32]:
-    """(n,) sum of each row's 32-bit words mod 2^32: the payload's part of a checksum."""
+    """Returns the sum (n,) of each row's 32-bit words mod 2^32: the payload's part of a
+    checksum."""
     return np.asarray(words.sum(axis=1, dtype=np.int32).view(np.uint32))
 
 
 def chunk_hash(job: Any, stream: Any, seq: Any, chunk: Any, exponent: Any) -> Array:
-    """What ties a checksum to its chunk; arrays or numbers, uint32 out.
+    """Returns the hash that ties a checksum to its chunk; takes arrays or numbers, returns uint32.
 
     With words w0 = job << 16 | stream << 8 | (exponent & 0xff), w1 = seq, w2 = chunk and all
     arithmetic mod 2^32 (the mixing steps of MurmurHash3, 32 bit):
@@ -153,13 +156,13 @@ def chunk_hash(job: Any, stream: Any, seq: Any, chunk: Any, exponent: Any) -> Ar
         for w in w0, w1, w2:  h = (h ^ w) * 0x85EBCA6B;  h = h ^ (h >> 15)
         h = h * 0xC2B2AE35;  h = h ^ (h >> 13)
 
-    A contribution's checksum is the sum of its words plus this; nodes add checksums like lanes, so
-    a sum of `workers` contributions must say sum(words) + workers * hash. Of DIRECT packets, sum
-    included, the checksum counts the hash once.
+    A contribution's checksum is the sum of its words plus this hash; nodes add checksums like
+    lanes, so a sum of `workers` contributions has sum(words) + workers * hash. For DIRECT packets,
+    sums included, the hash counts once.
     """
     first = _u32(job) << np.uint32(16) | _u32(stream) << np.uint32(8)
     first = first | (_u32(exponent) & np.uint32(0xFF))
-    # In place on at least one dimension: quicker, and arrays wrap without a warning.
+    # In place on at least one dimension: faster, and arrays wrap without a warning.
     state = np.atleast_1d(first ^ _HASH_START)
     seqs, chunks = _u32(seq), _u32(chunk)
     if state.shape != np.broadcast_shapes(state.shape, seqs.shape, chunks.shape):
@@ -177,9 +180,9 @@ def chunk_hash(job: Any, stream: Any, seq: Any, chunk: Any, exponent: Any) -> Ar
 
 
 def sum_checks(headers: Array, words: Words, full: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """(n,) whether each packet's checksum holds for its payload, hash and number of workers.
+    """Returns a mask (n,) of packets whose checksum matches payload, hash and number of workers.
 
-    A sum flagged OVERFLOW or NONFINITE has lost its payload and always holds, unless it is DIRECT.
+    A sum flagged OVERFLOW or NONFINITE has no payload and always passes, unless it is DIRECT.
     """
     if full.all():
         return sums_hold(headers, word_sums(words), full)
@@ -193,7 +196,7 @@ def sum_checks(headers: Array, words: Words, full: npt.NDArray[np.bool_]) -> npt
 def sums_hold(
     headers: Array, sums: npt.NDArray[np.uint32], full: npt.NDArray[np.bool_]
 ) -> npt.NDArray[np.bool_]:
-    """As `sum_checks`; sums: (n,) `word_sums` of payloads, meaningless where there is none."""
+    """Does `sum_checks` for given `word_sums` (n,), which are ignored where there is no payload."""
     hashes = header_hashes(headers)
     direct = (headers["flags"] & Flag.DIRECT) != 0
     times = np.where(direct, np.uint32(1), headers["workers"].astype(np.uint32))
@@ -204,7 +207,7 @@ def sums_hold(
 
 
 def header_hashes(headers: Array) -> npt.NDArray[np.uint32]:
-    """(n,) `chunk_hash` of each header."""
+    """Returns the `chunk_hash` (n,) of each header."""
     return chunk_hash(
         headers["job"],
         headers["stream"],
@@ -215,7 +218,8 @@ def header_hashes(headers: Array) -> npt.NDArray[np.uint32]:
 
 
 def rank_order_sum(values: Floats) -> Floats:
-    """Float32 sum over axis 0 (ranks), strictly in order: what a server makes of DIRECT chunks."""
+    """Returns the float32 sum over axis 0 (ranks), strictly in order, as servers add DIRECT
+    chunks."""
     total: Floats = values[0].copy()
     with np.errstate(over="ignore", invalid="ignore"):
         for contribution in values[1:]:
@@ -232,10 +236,12 @@ def _u32(value: Any) -> npt.NDArray[np.uint32]:
 
 @dataclass(slots=True)
 class ReferenceSums:
-    """Sums of n chunks as the network makes them.
+    """Sums of n chunks as the network computes them.
 
-    sums (n, lanes) float32; flags (n,) of the integer sum, non-zero where the chunk went DIRECT;
-    exponents (n,) that it was quantised with; max_exponents (n,) that its result reports.
+    sums: (n, lanes) float32.
+    flags: (n,) of the integer sum, non-zero where the chunk went DIRECT.
+    exponents: (n,) used for quantisation.
+    max_exponents: (n,) that results report.
     """
 
     sums: Floats
@@ -245,9 +251,10 @@ class ReferenceSums:
 
 
 def reference_sums(values: Floats, exponents: Any) -> ReferenceSums:
-    """What every worker gets for n chunks with these exponents, without a network.
+    """Computes the results that every worker gets for n chunks with these exponents, without a
+    network.
 
-    values: (world, n, lanes) float32, by rank; exponents: (n,). Raises nothing: chunks that do not
+    values: (world, n, lanes) float32, by rank; exponents: (n,). Never raises: chunks that do not
     fit or are not finite are summed in float32 in rank order, as the server does.
     """
     world, n, lanes = values.shape

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Aggregation packets as whole Ethernet frames, for hosts that have no kernel to build them.
+"""Builds and parses aggregation packets as Ethernet frames, for hosts without a kernel.
 
-Where a host is called in process (a simulated network, virtual time) there is no socket to add the
-Ethernet, IPv4 and UDP headers; this does, the way the kernel would: no options, don't fragment,
-TTL 64, the UDP checksum left out (RFC 768 allows 0).
+Where a host is called in process (a simulated network, virtual time) no socket adds the Ethernet,
+IPv4 and UDP headers; this module does, as the kernel would: no options, don't fragment, TTL 64, no
+UDP checksum (RFC 768 allows 0).
 """
 
 from __future__ import annotations
@@ -36,14 +36,15 @@ class Interface:
 
 
 def ipv4_checksum(header: bytes) -> int:
-    """One's complement of the one's complement sum of 16-bit words (RFC 1071); even length."""
+    """Returns the one's complement of the one's complement sum of 16-bit words (RFC 1071); even
+    length."""
     total: int = sum(struct.unpack(f">{len(header) // 2}H", header))
     total = (total & 0xFFFF) + (total >> 16)
     return ~((total & 0xFFFF) + (total >> 16)) & 0xFFFF
 
 
 def to_frames(batch: Batch, interface: Interface, port: int) -> list[bytes]:
-    """Each packet of `batch`, in order, as a frame from `interface` and UDP port `port`."""
+    """Returns each packet of `batch`, in order, as a frame from `interface` and UDP port `port`."""
     frames = []
     ethernet = _ETHERNET.pack(interface.gateway, interface.mac, ETHERTYPE_IPV4)
     for peer, datagram in zip(batch.peers, encode(batch), strict=True):
@@ -58,7 +59,7 @@ def to_frames(batch: Batch, interface: Interface, port: int) -> list[bytes]:
 
 @dataclass(frozen=True)
 class Datagram:
-    """What a UDP socket would get of a frame; addresses are (IPv4, UDP port), host order."""
+    """A UDP datagram with its addresses (IPv4, UDP port) in host order."""
 
     source: tuple[int, int]
     destination: tuple[int, int]
@@ -66,11 +67,13 @@ class Datagram:
 
 
 def from_frame(frame: bytes, whole: int | None = None) -> Datagram:
-    """The UDP datagram in a frame. whole: its length, where only its beginning was kept, which
-    must have the headers; as much of the payload is there.
+    """Returns the UDP datagram in a frame.
 
-    Raises:
-        NotForHostsError: not IPv4 or UDP, a wrong IPv4 checksum, or lengths that do not add up.
+    whole: the frame's length if it is truncated; its headers must be complete, and the payload is
+    then truncated too.
+
+    Raises NotForHostsError for frames that are not IPv4 or UDP, with a wrong IPv4 checksum, or with
+    inconsistent lengths.
     """
     whole = len(frame) if whole is None else whole
     if len(frame) < OVERHEAD:
@@ -89,5 +92,6 @@ def from_frame(frame: bytes, whole: int | None = None) -> Datagram:
 
 
 def from_frames(datagrams: list[Datagram], lanes: int) -> tuple[Batch, int]:
-    """Datagrams as the batch that a socket would give, and the number of malformed ones."""
+    """Returns datagrams as the batch that a socket would return, and the number of malformed
+    ones."""
     return decode([d.payload for d in datagrams], [d.source for d in datagrams], lanes)

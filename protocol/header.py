@@ -22,8 +22,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-# Of server processes, switches take these for the protocol's: 16 in a row, the first a multiple of
-# 16, so that a mask tells them. `PORT` is that of switches and of a server's first process.
+# Ports of server processes, which switches match: 16 consecutive ones, the first a multiple of 16,
+# so that one mask matches all. `PORT` is that of switches and of a server's first process.
 SERVER_PORTS = range(47104, 47120)
 PORT = 47110
 VERSION = 1
@@ -63,7 +63,7 @@ Wire: TypeAlias = npt.NDArray[np.uint8]
 
 
 class Op(IntEnum):
-    """What a packet asks of the node that it is for."""
+    """The operation of a packet."""
 
     CONTRIBUTE = 1
     RESULT = 2
@@ -72,7 +72,7 @@ class Op(IntEnum):
 
 
 class Flag(IntFlag):
-    """Header byte 1."""
+    """Bits of header byte 1."""
 
     OVERFLOW = 0x01
     RETRANSMIT = 0x02
@@ -88,7 +88,7 @@ FLAGGED = Flag.OVERFLOW | Flag.NONFINITE
 
 
 class Phase(IntEnum):
-    """Where a node is with a chunk, as a STATE tells it (in the bits of `Flag.PHASE`)."""
+    """The phase of a chunk at a node, as in a STATE (the bits of `Flag.PHASE`)."""
 
     AGGREGATING = 0
     PARTIAL = 1
@@ -97,7 +97,7 @@ class Phase(IntEnum):
 
 PHASE_SHIFT = 4
 
-# As numbers of numpy's own: an enumeration's member costs a look-up and widens what it meets.
+# numpy scalars: enumeration members cost a look-up and widen arrays.
 _CONTRIBUTE = _FIRST_OP = np.uint8(Op.CONTRIBUTE)
 _RESULT = np.uint8(Op.RESULT)
 _LAST_OP = np.uint8(Op.STATE)
@@ -110,11 +110,12 @@ _OP_BITS = np.uint8(0x0F)
 class Batch:
     """n packets.
 
-    headers: (n,) HEADER; payloads: (n, lanes) big-endian int32, a row being meaningless where
-    `full` is false; full: (n,) bool, the packet carries its payload; peers: (n,) PEER, the source
-    of a packet received or the destination of one to send. wire: the memory of which headers and
-    payloads are parts (`parts_of`), if they are; room: the same with what is free before each
-    packet, if anything is.
+    headers: (n,) HEADER.
+    payloads: (n, lanes) big-endian int32; rows where `full` is false are undefined.
+    full: (n,) bool, true for packets with their payload.
+    peers: (n,) PEER, the source of a received packet or the destination of one to send.
+    wire: the memory that headers and payloads are views of (`parts_of`), if there is one.
+    room: `wire` with the header room before each packet, if there is any.
     """
 
     headers: Array
@@ -128,8 +129,8 @@ class Batch:
         return len(self.headers)
 
     def select(self, rows: Any) -> Batch:
-        """The packets of `rows` (an index array, mask or slice), in that order: this very batch if
-        a mask takes all."""
+        """Returns the packets of `rows` (an index array, mask or slice), in that order: this very
+        batch if a mask takes all."""
         if isinstance(rows, np.ndarray) and rows.dtype == np.bool_ and rows.all():
             return self
         headers = opaque(self.headers)[rows].view(HEADER)
@@ -138,10 +139,10 @@ class Batch:
 
     @staticmethod
     def concatenate(batches: Sequence[Batch]) -> Batch:
-        """One batch of all, in order. `batches` must not be empty and share their lanes."""
+        """Joins batches, in order; `batches` must not be empty and have equal lanes."""
         if len(batches) == 1:
             return batches[0]
-        # Left to itself numpy would join big-endian arrays to one of the machine's byte order.
+        # By default numpy concatenates big-endian arrays into one of native byte order.
         return Batch(
             np.concatenate([batch.headers for batch in batches], dtype=HEADER),
             np.concatenate([batch.payloads for batch in batches], dtype=np.dtype(">i4")),
@@ -151,7 +152,7 @@ class Batch:
 
     @staticmethod
     def empty(lanes: int) -> Batch:
-        """A batch of no packets."""
+        """Returns a batch of no packets."""
         return Batch(
             np.zeros(0, HEADER),
             np.zeros((0, lanes), ">i4"),
@@ -162,7 +163,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Packets of one size to one destination, contiguous: one system call where GSO works.
+    """Consecutive packets of one size to one destination: one system call with GSO.
 
     `buffer` holds `count` segments of `segment` bytes; `peer` is (IPv4 address, UDP port).
     """
@@ -174,7 +175,8 @@ class Run:
 
 
 def opaque(items: Array) -> Array:
-    """The same memory as items without fields: numpy copies structured ones field by field."""
+    """Returns the same memory as items without fields: numpy copies structured items field by
+    field."""
     return items.view(_opaque_type(items.dtype.itemsize))
 
 
@@ -184,34 +186,34 @@ def _opaque_type(size: int) -> np.dtype[Any]:
 
 
 def parts_of(wire: Wire) -> tuple[Array, Words]:
-    """(n,) HEADER and (n, lanes) payload words of packets, as views."""
+    """Returns views of packets: (n,) HEADER and (n, lanes) payload words."""
     headers = wire[:, :HEADER_BYTES].view(HEADER)[:, 0]
     words: Words = wire[:, HEADER_BYTES:].view(">i4")
     return headers, words
 
 
 def blank(n: int, op: Op) -> Array:
-    """(n,) HEADER, all zero but for version and op."""
+    """Returns (n,) HEADER, all zero but for version and op."""
     headers = np.zeros(n, HEADER)
     headers["version_op"] = VERSION << 4 | op
     return headers
 
 
 def ops(headers: Array) -> npt.NDArray[np.uint8]:
-    """(n,) op of each header."""
+    """Returns the op (n,) of each header."""
     return np.asarray(headers["version_op"] & _OP_BITS, np.uint8)
 
 
 def phases(headers: Array) -> npt.NDArray[np.uint8]:
-    """(n,) phase told by each STATE."""
+    """Returns the phase (n,) in each STATE."""
     return np.asarray((headers["flags"] & Flag.PHASE) >> PHASE_SHIFT, np.uint8)
 
 
 def carries_payload(headers: Array) -> npt.NDArray[np.bool_]:
-    """(n,) whether a packet with this header has a payload behind it.
+    """Returns a mask (n,) of headers that a payload follows.
 
-    CONTRIBUTE and RESULT with valid lanes do, unless the sum is OVERFLOW or NONFINITE; a DIRECT
-    packet carries its float32 whatever its flags say.
+    CONTRIBUTE and RESULT with valid lanes have one, unless the sum is OVERFLOW or NONFINITE; a
+    DIRECT packet has its float32 payload whatever its flags.
     """
     flags = headers["flags"]
     kind = ops(headers)
@@ -222,18 +224,18 @@ def carries_payload(headers: Array) -> npt.NDArray[np.bool_]:
 
 
 def peer_keys(peers: Array) -> npt.NDArray[np.uint64]:
-    """(n,) one number per (address, port), for comparing and looking up."""
+    """Returns one number (n,) per (address, port), for comparing and looking up."""
     keys = peers["ipv4"].astype(np.uint64) << np.uint64(16) | peers["port"].astype(np.uint64)
     return np.asarray(keys, np.uint64)
 
 
 def peer_array(peers: Sequence[tuple[int, int]]) -> Array:
-    """(n,) PEER from (IPv4 address, UDP port) pairs."""
+    """Returns (n,) PEER from (IPv4 address, UDP port) pairs."""
     return np.array(list(peers), PEER)
 
 
 def encode_runs(batch: Batch, most_packets: int = 60) -> list[Run]:
-    """The packets of `batch` in order, as buffers to send.
+    """Returns the packets of `batch` in order, as buffers to send.
 
     Consecutive packets of the same size to the same peer share a run of at most `most_packets`
     packets and LARGEST_DATAGRAM bytes.
@@ -261,7 +263,7 @@ def encode_runs(batch: Batch, most_packets: int = 60) -> list[Run]:
 
 
 def as_sent(batch: Batch) -> tuple[Wire, Wire]:
-    """The bytes of the packets with payload, and of those without, each in order."""
+    """Returns the bytes of the packets with payload, and of those without, each in order."""
     n, full = len(batch), batch.full
     if batch.wire is not None and full.all():
         return batch.wire, batch.wire[:0, :HEADER_BYTES]
@@ -277,7 +279,7 @@ def as_sent(batch: Batch) -> tuple[Wire, Wire]:
 
 
 def encode(batch: Batch) -> list[bytes]:
-    """Each packet of `batch` as the bytes of its datagram, in order."""
+    """Returns each packet of `batch` as the bytes of its datagram, in order."""
     return [
         bytes(run.buffer[i * run.segment : (i + 1) * run.segment])
         for run in encode_runs(batch)
@@ -291,10 +293,13 @@ def decode(
     lanes: int,
     segments: Sequence[int] | None = None,
 ) -> tuple[Batch, int]:
-    """The well-formed packets of what a socket received, in order, and the number of others.
+    """Returns the well-formed packets of received buffers, in order, and the number of others.
 
-    datagrams: buffers, each one datagram or, with UDP_GRO, several of `segments[i]` bytes of
-    which the last may be shorter; peers: the source of each buffer; lanes: of a full payload.
+    datagrams: buffers, each one datagram or, with UDP_GRO, several of `segments[i]` bytes of which
+        the last may be shorter.
+    peers: the source of each buffer.
+    lanes: of a full payload.
+
     Malformed: another version, an unknown op, a length other than the one the header implies.
     """
     wide = HEADER_BYTES + 4 * lanes
@@ -331,12 +336,12 @@ def decode(
 
 
 def decode_wire(wire: Wire, peers: Array) -> tuple[Batch, int]:
-    """As `decode`, of datagrams of a full packet's size each, whose payloads are not copied.
+    """Decodes datagrams that all have the size of a full packet, without copying payloads.
 
     peers: (n,) PEER. The payloads are a view of `wire`, unless some are malformed.
     """
     headers, words = parts_of(wire)
-    # Many columns of them will be read: in `wire` each packet's is a cache miss of its own.
+    # Many columns are read later: in `wire` each packet would be a cache miss.
     headers = opaque(headers).copy().view(HEADER)
     batch = Batch(headers, words, carries_payload(headers), peers)
     return _well_formed(batch, wire.shape[1])
@@ -345,8 +350,10 @@ def decode_wire(wire: Wire, peers: Array) -> tuple[Batch, int]:
 def decode_rows(
     rows: Wire, lengths: Any, peers: Array, lanes: int, *, payload: bool = True
 ) -> tuple[Batch, int]:
-    """As `decode`, of datagrams of these (n,) lengths in bytes, each from the first byte of its row
-    of (n, bytes) on. Without payload those only occupy the wire: the batch's are (n, 0)."""
+    """Decodes datagrams of these lengths (n,) in bytes, each at the start of its row of (n, bytes).
+
+    payload: if false, payloads only occupy the wire: the batch's are (n, 0).
+    """
     n, stored = rows.shape
     if stored < HEADER_BYTES:
         return Batch.empty(lanes if payload else 0), n
@@ -355,15 +362,18 @@ def decode_rows(
         words = np.empty((n, 0), ">i4")
     elif stored >= HEADER_BYTES + 4 * lanes:
         words = rows[:, HEADER_BYTES : HEADER_BYTES + 4 * lanes].view(">i4")
-    else:  # nobody's payload is there, or it is cut off
+    else:  # payloads are absent or truncated
         words = np.empty((n, lanes), ">i4")
     headers = opaque(rows[:, :HEADER_BYTES].view(HEADER)[:, 0]).copy().view(HEADER)
     return _well_formed(Batch(headers, words, carries_payload(headers), peers), lengths, lanes)
 
 
 def _well_formed(batch: Batch, length: Any, lanes: int = 0) -> tuple[Batch, int]:
-    """The well-formed packets of datagrams of that (n,) length in bytes, and the number of
-    others. lanes: of a full payload, if not as many as in the batch."""
+    """Returns the well-formed packets of datagrams of that length (n,) in bytes, and the number of
+    others.
+
+    lanes: of a full payload, if not as many as in the batch.
+    """
     kind = ops(batch.headers)
     wide = HEADER_BYTES + 4 * (lanes or batch.payloads.shape[1])
     good = length == np.where(batch.full, wide, HEADER_BYTES)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which optimizer a job's servers run, as everybody in it is told.
+"""The plan of the optimizer that a job's servers run, for all members.
 
-Numbers are float32: whoever computes with them rounds nothing further, so all get the same bits.
+Numbers are float32: users of them round nothing further, so all get the same bits.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ Column = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class KeyOptions:
-    """What differs for keys whose name fits `keys`, a name or a pattern with `*`, `?` and `[...]`
-    (letters count as they are written). None: as for the others."""
+    """Options of keys whose name fits `keys`, a name or a pattern with `*`, `?` and `[...]`
+    (case-sensitive). None: the plan's value."""
 
     keys: str
     rate: float | None = None
@@ -41,7 +41,7 @@ class KeyOptions:
 
 
 class Span(NamedTuple):
-    """Chunks from `first` up to the next span's, and what holds for them."""
+    """Options of the chunks from `first` up to the next span's."""
 
     first: int
     rate: float
@@ -50,15 +50,16 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OptimizerPlan:
-    """`sgd`, `momentum` (Polyak), `nesterov` or `adam`; see hosts.optimizers for what they compute.
+    """An optimizer: `sgd`, `momentum` (Polyak), `nesterov` or `adam`, see hosts.optimizers.
 
-    beta1, beta2, epsilon: of adam; others have none. schedule: what the rate, also that of single
-    keys, is multiplied by from step to step. keys: what differs for some; the first that fits a
-    key's name counts. spans: the same by chunk, for servers, which know of no keys: `by_chunk`
-    makes one of the other. first_step: number of steps that were taken before the job (it goes on
-    from a checkpoint). consistency: whose gradients a step is taken with.
+    beta1, beta2, epsilon: of adam only.
+    schedule: factor of the rate, also of single keys, from step to step.
+    keys: options of some keys; the first that fits a key's name applies.
+    spans: the same by chunk, for servers, which know no keys (`by_chunk`).
+    first_step: number of steps taken before the job, which continues from a checkpoint.
+    consistency: the gradients of a step.
 
-    Raises ValueError, naming the number, for what no optimizer can use.
+    Raises ValueError, naming the number, for invalid ones.
     """
 
     name: str
@@ -150,12 +151,12 @@ class OptimizerPlan:
 
     @property
     def decays(self) -> bool:
-        """Whether weights decay anywhere."""
+        """Returns true if any weights decay."""
         numbers = [self.weight_decay, *(span.weight_decay for span in self.spans)]
         return any(numbers) or any(one.weight_decay for one in self.keys)
 
     def of_key(self, name: str) -> tuple[float, float]:
-        """Rate and weight decay of a key."""
+        """Returns rate and weight decay of a key."""
         for one in self.keys:
             if fnmatchcase(name, one.keys):
                 rate = self.rate if one.rate is None else one.rate
@@ -164,7 +165,7 @@ class OptimizerPlan:
         return self.rate, self.weight_decay
 
     def of_chunks(self, chunks: int) -> tuple[Column, Column]:
-        """Rates and weight decays (chunks,) of all chunks."""
+        """Returns rates and weight decays (chunks,) of all chunks."""
         if not self.spans:
             return np.full(chunks, self.rate, "f4"), np.full(chunks, self.weight_decay, "f4")
         ends = [*(span.first for span in self.spans[1:]), max(chunks, self.spans[-1].first)]
@@ -174,7 +175,7 @@ class OptimizerPlan:
         return rates[:chunks], np.repeat(decays, counts)[:chunks]
 
     def by_chunk(self, names: Sequence[str], counts: Sequence[int]) -> OptimizerPlan:
-        """For servers: of keys with these names, which have so many chunks each.
+        """Converts options by key to spans, for keys with these names and numbers of chunks.
 
         Raises ValueError for options that fit none of them.
         """
@@ -219,7 +220,7 @@ class OptimizerPlan:
         )
 
     def to_message(self) -> jobs_pb2.Optimizer:
-        """Raises ValueError if it speaks of keys, see `by_chunk`."""
+        """Raises ValueError if it has options by key, see `by_chunk`."""
         if self.keys:
             raise ValueError("servers know of no keys: by_chunk makes chunks of them")
         return jobs_pb2.Optimizer(

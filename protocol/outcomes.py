@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of the data plane's counters: what became of a packet at a node (p4src/outcomes.p4)."""
+"""Names of the data plane's counters: the outcomes of packets at a node (p4src/outcomes.p4)."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Slices to bins (a server, one of its interfaces, one of its cores) of nearly equal load.
+"""Assigns slices to bins (servers, their interfaces or cores) of nearly equal load.
 
 The longest-processing-time rule (Graham, "Bounds on multiprocessing timing anomalies", SIAM J.
 Applied Mathematics 17(2), 1969; PHub, SoCC'18, section 3.2.4, balances its 32 KiB pieces of keys
-like this): the largest that is left goes to the bin with the least so far. It is at most
-4/3 - 1/(3 bins) from the best there is, and far closer where slices are small against a bin.
+like this): the largest remaining slice goes to the least loaded bin. It is within 4/3 - 1/(3 bins)
+of the optimum, and far closer where slices are small compared to a bin.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ Indices = npt.NDArray[np.int64]
 
 
 def slices(counts: Sequence[int], most: int) -> Indices:
-    """(n, 3) key, first chunk and number of chunks of each slice, in order of chunks.
+    """Returns (n, 3): key, first chunk and number of chunks of each slice, in order of chunks.
 
-    counts: chunks of each key, whose chunks follow one another; a slice has at most `most` of
-    them and never spans two keys. Raises ValueError for a count or `most` below 1.
+    counts: chunks of each key, whose chunks follow one another; a slice has at most `most` of them
+    and never spans two keys. Raises ValueError for a count or `most` below 1.
     """
     if most < 1 or any(count < 1 for count in counts):
         raise ValueError(f"keys of {list(counts)} chunks cannot be cut into slices of {most}")
@@ -39,17 +39,17 @@ def slices(counts: Sequence[int], most: int) -> Indices:
 
 
 def partition(loads: Sequence[int] | Indices, bins: int) -> Indices:
-    """(n,) the bin of each load, 0 .. bins - 1; the same wherever it is computed.
+    """Returns the bin (n,) of each load, 0 .. bins - 1; deterministic.
 
-    loads: whole numbers (chunks, bytes), so that no rounding can differ; of equal ones the first
-    goes first, and of bins with equal loads the lowest takes it. Raises ValueError without bins.
+    loads: integers (chunks, bytes), so that rounding cannot differ; of equal ones the first goes
+    first, and of bins with equal loads the lowest takes it. Raises ValueError without bins.
     """
     if bins < 1:
         raise ValueError(f"loads cannot be spread over {bins} bins")
     sizes = np.asarray(loads, np.int64)
     result = np.zeros(len(sizes), np.int64)
     order = np.argsort(-sizes, kind="stable")
-    # Equal ones that are the largest, which are most of a tensor's slices, go to all bins in turn.
+    # The largest equal loads, most of a tensor's slices, go to all bins in turn.
     largest = int(sizes.max(initial=0))
     turns = int(np.count_nonzero(sizes == largest)) // bins if largest else 0
     result[order[: turns * bins]] = np.tile(np.arange(bins), turns)
@@ -62,13 +62,13 @@ def partition(loads: Sequence[int] | Indices, bins: int) -> Indices:
 
 
 def imbalance(loads: Sequence[int] | Indices, assigned: Indices, bins: int) -> float:
-    """The most loaded bin's load over the mean of all; 1.0 is perfect."""
+    """Returns the most loaded bin's load over the mean of all; 1.0 is perfect."""
     sums = np.bincount(assigned, weights=np.asarray(loads, np.float64), minlength=bins)
     return float(sums.max() * bins / sums.sum())
 
 
-class Shares:
-    """Where each chunk of a job goes: to which server, in which stream."""
+class ChunkAssignment:
+    """The server and the stream of each chunk of a job."""
 
     def __init__(self, counts: Sequence[int], most: int, servers: int, streams: int) -> None:
         pieces = slices(counts, most)
@@ -82,10 +82,10 @@ class Shares:
         self._slices = owners, _stream(owners, turns, servers, streams), lengths
         self._bins = servers, streams
 
-    # Whatever anybody says of chunks that there are not is said of the last element.
+    # The last element stands for all chunks that do not exist.
     @cached_property
     def servers(self) -> Indices:
-        """(chunks + 1,) of each, and -1."""
+        """Returns the server of each chunk, and -1 (chunks + 1,)."""
         owners, _, lengths = self._slices
         return np.append(np.repeat(owners, lengths), -1)
 
@@ -95,37 +95,40 @@ class Shares:
         return np.append(np.repeat(streams, lengths), -1)
 
     def together(self) -> Indices:
-        """(servers, streams) how many chunks a server has in a stream."""
+        """Returns the number of chunks of each server in each stream (servers, streams)."""
         owners, streams, lengths = self._slices
         found = np.zeros(self._bins, np.int64)
         np.add.at(found, (owners, streams), lengths)
         return found
 
     def server_of(self, chunk: Any) -> Any:
-        """Rank of the server of a chunk (of each of an array); -1 if the job has no such chunk."""
+        """Returns the rank of the server of a chunk (of each of an array); -1 if the job has no
+        such chunk."""
         return self.servers.take(chunk, mode="clip")
 
     def stream_of(self, chunk: Any) -> Any:
-        """Index of the stream of a chunk (of each of an array); -1 if the job has no such chunk."""
+        """Returns the index of the stream of a chunk (of each of an array); -1 if the job has no
+        such chunk."""
         return self._streams.take(chunk, mode="clip")
 
 
 @lru_cache(maxsize=64)
-def shares(counts: tuple[int, ...], most: int, servers: int, streams: int) -> Shares:
-    """The same on every node of a job.
+def shares(counts: tuple[int, ...], most: int, servers: int, streams: int) -> ChunkAssignment:
+    """Returns the assignment of chunks, which is the same on every node of a job.
 
     counts: chunks of each key, in order. most: chunks of a slice. Raises ValueError.
     """
-    return Shares(counts, most, servers, streams)
+    return ChunkAssignment(counts, most, servers, streams)
 
 
 def servers_of(stream: int, streams: int, servers: int) -> tuple[int, ...]:
-    """Ranks of the servers that a stream leads to: as many of them as can have one of their own."""
+    """Returns the ranks of the servers that a stream leads to: one if there are as many streams as
+    servers, else every `streams`-th from the stream's index on."""
     return tuple(range(stream, servers, streams)) if stream < servers else (stream % servers,)
 
 
 def _stream(owners: Indices, turns: Indices, servers: int, streams: int) -> Indices:
-    """The inverse of `servers_of`, for each slice's owner and its turn among the owner's."""
+    """Inverts `servers_of`, for each slice's owner and its turn among the owner's."""
     if streams <= servers:
         return owners % streams
     own = (streams - owners - 1) // servers + 1

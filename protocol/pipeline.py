@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a job's servers work on chunks, and what of their work is left out, for comparison.
+"""Server pipelines, and the ablation of their parts for comparison.
 
-*Tall*: a chunk's copies are added as they arrive. *Wide*: they are kept until all are there. What
-can be ablated (left out to see what it costs): adding copies, the optimizer's steps, and sending
-results unasked, PHub's elision of the pull (SoCC'18, section 3.2).
+*Tall*: a chunk's copies are added as they arrive. *Wide*: they are kept until all have arrived. An
+ablation leaves out, to measure its cost, adding copies, the optimizer's steps, or sending results
+unasked, PHub's elision of the pull (SoCC'18, section 3.2).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ABLATIONS = (AGGREGATION, OPTIMIZER, ELISION)
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """`kind` is one of KINDS, `ablated` some of ABLATIONS in that order.
+    """A pipeline: `kind` is one of KINDS, `ablated` some of ABLATIONS in that order.
 
     Raises ValueError for others.
     """
@@ -46,27 +46,27 @@ class Pipeline:
 
     @property
     def wide(self) -> bool:
-        """Whether copies are kept until all are there."""
+        """True if copies are kept until all have arrived."""
         return self.kind == WIDE
 
     @property
     def adds(self) -> bool:
-        """Whether copies are added."""
+        """True if copies are added."""
         return AGGREGATION not in self.ablated
 
     @property
     def steps(self) -> bool:
-        """Whether the optimizer's steps are taken, where there is one."""
+        """True if the optimizer's steps are taken, where there is one."""
         return OPTIMIZER not in self.ablated
 
     @property
     def pulls(self) -> bool:
-        """Whether results are only announced, and workers ask for them."""
+        """True if results are only announced, and workers request them."""
         return ELISION in self.ablated
 
     @property
     def differs(self) -> bool:
-        """Whether results are others than those of a job that leaves nothing out."""
+        """True if results differ from those of a job without ablation."""
         return not (self.adds and self.steps)
 
     @staticmethod
@@ -84,10 +84,12 @@ USUAL = Pipeline()
 def refusal(
     pipeline: Pipeline, tree: str, *, at_server: bool, switches: bool, optimizer: bool
 ) -> str:
-    """Why a job cannot have this pipeline; empty if it can.
+    """Returns the reason why a job cannot have this pipeline; empty if it can.
 
-    tree: as it is called. at_server: its root is a server; switches: some sum; optimizer: servers
-    run one.
+    tree: its name.
+    at_server: true if its root is a server.
+    switches: true if switches sum.
+    optimizer: true if servers run one.
     """
     if pipeline.wide and not at_server:
         return (

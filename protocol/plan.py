@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a member of a job is told: its place in each stream's tree, and where chunks go.
+"""Plans of a job's members: their place in each stream's tree, and the assignment of chunks.
 
-Frozen values, checked once when a message becomes one of them, so that the state machines that
-run on them need not doubt them.
+Frozen values, validated when they are made from a message, so that the state machines that run on
+them can rely on them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from protocol import jobs_pb2
 from protocol.optimizer import OptimizerPlan
-from protocol.partition import Shares, shares
+from protocol.partition import ChunkAssignment, shares
 from protocol.pipeline import USUAL, Pipeline
 
 MOST_CHILDREN = 32
@@ -34,7 +34,7 @@ _TREES: dict[jobs_pb2.Tree, str] = {
 
 
 class PlanError(ValueError):
-    """A plan that no member can follow; the text names the field and what it must be."""
+    """An invalid plan; the text names the field and what it must be."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -52,13 +52,19 @@ class Address:
 
     @staticmethod
     def of(host: str, port: int) -> Address:
-        """From dotted text."""
+        """Parses dotted text."""
         return Address(int(IPv4Address(host)), port)
 
 
 @dataclass(frozen=True, slots=True)
 class StreamPlan:
-    """One stream as one worker sees it: `node` is its parent, `sender` its child index there."""
+    """One stream as one worker sees it.
+
+    node: its parent's id.
+    sender: its child index there.
+    window: chunks in flight.
+    priority: streams of higher priority send first.
+    """
 
     stream: int
     node: int
@@ -69,12 +75,15 @@ class StreamPlan:
 
 @dataclass(frozen=True, slots=True)
 class WorkerPlan:
-    """A worker's plan. `link_rate` is its own link's, in bit/s; 0 when unknown (no pacing).
+    """A worker's plan.
 
-    `counts`: chunks of each key, in order. `members`: who is in it, by rank: the ranks that they
-    had when the job was created; none stands for all that there are. `optimizer`: what the servers
-    run; results are parameters then, not sums. `tree` (as job files spell it) and `roots` (names of
-    switches or servers) tell people where its sums are made. `pipeline`: how servers work.
+    counts: chunks of each key, in order.
+    link_rate: of the worker's link, in bit/s; 0 when unknown (no pacing).
+    members: the workers by rank, as their ranks when the job was created; none: all of them.
+    optimizer: run by the servers; results are parameters then, not sums.
+    tree, roots: for display: the tree's name in job files, and the switches or servers at its
+        roots.
+    pipeline: of the servers.
     """
 
     job: int
@@ -109,21 +118,22 @@ class WorkerPlan:
             )
 
     @property
-    def alone(self) -> bool:
-        """Whether servers take a step with each worker's gradient, instead of sums."""
+    def is_asynchronous(self) -> bool:
+        """True if servers take a step with each worker's gradient, instead of sums."""
         return self.optimizer is not None and not self.optimizer.consistency.together
 
     def server_of(self, chunk: Any) -> Any:
-        """Rank of the server that a chunk (or each of an array of them) is addressed to."""
+        """Returns the rank of the server that a chunk (or each of an array) is addressed to."""
         return self.shares.server_of(chunk)
 
     def stream_of(self, chunk: Any) -> Any:
-        """Index into `streams` of the stream that carries a chunk (or each of an array)."""
+        """Returns the index into `streams` of the stream that carries a chunk (or each of an
+        array)."""
         return self.shares.stream_of(chunk)
 
     @property
-    def shares(self) -> Shares:
-        """Where each chunk goes."""
+    def shares(self) -> ChunkAssignment:
+        """The assignment of chunks to servers and streams."""
         return shares(self.counts, self.chunks_per_slice, len(self.servers), len(self.streams))
 
     @staticmethod
@@ -209,15 +219,19 @@ class RootStream:
 
 @dataclass(frozen=True, slots=True)
 class ServerPlan:
-    """A server's plan: whose DIRECT it sums (`workers` by rank), and the streams it is root of.
+    """A server's plan.
 
-    counts: chunks of each key, in order. optimizer: what it makes of sums; every stream's root is a
-    server then. members: workers that are in it, by rank: the ranks that they had when the job was
-    created; none stands for all that there are. met: of a job that is not synchronous, the epoch of
-    the last boundary at which workers joined (0: none did), and a worker, numbered likewise, that
-    was there. pipeline: how servers do it, and what they leave out.
-    callers: IPv4 addresses that servers' hosts call each other from, by rank, which processes of
-    one host share; none: those that they listen at.
+    workers: addresses by rank; this server sums their DIRECT chunks.
+    windows: by stream.
+    counts: chunks of each key, in order.
+    roots: streams whose root it is.
+    optimizer: applied to sums; every stream's root is a server then.
+    members: the workers by rank, as their ranks when the job was created; none: all of them.
+    met: of an asynchronous job, the epoch of the last boundary at which workers joined (0: none),
+        and a worker that was present, numbered likewise.
+    pipeline: with its ablations.
+    callers: IPv4 addresses that servers' hosts call each other from, by rank, shared by processes
+        of one host; none: those that they listen at.
     """
 
     job: int
@@ -269,8 +283,8 @@ class ServerPlan:
         )
 
     def calls_from(self, rank: int, source: int) -> bool:
-        """Whether an IPv4 address is one that the server of a rank calls this one from: its host's,
-        or, on this server's own host, the very one that it calls."""
+        """Returns true if the server of a rank may call from this IPv4 address: its host's or, on
+        this server's own host, the address that it calls."""
         if not self.callers:
             return source == self.servers[rank].ipv4
         caller = self.callers[rank]
@@ -278,18 +292,18 @@ class ServerPlan:
         return source == caller or (at_home and source == self.servers[self.rank].ipv4)
 
     @property
-    def alone(self) -> bool:
-        """Whether servers take a step with each worker's gradient, instead of sums."""
+    def is_asynchronous(self) -> bool:
+        """True if servers take a step with each worker's gradient, instead of sums."""
         return self.optimizer is not None and not self.optimizer.consistency.together
 
     @property
     def chunks(self) -> int:
-        """Of the whole job."""
+        """Number of chunks of the job."""
         return sum(self.counts)
 
     def server_of(self, chunk: Any) -> Any:
-        """Rank of the server that a chunk (or each of an array of them) is addressed to; -1 if the
-        job has no such chunk."""
+        """Returns the rank of the server that a chunk (or each of an array) is addressed to; -1 if
+        the job has no such chunk."""
         streams = max(1, len(self.windows))
         return shares(self.counts, self.chunks_per_slice, len(self.servers), streams).server_of(
             chunk
@@ -369,8 +383,8 @@ class ServerPlan:
 
 
 def backup_of(server: Any, servers: int) -> Any:
-    """Rank of the server that replicates another's chunks (of each of an array of ranks); its own
-    if there is no other."""
+    """Returns the rank of the server that replicates another's chunks (of each of an array of
+    ranks); its own if there is no other."""
     return (server + 1) % servers
 
 
@@ -392,7 +406,7 @@ def _check_members(members: Sequence[int], world: int) -> None:
 
 
 def _check_slices(counts: Sequence[int], chunks_per_slice: int) -> None:
-    _need(bool(counts), "a job has at least one key, this plan tells the chunks of none")
+    _need(bool(counts), "a job has at least one key, this plan has none")
     _need(min(counts) > 0, f"key {counts.index(min(counts))} has no chunks")
     _need(chunks_per_slice > 0, "chunks_per_slice must be at least 1")
 

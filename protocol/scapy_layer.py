@@ -77,12 +77,12 @@ class WordsField(Field[list[Any], bytes]):
 
 
 class Aggregation(Packet):
-    """One aggregation packet: 32 bytes of header, then the payload words if it carries any.
+    """One aggregation packet: 32 bytes of header, then the payload words if there are any.
 
     `values` are the int32 lanes of a CONTRIBUTE or RESULT, `floats` the float32 lanes of a DIRECT
-    one; both with the padding that makes a payload full size. When dissecting, they are present
-    exactly if the header says so. When building, `lanes` left out counts them, and `checksum`
-    left out is sum(payload words) + workers x hash (hash counted once in DIRECT packets).
+    one; both include the padding of a full payload. A dissected packet has them exactly if the
+    header says so. When building, `lanes` defaults to their number, and `checksum` to sum(payload
+    words) + workers x hash (hash counted once in DIRECT packets).
     """
 
     name = "Aggregation"
@@ -114,17 +114,17 @@ class Aggregation(Packet):
     ]
 
     def is_direct(self) -> bool:
-        """Whether this packet goes between worker and server in float32."""
+        """Returns true if this packet goes between worker and server in float32."""
         return bool(int(self.flags) & Flag.DIRECT)
 
     def has_payload(self) -> bool:
-        """Whether the header announces a payload."""
+        """Returns true if the header announces a payload."""
         if self.op not in _WITH_PAYLOAD or self.lanes == 0:
             return False
         return self.is_direct() or not int(self.flags) & (Flag.OVERFLOW | Flag.NONFINITE)
 
     def post_build(self, header: bytes, payload: bytes) -> bytes:
-        """Fills in what was left out: `lanes`, then `checksum`."""
+        """Fills in defaults: `lanes`, then `checksum`."""
         if self.lanes is None:
             words = (len(header) - HEADER_BYTES) // 4
             header = header[:24] + struct.pack("!H", words) + header[26:]
@@ -139,7 +139,7 @@ class Aggregation(Packet):
         return int(sum(words) + times * one) % 2**32
 
     def mysummary(self) -> Any:
-        """One line, as `packet.summary()` shows it."""
+        """Returns one line, as `packet.summary()` shows it."""
         return self.sprintf(
             "Aggregation %op% job=%job% epoch=%epoch% stream=%stream% seq=%seq% chunk=%chunk%"
             " node=%node% workers=%workers% [%flags%]"

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a learning rate goes from step to step: a function of the step's number and nothing else.
+"""Learning rate schedules: functions of the step's number alone.
 
-So whoever knows the number has the rate: a server and its replica, a worker that joins, a job that
-goes on from a checkpoint. Only additions, multiplications and divisions of float64 are used, which
-IEEE 754 defines to the last bit; powers and cosines of C libraries differ.
+So the number determines the rate: at a server and its replica, at a worker that joins, in a job
+that continues from a checkpoint. Only additions, multiplications and divisions of float64 are used,
+which IEEE 754 defines to the last bit; powers and cosines of C libraries differ.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ MOST_STEPS = (1 << 32) - 1
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """By what the rate is multiplied.
+    """The factor of the rate, by step.
 
-    In the first `warmup` steps 1/warmup, 2/warmup .. 1. Then, counting from there:
+    In the first `warmup` steps it is 1/warmup, 2/warmup .. 1. Then, counting from there:
 
     - `constant`: 1;
-    - `step`: `factor` to the power of how often `every` steps have gone by;
-    - `linear`: straight from 1 down to `floor`, which it has from step `steps` on (warm-up counts);
+    - `step`: `factor` to the power of the number of completed periods of `every` steps;
+    - `linear`: a line from 1 down to `floor`, which it has from step `steps` on (warm-up counts);
     - `cosine`: likewise, along half a cosine (Loshchilov and Hutter, SGDR, 2017, without restarts).
 
-    Raises ValueError, naming the number, for what is no schedule.
+    Raises ValueError, naming the number, for invalid ones.
     """
 
     kind: str = CONSTANT
@@ -67,7 +67,7 @@ class Schedule:
             raise ValueError(f"schedule {self.kind}: factor {self.factor:g} must be {allowed}")
 
     def share(self, step: int) -> float:
-        """By what the rate of a step is multiplied; the first step is 0."""
+        """Returns the factor of the rate at a step; the first step is 0."""
         if step < self.warmup:
             return (step + 1) / self.warmup
         after = step - self.warmup
@@ -111,7 +111,7 @@ class Schedule:
 
 
 def power(base: float, times: int) -> float:
-    """`base` to the power of a whole number, by squaring: the same bits everywhere."""
+    """Returns `base` to the power of an integer, by squaring: the same bits everywhere."""
     result = 1.0
     while times:
         if times & 1:
@@ -122,8 +122,8 @@ def power(base: float, times: int) -> float:
 
 
 def _half_wave(way: float) -> float:
-    """(1 + cos(pi way)) / 2 for 0..1: the square of cos(pi way / 2), by Taylor's series, whose
-    terms end below a float64's last digit."""
+    """Returns (1 + cos(pi way)) / 2 for 0..1: the square of cos(pi way / 2), by Taylor's series,
+    whose terms end below a float64's last digit."""
     half = way * (math.pi / 2)
     square = half * half
     value = 1.0

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a worker that joins a running job is told by another: the application's arrays, the chunks'
-exponents and the number of calls that are complete, and each chunk's last result where servers
-optimize; as bytes, and as pages of them.
+"""The state that a worker needs to join a running job, from another worker, and its transfer in
+pages.
 
-The bytes are a `State` of jobs.proto. Pages go through the job service, one at a time.
+It has the application's arrays, the chunks' exponents, the number of complete calls, and, where
+servers optimize, each chunk's last result. Its encoding is a `State` of jobs.proto. Pages go
+through the job service, one at a time.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from protocol import jobs_pb2
 PAGE_BYTES = 3 << 20
 MOST_STATE_BYTES = 1 << 30
 HASH_BYTES = 32
-# Names of numpy's types of numbers: <f4, |b1.
+# Names of numpy's numeric types: <f4, |b1.
 _TYPE = re.compile(r"[<>|][biufc][0-9]{1,2}")
 _MOST_DIMENSIONS = 32  # numpy's limit
 _QUOTED = 80  # characters
@@ -32,13 +33,18 @@ Arrays = Mapping[str, npt.NDArray[Any]]
 
 
 class StateError(ValueError):
-    """A state that cannot be told or taken; the text says why."""
+    """A state that cannot be encoded or decoded; the text says why."""
 
 
 class State(NamedTuple):
-    """calls: rounds that are complete; exponents: see Exponents.export; arrays: by name; headers,
-    payloads: of each chunk's last result, one after the other, where servers optimize; keys: pushed
-    in those rounds."""
+    """The state of a worker between two rounds.
+
+    calls: complete rounds.
+    exponents: see Exponents.export.
+    arrays: the application's, by name.
+    headers, payloads: each chunk's last result, concatenated, where servers optimize.
+    keys: pushed in those rounds.
+    """
 
     calls: int
     exponents: bytes
@@ -49,8 +55,8 @@ class State(NamedTuple):
 
 
 def encode(state: State) -> bytes:
-    """As bytes. Raises StateError for arrays of other than numbers, or more than a state may
-    have."""
+    """Encodes a state. Raises StateError for arrays of other than numbers, or a state that is too
+    large."""
     size = sum(array.nbytes for array in state.arrays.values()) + len(state.exponents)
     size += len(state.headers) + len(state.payloads)
     if size > MOST_STATE_BYTES:
@@ -64,7 +70,7 @@ def encode(state: State) -> bytes:
     )
     for name, array in state.arrays.items():
         if not _TYPE.fullmatch(array.dtype.str):
-            raise StateError(f"{name} is an array of {array.dtype}; numbers can be told")
+            raise StateError(f"{name} is an array of {array.dtype}; only numbers can be sent")
         message.arrays.add(
             name=name,
             type=array.dtype.str,
@@ -78,11 +84,11 @@ def encode(state: State) -> bytes:
 
 
 def _too_large(size: int) -> StateError:
-    return StateError(f"a state of {size} B; at most {MOST_STATE_BYTES} B can be told")
+    return StateError(f"a state of {size} B; at most {MOST_STATE_BYTES} B can be sent")
 
 
 def decode(data: bytes) -> State:
-    """What `encode` made these bytes of. Raises StateError."""
+    """Decodes a state. Raises StateError."""
     try:
         message = jobs_pb2.State.FromString(data)
     except DecodeError as error:
@@ -100,20 +106,20 @@ def decode(data: bytes) -> State:
         except (OverflowError, TypeError, ValueError) as error:
             text = f"array {one.name[:_QUOTED]!r} ({one.type[:_QUOTED]!r}): {error}"
             raise StateError(text) from error
-        arrays[one.name] = array.copy()  # to be changed at will
+        arrays[one.name] = array.copy()  # writable
     last = message.headers, message.payloads
     return State(message.calls, message.exponents, arrays, *last, message.keys)
 
 
 class Pages:
-    """Bytes as pages, all but the last of `PAGE_BYTES`."""
+    """Splits bytes into pages, all but the last of `PAGE_BYTES`."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._hash = hashlib.sha256(data).digest()
 
     def page(self, number: int) -> jobs_pb2.Page:
-        """One of them. Raises StateError for one that there is not."""
+        """Returns one page. Raises StateError if there is no such page."""
         start = number * PAGE_BYTES
         if start >= len(self._data):
             raise StateError(f"{len(self._data)} B have no page {number}")
@@ -122,7 +128,7 @@ class Pages:
 
 
 class Collector:
-    """Puts pages together again, in order from the first."""
+    """Joins pages, in order from the first."""
 
     def __init__(self) -> None:
         self._data = bytearray()
@@ -130,9 +136,9 @@ class Collector:
         self._next = 0
 
     def take(self, page: jobs_pb2.Page) -> bytes | None:
-        """The next page, or the one before once more; with the last one, all of it.
+        """Takes the next page, or the previous one again; returns all bytes with the last one.
 
-        Raises StateError for a page out of order, or of something else, or a wrong hash.
+        Raises StateError for a page out of order, or of other bytes, or a wrong hash.
         """
         whole = page.size, page.sha256
         if page.page == 0:

@@ -141,7 +141,7 @@ class VirtualJob:
             self.placement.workers,
             self.placement.servers,
             **spec.service(),
-            outside=network.outside(operator),
+            environment=network.environment(operator),
         )
         service = self._service
         self.number = service.job
@@ -194,7 +194,7 @@ class VirtualJob:
                 nonce,
                 (),
                 lambda what, /, **fields: self._take(rank, what, fields),
-                network.outside(host),
+                network.environment(host),
                 self._observers[rank],
                 self.file,
             )

@@ -20,7 +20,7 @@ from simulation.kernel.task_node import TaskNode
 from simulation.links.link import Link, LinkSpec
 from simulation.links.trains import NEVER, SECOND, picoseconds
 from simulation.nodes.control import ControlNode
-from simulation.nodes.environment import VirtualOutside
+from simulation.nodes.environment import VirtualHostEnvironment
 from simulation.nodes.host import HostNode
 from simulation.nodes.switch import SwitchNode
 from simulation.nodes.switch_group import SwitchGroup
@@ -131,9 +131,9 @@ class Network:
                 self._between.append((one, port.number, other, port.peer_number, there))
                 self._between.append((other, port.peer_number, one, port.number, back))
 
-    def outside(self, node: TaskNode) -> VirtualOutside:
+    def environment(self, node: TaskNode) -> VirtualHostEnvironment:
         """What code at a node has of its surroundings."""
-        return VirtualOutside(
+        return VirtualHostEnvironment(
             self.engine,
             node,
             self.addressing,
@@ -151,7 +151,7 @@ class Network:
             node = self.hosts[unit.host]
             endpoint = node.endpoint(str(unit.address), unit.port)
             rate = unit.interface.outgoing.rate
-            process = ServerProcess(endpoint, SERVICE, rate, self.outside(node))
+            process = ServerProcess(endpoint, SERVICE, rate, self.environment(node))
             self.servers[name] = process
             node.tasks.thread(process.run, name=f"server-{name}").start()
         return self.servers[name]

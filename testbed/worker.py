@@ -26,10 +26,10 @@ import numpy as np
 
 from hosts.client import Client, Stall, Sums
 from hosts.errors import ClientError, PlanWithdrawnError, ServiceUnavailableError
-from hosts.net.environment import HERE, Outside
+from hosts.net.environment import HERE, HostEnvironment
 from hosts.worker.explanation import Outline
 from observability.scheduling import CpuWatch
-from protocol.world import REAL, World
+from protocol.runtime import REAL, Runtime
 from specs.jobfile import JobFile, JobFileError, load
 from testbed.errors import CONSEQUENCE
 from workloads.attendance import Diary, entry_of
@@ -99,9 +99,9 @@ class _Desk:
     """Answers questions about what this worker does, one for each line of its input."""
 
     def __init__(
-        self, questions: Iterable[bytes], client: Client, emit: Emit, world: World
+        self, questions: Iterable[bytes], client: Client, emit: Emit, runtime: Runtime
     ) -> None:
-        self._emit, self._clock = emit, world.now
+        self._emit, self._clock = emit, runtime.now
         self.diary = Diary()
         self.first = 0  # rank of the first worker that is in all sums of the last iteration
         self._questions = questions
@@ -189,16 +189,16 @@ def work(
     nonce: str,
     questions: Iterable[bytes],
     emit: Emit = emit,
-    outside: Outside = HERE,
+    environment: HostEnvironment = HERE,
     observer: Observer = NOBODY,
     file: JobFile | None = None,
 ) -> int:
     """What the process does with its options; returns its exit status.
 
-    questions: a line each asks what it does. outside: where it runs. observer: is
+    questions: a line each asks what it does. environment: where it runs. observer: is
     told what it does. file: the job's, if whoever calls has read it.
     """
-    world = outside.world
+    runtime = environment.runtime
     file = load(options.job) if file is None else file
     job = file.spec
     replica = Replica(job, options.rank, options.world)
@@ -210,10 +210,10 @@ def work(
             link_rate=options.link_rate,
             patience=job.patience,
             on_stall=functools.partial(report_stall, emit=emit),
-            outside=outside,
+            environment=environment,
         )
-        desk = _Desk(questions, client, emit, world)
-        world.thread(desk.run, name="desk", daemon=True).start()
+        desk = _Desk(questions, client, emit, runtime)
+        runtime.thread(desk.run, name="desk", daemon=True).start()
         with client:
             client.connect_service(nonce, rank=options.rank)
             at_servers = job.optimizer.at == "servers"
@@ -232,12 +232,12 @@ def work(
             desk.computes()
             times = file.layer_times.times if file.layer_times is not None else None
             pacing = Pacing(
-                *(world, replica.model.by_layer, times, file.compute_seconds, job.iterations),
+                *(runtime, replica.model.by_layer, times, file.compute_seconds, job.iterations),
                 observer,
             )
             observer.begun(lambda: client.chunks_done)
             emit("started", plan=client.epoch, joined=client.joined is not None, done=done)
-            cpu_watch = CpuWatch() if world is REAL else None
+            cpu_watch = CpuWatch() if runtime is REAL else None
             reporter = _Reporter(
                 lambda: dict(client.statistics),
                 lambda: client.epoch,
@@ -245,14 +245,14 @@ def work(
                 replica.per_pass,
                 desk.diary,
                 emit,
-                world.now,
+                runtime.now,
             )
 
             def push(gradients: Parameters) -> Future[Sums]:
                 return client.push(gradients, average=not at_servers)
 
             def exchange(gradients: Parameters) -> Parameters:
-                if world is REAL:  # there computing takes the time that it takes
+                if runtime is REAL:  # there computing takes the time that it takes
                     return desk.exchange(gradients, lambda given, _: push(given).result())
                 return desk.exchange(gradients, lambda given, n: pacing.exchange(given, n, push))
 
@@ -265,7 +265,7 @@ def work(
                     client.checkpoint(file)
                     emit("checkpoint", iteration=progress.iteration, file=file)
 
-            seconds = train(replica, job.iterations, exchange, report, done, world.now)
+            seconds = train(replica, job.iterations, exchange, report, done, runtime.now)
             scheduling = _scheduling(cpu_watch)
             statistics, plan = dict(client.statistics), client.epoch
     except (ClientError, OSError) as error:  # TimeoutError is an OSError

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 
 from hosts.client import Sums
-from protocol.world import World
+from protocol.runtime import Runtime
 from specs.layerfile import LayerTimes
 from workloads.models import Parameters
 from workloads.observer import NOBODY, Observer
@@ -32,14 +32,14 @@ class Pacing:
 
     def __init__(
         self,
-        world: World,
+        runtime: Runtime,
         layers: Mapping[str, Sequence[str]],
         times: Mapping[str, LayerTimes] | None,
         seconds: float,
         iterations: int,
         observer: Observer = NOBODY,
     ) -> None:
-        self._world, self._observer = world, observer
+        self._runtime, self._observer = runtime, observer
         self._layers, self._times, self._seconds = layers, times, seconds
         self._iterations = iterations
         self._ready = False  # the forward pass of the iteration at hand is over
@@ -79,7 +79,7 @@ class Pacing:
 
     def _takes(self, what: str, seconds: float, iteration: int) -> None:
         self._observer.begins("compute", what, iteration)
-        self._world.sleep(seconds)
+        self._runtime.sleep(seconds)
         self._observer.ends()
 
     def _wait(self, what: str, layers: Iterable[str], sums: Future[Sums], iteration: int) -> Sums:

@@ -19,7 +19,7 @@ from threadpoolctl import threadpool_info
 from hosts.data.checkpoint import Checkpoint
 from hosts.data.tensors import dtype_of
 from hosts.optimizers import Optimizer, rule_of
-from protocol.world import REAL
+from protocol.runtime import REAL
 from specs.jobspec import JobSpec
 from workloads.models import Parameters, Quality
 from workloads.poison import Poison

@@ -49,7 +49,7 @@ from protocol import jobs_pb2
 from protocol.optimizer import OptimizerPlan
 from protocol.pipeline import USUAL, Pipeline
 from protocol.plan import Address
-from protocol.world import REAL, World
+from protocol.runtime import REAL, Runtime
 from topologies.model.ring import units_by_rank
 
 __all__ = ["JobTable"]
@@ -67,8 +67,8 @@ class JobTable:
     say nothing of it; ``join``: seconds from ``create`` until all have to be in;
     ``queue_packets``: see ``choose_window``; ``unanswered``: seconds after which members say that a
     switch does not forward; ``journal``: where all of it is written, and what it has of earlier is
-    taken up (none: it ends with the process); ``world``: where it runs, ``clock``: if that is not
-    the world's."""
+    taken up (none: it ends with the process); ``runtime``: where it runs, ``clock``: if that is not
+    the runtime's."""
 
     def __init__(
         self,
@@ -79,11 +79,11 @@ class JobTable:
         queue_packets: int | None = None,
         unanswered: float = UNANSWERED_SECONDS,
         journal: Journal | None = None,
-        world: World = REAL,
+        runtime: Runtime = REAL,
     ) -> None:
         self.fabric = fabric
-        self.world = world
-        self.clock = clock = world.now if clock is None else clock
+        self.runtime = runtime
+        self.clock = clock = runtime.now if clock is None else clock
         self.lease = lease
         self.join = join
         self.unanswered = unanswered
@@ -93,7 +93,7 @@ class JobTable:
         self.epochs = Epochs(self.deployment, self.journal, clock, self._end)
         self.arrivals = Arrivals(self.epochs, clock)
         self.departures = Departures(self.epochs, self.arrivals, self._fail)
-        self.roster = Roster(self.journal, clock, join, world)
+        self.roster = Roster(self.journal, clock, join, runtime)
         self.changed = self.roster.changed
         self.outages = Outages(self.roster, self.epochs, self.departures)
         self._expired = clock()  # when `expire` was last called

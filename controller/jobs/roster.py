@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from controller.jobs.epochs import LAST_EPOCH
 from controller.jobs.job import Job, JobError, Refusal
 from controller.jobs.journal import Journal
-from protocol.world import REAL, World
+from protocol.runtime import REAL, Runtime
 
 __all__ = ["MOST_ALIVE", "MOST_JOBS", "MOST_WAITING", "REMEMBERED", "Roster"]
 
@@ -35,9 +35,9 @@ class Roster:
     """
 
     def __init__(
-        self, journal: Journal, clock: Callable[[], float], join: float, world: World = REAL
+        self, journal: Journal, clock: Callable[[], float], join: float, runtime: Runtime = REAL
     ) -> None:
-        self.changed = world.condition()
+        self.changed = runtime.condition()
         self.jobs: list[Job] = []
         self._journal = journal
         self._clock = clock

@@ -19,7 +19,7 @@ from p4.v1 import p4runtime_pb2
 from p4runtime_sh.p4runtime import P4RuntimeClient, SSLOptions
 
 from controller.p4rt.entries import Entity, Update
-from protocol.world import REAL
+from protocol.runtime import REAL
 from switch.p4runtime.errors import P4RuntimeError
 
 if TYPE_CHECKING:

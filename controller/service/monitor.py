@@ -39,12 +39,12 @@ class Monitor:
     ) -> None:
         self.table = table
         self.fabric = table.fabric
-        world = table.world
-        self.clock = world.now if clock is None else clock
+        runtime = table.runtime
+        self.clock = runtime.now if clock is None else clock
         self.answer = answer
-        self._stop = world.event()
+        self._stop = runtime.event()
         self._threads = [
-            world.thread(self._watch, f"monitor-{name}", (name,))
+            runtime.thread(self._watch, f"monitor-{name}", (name,))
             for name in self.fabric.connections
         ]
 

@@ -18,7 +18,7 @@ import json
 
 from controller.jobs.job import Job
 from controller.jobs.registry import JobTable
-from protocol.world import REAL
+from protocol.runtime import REAL
 
 __all__ = ["message", "say", "tell"]
 

@@ -27,7 +27,7 @@ from protocol import jobs_pb2, jobs_pb2_grpc
 from protocol.optimizer import OptimizerPlan
 from protocol.pipeline import Pipeline
 from protocol.plan import Address
-from protocol.world import Event
+from protocol.runtime import Event
 
 __all__ = ["JobServer", "JobService", "ServiceError", "look_after"]
 
@@ -259,8 +259,8 @@ class JobServer:
         self.table = table
         self.path = _socket_path(address)
         self.service = JobService(table)
-        world = table.world
-        self._stopped = world.event()
+        runtime = table.runtime
+        self._stopped = runtime.event()
         self._server = grpc.server(
             ThreadPoolExecutor(MOST_WATCHERS + OTHER_CALLS, thread_name_prefix="jobs"),
             options=[("grpc.max_receive_message_length", MOST_MESSAGE_BYTES)],
@@ -277,7 +277,7 @@ class JobServer:
             raise ServiceError(f"cannot listen at {address}")
         self.path.chmod(0o600)
         self._server.start()
-        self._expiry = world.thread(look_after, "jobs-expiry", (table, self._stopped))
+        self._expiry = runtime.thread(look_after, "jobs-expiry", (table, self._stopped))
         self._expiry.start()
 
     def stop(self) -> None:

@@ -8,7 +8,7 @@
         first = await client.push({"weights": gradient_w})  # another one
         bias = (await last)["bias"]
 
-A `Client` with one thread, in which calls are made in their order, so the event loop never waits.
+It wraps a `Client` whose calls run in order in one thread, so the event loop never blocks.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _T = TypeVar("_T")
 
 
 class AsyncClient:
-    """See Client, whose options it takes; `client` is that one, for what it can tell.
+    """An asyncio Client, with the same options; `client` is the wrapped one, for its properties.
 
-    Tasks that make calls at once make them in the order in which they came to them; all workers
-    have to have the same one.
+    Concurrent tasks' calls are made in the order in which they were started; it must be the same at
+    all workers.
     """
 
     def __init__(self, service: str | None = None, **options: Any) -> None:
@@ -92,7 +92,7 @@ class AsyncClient:
     async def push(
         self, values: Mapping[str, Floats], *, average: bool = False, timeout: float | None = None
     ) -> asyncio.Future[Sums]:
-        """Begins it, see Client.push; what is returned is awaited for what comes of it."""
+        """Begins a push, see Client.push; await the returned future for its result."""
         future = await self._call(self.client.push, values, average=average, timeout=timeout)
         return asyncio.wrap_future(future)
 
@@ -117,7 +117,7 @@ class AsyncClient:
         return [sums[name] for name in named]
 
     async def checkpoint(self, path: str | Path) -> None:
-        """See Client.checkpoint; what `state` gives is had from the event loop."""
+        """See Client.checkpoint; `state` is called in the event loop."""
         await self._call(self.client.checkpoint, path)
 
     async def leave(self, reason: str = "") -> None:
@@ -134,14 +134,14 @@ class AsyncClient:
     async def _call(self, call: Callable[_P, _T], *given: _P.args, **options: _P.kwargs) -> _T:
         work = functools.partial(call, *given, **options)
         if self._left:
-            return work()  # which says that it was left, or has nothing to do any more
+            return work()  # raises UseAfterLeaveError, or does nothing
         loop = asyncio.get_running_loop()
-        # A task that is cancelled takes no call back: all workers have to make the same ones.
+        # Cancelling a task does not undo its call: all workers must make the same ones.
         return await asyncio.shield(loop.run_in_executor(self._thread, work))
 
 
 def _ask(loop: asyncio.AbstractEventLoop, state: Callable[[], Arrays]) -> Arrays:
-    """What the application knows, which changes it in the event loop's thread only."""
+    """Calls `state` in the event loop's thread, where alone the application's state changes."""
     answer: Future[Arrays] = Future()
 
     def ask() -> None:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A worker's way into a job: PHub's calls (SoCC'18, section 3.1), then sums over all workers.
+"""The blocking client: PHub's calls (SoCC'18, section 3.1), then sums over all workers.
 
     from hosts.client import Client
 
-    # Once, by whoever starts the job; the nonce goes to its workers and servers. (On a testbed,
-    # `rackhub exec` has told service and address: None and Client() do.)
+    # Once, to start the job; its workers and servers need the nonce. (On a testbed `rackhub exec`
+    # sets service and address: use None and Client().)
     nonce = Client.create_service("unix:/run/jobs.sock", "digits", ["w0", "w1"], ["s0"]).nonce
 
     # In each worker:
@@ -19,16 +19,16 @@
 docs/api.md has an example of each call. Leaving the `with` block leaves the job, with the error as
 the reason if there is one.
 
-**All workers must make the same calls in the same order.** Where they do not, no sum would ever
-come; the job service finds out from what each waits for, and ends the job with the two keys.
+**All workers must make the same calls in the same order.** Otherwise no sum would ever arrive; the
+job service compares the keys that workers wait for, and ends the job, naming two that differ.
 
-A job's plan may change under it: trees, windows, and workers that die, leave or come back. Calls
-only take longer then. Sums are of those who were in the job when they were made; all workers get
-the same ones.
+A job's plan may change while it runs: trees, windows, and workers that die, leave or come back.
+Calls only take longer then. Sums include the members at the time of summing; all workers get the
+same ones.
 
-A worker whose process died may be started again, with the job's nonce and its rank. It joins
-between two *rounds* (a round is the calls until a key comes again, so an iteration) if the others'
-applications tell it where they are, see `init_service`.
+A worker whose process died may be restarted, with the job's nonce and its rank. It joins between
+two *rounds* (a round is the calls until a key is repeated, so an iteration) if the applications of
+other workers provide their state, see `init_service`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from hosts.errors import (
     UseAfterLeaveError,
     WrongShapeError,
 )
-from hosts.net.environment import HERE, Outside
+from hosts.net.environment import HERE, HostEnvironment
 from hosts.session import testbed_environment
 from hosts.session.beginning import Joined, declare, first_transport, with_consistency
 from hosts.session.calls import result_of
@@ -61,7 +61,7 @@ from hosts.session.checkpointing import Restoration, check_whole, save
 from hosts.session.job_service import Service, create_service
 from hosts.session.membership import OUTAGE_SECONDS
 from hosts.session.participation import Participation
-from hosts.session.stall_timeout import Patience, Stall
+from hosts.session.stall_timeout import Stall, StallTimeout
 from hosts.worker.epochs import WorkerEpochs
 from hosts.worker.explanation import Outline, Waiting
 from hosts.worker.transport import WorkerTransport
@@ -81,23 +81,23 @@ _LARGEST_RANK = 2**32 - 1  # that a request can name
 class Client:
     """One worker of one job.
 
-    service: the job service's unix socket, `unix:PATH` or the path; None: as the environment says
+    service: the job service's unix socket, `unix:PATH` or the path; None: from the environment
         (`hosts.session.testbed_environment`), which `rackhub exec` sets.
-    address: this host's IPv4 address; None: as the environment says where service does, else the
-        one its default route sends from.
-    queue_bytes, link_rate (bit/s; 0: the plan's): of this host's interface, see `Endpoint`.
-        queue_bytes None: likewise.
+    address: this host's IPv4 address; None: from the environment if service is None, else the one
+        that its default route sends from.
+    queue_bytes, link_rate: of this host's interface (bit/s; 0: the plan's), see `Endpoint`.
+        queue_bytes None: like address.
     headroom: binary digits by which a chunk may grow from one round to the next before it goes
         through the server in float32.
     outage: seconds for which the job service may be away before a call gives up.
-    patience: seconds without any sum after which calls fail with StalledError. A slower worker is
-        no fault, so it should be far longer than a worker may compute.
-    on_stall: called now and then during such a wait, from some seconds on, by another thread.
-    outside: the machine that it runs on; another one is simulated.
+    patience: seconds without any sum after which calls fail with StalledError. A straggler is no
+        fault, so it should be far longer than a worker may compute.
+    on_stall: called repeatedly during such a wait, after some seconds, by another thread.
+    environment: that of the host; a simulated one in virtual time.
 
-    Calls are to come from one thread. Futures may be waited for in any; what is added to them as a
-    callback runs in the client's own thread, which must not wait for anything, so it makes no calls
-    (CallOrderError). Raises ClientError if there is no such service.
+    Make calls from one thread. Any thread may wait for futures; their callbacks run in the client's
+    own thread, which must not block and can make no calls (CallOrderError). Raises ClientError if
+    there is no such service.
     """
 
     create_service = staticmethod(create_service)
@@ -113,18 +113,18 @@ class Client:
         outage: float = OUTAGE_SECONDS,
         patience: float = math.inf,
         on_stall: Callable[[Stall], None] | None = None,
-        outside: Outside = HERE,
+        environment: HostEnvironment = HERE,
     ) -> None:
         if service is None:
             service, here = testbed_environment.service(), testbed_environment.interface()
             address = address or here.address
             queue_bytes = here.queue_bytes if queue_bytes is None else queue_bytes
-        self._outside, self._world = outside, outside.world
+        self._environment, self._runtime = environment, environment.runtime
         self._service = service
         self._patience = patience
         self._on_stall = on_stall
         self._link_rate, self._queue_bytes = link_rate, queue_bytes
-        self._headroom = headroom
+        self._exponent_headroom = headroom
         self._outage = outage
         self._part: Participation | None = None
         self._exchange: Exchange | None = None
@@ -132,8 +132,8 @@ class Client:
         self._optimizer: OptimizerPlan | None = None  # that the servers run
         self._restoration: Restoration | None = None
         self._left = False
-        outside.check_service(service)
-        self._endpoint = outside.endpoint(
+        environment.check_service(service)
+        self._endpoint = environment.endpoint(
             address or testbed_environment.own_address(),
             link_rate=link_rate,
             queue_bytes=queue_bytes,
@@ -151,12 +151,12 @@ class Client:
         if error is None:
             self.leave()
             return
-        # Whoever ends a process had a reason of its own, which is not this worker's.
+        # The reason for ending a process is not this worker's failure.
         ended = isinstance(error, SystemExit | KeyboardInterrupt)
         try:
             self.leave("it was ended" if ended else f"{type(error).__name__}: {error}")
         except ClientError as second:
-            _log.warning("the job service was not told: %s", second)
+            _log.warning("the job service could not be notified: %s", second)
 
     # -- PHub's calls -----------------------------------------------------------------------------
 
@@ -172,7 +172,7 @@ class Client:
         if not 0 <= rank <= _LARGEST_RANK:
             raise JobRefusedError(f"a job of n workers has workers 0 to n - 1, not {rank}")
         self._part = Participation(
-            self._service, nonce, rank, self._endpoint, self._outage, self._outside
+            self._service, nonce, rank, self._endpoint, self._outage, self._environment
         )
 
     def init_service(
@@ -187,35 +187,41 @@ class Client:
         consistency: Consistency | str | Mapping[str, int] | None = None,
         timeout: float | None = None,
     ) -> Sums:
-        """Declares the keys, the same at every worker: by name with arrays (for their shapes) or
-        numbers of elements, or names alone with their shapes. Arrays here and in calls may be
-        float32, float16 or bfloat16 (of ml_dtypes); what comes back is float32.
+        """Declares the keys, the same at every worker, and waits for the job's plan.
 
-        shapes, dtypes: by name, or in the keys' order; one dtype may stand for all, and None for
+        keys: by name with arrays (for their shapes) or numbers of elements, or names alone with
+        their shapes. Arrays here and in calls may be float32, float16 or bfloat16 (of ml_dtypes);
+        results are float32.
+
+        shapes, dtypes: by name, or in the keys' order; one dtype applies to all, and None is
         float32.
-        optimizer: run by the job's servers, the same at every worker. Keys are arrays then, the
-        initial parameters. All workers should have the same; those of the first worker count
-        (the first that is left, should it die meanwhile), and are returned. From then on
-        `push_pull` takes gradients and returns parameters. Without it: returns nothing.
-        consistency: with an optimizer, whose gradients a step is taken with: `synchronous`, the
-        mean of all workers' (None: what the optimizer says, which is that if it says nothing);
-        `asynchronous`, each worker's, as it comes; `{"staleness": N}`, likewise, but what comes
-        back waits until no worker is more than N gradients behind. Needs tree none.
-        state: returns the arrays that a worker which joins later has to know, as they are before
-        the next round; called by its first call when there is such a worker (with an optimizer
-        perhaps by this one). None: nobody can join by this worker's help.
 
-        restore: a checkpoint's file, the same at every worker, that the job goes on from: to the
-        last bit as the one would that wrote it. `restored` then has what the application goes on
-        from; with an optimizer, initial parameters are the checkpoint's.
+        optimizer: run by the job's servers, the same at every worker. Keys must then be arrays, the
+        initial parameters. All workers should give the same; those of the first worker count (the
+        first remaining one, should it die meanwhile), and are returned. From then on `push_pull`
+        takes gradients and returns parameters. Without optimizer nothing is returned.
 
-        Blocks until every worker and server of the job is in and it has a plan; in a job that
-        runs already, until this worker has joined it: `joined` then has what it goes on from, and
-        parameters returned are those of now.
+        consistency: the gradients of an optimizer's step: `synchronous`, the mean of all workers'
+        (None: as the optimizer says, which defaults to that); `asynchronous`, each worker's as it
+        arrives; `{"staleness": N}`, likewise, but a result waits until no worker is more than N
+        gradients behind. The last two need tree none.
+
+        state: returns the arrays that a later joining worker needs, as they are before the next
+        round; called when a worker joins (with an optimizer perhaps by this call). None: this
+        worker cannot help others to join.
+
+        restore: a checkpoint's file, the same at every worker, from which the job continues
+        bit-identically to the job that wrote it. `restored` then has the application's state; with
+        an optimizer, initial parameters are the checkpoint's.
+
+        Blocks until every worker and server of the job has connected and it has a plan; in a
+        running job, until this worker has joined it: `joined` then has the state it starts from,
+        and the parameters returned are the current ones.
+
         Raises DoubleInitError, WrongShapeError, WrongTypeError (also for numbers where parameters
-        are needed, and an optimizer that is none), UnknownKeyError for an optimizer's options that
-        fit no key, CheckpointError, ClientError, TimeoutError after `timeout` seconds, ValueError
-        for a consistency that there is not, or not without an optimizer.
+        are needed, and for an object that is no optimizer), UnknownKeyError for optimizer options
+        that fit no key, CheckpointError, ClientError, TimeoutError after `timeout` seconds,
+        ValueError for an unknown consistency, or one that needs an optimizer where there is none.
         """
         part = self._connected()
         if part.follower is not None:
@@ -223,11 +229,13 @@ class Client:
         optimizer = with_consistency(optimizer, consistency)
         membership = part.membership
         tensors, optimizer, initial, self._restoration = declare(
-            keys, shapes, dtypes, optimizer, restore, membership.lanes, self._outside.payload
+            keys, shapes, dtypes, optimizer, restore, membership.lanes, self._environment.payload
         )
-        exchange = self._exchange = Exchange(tensors, optimizer is not None, self._world)
+        exchange = self._exchange = Exchange(tensors, optimizer is not None, self._runtime)
         self._state, self._optimizer = state, optimizer
-        exponents = Exponents(tensors.layout.chunks, max(1, membership.world), self._headroom)
+        exponents = Exponents(
+            tensors.layout.chunks, max(1, membership.world), self._exponent_headroom
+        )
         if self._restoration is not None and optimizer is None:
             self._restoration.scale(exponents)
 
@@ -236,26 +244,28 @@ class Client:
                 plan,
                 exponents,
                 self._endpoint,
-                self._outside,
+                self._environment,
                 lanes=membership.lanes,
                 link_rate=self._link_rate,
                 queue_bytes=self._queue_bytes,
             )
 
         part.begin(WorkerEpochs(exponents, start), tensors.names)
-        began = self._world.now()
+        began = self._runtime.now()
         # The last worker's call also installs the job, which takes as long as the switches do.
         membership.init(
             tensors.messages(), timeout, gives_state=state is not None, optimizer=optimizer
         )
-        left = None if timeout is None else max(0.0, began + timeout - self._world.now())
+        left = None if timeout is None else max(0.0, began + timeout - self._runtime.now())
         part.wait_for_plan(left)
         if optimizer is None:
             return Sums()
-        if part.follower is not None and part.follower.gate.completed:  # it has joined after it
+        if (
+            part.follower is not None and part.follower.barrier.completed
+        ):  # it joined after initialisation
             with part.turn:
                 return exchange.parameters(initial, self._transport)
-        left = None if timeout is None else max(0.0, began + timeout - self._world.now())
+        left = None if timeout is None else max(0.0, began + timeout - self._runtime.now())
         begun = self.push_pull(initial, timeout=left)
         if self._restoration is not None:
             self._restoration.bring(part, self._patience)
@@ -266,46 +276,49 @@ class Client:
     def push(
         self, values: Mapping[str, Floats], *, average: bool = False, timeout: float | None = None
     ) -> Future[Sums]:
-        """Begins to add each named array over all workers; returns a future of what `push_pull`
-        returns.
+        """Begins to add each named array over all workers; returns a future of the result of
+        `push_pull`.
 
-        Any number of pushes may be under way, also of one key. Their values are copied; they go out
-        in the order of the calls, and within a call in that of the keys' declaration. A push waits
-        for nothing but a worker that is about to join; it cannot be cancelled. In asyncio:
+        Any number of pushes may be under way, also of one key. Their values are copied; they are
+        sent in the order of the calls, and within a call in the order of declaration. A push waits
+        only for a worker that is about to join; it cannot be cancelled. In asyncio:
         `asyncio.wrap_future`, or AsyncClient.
-        Raises what `push_pull` does of its arguments; the future has the rest.
+
+        Raises what `push_pull` raises for its arguments; the future has other errors.
         """
         part, exchange = self._running()
         if average and exchange.optimized:
             raise ValueError("parameters come back from the servers' optimizer: no average of them")
         if not values:
-            none: Future[Sums] = self._world.future()
+            none: Future[Sums] = self._runtime.future()
             none.set_result(Sums())
             return none
 
-        def patience(chunks: int) -> Patience:
+        def patience(chunks: int) -> StallTimeout:
             look = part.running_transport
-            return Patience(chunks, timeout, self._patience, self._on_stall, look, self._world.now)
+            return StallTimeout(
+                chunks, timeout, self._patience, self._on_stall, look, self._runtime.now
+            )
 
         call, submit = exchange.call(values, average, patience)
         part.enter(call, submit, self._provide)
         return call.future
 
     def pull(self, keys: Iterable[str] | None = None, *, timeout: float | None = None) -> Sums:
-        """The last complete values of these keys (None: of all that were pushed): what came of
-        their last push, with an optimizer the parameters.
+        """Returns the last complete values of these keys (None: of all that were pushed): results
+        of their last push, which are parameters with an optimizer.
 
-        Waits for pushes of them that are under way. Asks nobody: what comes of a push is sent to
-        every worker by itself. The arrays are those that `push_pull` returned, not copies.
-        Raises UnknownKeyError, NoValueError for a key never pushed, TimeoutError after `timeout`
-        seconds (the pushes go on), and what a push that is waited for has failed with.
+        Waits for pushes of them under way. It sends no request: servers and switches push results
+        to every worker. The arrays are those that `push_pull` returned, not copies. Raises
+        UnknownKeyError, NoValueError for a key never pushed, TimeoutError after `timeout` seconds
+        (the pushes go on), and the error of a push that it waits for.
         """
         part, exchange = self._running()
         names = list(keys) if keys is not None else None
         numbers = None if names is None else {exchange.tensors.number(name) for name in names}
-        began = self._world.now()
+        began = self._runtime.now()
         for call in part.under_way(numbers):
-            left = None if timeout is None else max(0.0, began + timeout - self._world.now())
+            left = None if timeout is None else max(0.0, began + timeout - self._runtime.now())
             result_of(call.future, left)
         return exchange.last(names)
 
@@ -314,45 +327,50 @@ class Client:
     ) -> Sums:
         """Adds each named array over all workers; returns the sums in the shapes given.
 
-        average: the mean over the workers that are in each sum instead, float32(float64(sum) /
-        workers), element by element, where sum is what would be returned without. In a job with an
-        optimizer the servers take the mean, and what is returned are the parameters after its
-        step; average is refused there (ValueError).
-        Blocks until the sums are there. Keys go in the order in which they were declared; those
-        left out stay out of this round, at every worker.
-        Raises UnknownKeyError, WrongShapeError, WrongTypeError; ClientError when the job ends under
-        it, StalledError when no sum comes for long, TimeoutError after `timeout` seconds (after
-        these this worker can only leave).
+        average: returns the mean over the workers in each sum instead, float32(float64(sum) /
+        workers), element by element, of the sum that would be returned without. In a job with an
+        optimizer the servers take the mean, and the parameters after the step are returned; average
+        is refused there (ValueError).
+
+        Blocks until the sums have arrived. Keys are sent in the order of declaration; keys left out
+        must be left out by every worker.
+
+        Raises UnknownKeyError, WrongShapeError, WrongTypeError; ClientError when the job ends,
+        StalledError when no sum arrives within the patience, TimeoutError after `timeout` seconds
+        (after these this worker can only leave).
         """
         return self.push(values, average=average, timeout=timeout).result()
 
     def all_reduce(
         self, arrays: Iterable[Floats], *, average: bool = False, timeout: float | None = None
     ) -> list[Floats]:
-        """The sums (or means) of arrays over all workers, one for each key in the order declared.
+        """Returns the sums (or means) of arrays over all workers, one for each key in the order
+        declared.
 
-        Raises what `push_pull` does, and WrongShapeError for another number of arrays.
+        Raises what `push_pull` raises, and WrongShapeError for another number of arrays.
         """
         named = self.named(arrays)
         sums = self.push_pull(named, average=average, timeout=timeout)
         return [sums[name] for name in named]
 
     def named(self, arrays: Iterable[Floats]) -> dict[str, Floats]:
-        """Arrays, one for each key in the order declared, by name. Raises WrongShapeError for
-        another number of them."""
+        """Returns arrays, one for each key in the order declared, by name. Raises WrongShapeError
+        for another number of them."""
         names, given = self._running()[1].tensors.names, list(arrays)
         if len(given) != len(names):
             raise WrongShapeError(f"{len(given)} arrays for the {len(names)} keys declared")
         return dict(zip(names, given, strict=True))
 
     def checkpoint(self, path: str | Path) -> None:
-        """Writes all that a job needs to go on from here, whole or not at all (`init_service`,
-        `restore`): optimizer state and parameters of the servers, if they run one; what the `state`
-        of `init_service` gives; the scales of gradients. One worker of the job is enough. For
-        between two rounds; pushes under way are waited for.
+        """Writes a checkpoint, from which `init_service` with `restore` continues the job,
+        atomically.
 
-        Raises CheckpointError if it cannot be written, ClientError, and what a push that is waited
-        for has failed with.
+        It has optimizer state and parameters of the servers, if they run one; the arrays that the
+        `state` of `init_service` returns; and the scales of gradients. One worker of the job is
+        enough. Call it between two rounds; it waits for pushes under way.
+
+        Raises CheckpointError if it cannot be written, ClientError, and the error of a push that it
+        waits for.
         """
         part, exchange = self._running()
         check_whole(path, self._optimizer)
@@ -361,17 +379,17 @@ class Client:
         with part.turn:
             part.check()
             assert part.follower is not None
-            # All that were begun are complete, but that keys which are left out may still come.
-            calls = self._calls(part.follower.gate.begun)
+            # All begun rounds are complete, except that keys left out so far may still come.
+            calls = self._calls(part.follower.barrier.begun)
         provide, tensors = self._state or dict, exchange.tensors
         save(path, part, tensors, calls, provide, self._optimizer, self._patience)
 
     def leave(self, reason: str = "") -> None:
-        """Leaves the job; again: nothing. A `reason` says that the worker gave up.
+        """Leaves the job; a second call does nothing. A `reason` says that the worker gave up.
 
-        Without one, pushes under way are waited for; with one they fail with UseAfterLeaveError.
-        One that fails meanwhile is the reason. Raises ClientError if the job service cannot be
-        told.
+        Without reason it waits for pushes under way, and an error of theirs becomes the reason;
+        with one they fail with UseAfterLeaveError. Raises ClientError if the job service cannot be
+        reached.
         """
         if self._left:
             return
@@ -389,7 +407,7 @@ class Client:
         finally:
             self._endpoint.close()
 
-    # -- what it can tell, after `leave` too: what was so then ------------------------------------
+    # -- state; after `leave` as it was then -------------------------------------------------------
 
     @property
     def job(self) -> int:
@@ -398,7 +416,7 @@ class Client:
 
     @property
     def joined(self) -> Joined | None:
-        """What this worker goes on from, if the job ran when it came; None: from the start."""
+        """The state from which this worker joined a running job; None if it started with it."""
         follower = self._known().follower
         if follower is None or follower.joined is None:
             return None
@@ -406,26 +424,27 @@ class Client:
 
     @property
     def restored(self) -> Joined | None:
-        """What the job went on from, if that was a checkpoint; its calls count in `joined`, too."""
+        """The state of the checkpoint that the job started from; its calls are included in
+        `joined`."""
         if self._restoration is None:
             return None
         return Joined(self._restoration.checkpoint.calls, self._restoration.checkpoint.arrays)
 
     def _calls(self, rounds: int) -> int:
-        """Of so many in this job, those that are the application's, with those before the job."""
-        # That of initial parameters was made by init_service.
+        """Returns the application's calls among `rounds` of this job, plus those before the job."""
+        # init_service made the call of initial parameters.
         own = max(0, rounds - (self._optimizer is not None))
         return own + (self._restoration.checkpoint.calls if self._restoration is not None else 0)
 
     @property
     def world(self) -> int:
-        """Number of workers in the job as it is planned now."""
+        """Number of workers in the current plan."""
         part = self._known()
         return part.membership.world if part.transport is None else part.transport.plan.world
 
     @property
     def epoch(self) -> int:
-        """Number of the plan at hand; a job that is planned anew gets the next one."""
+        """Number of the current plan; each new plan of the job gets the next one."""
         return self._transport.plan.epoch
 
     @property
@@ -433,7 +452,7 @@ class Client:
         """Counts since the start: those of `hosts.data.reports.Statistics`, and the socket's.
 
         `completed` chunks were summed as integers in the tree, `completed_direct` ones by the
-        server in float32; `retransmitted` packets were sent again; `socket` has the counters of
+        server in float32; `retransmitted` counts packets; `socket` has the counters of
         `hosts.net.driver.Counters`.
         """
         counts = self._transport.statistics.counts()
@@ -441,20 +460,20 @@ class Client:
 
     @property
     def chunks_done(self) -> int:
-        """Chunks since the start whose sums have come, of all calls; from any thread."""
+        """Number of chunks of all calls whose sums have arrived since the start; from any
+        thread."""
         statistics = self._transport.statistics
         return statistics.completed + statistics.completed_direct
 
     def explain(self) -> list[Waiting]:
-        """What is known of each chunk that this worker waits for."""
+        """Returns each chunk that this worker waits for, with its state."""
         with self._connected().turn:
-            return self._transport.explain(self._world.now())
+            return self._transport.explain(self._runtime.now())
 
     def inquire(self, tell: Callable[[Outline | None], None], most: int = 8) -> None:
-        """Calls `tell` with what this worker waits for, at most so many chunks of each stream;
-        None: no plan yet. From any thread, also while another is in `push_pull`. Raises
-        UseAfterLeaveError, CallOrderError before connect_service.
-        """
+        """Calls `tell` with an outline of what this worker waits for, up to `most` chunks of each
+        stream; None before a plan. From any thread, also while another is in `push_pull`. Raises
+        UseAfterLeaveError, CallOrderError before connect_service."""
         tell(self._connected().outline(most))
 
     # -- inside -----------------------------------------------------------------------------------
@@ -475,7 +494,7 @@ class Client:
         return self._known()
 
     def _known(self) -> Participation:
-        """Also of a job that this worker has left."""
+        """Returns the participation, also of a job that this worker has left."""
         if self._part is None:
             self._not_left()
             raise CallOrderError("call connect_service first")
@@ -490,7 +509,7 @@ class Client:
 
     @property
     def _transport(self) -> WorkerTransport:
-        """Of the plan at hand, or the last one."""
+        """Returns the transport of the current plan, or the last one."""
         part = self._known()
         if part.transport is None:
             self._not_left()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A worker's keys as an application knows them: values in, and what has come of each key last."""
+"""A worker's keys as an application sees them: values in, and each key's last result out."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from hosts.data.tensors import Sums, Tensors
 from hosts.errors import NoValueError
 from hosts.optimizers import mean_of
 from hosts.session.calls import Call, Members, Workers
-from hosts.session.stall_timeout import Patience
+from hosts.session.stall_timeout import StallTimeout
 from hosts.worker.transport import WorkerTransport
 from protocol.fixed_point import Floats
-from protocol.world import REAL, World
+from protocol.runtime import REAL, Runtime
 
 
 class _Last(NamedTuple):
@@ -26,21 +26,22 @@ class _Last(NamedTuple):
 
 
 class Exchange:
-    """optimized: servers run an optimizer, so that parameters come back."""
+    """Makes calls of values and keeps their results. optimized: servers run an optimizer, so
+    results are parameters."""
 
-    def __init__(self, tensors: Tensors, optimized: bool, world: World = REAL) -> None:
+    def __init__(self, tensors: Tensors, optimized: bool, runtime: Runtime = REAL) -> None:
         self.tensors = tensors
         self.optimized = optimized
-        self._world = world
+        self._runtime = runtime
         self._last: dict[str, _Last] = {}
 
     def call(
-        self, values: Mapping[str, Floats], average: bool, patience: Callable[[int], Patience]
+        self, values: Mapping[str, Floats], average: bool, patience: Callable[[int], StallTimeout]
     ) -> tuple[Call, Callable[[WorkerTransport], int]]:
-        """A call with these values, of at least one key, and what submits it.
+        """Returns a call with these values, of at least one key, and a function that submits it.
 
-        patience: that of a call of so many chunks. Raises UnknownKeyError, WrongShapeError,
-        WrongTypeError.
+        patience: returns the StallTimeout of a call of so many chunks. Raises UnknownKeyError,
+        WrongShapeError, WrongTypeError.
         """
         tensors, given = self.tensors, dict(values)
         names, chunks, packed = tensors.pack(given)
@@ -55,28 +56,32 @@ class Exchange:
 
         numbers = [tensors.number(name) for name in names]
         counts = [tensors.layout.counts[number] for number in numbers]
-        future = self._world.future()
+        future = self._runtime.future()
         call = Call(numbers, counts, finish, patience(len(chunks)), future)
         return call, lambda transport: transport.submit(chunks, packed, lanes, packed)
 
     def parameters(self, initial: Mapping[str, Floats], transport: WorkerTransport) -> Sums:
-        """Those of now, of a worker that has joined, in the shapes of the initial ones."""
+        """Returns the current parameters of a worker that has joined, in the shapes of the initial
+        ones."""
         names, _, _ = self.tensors.pack(initial)
         found = self.tensors.unpack(names, initial, *transport.parameters())
         self.keep(found, -1)
         return found
 
     def keep(self, values: Sums, ticket: int) -> None:
-        """What has come of the call with that first ticket; -1: of none."""
+        """Stores the results of the call with that first ticket; -1: of none."""
         for name, array in values.items():
             before = self._last.get(name)
-            # A call of several keys may be done after later ones.
+            # A call of several keys may complete after later calls.
             if before is None or before.ticket < ticket:
                 self._last[name] = _Last(ticket, array, values.workers[name], values.members)
 
     def last(self, names: Iterable[str] | None) -> Sums:
-        """What has come last of these keys, or of all that were pushed, in the order declared.
-        Raises NoValueError."""
+        """Returns the last results of these keys, or of all that were pushed, in the order
+        declared.
+
+        Raises NoValueError.
+        """
         result = Sums()
         if names is None:
             names = [name for name in self.tensors.names if name in self._last]

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors, chunks and what is told of them: values without a protocol."""
+"""Tensors, chunks, submissions, snapshots and reports: values without a protocol."""

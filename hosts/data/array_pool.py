@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Large arrays that are needed again and again.
+"""A pool of large arrays that are needed repeatedly.
 
-Memory that is new to a process is cleared by the kernel, page by page, when it is first written,
-which takes longer than most of what a worker does with a gradient. So what is freed here is kept.
+The kernel clears memory that is new to a process, page by page, when it is first written, which
+takes longer than most of what a worker does with a gradient. So freed arrays are kept.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-# Of an array that only the list in `Recycler` has: that list, and the argument of getrefcount.
+# References to an array that only the pool has: its list, and the argument of getrefcount.
 _UNUSED = 2
 
 
-class Recycler:
-    """Hands out arrays, and the same memory again once nobody has the array or any view of it.
+class ArrayPool:
+    """Hands out arrays, and reuses their memory once neither the array nor a view of it is
+    referenced.
 
     For one thread at a time. It keeps as much as was in use at once.
     """
@@ -30,10 +31,10 @@ class Recycler:
         self._kept: defaultdict[int, list[npt.NDArray[np.uint8]]] = defaultdict(list)
 
     def empty(self, shape: Sequence[int], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-        """As numpy.empty."""
+        """Returns an uninitialised array, as numpy.empty."""
         kind = np.dtype(dtype)
         size = math.prod(shape) * kind.itemsize
-        # By powers of two, for sizes that differ a little. The rest of it is never written.
+        # Powers of two, so that slightly different sizes share memory.
         memory = self._memory(1 << max(0, size - 1).bit_length())
         return memory[:size].view(kind).reshape(shape)
 

@@ -39,18 +39,23 @@ MAGIC = b"\x89rackhub"
 VERSION = 1
 _START = struct.Struct("<8sIIQ")
 _HASH_BYTES = 32
-# Names of numpy's types of numbers, little endian: <f4, |b1.
+# Names of numpy's numeric types, little endian: <f4, |b1.
 _TYPE = re.compile(r"[<|][biufc][0-9]{1,2}")
 _MOST_DIMENSIONS = 32  # numpy's limit
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """calls: of push_pull that were complete, each of which was a step; keys: elements by name, in
-    order; lanes: of a chunk; exponents: see Exponents.export; arrays: the application's.
+    """The contents of a checkpoint.
 
-    Where servers optimize also: optimizer, its name; parameters, by key; state, likewise once for
-    each of the optimizer's arrays; all flat.
+    calls: completed push_pulls, each of which was a step.
+    keys: elements by name, in order.
+    lanes: of a chunk.
+    exponents: see Exponents.export.
+    arrays: the application's.
+    optimizer: its name, where servers optimize; empty otherwise, as are the following.
+    parameters: by key, flat.
+    state: likewise, once for each of the optimizer's arrays.
     """
 
     calls: int
@@ -63,7 +68,7 @@ class Checkpoint:
     state: tuple[dict[str, Floats], ...] = ()
 
     def check_keys(self, path: str | Path, keys: Mapping[str, int]) -> None:
-        """Raises CheckpointError unless it is of a job with these keys."""
+        """Raises CheckpointError unless the checkpoint is of a job with these keys."""
         if list(self.keys.items()) == list(keys.items()):
             return
         for name in [*self.keys, *keys]:
@@ -79,7 +84,7 @@ def _elements(number: int | None) -> str:
 
 
 def write(path: str | Path, checkpoint: Checkpoint) -> None:
-    """Writes it, whole or not at all, over what was there. Raises CheckpointError."""
+    """Writes a checkpoint atomically, replacing an older one. Raises CheckpointError."""
     target = Path(path)
     data = _encode(target, checkpoint)
     # In the same folder: a file can be renamed only within a file system.
@@ -99,7 +104,7 @@ def write(path: str | Path, checkpoint: Checkpoint) -> None:
             raise
         folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            os.fsync(folder)  # the name, too, is on the disk then
+            os.fsync(folder)  # makes the rename durable
         finally:
             os.close(folder)
     except OSError as error:
@@ -107,10 +112,12 @@ def write(path: str | Path, checkpoint: Checkpoint) -> None:
 
 
 def read(path: str | Path) -> Checkpoint:
-    """Reads one. Raises CheckpointError for a file that cannot be read, is cut off, is damaged, or
-    is no checkpoint."""
+    """Reads a checkpoint.
+
+    Raises CheckpointError for a file that cannot be read, is truncated, damaged, or no checkpoint.
+    """
     try:
-        # Who opens a pipe would wait for a writer.
+        # Opening a pipe would block until it has a writer.
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise CheckpointError(f"{path}: no checkpoint: it is no regular file")
@@ -130,7 +137,7 @@ def read(path: str | Path) -> Checkpoint:
         raise CheckpointError(
             f"{path}: damaged: its SHA-256 is not the one that it was written with"
         )
-    # Only from here on it is what somebody wrote.
+    # From here on the contents are known to be intact.
     if version != VERSION:
         raise CheckpointError(f"{path}: version {version}; this is for version {VERSION}")
     try:
@@ -166,7 +173,7 @@ def _encode(path: Path, checkpoint: Checkpoint) -> Sequence[bytes]:
 
 
 def _named(checkpoint: Checkpoint) -> Arrays:
-    """All its arrays, under names that no two of them have."""
+    """Returns all its arrays, under distinct names."""
     return {
         "exponents": np.frombuffer(checkpoint.exponents, np.uint8),
         **{f"application {name}": one for name, one in checkpoint.arrays.items()},

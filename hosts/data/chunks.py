@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors as chunks, and back.
+"""Converts tensors to chunks and back.
 
 Keys (tensors) are laid out one after the other, each starting a chunk of its own; a chunk never
 spans two keys. The last chunk of a key is padded with zeros.
@@ -18,11 +18,13 @@ Indices = npt.NDArray[np.int64]
 
 
 class Layout:
-    """Which chunks each of a job's keys has.
+    """The chunks of a job's keys.
 
-    sizes: number of elements of each key; lanes: float32 values per chunk. `chunks` is the number
-    of chunks of all keys, `first` and `counts` each key's first chunk and number of chunks,
-    `lanes_of` (chunks,) the valid lanes of each chunk.
+    sizes: number of elements of each key.
+    lanes: float32 values per chunk.
+    chunks: number of chunks of all keys.
+    first, counts: (keys,) first chunk and number of chunks of each key.
+    lanes_of: (chunks,) valid lanes of each chunk.
     """
 
     def __init__(self, sizes: Sequence[int], lanes: int) -> None:
@@ -41,11 +43,12 @@ class Layout:
             self.lanes_of[first + count - 1] = size - (count - 1) * lanes
 
     def chunks_of(self, key: int) -> Indices:
-        """Indices of the chunks of a key."""
+        """Returns the indices of a key's chunks."""
         return np.arange(self.first[key], self.first[key] + self.counts[key])
 
     def pack(self, key: int, tensor: npt.ArrayLike, out: Floats | None = None) -> Floats:
-        """A key's values as (its chunks, lanes) float32, zero padded, a copy; in `out` if given.
+        """Returns a copy of a key's values as (its chunks, lanes) float32, zero padded; in `out` if
+        given.
 
         Raises ValueError if the tensor is not float32 or has another number of elements.
         """
@@ -61,7 +64,7 @@ class Layout:
         return packed
 
     def unpack(self, key: int, chunks: Floats, shape: Sequence[int] | None = None) -> Floats:
-        """The inverse of `pack`: (its chunks, lanes) float32 as the key's tensor, flat by default.
+        """Inverts `pack`: returns (its chunks, lanes) float32 as the key's tensor, flat by default.
 
         Raises ValueError if shapes do not fit.
         """

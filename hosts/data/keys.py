@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a worker says of its keys: names with arrays, numbers of elements, or shapes and dtypes."""
+"""A worker's declaration of keys: names with arrays, numbers of elements, or shapes and dtypes."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _T = TypeVar("_T")
 
 
 def declared(keys: Keys | Iterable[str], shapes: Shapes | None, dtypes: Types | None) -> Keys:
-    """All keys as arrays or numbers of elements; those given by shape and dtype alone are arrays
-    without memory of their own.
+    """Returns all keys as arrays or numbers of elements; keys given by shape and dtype become
+    arrays without memory.
 
-    shapes, dtypes: by name, or in the keys' order; one dtype is that of all, None is float32.
-    Where keys are given with arrays these have to agree. Raises WrongShapeError (also for a
-    name that is there twice, or lacks its shape) and WrongTypeError.
+    shapes, dtypes: by name, or in the keys' order; one dtype applies to all, None is float32. They
+    must agree with keys given as arrays. Raises WrongShapeError (also for a repeated name, or one
+    without shape) and WrongTypeError.
     """
     names = list(keys)
     if not names:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a worker's transport tells of itself."""
+"""Reports of a worker's transport: sums, failures and statistics."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hosts.data.submissions import Places
+from hosts.data.submissions import ChunkRefs
 from protocol.fixed_point import Floats
 
 
@@ -19,14 +19,18 @@ from protocol.fixed_point import Floats
 class Completed:
     """Sums that have arrived, in order of arrival.
 
-    tickets (n,) as `submit` numbered them, chunks (n,), places (n,) of the sums, flags (n,) of the
-    result: `Flag.DIRECT` if the server summed the chunk in float32, with the reasons; workers (n,)
-    how many are in each sum: the world of the epoch in which it was made. lanes: of a chunk.
+    tickets: (n,) as numbered by `submit`.
+    chunks: (n,) indices.
+    places: references (n,) to the sums.
+    flags: (n,) of the results: `Flag.DIRECT` if the server summed the chunk in float32, with the
+        reasons.
+    workers: (n,) number in each sum: the world of its epoch.
+    lanes: of a chunk.
     """
 
     tickets: npt.NDArray[np.int64]
     chunks: npt.NDArray[np.int64]
-    places: Places
+    places: ChunkRefs
     flags: npt.NDArray[np.uint8]
     workers: npt.NDArray[np.int64]
     lanes: int
@@ -36,11 +40,11 @@ class Completed:
 
     @property
     def sums(self) -> Floats:
-        """(n, lanes), a copy."""
+        """Returns a copy of the sums (n, lanes)."""
         return self.places.sums(self.lanes)
 
     def select(self, which: Any) -> Completed:
-        """Some of them, or in another order."""
+        """Returns some of them, or another order."""
         return Completed(
             self.tickets[which],
             self.chunks[which],
@@ -52,17 +56,17 @@ class Completed:
 
     @staticmethod
     def concatenate(parts: Sequence[Completed], lanes: int) -> Completed:
-        """All of `parts` in order; none gives an empty one."""
+        """Joins `parts` in order; none gives an empty one."""
         if len(parts) == 1:
             return parts[0]
         if not parts:
             none = np.zeros(0, np.int64)
-            places = Places(none.astype(object), none)
+            places = ChunkRefs(none.astype(object), none)
             return Completed(none, none, places, none.astype(np.uint8), none, lanes)
         return Completed(
             np.concatenate([part.tickets for part in parts]),
             np.concatenate([part.chunks for part in parts]),
-            Places(
+            ChunkRefs(
                 np.concatenate([part.places.submissions for part in parts]),
                 np.concatenate([part.places.rows for part in parts]),
             ),
@@ -74,7 +78,7 @@ class Completed:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A chunk whose sum cannot be had by asking again; its job must be planned anew."""
+    """A chunk whose sum no retransmission can repair; its job needs another plan."""
 
     stream: int
     seq: int
@@ -87,7 +91,7 @@ class Failure:
 
 @dataclass(slots=True)
 class Sums:
-    """Chunks whose integer sum arrived under one plan, and where that one has sums made."""
+    """Chunks whose integer sum arrived under one plan, and the nodes that this plan sums at."""
 
     epoch: int
     tree: str
@@ -99,11 +103,11 @@ class Sums:
 class Statistics:
     """Counts of packets and chunks since the start."""
 
-    sent: int = 0  # CONTRIBUTEs, those sent again and DIRECT included
-    retransmitted: int = 0  # CONTRIBUTEs sent again
+    sent: int = 0  # CONTRIBUTEs, including retransmitted and DIRECT ones
+    retransmitted: int = 0  # retransmitted CONTRIBUTEs
     queries: int = 0
-    states: int = 0  # answers to them that were taken
-    # Chunks whose integer sum arrived, or, in a job that is not synchronous, parameters.
+    states: int = 0  # accepted answers to them
+    # Chunks whose integer sum arrived, or, in an asynchronous job, parameters.
     completed: int = 0
     completed_direct: int = 0  # chunks that the server summed in float32
     exponent_rounds: int = 0
@@ -115,16 +119,16 @@ class Statistics:
     # in all and at most; 0 in a synchronous job.
     ahead: int = 0
     most_ahead: int = 0
-    congested: int = 0  # results that a contribution met congestion for (ECN)
-    duplicates: int = 0  # results that were there already
+    congested: int = 0  # results of contributions that met congestion (ECN)
+    duplicates: int = 0  # results that had arrived before
     wrong_checksum: int = 0
     # Why other packets were dropped: foreign, wrong_source, stale, other_chunk, unexpected,
     # unasked, wrong_workers, wrong_lanes, wrong_exponent, frozen (after the halt of an epoch).
     dropped: Counter[str] = field(default_factory=Counter)
-    plans: list[Sums] = field(default_factory=list)  # those so far: `completed`, by plan
+    plans: list[Sums] = field(default_factory=list)  # `completed` by plan, so far
 
     def counts(self) -> dict[str, Any]:
-        """All of them, by name, as plain values."""
+        """Returns all counts by name, as plain values."""
         # asdict would build a Counter from its items, counting those.
         counts = asdict(replace(self, dropped=Counter()))
         counts["dropped"] = dict(self.dropped)

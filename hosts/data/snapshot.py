@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Chunks of a job whose optimizer runs at servers, as they pass from one holder to another."""
+"""Snapshots of chunks whose optimizer runs at servers, for transfer between holders."""
 
 from __future__ import annotations
 
@@ -24,10 +24,13 @@ _PAGE_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """n chunks as they are held.
+    """n chunks of a job.
 
-    chunks, levels (n,); headers (n,) HEADER of their last results; parameters (n, lanes); state
-    (arrays of the rule, n, lanes); ledger (n, 1 + the job's workers), see Shards; none: (n, 0).
+    chunks, levels: (n,).
+    headers: (n,) HEADER of their last results.
+    parameters: (n, lanes).
+    state: (arrays of the rule, n, lanes).
+    ledger: (n, 1 + the job's workers), see Shards; (n, 0) if there is none.
     """
 
     chunks: Chunks
@@ -41,7 +44,7 @@ class Snapshot:
         return len(self.chunks)
 
     def select(self, rows: npt.NDArray[np.bool_] | npt.NDArray[np.intp]) -> Snapshot:
-        """Some of the chunks."""
+        """Returns some of the chunks."""
         return Snapshot(
             self.chunks[rows],
             self.levels[rows],
@@ -53,7 +56,7 @@ class Snapshot:
 
     @staticmethod
     def concatenate(parts: Sequence[Snapshot]) -> Snapshot:
-        """All of `parts`, of which there must be one."""
+        """Joins `parts`, of which there must be at least one."""
         if len(parts) == 1:
             return parts[0]
         return Snapshot(
@@ -67,12 +70,12 @@ class Snapshot:
 
     @property
     def rows(self) -> Ledger:
-        """The ledger, of no columns if there is none."""
+        """Returns the ledger, with no columns if there is none."""
         return np.zeros((len(self), 0), np.uint32) if self.ledger is None else self.ledger
 
 
 def to_message(job: int, epoch: int, snapshot: Snapshot) -> shards_pb2.Shard:
-    """A snapshot as other servers get it."""
+    """Converts a snapshot to a message for other servers."""
     return shards_pb2.Shard(
         job=job,
         epoch=epoch,
@@ -86,7 +89,7 @@ def to_message(job: int, epoch: int, snapshot: Snapshot) -> shards_pb2.Shard:
 
 
 def from_message(message: shards_pb2.Shard) -> Snapshot:
-    """Raises ValueError for rows of different numbers."""
+    """Converts a message to a snapshot. Raises ValueError for differing numbers of rows."""
     chunks = np.frombuffer(message.chunks, "<u4").astype(np.int64)
     levels = np.frombuffer(message.levels, "<u4").astype(np.uint32)
     headers = np.frombuffer(message.headers, HEADER)
@@ -102,7 +105,7 @@ def from_message(message: shards_pb2.Shard) -> Snapshot:
 
 
 def pages(snapshot: Snapshot) -> Iterator[Snapshot]:
-    """A snapshot in parts that are not too large for a message."""
+    """Splits a snapshot into parts of limited message size."""
     room = 4 * snapshot.parameters.shape[1] * (1 + len(snapshot.state)) + 64
     rows = max(1, _PAGE_BYTES // room)
     for first in range(0, len(snapshot), rows):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the values are that a worker has submitted, and where their sums come to.
+"""References to the values that a worker has submitted, and to the destinations of their sums.
 
-Nothing of either is copied on the way: who works on chunks gets to know where each of them lies.
+Neither is copied on the way: code that processes chunks gets their addresses.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ Rows = npt.NDArray[np.int64]
 
 
 class Submission:
-    """Values of n chunks and what their sums come into, (n, lanes) float32 each, contiguous.
+    """Values of n chunks and the destination of their sums, (n, lanes) float32 each, contiguous.
 
-    They may be one array: nobody asks for a chunk's values any more when its sum is there.
-    Raises ValueError for sums of another shape or type.
+    They may be one array: a chunk's values are not read again once its sum has arrived. Raises
+    ValueError for sums of another shape or type.
     """
 
     __slots__ = ("_sums_at", "_values_at", "_width", "sums", "values")
@@ -35,48 +35,48 @@ class Submission:
         self._width = values.shape[1] * values.itemsize
 
     def values_at(self, rows: Any) -> Any:
-        """Addresses of the values of rows."""
+        """Returns the addresses of the values of rows."""
         return self._values_at + rows * self._width
 
     def sums_at(self, rows: Any) -> Any:
-        """Addresses of what the sums of rows come into."""
+        """Returns the addresses of the sums of rows."""
         return self._sums_at + rows * self._width
 
 
-class Places(NamedTuple):
-    """Of n chunks, the Submission (n,) and which row of it (n,)."""
+class ChunkRefs(NamedTuple):
+    """References to n chunks: the Submission (n,) of each and its row there (n,)."""
 
     submissions: npt.NDArray[np.object_]
     rows: npt.NDArray[np.int64]
 
-    def select(self, which: Any) -> Places:
-        """Of some of them, or in another order."""
-        return Places(self.submissions[which], self.rows[which])
+    def select(self, which: Any) -> ChunkRefs:
+        """Returns some of them, or another order."""
+        return ChunkRefs(self.submissions[which], self.rows[which])
 
     def values_at(self) -> Addresses:
-        """(n,) addresses of their values."""
+        """Returns the addresses (n,) of their values."""
         return self._addresses(Submission.values_at)
 
     def sums_at(self) -> Addresses:
-        """(n,) addresses of what their sums come into."""
+        """Returns the addresses (n,) of their sums."""
         return self._addresses(Submission.sums_at)
 
     def values(self, lanes: int) -> Floats:
-        """(n, lanes) their values, a copy."""
+        """Returns a copy of their values (n, lanes)."""
         found = np.empty((len(self.rows), lanes), np.float32)
         for one, where, rows in self._together():
             found[where] = one.values[rows]
         return found
 
     def sums(self, lanes: int) -> Floats:
-        """(n, lanes) their sums, a copy."""
+        """Returns a copy of their sums (n, lanes)."""
         found = np.empty((len(self.rows), lanes), np.float32)
         for one, where, rows in self._together():
             found[where] = one.sums[rows]
         return found
 
     def put(self, sums: Floats) -> None:
-        """Their sums (n, lanes) are there."""
+        """Stores their sums (n, lanes)."""
         for one, where, rows in self._together():
             one.sums[rows] = sums[where]
 
@@ -87,7 +87,7 @@ class Places(NamedTuple):
         return found
 
     def _together(self) -> Iterator[tuple[Submission, Any, npt.NDArray[np.int64]]]:
-        """Each submission, an index of the chunks that are of it, and their rows."""
+        """Yields each submission, an index of its chunks, and their rows."""
         left = np.arange(len(self.rows))
         while len(left):
             first = self.submissions[left[0]]

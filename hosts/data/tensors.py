@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job's tensors by name: what may be given for them, as chunks, and back as sums."""
+"""A job's tensors by name: types, conversion to chunks, and conversion of sums back."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hosts.data.array_pool import Recycler
+from hosts.data.array_pool import ArrayPool
 from hosts.data.chunks import Indices, Layout
 from hosts.errors import UnknownKeyError, WrongShapeError, WrongTypeError
 from protocol import jobs_pb2
 from protocol.fixed_point import Floats
 
-# What gradients may be. bfloat16 is that of ml_dtypes, which numpy knows by its name alone.
+# Types of gradients. bfloat16 is that of ml_dtypes.
 DTYPES = ("float32", "float16", "bfloat16")
 
 
 def dtype_of(name: str) -> np.dtype[Any]:
-    """One of DTYPES by name."""
+    """Returns one of DTYPES by name."""
     if name != "bfloat16":
         return np.dtype(name)
     import ml_dtypes
@@ -31,12 +31,13 @@ def dtype_of(name: str) -> np.dtype[Any]:
 
 
 def as_float32(name: str, value: Any) -> Floats:
-    """An array of any of DTYPES as float32, which has all their values; itself if it is one.
+    """Returns an array of any of DTYPES as float32, which represents all their values; itself if it
+    is one.
 
     Raises WrongTypeError, naming the key, for anything else.
     """
     _check_type(name, value)
-    # Signalling NaNs become quiet ones: that is no fault of the caller's.
+    # Signalling NaNs become quiet ones, which is not worth a warning.
     with np.errstate(invalid="ignore"):
         array: Floats = value.astype(np.float32, copy=False)
         return array
@@ -49,8 +50,11 @@ def _check_type(name: str, value: Any) -> None:
 
 
 class Sums(dict[str, Floats]):
-    """Arrays by name; `workers` has, for each, how many workers are in each of its chunks, and
-    `members` who they are, by how many: their ranks when the job was created."""
+    """Arrays by name.
+
+    workers: for each, the number of workers in each of its chunks.
+    members: by that number, their ranks when the job was created.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -59,17 +63,17 @@ class Sums(dict[str, Floats]):
 
 
 class Tensors:
-    """The keys as declared, arrays of DTYPES or numbers of elements. Raises WrongTypeError.
+    """The declared keys, arrays of DTYPES or numbers of elements. Raises WrongTypeError.
 
-    Whatever type gradients have, they are summed, and come back, as float32. Without payload
-    nothing of them is looked at but their sizes, and what comes back is zero.
+    Gradients of any type are summed, and returned, as float32. Without payload only their sizes are
+    used, and results are zero.
     """
 
     def __init__(
         self, keys: Mapping[str, int | Floats], lanes: int, *, payload: bool = True
     ) -> None:
         self._shapes = [_shape(name, key) for name, key in keys.items()]
-        self._memory = Recycler()
+        self._memory = ArrayPool()
         self._keys = {name: number for number, name in enumerate(keys)}
         self.layout = Layout([math.prod(shape) for shape in self._shapes], max(1, lanes))
         self._payload = payload
@@ -79,16 +83,16 @@ class Tensors:
 
     @property
     def names(self) -> list[str]:
-        """In the order declared."""
+        """Returns the names in the order declared."""
         return list(self._keys)
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Elements of each key, by name, in the order declared."""
+        """Returns the elements of each key, by name, in the order declared."""
         return dict(zip(self._keys, self.layout.sizes, strict=True))
 
     def named(self, chunks: Floats) -> dict[str, Floats]:
-        """Values of all chunks (chunks, lanes) by key, flat."""
+        """Returns the values of all chunks (chunks, lanes) by key, flat."""
         parts = np.split(chunks, self.layout.first[1:])
         return {
             name: self.layout.unpack(key, part)
@@ -96,23 +100,24 @@ class Tensors:
         }
 
     def packed(self, named: Mapping[str, Floats]) -> Floats:
-        """The inverse of `named`. Raises ValueError for another size."""
+        """Inverts `named`. Raises ValueError for another size."""
         return np.concatenate([self.layout.pack(key, named[n]) for n, key in self._keys.items()])
 
     def messages(self) -> list[jobs_pb2.Key]:
-        """As they are declared to the job service."""
+        """Returns the keys as messages for the job service."""
         sizes = self.layout.sizes
         return [jobs_pb2.Key(key=k, name=name, elements=sizes[k]) for name, k in self._keys.items()]
 
     def number(self, name: str) -> int:
-        """A key's place in the order declared. Raises UnknownKeyError."""
+        """Returns a key's index in the order declared. Raises UnknownKeyError."""
         if name not in self._keys:
             known = ", ".join(self._keys)
             raise UnknownKeyError(f"{name!r} is not a key of this job, those are {known}")
         return self._keys[name]
 
     def pack(self, values: Mapping[str, Floats]) -> tuple[list[str], Indices, Floats]:
-        """Names in the order declared, their chunks (n,) and the values in them (n, lanes).
+        """Returns the names in the order declared, their chunks (n,) and the values in them (n,
+        lanes).
 
         Raises UnknownKeyError, WrongShapeError, WrongTypeError.
         """
@@ -137,7 +142,7 @@ class Tensors:
         sums: Floats,
         workers: npt.NDArray[np.int64],
     ) -> Sums:
-        """Sums of chunks, as `pack` arranged them, in the shapes of the `values` given."""
+        """Returns sums of chunks, as `pack` arranged them, in the shapes of the `values` given."""
         result = Sums()
         at = 0
         for name in names:
@@ -163,7 +168,7 @@ class Tensors:
 
 
 def _shape(name: str, key: int | Floats) -> tuple[int, ...]:
-    """Shape of a key as it was declared."""
+    """Returns the declared shape of a key."""
     if isinstance(key, np.ndarray):
         _check_type(name, key)
         return key.shape

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What hosts have in C, with its loader."""
+"""C code of hosts, and its loader."""

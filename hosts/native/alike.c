@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is asked of the headers of many packets at once.
+// Predicates on the headers of many packets.
 
 #include "packet.h"
 
-// Whether packets are of one job, epoch and stream, ask the same and are alike DIRECT or not.
+// Returns 1 if packets are of one job, epoch, stream and op, and all or none are DIRECT.
 int alike(const struct header *headers, size_t n) {
     for (size_t i = 1; i < n; i++) {
         const struct header *one = &headers[i];

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chunks as integers and back (protocol/fixed_point.py says what to), one pass over each.
+// Quantisation of chunks in one pass each; protocol/fixed_point.py is the reference, to the bit.
+//
+// Chunks are rows of `width` float32 values at addresses of their own. Integer rows are in network
+// order, `stride` bytes apart, and need no alignment.
 
 #include <math.h>
 #include <string.h>
@@ -8,8 +11,8 @@
 
 typedef float real __attribute__((aligned(4)));
 
-// (n,) the bits of the largest |x| of each chunk, in the order of which numbers are; above
-// infinity's for a NaN.
+// Writes the bits of the largest |x| of each chunk to `most` (n,). As integers they compare like
+// the values, and those of a NaN exceed those of infinity.
 void largest_values(const float *values, uint64_t n, uint64_t width, uint32_t *most) {
     for (uint64_t i = 0; i < n; i++) {
         const uint32_t *row = (const uint32_t *)(values + i * width);
@@ -22,8 +25,8 @@ void largest_values(const float *values, uint64_t n, uint64_t width, uint32_t *m
     }
 }
 
-// Chunks, at (n,) places, times (n,) powers of two, rounded to integers in network order, each row
-// `stride` bytes after the one before; sums: (n,) of their words.
+// Multiplies chunks by (n,) powers of two and rounds them to integers in network order; writes the
+// sums of their words to `sums` (n,).
 void quantise_rows(const float *const *values, uint64_t n, uint64_t width, const float *factors,
                    uint8_t *out, uint64_t stride, uint32_t *sums) {
     for (uint64_t i = 0; i < n; i++) {
@@ -40,7 +43,7 @@ void quantise_rows(const float *const *values, uint64_t n, uint64_t width, const
     }
 }
 
-// (n,) sums of the words of rows, `stride` bytes apart.
+// Writes the sums of the words of rows to `sums` (n,).
 void sum_rows(const uint8_t *words, uint64_t stride, uint64_t n, uint64_t width, uint32_t *sums) {
     for (uint64_t i = 0; i < n; i++) {
         const word *row = (const word *)(words + i * stride);
@@ -51,7 +54,8 @@ void sum_rows(const uint8_t *words, uint64_t stride, uint64_t n, uint64_t width,
     }
 }
 
-// Words as float32 times (n,) powers of two, to (n,) places, and as they are to (n,) rows of `kept`.
+// Multiplies words by (n,) powers of two and writes them as float32 to (n,) addresses; copies the
+// words to (n,) rows of `kept`.
 void dequantise_rows(const uint8_t *words, uint64_t stride, uint64_t n, uint64_t width,
                      const float *factors, float *const *out, uint32_t *kept,
                      const int64_t *rows) {

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Datagrams to Ethernet frames and back, and the room for them in a queue, as
-// simulation/nodes/frames.py and hostnode.py say.
+// Conversion of datagrams to Ethernet frames and back, and admission of frames to a queue, for
+// simulation/nodes/frames.py and host.py.
+//
+// Frames are rows of a fixed size, of which longer ones keep only their beginning; their lengths
+// are given separately.
 
 #include <math.h>
 #include <string.h>
 
 #include "packet.h"
 
-// Ethernet, IPv4 without options, UDP; numbers in network order.
+// The headers before an aggregation packet: Ethernet, IPv4 without options, UDP; in network order.
 struct envelope {
     uint8_t target[6], source[6];
     uint16_t ethertype;
@@ -22,7 +25,7 @@ struct envelope {
 enum { ETHERNET_BYTES = 14, IPV4_BYTES = 20, UDP_BYTES = 8 };
 _Static_assert(sizeof(struct envelope) == ETHERNET_BYTES + IPV4_BYTES + UDP_BYTES, "OVERHEAD");
 
-// The ones' complement sum of the IPv4 header (RFC 1071).
+// Returns the ones' complement sum of the IPv4 header (RFC 1071).
 static uint16_t ipv4_sum(const struct envelope *envelope) {
     // Read in place: of a copy on the stack GCC 12.2 makes aligned stores where it is not aligned.
     const half *words = (const half *)&envelope->version;
@@ -33,9 +36,10 @@ static uint16_t ipv4_sum(const struct envelope *envelope) {
     return (uint16_t)((sum & 0xffff) + (sum >> 16));
 }
 
-// Frames of these lengths, of which `stored` bytes are there: whether all are datagrams for this
-// peer, and well-formed packets, those with payload of `wide` bytes. Then `headers`, `full` and
-// `sources` say which.
+// Parses frames of which `stored` bytes are kept.
+//
+// Returns 1, with `headers`, `full` and `sources` filled in, if all are datagrams for the peer
+// `mine` and well-formed packets, `wide` bytes long with payload; else 0.
 int read_frames(const uint8_t *frames, size_t stored, size_t n, const int64_t *lengths,
                 const struct peer *mine, int64_t wide, struct header *headers, uint8_t *full,
                 struct peer *sources) {
@@ -61,9 +65,9 @@ int read_frames(const uint8_t *frames, size_t stored, size_t n, const int64_t *l
     return 1;
 }
 
-// What is before the datagrams in frames, each `stride` bytes after the one before: the template's
-// envelope, but for what differs. A datagram is as long as a header, or `wide` if it is full;
-// lengths: of the frames.
+// Writes the envelopes of datagrams, each from `template` with its own peer and length, to frames
+// `stride` bytes apart. A datagram is `wide` bytes long if it is full, else as long as a header;
+// writes the lengths of frames to `lengths`.
 void write_envelopes(const struct envelope *template, size_t n, const uint8_t *full, int64_t wide,
                      const struct peer *peers, uint8_t *frames, size_t stride, int64_t *lengths) {
     for (size_t i = 0; i < n; i++) {
@@ -79,9 +83,10 @@ void write_envelopes(const struct envelope *template, size_t n, const uint8_t *f
     }
 }
 
-// Whether frames of these bytes find room in a queue of so many, with a little to spare, that come
-// at these times, ascending; those of one time find what waits then. pace: bytes a second that
-// leave; waiting: bytes in the queue when the first comes.
+// Returns 1 if all frames find room, with a margin, in a queue of `queue` bytes.
+//
+// They arrive at ascending `times`; frames of one time find the queue as it was before them. pace:
+// bytes per second that leave; waiting: bytes in the queue at the first arrival.
 int find_room(const int64_t *times, const int64_t *sizes, size_t n, double second, double pace,
               int64_t waiting, int64_t queue) {
     double gone = 0, lowest = 0;

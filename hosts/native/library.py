@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What hosts have in C, compiled where it is first needed, and loaded.
+"""Compiles the C code of hosts at its first use, and loads it.
 
-Everything of it (``hosts/native``) is also in Python with numpy, which says what it is to come to,
-and which is used where there is no C compiler, or if the environment says RACKHUB_NUMPY=1. It takes
-the passes over packets' bytes; what is decided of them once a batch stays in Python.
+Each C function (``hosts/native``) has an equivalent in numpy, which is the reference, and the
+fallback where there is no C compiler or the environment sets RACKHUB_NUMPY=1. C does the passes
+over packets' bytes; decisions once a batch stay in Python.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ _FUNCTIONS: dict[str, tuple[type[Any] | None, list[type[Any]]]] = {
     "take_results": (ctypes.c_int64, [*[_POINTER] * 3, _SIZE, _POINTER]),
     "first_open": (ctypes.c_int64, [_POINTER, *[ctypes.c_int64] * 3]),
     "enter_rows": (None, [_POINTER, *[ctypes.c_int64] * 2, _POINTER, _SIZE]),
-    "let_go": (None, [_POINTER, ctypes.c_int64, ctypes.c_int]),
+    "activate_held": (None, [_POINTER, ctypes.c_int64, ctypes.c_int]),
     "note_sent": (None, [_POINTER, _POINTER, _SIZE, _POINTER, _POINTER]),
-    "postpone": (ctypes.c_double, [_POINTER, *[ctypes.c_int64] * 3, *[ctypes.c_double] * 2]),
+    "rearm_timers": (ctypes.c_double, [_POINTER, *[ctypes.c_int64] * 3, *[ctypes.c_double] * 2]),
     "write_contributions": (None, [_POINTER, _POINTER, _SIZE, _POINTER, _SIZE, *[_POINTER] * 2]),
     "read_frames": (
         ctypes.c_int,
@@ -87,7 +87,7 @@ _FUNCTIONS: dict[str, tuple[type[Any] | None, list[type[Any]]]] = {
 
 
 def library() -> ctypes.CDLL | None:
-    """The compiled functions; None where numpy does what they do."""
+    """Returns the compiled functions; None where numpy is used."""
     return None if os.environ.get(VARIABLE) == "1" else _loaded()
 
 
@@ -96,7 +96,7 @@ def _loaded() -> ctypes.CDLL | None:
     try:
         lib = ctypes.CDLL(str(build("hosts", _RUNTIME, _RUNTIME, _FLAGS)))
     except (CompilerError, OSError) as error:
-        log.warning("numpy reads and writes packets, several times slower: %s", error)
+        log.warning("no native code, numpy is used, several times slower: %s", error)
         return None
     for name, (result, arguments) in _FUNCTIONS.items():
         function = getattr(lib, name)
@@ -105,8 +105,8 @@ def _loaded() -> ctypes.CDLL | None:
 
 
 def alike(lib: ctypes.CDLL, headers: Array) -> bool:
-    """Whether at least one packet is there, and all are of one job, epoch and stream, ask the same
-    and are alike DIRECT or not. False, too, where that is not quick to see."""
+    """Returns true if headers are at least one, contiguous, and of one job, epoch, stream and op,
+    and all DIRECT or none. May return false for others that are not contiguous."""
     if not len(headers) or headers.strides[0] != HEADER_BYTES:
         return False
     return bool(lib.alike(headers.ctypes.data, len(headers)))

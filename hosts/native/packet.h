@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The aggregation header as it is on the wire (protocol/header.py), and what is read of it.
+// The aggregation header in wire format (protocol/header.py), and functions on it.
 #ifndef RACKHUB_PACKET_H
 #define RACKHUB_PACKET_H
 
@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// Numbers are in network order. Headers begin anywhere: nothing in one may need alignment.
+// Numbers are in network order. Headers may begin at any address: none needs alignment.
 struct header {
     uint8_t version_op, flags;
     uint16_t job, epoch;
@@ -26,7 +26,7 @@ struct peer {
     uint16_t port;
 } __attribute__((packed));
 
-// A payload's words, and rows of the machine's own integers. Neither is aligned for certain.
+// Words of a payload or of a row; neither is necessarily aligned.
 typedef uint32_t word __attribute__((aligned(1), may_alias));
 typedef uint16_t half __attribute__((aligned(1), may_alias));
 
@@ -49,7 +49,8 @@ static inline int carries_payload(const struct header *header) {
 // See chunk_hash() in protocol/fixed_point.py.
 static inline uint32_t chunk_hash(const struct header *header) {
     uint32_t words[3] = {
-        (uint32_t)two(header->job) << 16 | (uint32_t)header->stream << 8 | (uint8_t)header->exponent,
+        (uint32_t)two(header->job) << 16 | (uint32_t)header->stream << 8 |
+            (uint8_t)header->exponent,
         four(header->seq),
         four(header->chunk),
     };

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Quantising chunks natively, one pass over each where `protocol.fixed_point` takes several.
+"""Native quantisation of chunks, in one pass where `protocol.fixed_point` takes several.
 
-That module says what everything here comes to, to the bit, and does it where there is no compiler,
-and for chunks that are not plain: not finite, too large, or of an extreme scale.
+That module is the reference, to the bit, and is used where there is no compiler, and for chunks
+that are not finite, too large, or of an extreme scale.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hosts.data.submissions import Places, Rows
+from hosts.data.submissions import ChunkRefs, Rows
 from hosts.native.library import library
 from protocol.fixed_point import (
     FLOAT32_SCALE,
@@ -34,7 +34,7 @@ _TOO_LARGE = 0x7F000000  # the bits of 2^127, which has no exponent
 
 
 def exponents_in(values: Floats) -> tuple[Exps, Flags]:
-    """`chunk_exponents` of contiguous chunks."""
+    """Does `chunk_exponents` for contiguous chunks."""
     lib, (n, width) = library(), values.shape
     if lib is None or not (n and width):
         return chunk_exponents(values)
@@ -46,9 +46,11 @@ def exponents_in(values: Floats) -> tuple[Exps, Flags]:
     return exponents_of(largest), np.zeros(n, np.uint8)
 
 
-def quantise_to(places: Places, exponents: Exps, flags: Flags, world: int, out: Words) -> Sums:
-    """`quantise` of values to `out`, whose rows may lie apart; returns `word_sums` of that. flags:
-    those that it gives, so zero where a chunk fits."""
+def quantise_to(places: ChunkRefs, exponents: Exps, flags: Flags, world: int, out: Words) -> Sums:
+    """Does `quantise` into `out`, whose rows may be strided; returns its `word_sums`.
+
+    flags: as `chunk_exponents` returns them, zero where a chunk fits.
+    """
     lib, (n, width) = library(), out.shape
     if not (n and width):
         return np.zeros(n, np.uint32)
@@ -68,9 +70,10 @@ def quantise_to(places: Places, exponents: Exps, flags: Flags, world: int, out: 
 
 
 def keep_and_dequantise(
-    words: Words, exponents: Exps, world: int, places: Places, kept: Words, rows: Rows
+    words: Words, exponents: Exps, world: int, places: ChunkRefs, kept: Words, rows: Rows
 ) -> None:
-    """`dequantise`, to where these chunks' sums come; the words to rows of `kept`, contiguous."""
+    """Does `dequantise` into the destinations of these sums; copies the words to rows of `kept`,
+    contiguous."""
     lib, (n, width) = library(), words.shape
     if not (n and width):
         return
@@ -89,7 +92,7 @@ def keep_and_dequantise(
 
 
 def sums_of(words: Words) -> Sums:
-    """`word_sums` of rows that may lie apart."""
+    """Does `word_sums` for rows that may be strided."""
     lib, (n, width) = library(), words.shape
     if lib is None or not (n and width) or words.strides[1] != 4 or words.dtype != ">i4":
         return word_sums(words)
@@ -99,5 +102,5 @@ def sums_of(words: Words) -> Sums:
 
 
 def _address(words: Any) -> int:
-    """Of rows that may lie apart, of which there are some."""
+    """Returns the address of rows that may be strided, of which there must be some."""
     return int(words.__array_interface__["data"][0])

@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Read-ahead of a worker's transport: takes plain results that arrived one after the other and says
-// what is sent meanwhile (hosts/worker/read_ahead.py). Result by result, windows move, data whose exponent round
-// is done becomes due, what the link has room for goes, round trips are measured and timers set.
+// Read-ahead of a worker's transport (hosts/worker/read_ahead.py): processes plain results in order
+// of arrival and computes what is sent meanwhile.
+//
+// For each result windows move, data whose exponent round is complete becomes due, packets leave as
+// far as the link has room, round trips are measured and timers set. Values are not touched.
+// `struct worker` stays unchanged but for `mark`: `struct state` overlays it with what changes, so
+// that a run that fails leaves no trace. The heap holds each row at most twice, once for a number
+// that was due at first and once for one that entered.
 
 #include <math.h>
 #include <stdlib.h>
@@ -9,42 +14,42 @@
 
 #include "worker.h"
 
-// Of a packet that may go: those of higher priority first, then in the order of submission.
+// A packet that may leave, ordered by priority, then by submission.
 struct due {
     int64_t rank, order, row; // rank: less the priority
 };
 
-// _Releases in hosts/worker/native_state.py. By stream; by entry of the streams' queues, those of one behind
-// those of another; by result; and by packet sent.
+// Arguments and results of release_steps: _Releases in hosts/worker/native_state.py. Arrays are by
+// stream; by entry of the streams' queues, concatenated; by result; or by packet sent.
 struct releases {
     const struct worker *w;
     int64_t *left, *next, *taken;
     const struct entry *const *entries;
-    const int64_t *starts; // where those of a stream begin; one more
+    const int64_t *starts; // (streams + 1,) first entry of each stream
     double *smoothed, *variation, *timeouts, *late, *rings;
-    uint8_t *after; // entries: the one before it finds its exponent
-    const double *times; // results
+    uint8_t *after; // by entry: 1 if the one before it finds its exponent
+    const double *times; // by result
     const int64_t *rows;
-    int64_t *released; // rows that were held at first, and are due
+    int64_t *released; // rows that were held and became due
     int64_t *sent_rows, *sent_sizes;
     double *sent_times, *sent_leave, *sent_deadlines;
-    // From here on numbers.
+    // Scalars.
     int64_t results;
     int64_t large, small; // bytes on the wire, with payload and without
     double rate, backlog, clear, least, most, tick, second;
     double following;
-    int64_t releases, sent, spent; // rows, packets in all; bytes at the last time
+    int64_t releases, sent, spent; // number of rows and packets; bytes sent by the last poll
 };
 
-// Of numbers in windows, by row, as they become while results come.
+// The state of numbers in windows, by row, between results.
 struct state {
     struct releases *r;
     const struct worker *w;
     uint8_t *done, *held;
-    const struct entry **fresh; // what has entered meanwhile; NULL: nothing
+    const struct entry **fresh; // the entry that has entered; NULL: as in `worker`
     struct due *heap;
-    double *ring; // of each result
-    int64_t *arrived; // at each packet sent
+    double *ring; // by result: timer that it sets
+    int64_t *arrived; // by packet sent: results before it
     int64_t size, seen;
     double wake;
 };
@@ -89,7 +94,7 @@ static double room(const struct releases *r, double now) {
     return larger(0.0, (r->backlog - larger(0.0, r->clear - now)) * r->rate / 8);
 }
 
-// What there is room for goes.
+// Sends what the link has room for: WorkerTransport.poll.
 static void poll(struct state *state, double now) {
     struct releases *r = state->r;
     double most = room(r, now);
@@ -139,7 +144,7 @@ static void sample(struct releases *r, double now, int64_t stream, double time) 
     r->timeouts[stream] = timeout < r->most ? timeout : r->most;
 }
 
-// Numbers for which there is room in the window now.
+// Moves entries into the window of a stream: Slots.enter.
 static void enter(struct state *state, int64_t stream) {
     struct releases *r = state->r;
     const struct worker *w = state->w;
@@ -190,14 +195,14 @@ static void arrive(struct state *state, int64_t at) {
     poll(state, time);
 }
 
-// Of a stream's results the last one's ring counts, which is met first.
+// Sets a stream's timer to that of its last result: results are visited backwards.
 static void ring_last(struct state *state, int64_t result) {
     double *latest = &state->r->rings[state->w->stream[state->r->rows[result]]];
     if (!isfinite(*latest))
         *latest = state->ring[result];
 }
 
-// A stream's timer restarts with every result, those to come included.
+// Sets deadlines of packets sent: a timer restarts with every later result of its stream.
 static void set_deadlines(struct state *state) {
     struct releases *r = state->r;
     double *latest = r->rings;
@@ -215,9 +220,9 @@ static void set_deadlines(struct state *state) {
         ring_last(state, result - 1);
 }
 
-// Of each entry that could enter a window, whether the one before it finds its exponent. Returns
-// whether all that have none yet, in windows as well, wait for that alone.
-static int waits_alone(struct state *state) {
+// Sets `after` for each entry that could enter. Returns 1 if all entries without exponent, also in
+// windows, wait only for the exponent round right before them.
+static int waits_for_results(struct state *state) {
     struct releases *r = state->r;
     const struct worker *w = state->w;
     for (int64_t stream = 0; stream < w->streams; stream++) {
@@ -242,7 +247,7 @@ static int waits_alone(struct state *state) {
     return 1;
 }
 
-// How windows are at first, and what is due.
+// Initialises the state of windows, and the heap with what is due.
 static void look(struct state *state) {
     struct releases *r = state->r;
     const struct worker *w = state->w;
@@ -257,18 +262,18 @@ static void look(struct state *state) {
     }
 }
 
-enum { NO_MEMORY, RELEASED, NOT_ALONE };
+enum { NO_MEMORY, RELEASED, WAITS_FOR_OTHERS };
 
-// Returns one of these; unless it is RELEASED nothing holds.
+// Runs the read-ahead; results are valid only if it returns RELEASED.
 int release_steps(struct releases *r) {
     const struct worker *w = r->w;
     int64_t rows = 0;
     for (int64_t i = 0; i < w->streams; i++)
         rows += w->masks[i] + 1;
     struct state state = {.r = r, .w = w, .wake = INFINITY};
-    if (!waits_alone(&state))
-        return NOT_ALONE;
-    // What is due at first and what enters: each is in the heap once.
+    if (!waits_for_results(&state))
+        return WAITS_FOR_OTHERS;
+    // Each row is due at first or enters, or both: at most twice in the heap.
     size_t most = (size_t)rows * 2;
     uint8_t *flags = malloc((size_t)rows * 2);
     state.done = flags;
@@ -292,15 +297,16 @@ int release_steps(struct releases *r) {
     return made ? RELEASED : NO_MEMORY;
 }
 
-// Rows of results that are plain: Columns.plain() says when. `open` has each stream's left and
-// next. Returns how many of the first ones are.
-int64_t plain_results(const struct worker *w, const struct header *headers, const struct peer *peers,
-                  const uint8_t *words, int64_t stride, const uint8_t *full, const double *times,
-                  int64_t n, const int64_t *open, int64_t *rows) {
+// Writes the rows of the longest prefix of results that are plain (NativeState.plain) and returns
+// its length. `open` has each stream's left and next.
+int64_t plain_results(const struct worker *w, const struct header *headers,
+                      const struct peer *peers, const uint8_t *words, int64_t stride,
+                      const uint8_t *full, const double *times, int64_t n, const int64_t *open,
+                      int64_t *rows) {
     for (int64_t stream = 0; stream < w->streams; stream++)
         for (int64_t number = open[2 * stream]; number < open[2 * stream + 1]; number++) {
             int64_t row = row_of(w, stream, number);
-            if (w->wanted[row] || (w->due[row] && w->progress[row].sent))
+            if (w->probe_pending[row] || (w->due[row] && w->progress[row].sent))
                 return 0;
         }
     for (int64_t i = 0; i < n; i++) {
@@ -332,8 +338,8 @@ int64_t plain_results(const struct worker *w, const struct header *headers, cons
     return n;
 }
 
-// By way the latest of what has its result (a copy): Questions in hosts/worker/loss_detection.py. By stream as
-// RoundTrips has them.
+// State of loss detection (LossDetector in hosts/worker/loss_detection.py): `latest` by way, a
+// copy; the others by stream, as in RoundTrips.
 struct quiet {
     double *latest, *lowest;
     const double *smoothed, *timeouts;
@@ -341,7 +347,7 @@ struct quiet {
     int64_t servers;
 };
 
-// Questions._ways
+// LossDetector._ways
 static int64_t way_of(const struct worker *w, const struct quiet *q, int64_t row) {
     int64_t kind = w->stage[row] == DIRECTLY ? 2 : w->entry[row].exponent_round;
     return 3 * (w->stream[row] * q->servers + w->server[row]) + kind;
@@ -349,13 +355,13 @@ static int64_t way_of(const struct worker *w, const struct quiet *q, int64_t row
 
 static int overtakes(const struct worker *w, const struct quiet *q, int64_t row) {
     const struct progress *progress = &w->progress[row];
-    double last = larger(progress->sent_last, progress->asked_last);
+    double last = larger(progress->sent_last, progress->probed_last);
     double heard = fmax(last, progress->state_time);
     return q->latest[way_of(w, q, row)] > heard + q->lowest[w->stream[row]] / 4;
 }
 
-// Whether plain results of these rows, one after the other, lead to no question and meet no timer:
-// Columns.quiet(). `lowest` becomes what it is behind them.
+// Returns 1 if plain results of these rows, in order, lead to no probe and meet no timer:
+// NativeState.quiet. Updates `lowest`.
 int stay_quiet(const struct worker *w, const struct quiet *q, const double *times,
                const int64_t *rows, int64_t n, const int64_t *open) {
     for (int64_t i = 0; i < n; i++) {

@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What hosts/server/root_node.py does with contributions that are plain, and with results.
+// Plain contributions and results at the root of a stream: hosts/server/root_node.py is the
+// reference.
+//
+// A slot with sum is `used`; `in` has a bit per child whose copy has arrived; `final` slots have a
+// result. `large` slots have a copy beyond `bound`, so that their sum may overflow. Copies are
+// merged in `rows` in native byte order; `results` are in network order.
 
 #include <string.h>
 
@@ -7,24 +12,24 @@
 
 enum { DISCARD = 0, ADD = 1, KEEP = 2 };
 
-// A node and its slots; arrays are those of ServedSlots and RootNode, by slot, `mask` + 1 each.
+// A node and its slots: arrays of ServedSlots and RootNode, by slot, `mask` + 1 each.
 struct root {
     uint8_t *used, *final, *flags, *large;
     uint32_t *seq, *chunk, *in, *checksum;
     uint16_t *lanes;
     int8_t *exponent, *max_exponent;
-    uint32_t *rows; // where copies are put together: by slot, or (KEEP) by sender and slot
+    uint32_t *rows; // merge buffer: by slot, or (KEEP) by sender and slot
     uint32_t *results; // by slot, in network order
-    const uint8_t *mine; // by chunk: whether this server sums it
+    const uint8_t *mine; // by chunk: 1 if this server sums it
     const struct peer *peers; // by sender
-    const uint16_t *below; // by sender: number of workers
+    const uint16_t *below; // by sender: number of workers below
     uint32_t mask, chunks, children, width, latest_copy;
     int32_t bound;
     uint16_t node, job, epoch, world;
     uint8_t stream, putting; // DISCARD, ADD or KEEP
 };
 
-// Words in the machine's byte order: their sum, the least and the largest.
+// Returns the sum of words, and their minimum and maximum as signed numbers.
 static uint32_t read_words(const word *words, uint32_t n, int32_t *least, int32_t *most) {
     uint32_t sum = 0;
     int32_t low = 0, high = 0;
@@ -40,7 +45,7 @@ static uint32_t read_words(const word *words, uint32_t n, int32_t *least, int32_
     return sum;
 }
 
-// From one byte order to the other.
+// Converts between byte orders.
 static void keep_words(uint32_t *restrict row, const word *restrict words, uint32_t n) {
     for (uint32_t i = 0; i < n; i++)
         row[i] = four(words[i]);
@@ -51,7 +56,7 @@ static void add_words(uint32_t *restrict row, const word *restrict words, uint32
         row[i] += four(words[i]);
 }
 
-// words NULL: zeros
+// Merges a copy into a slot; `words` NULL stands for zeros.
 static void put(const struct root *root, uint32_t slot, uint32_t sender, int first,
                 const word *words) {
     if (root->putting == DISCARD)
@@ -71,7 +76,7 @@ static void put(const struct root *root, uint32_t slot, uint32_t sender, int fir
         add_words(row, words, root->width);
 }
 
-// Whether a packet may be here at all: RootNode._from_children().
+// Returns 1 if a packet is for this node and from its child: RootNode._from_children.
 static int from_child(const struct root *root, const struct header *header,
                       const struct peer *source) {
     uint32_t sender = header->sender, chunk = four(header->chunk);
@@ -81,12 +86,15 @@ static int from_child(const struct root *root, const struct header *header,
            root->mine[chunk];
 }
 
-// Takes contributions, one after the other, up to the first that is not plain: flagged, not from the child it names, with a wrong checksum, beyond the bound within which no lane
-// can overflow, not like what is in its slot, there already, or for a slot whose sum is complete and
-// not yet a result. Nothing has been done with that one. `headers` are close together, `payloads`
-// of `root->width` words begin `stride` bytes apart.
-// Returns how many were taken; *claimed of these were the first of their chunk; done, *completed
-// (room for all slots: none is there twice): slots in which all copies are now.
+// Takes contributions in order, up to the first that is not plain.
+//
+// Not plain are packets that are flagged, not from the child that they name, with a wrong checksum,
+// with a word beyond `bound`, unlike what is in their slot, repeated, or for a slot whose sum is
+// complete but not yet a result. Nothing is done with that one. `headers` are contiguous;
+// `payloads` of `root->width` words begin `stride` bytes apart.
+//
+// Returns the number taken, of which *claimed are the first of their chunk. `done` gets the
+// *completed slots that every child is in; each occurs once.
 int64_t take_contributions(const struct root *root, const struct header *headers,
                            const uint8_t *payloads, size_t stride, const uint8_t *full,
                            const struct peer *sources, size_t n, uint32_t *done,
@@ -157,7 +165,7 @@ static struct header result_of(const struct root *root, size_t slot) {
     };
 }
 
-// The copies of what is in a slot, in a row and in network order.
+// Adds the copies in a slot; writes their sum in network order.
 static void add_copies(const struct root *root, size_t slot, uint32_t *restrict out) {
     for (uint32_t sender = 0; sender < root->children; sender++) {
         size_t at = sender * ((size_t)root->mask + 1) + slot;
@@ -169,8 +177,8 @@ static void add_copies(const struct root *root, size_t slot, uint32_t *restrict 
         out[i] = four(out[i]);
 }
 
-// Sums of slots in which all copies are become their results. Returns whether they did: not if the
-// copies are yet to be added and some lane might overflow.
+// Turns the sums of complete slots into results. Returns 0, with nothing done, if copies still have
+// to be added and some lane might overflow.
 int seal_sums(const struct root *root, const int64_t *slots, size_t n) {
     if (root->putting == KEEP)
         for (size_t i = 0; i < n; i++)
@@ -192,8 +200,8 @@ int seal_sums(const struct root *root, const int64_t *slots, size_t n) {
     return 1;
 }
 
-// Writes the results of slots as they are sent, but for which child they are for, and which of them
-// have their payload; the others have one that does not count.
+// Writes the results of slots except for the fields of their receiver, and sets `whole` for those
+// with payload; the payload of others is undefined.
 void write_results(const struct root *root, const int64_t *slots, size_t n, uint8_t *wire,
                    uint8_t *whole) {
     size_t payload = 4 * (size_t)root->width, size = sizeof(struct header) + payload;

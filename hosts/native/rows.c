@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What becomes of numbers in a worker's slots, one after the other, as the Python says that names
-// each of these (hosts/worker/native_state.py).
+// Scalar operations on window slots: each is equivalent to the Python method that it names
+// (hosts/worker/native_state.py).
+//
+// A row is one slot of a stream's window; arrays by row are those of hosts/worker/slots.py
+// themselves.
 
 #include <math.h>
 
@@ -13,10 +16,10 @@ static int digits_of(int exponent, int64_t world) {
     return digits < 149 ? digits : 149;
 }
 
-// The exponent after a round whose results report this one: Exponents._fold.
+// Derives the exponent after a round whose results report this one: Exponents._fold.
 static void fold(const struct worker *w, int64_t chunk, int64_t round, int reported) {
     if (reported != NO_EXPONENT) {
-        int64_t raised = reported + w->headroom;
+        int64_t raised = reported + w->exponent_headroom;
         w->after[chunk] = (int16_t)(raised < -126 ? -126 : raised > 127 ? 127 : raised);
     } else if (round == 0) {
         w->after[chunk] = w->first[chunk];
@@ -24,55 +27,56 @@ static void fold(const struct worker *w, int64_t chunk, int64_t round, int repor
     w->folded[chunk] = round + 1;
 }
 
+// Results of take_results: _Taken in hosts/worker/native_state.py.
 struct taken {
-    int64_t *rows, *tickets, *chunks; // of those with data, as are the flags
+    int64_t *rows, *tickets, *chunks; // of results with data, as are flags
     uint8_t *flags;
-    int64_t *places; // which of the results these are
-    int8_t *exponents; // that exponent rounds found, backwards behind the others, with chunks
+    int64_t *places; // their indices among all results
+    int8_t *exponents; // found by exponent rounds, with chunks: from the end backwards
     int64_t coarse;
 };
 
-// Integer results, not flagged, of these rows. Returns how many have data; of the others nobody has
-// taken what they found.
+// Takes unflagged integer results of these rows; returns the number with data. The caller takes the
+// exponents that the others found.
 int64_t take_results(const struct worker *w, const int64_t *rows, const struct header *headers,
-                     uint64_t n, struct taken *told) {
+                     uint64_t n, struct taken *out) {
     int64_t data = 0, found = 0;
-    told->coarse = 0;
+    out->coarse = 0;
     for (uint64_t i = 0; i < n; i++) {
         int64_t row = rows[i];
         const struct header *header = &headers[i];
         const struct entry *entry = &w->entry[row];
         w->stage[row] = DONE;
-        w->due[row] = w->wanted[row] = 0;
+        w->due[row] = w->probe_pending[row] = 0;
         w->deadline[row] = INFINITY;
         w->results[row] = *header;
         int reported = header->max_exponent;
         if (entry->exponent_round) { // from the end on
             int64_t at = (int64_t)n - ++found;
-            told->chunks[at] = entry->chunk;
-            told->exponents[at] = header->max_exponent;
+            out->chunks[at] = entry->chunk;
+            out->exponents[at] = header->max_exponent;
             continue;
         }
-        told->coarse += reported != NO_EXPONENT &&
+        out->coarse += reported != NO_EXPONENT &&
                         reported + digits_of(w->exponent[row], w->world) < 8; // LEAST_DIGITS
         fold(w, entry->chunk, entry->round, reported);
-        told->rows[data] = row;
-        told->tickets[data] = entry->ticket;
-        told->chunks[data] = entry->chunk;
-        told->flags[data] = header->flags;
-        told->places[data++] = (int64_t)i;
+        out->rows[data] = row;
+        out->tickets[data] = entry->ticket;
+        out->chunks[data] = entry->chunk;
+        out->flags[data] = header->flags;
+        out->places[data++] = (int64_t)i;
     }
     return data;
 }
 
-// The lowest number of a stream from `left` on that has no result.
+// Returns the lowest number of a stream from `left` on that has no result.
 int64_t first_open(const struct worker *w, int64_t stream, int64_t left, int64_t next) {
     while (left < next && w->stage[row_of(w, stream, left)] == DONE)
         left++;
     return left;
 }
 
-// Entries get the numbers from this one on: Slots.enter, but for values.
+// Gives entries the numbers from `number` on: Slots.enter, except for values.
 void enter_rows(const struct worker *w, int64_t stream, int64_t number,
                 const struct entry *entries, uint64_t n) {
     static const struct progress unsent = {.state_time = NAN};
@@ -91,8 +95,8 @@ void enter_rows(const struct worker *w, int64_t stream, int64_t number,
     }
 }
 
-// Data whose exponent is known is due, in this stage: WorkerTransport._advance.
-void let_go(const struct worker *w, int64_t rows, int stage) {
+// Makes held data due in `stage` where its exponent is known: WorkerTransport._advance.
+void activate_held(const struct worker *w, int64_t rows, int stage) {
     for (int64_t row = 0; row < rows; row++) {
         if (w->stage[row] != HELD)
             continue;
@@ -105,8 +109,8 @@ void let_go(const struct worker *w, int64_t rows, int stage) {
     }
 }
 
-// CONTRIBUTEs of these rows leave for the first time at these times, to be asked about at those:
-// Columns.note_sent().
+// Records that CONTRIBUTEs of these rows leave for the first time, and when they are to be probed:
+// NativeState.note_sent.
 void note_sent(const struct worker *w, const int64_t *rows, uint64_t n, const double *times,
                const double *deadlines) {
     for (uint64_t i = 0; i < n; i++) {
@@ -115,17 +119,16 @@ void note_sent(const struct worker *w, const int64_t *rows, uint64_t n, const do
         progress->sent++;
         progress->clean = 1;
         progress->failed = 0;
-        progress->asked = progress->backoff = 0;
+        progress->probes = progress->backoff = 0;
         w->deadline[rows[i]] = deadlines[i];
         w->due[rows[i]] = 0;
     }
 }
 
-// Of numbers between left and next of a stream, those that are to be asked about are not before
-// `ring`, nor before a timeout after they leave: Questions.restart. Returns when the first of them
-// is.
-double postpone(const struct worker *w, int64_t stream, int64_t left, int64_t next, double after,
-                double timeout) {
+// Restarts the timers of a stream's numbers in flight: LossDetector.restart. None expires before
+// `after`, nor within a timeout after it leaves. Returns the earliest deadline.
+double rearm_timers(const struct worker *w, int64_t stream, int64_t left, int64_t next,
+                    double after, double timeout) {
     double first = INFINITY;
     for (; left < next; left++) {
         int64_t row = row_of(w, stream, left);
@@ -141,7 +144,7 @@ double postpone(const struct worker *w, int64_t stream, int64_t left, int64_t ne
     return first;
 }
 
-// CONTRIBUTEs of these rows where chunks have no payload, headers alone: Contributions.packets.
+// Writes CONTRIBUTEs, headers only, of chunks without payload: Contributions.packets.
 void write_contributions(const struct worker *w, const int64_t *rows, uint64_t n,
                          uint8_t *headers, size_t stride, uint8_t *full, struct peer *peers) {
     for (uint64_t i = 0; i < n; i++) {

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trains of datagrams into and out of a UDP socket, as hosts/net/udp.py does it, many in one call.
+// Sends and receives trains of datagrams at a UDP socket, many in one call: hosts/net/udp.py is the
+// reference.
+//
+// A train is a sequence of datagrams of one size and one peer, which the kernel splits
+// (UDP_SEGMENT) and joins (UDP_GRO). Received trains lie one after the other in the arena.
 
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -19,20 +23,20 @@
 
 enum { LARGEST_RECEIVE = 1 << 16 };
 
-// _Arrivals in hosts/net/trains.py.
+// Result of receive_trains: _Arrivals in hosts/net/trains.py.
 struct arrivals {
-    uint64_t trains, packets; // packets: of trains that are nothing but packets with payload
-    int32_t error; // errno of what ended it, 0 if nothing was left or no more would fit
-    int32_t regular; // all trains are such, and every packet is well-formed
+    uint64_t trains, packets; // packets: decoded ones, see `regular`
+    int32_t error; // errno; 0 if nothing was left or no more would fit
+    int32_t regular; // 1 if all packets are well-formed and have a payload
 };
 
-// A row of Receiver._trains.
+// A received train: a row of Receiver._trains.
 struct received {
     uint32_t bytes, segment;
     struct peer source;
 } __attribute__((packed));
 
-// Packets number `first` and after it, `count` of them, that are for one destination.
+// `count` consecutive packets from `first` on, for one destination.
 struct span {
     size_t first, count;
     struct peer destination;
@@ -51,8 +55,8 @@ static uint32_t segment_of(struct msghdr *message, uint32_t length) {
     return length;
 }
 
-// decode_wire() in protocol/header.py: copies headers to where they are close together; full[i]:
-// whether the packet carries its payload. Returns whether all `n` packets are well-formed.
+// Copies headers to contiguous memory and sets `full` for packets with payload: decode_wire() in
+// protocol/header.py. Returns 1 if all `n` packets are well-formed.
 static int decode(const uint8_t *wire, size_t n, size_t wide, struct header *headers,
                   uint8_t *full) {
     int good = 1;
@@ -67,15 +71,16 @@ static int decode(const uint8_t *wire, size_t n, size_t wide, struct header *hea
     return good;
 }
 
-// Reads into `arena`, one train after the other, until nothing is left, `most` datagrams are there,
-// or the next train might not fit in `room`. `trains` has room for `most`. While trains are nothing
-// but packets of `wide` bytes, these are decoded: `headers`, `full` and `sources` have room for
-// `most` and another LARGEST_RECEIVE / wide.
+// Receives trains into `arena` until nothing is left, `most` datagrams have arrived, or the next
+// train might not fit in `room`.
+//
+// `trains` has room for `most`. As long as trains consist of packets of `wide` bytes, these are
+// decoded: `headers`, `full` and `sources` have room for `most` plus LARGEST_RECEIVE / wide.
 void receive_trains(int socket, uint8_t *arena, size_t room, size_t most, size_t wide,
                     struct received *trains, struct header *headers, uint8_t *full,
-                    struct peer *sources, struct arrivals *told) {
+                    struct peer *sources, struct arrivals *out) {
     size_t at = 0, datagrams = 0;
-    *told = (struct arrivals){.regular = 1};
+    *out = (struct arrivals){.regular = 1};
     while (at + LARGEST_RECEIVE <= room && datagrams < most) {
         struct sockaddr_in source = {0};
         union {
@@ -95,21 +100,21 @@ void receive_trains(int socket, uint8_t *arena, size_t room, size_t most, size_t
         if (length < 0) {
             if (errno == EINTR)
                 continue;
-            told->error = errno == EAGAIN || errno == EWOULDBLOCK ? 0 : errno;
+            out->error = errno == EAGAIN || errno == EWOULDBLOCK ? 0 : errno;
             break;
         }
-        struct received *train = &trains[told->trains++];
+        struct received *train = &trains[out->trains++];
         train->bytes = (uint32_t)length;
         train->segment = segment_of(&message, (uint32_t)length);
         train->source = (struct peer){source.sin_addr.s_addr, source.sin_port};
         size_t count = train->segment ? (size_t)length / train->segment : 0;
-        told->regular &= train->segment == wide && count * wide == (size_t)length;
-        if (told->regular) {
-            size_t first = told->packets;
-            told->regular = decode(arena + at, count, wide, headers + first, full + first);
+        out->regular &= train->segment == wide && count * wide == (size_t)length;
+        if (out->regular) {
+            size_t first = out->packets;
+            out->regular = decode(arena + at, count, wide, headers + first, full + first);
             for (size_t i = 0; i < count; i++)
                 sources[first + i] = train->source;
-            told->packets += count;
+            out->packets += count;
         }
         datagrams += count ? count : 1;
         at += (size_t)length;
@@ -138,11 +143,11 @@ static int send_train(int socket, const uint8_t *packets, size_t size, size_t co
         uint16_t segment = (uint16_t)size;
         message.msg_control = control.bytes;
         message.msg_controllen = sizeof control.bytes;
-        struct cmsghdr *told = CMSG_FIRSTHDR(&message);
-        told->cmsg_level = IPPROTO_UDP;
-        told->cmsg_type = UDP_SEGMENT;
-        told->cmsg_len = CMSG_LEN(sizeof segment);
-        memcpy(CMSG_DATA(told), &segment, sizeof segment);
+        struct cmsghdr *option = CMSG_FIRSTHDR(&message);
+        option->cmsg_level = IPPROTO_UDP;
+        option->cmsg_type = UDP_SEGMENT;
+        option->cmsg_len = CMSG_LEN(sizeof segment);
+        memcpy(CMSG_DATA(option), &segment, sizeof segment);
     }
     ssize_t sent;
     do
@@ -151,8 +156,8 @@ static int send_train(int socket, const uint8_t *packets, size_t size, size_t co
     return sent >= 0;
 }
 
-// Finds packets in a row with one peer each. Returns how many spans there are, or 0 if more than
-// `most` or two with the same peer.
+// Finds spans of packets with one peer. Returns their number, or 0 if there are more than `most`,
+// or two with the same peer.
 static size_t find_spans(const struct peer *peers, size_t n, struct span *spans, size_t most) {
     size_t found = 0;
     for (size_t i = 0; i < n; i++) {
@@ -170,10 +175,11 @@ static size_t find_spans(const struct peer *peers, size_t n, struct span *spans,
     return found;
 }
 
-// Sends `n` packets of `size` bytes each, in trains of up to `most`, destinations taking turns.
-// Returns how many trains the socket took before the first that it did not take (who sends that one
-// again will hear why), and none where a destination's packets are not in a row; *packets: how many
-// these trains had.
+// Sends `n` packets of `size` bytes each in trains of up to `most`; destinations take turns.
+//
+// Returns the number of trains before the first that the socket refused (sending that one again
+// gives the error), 0 if a destination's packets are not consecutive; *packets: number in these
+// trains.
 int64_t send_trains(int socket, const uint8_t *wire, size_t size, const struct peer *destinations,
                     size_t n, size_t most, uint64_t *packets) {
     struct span spans[MOST_SPANS];
@@ -197,8 +203,8 @@ int64_t send_trains(int socket, const uint8_t *wire, size_t size, const struct p
     return trains;
 }
 
-// Sends the same `n` packets to each of `children` destinations, which take turns; a packet's
-// sender is its destination's index, its node that of `nodes`. Returns as send_trains().
+// Sends the same `n` packets to each of `children` destinations, which take turns, with the fields
+// sender (index of the destination) and node (from `nodes`) set. Returns as send_trains().
 int64_t cast_trains(int socket, uint8_t *wire, size_t size, size_t n,
                     const struct peer *destinations, const uint16_t *nodes, size_t children,
                     size_t most, uint64_t *packets) {

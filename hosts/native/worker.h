@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A worker's transport as its arrays: the slots (hosts/worker/slots.py), by row, and what they depend on.
+// A worker's transport as arrays: its slots (hosts/worker/slots.py), by row, and what they depend
+// on.
 #ifndef RACKHUB_WORKER_H
 #define RACKHUB_WORKER_H
 
 #include "packet.h"
 
-// How far a number is; hosts/worker/slots.py.
+// The stage of a number: hosts/worker/slots.py.
 enum { EMPTY, HELD, WAITING, DIRECTLY, DONE };
 enum { NO_EXPONENT = -128 }; // protocol/fixed_point.py
 
@@ -21,8 +22,8 @@ struct entry {
 struct progress {
     int64_t sent;
     double sent_first, sent_last;
-    int64_t backoff, asked;
-    double asked_last;
+    int64_t backoff, probes;
+    double probed_last;
     uint8_t clean, failed;
     uint16_t state_node;
     uint8_t state_phase;
@@ -32,31 +33,31 @@ struct progress {
 
 _Static_assert(sizeof(struct entry) == 48 && sizeof(struct progress) == 72, "as numpy has them");
 
-// Columns in hosts/worker/native_state.py, which says what is what.
+// The arrays of NativeState in hosts/worker/native_state.py, in this order.
 struct worker {
     // By row.
-    uint8_t *stage, *flags, *due, *wanted;
+    uint8_t *stage, *flags, *due, *probe_pending;
     uint32_t *seq, *hash;
     int64_t *server, *failures, *mark;
     int16_t *exponent;
     struct entry *entry;
     struct progress *progress;
-    double *deadline; // when to ask
+    double *deadline; // when to probe
     struct header *results;
     const int64_t *stream;
     // By stream.
-    const struct header *common; // what its packets have in common
+    const struct header *common; // fields shared by its packets
     const int64_t *bases, *masks, *windows, *priorities;
-    const int64_t *stream_index; // by the number that packets have; -1: none has it
-    // By chunk; what Exponents knows, and the servers.
+    const int64_t *stream_index; // by stream number in packets; -1: none
+    // By chunk: the state of Exponents, and the server.
     const uint8_t *contacted;
     const int16_t *first;
     int16_t *after;
     int64_t *folded;
     const int64_t *chunk_server;
     const struct peer *servers; // by rank
-    // From here on numbers.
-    int64_t streams, chunks, width, headroom, world, rank, job, epoch;
+    // Scalars.
+    int64_t streams, chunks, width, exponent_headroom, world, rank, job, epoch;
 };
 
 static inline int64_t row_of(const struct worker *w, int64_t stream, int64_t number) {

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sockets, offload, the driver, and what hosts have of the machine that they run on."""
+"""Sockets, segmentation offload, the driver of state machines, and the host's environment."""

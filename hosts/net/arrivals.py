@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times at which packets arrive and leave, as a driver gives and gets them for many at once."""
+"""Batches of timed packets: the clock of a driver, arrival times, and departures."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ from protocol.header import Batch
 Seconds = npt.NDArray[np.float64]
 Numbers = npt.NDArray[np.int64]
 
-# Whole numbers of a clock's resolution are exact in float64 up to here.
+# Integers up to here are exact in float64.
 EXACT = 2.0**53
 
-# Of tickets whose sums come one after the other (-1: of none), how many may be taken at once.
+# Returns how many of these tickets' sums, in order of arrival (-1: none), may be taken at once.
 Enough = Callable[[Numbers], int]
 
 
 class Clock(NamedTuple):
-    """What the driver of a state machine does between packets.
+    """The clock of a state machine's driver.
 
-    second: of what its clock counts; who waits is asked again at a whole number of them. tick:
-    seconds that it waits at least when there was nothing to send. room: whether frames of so many
-    bytes each, handed over at these times, all find room.
+    second: ticks of the clock in a second; alarms are at a whole number of them.
+    tick: shortest wait in seconds after a poll that sent nothing.
+    room: returns true if frames of these sizes (n,) in bytes, handed over at these times (n,), fit
+        into the queue.
     """
 
     second: float
@@ -34,16 +35,18 @@ class Clock(NamedTuple):
     room: Callable[[Seconds, Numbers], bool]
 
     def alarm(self, now: float, seconds: float) -> float:
-        """The time at which it asks again that waits from now on."""
+        """Returns the time of the alarm for a wait of `seconds` that begins at `now`."""
         return (round(now * self.second) + round(seconds * self.second)) / self.second
 
 
 class Released(NamedTuple):
-    """What came of packets that were taken at once.
+    """Packets sent in response to a batch of arrivals.
 
-    taken: how many of them. Packets to send, and when each of them leaves (n,); batch None: there
-    are none. sent: whether any left when the last of those taken was there; following: when to ask
-    again.
+    taken: arrivals that were processed.
+    batch: packets to send, None if there are none.
+    times: (n,) when each of them leaves.
+    sent: true if a packet left at the time of the last processed arrival.
+    following: time of the next poll.
     """
 
     taken: int

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The same packets for several destinations."""
+"""Packets that go to several destinations unchanged."""
 
 from __future__ import annotations
 
@@ -8,21 +8,25 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hosts.data.array_pool import Recycler
+from hosts.data.array_pool import ArrayPool
 from protocol.header import PEER, Array, Batch, Wire, Words, opaque, parts_of
 
 _WRITTEN_OUT = frozenset({"headers", "payloads", "full", "peers", "wire"})
 
 
-class Cast(Batch):
-    """n packets for each of k destinations, one destination's after the other's: a Batch that is
-    written out only when it is looked at. Sent natively it never is: what differs from destination
-    to destination are a few bytes of the headers, which are changed between the trains. So it
-    is only to be read: what somebody changes in what was written out is not what is sent.
+class BroadcastBatch(Batch):
+    """n packets for each of k destinations, ordered by destination.
 
-    packets: (n, HEADER_BYTES + 4 lanes), as they are sent but for their field sender, which is the
-    destination's index, and node; whole: (n,) which carry their payload; destinations: (k,) PEER;
-    nodes: (k,) uint16; memory: to write them out to.
+    This Batch is written out only when its fields are read. Native sending never writes it out: it
+    patches the few header bytes that depend on the destination between trains. The batch is
+    read-only: changes to its written-out arrays are not sent.
+
+    packets: (n, HEADER_BYTES + 4 lanes) wire format but for the header fields sender (the index of
+        the destination) and node.
+    whole: (n,) true for packets that carry their payload.
+    destinations: (k,) PEER.
+    nodes: (k,) uint16.
+    memory: pool for the written-out packets.
     """
 
     __slots__ = ("_memory", "destinations", "nodes", "packets", "whole")
@@ -33,9 +37,9 @@ class Cast(Batch):
         whole: npt.NDArray[np.bool_],
         destinations: Array,
         nodes: npt.NDArray[np.uint16],
-        memory: Recycler,
+        memory: ArrayPool,
     ) -> None:
-        # The fields of a Batch stay unset: `__getattr__` is asked for what is.
+        # The fields of a Batch stay unset, so that `__getattr__` writes them out on demand.
         self.packets, self.whole = packets, whole
         self.destinations, self.nodes = destinations, nodes
         self._memory = memory
@@ -55,7 +59,7 @@ class Cast(Batch):
         return getattr(self, name)
 
     def by_packet(self) -> Batch:
-        """The same written out, one packet's destinations after the other's."""
+        """Returns the same packets written out, ordered by packet."""
         k = len(self.destinations)
         wire = self._memory.empty((len(self), self.packets.shape[1]), np.uint8)
         wire.reshape(len(self.packets), k, -1)[:] = self.packets[:, None]
@@ -66,7 +70,7 @@ class Cast(Batch):
     def _addressed(
         self, wire: Wire, destinations: npt.NDArray[np.intp]
     ) -> tuple[Array, Words, Array]:
-        """Headers, payloads and peers of packets for these destinations."""
+        """Returns headers, payloads and peers of packets for these destinations."""
         headers, words = parts_of(wire)
         headers["sender"] = destinations
         headers["node"] = self.nodes[destinations]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The driver between the sans-IO state machines and where a host is attached to the network.
+"""Drives sans-IO state machines over a host's network attachment.
 
 `drive` feeds a state machine from an `Attachment`, such as `hosts.net.udp.Endpoint`, until a
 condition holds.
@@ -14,22 +14,23 @@ from typing import NamedTuple, Protocol
 
 from hosts.net.arrivals import Clock, Released, Seconds
 from protocol.header import Batch
-from protocol.world import REAL
+from protocol.runtime import REAL
 
 
 class Machine(Protocol):
-    """What `drive` drives: a state machine without socket, clock or thread."""
+    """A state machine without socket, clock or thread, run by `drive`."""
 
     def on_packets(self, now: float, batch: Batch) -> None:
         """Takes packets that arrived by `now` (seconds, monotonic)."""
 
     def poll(self, now: float) -> tuple[Batch | None, float]:
-        """Packets to send now, and when to ask again (seconds, monotonic; inf: on arrival)."""
+        """Returns packets to send now, and the time of the next poll (seconds, monotonic; inf: on
+        the next arrival)."""
 
 
 @dataclass
 class Counters:
-    """What went through an endpoint."""
+    """Packets and system calls of an endpoint."""
 
     sent: int = 0
     send_calls: int = 0
@@ -41,12 +42,14 @@ class Counters:
 
 
 class Ahead(NamedTuple):
-    """Packets of which some will only arrive, at times that are certain (n,), and nothing else
-    before the last.
+    """Packets whose arrival times are certain, of which some have not arrived yet.
 
-    done: some were taken, and what is released is to be sent; time passes until the last of these
-    is there, and the others are given again. refuse: the first at least is to be
-    received by itself.
+    No other packet arrives before the last of them.
+
+    times: (n,) arrival times.
+    done: call it when some were taken. It sends what is released and advances time to the last
+        packet taken; the others are returned by a later call.
+    refuse: call it when the first packet must be received singly.
     """
 
     times: Seconds
@@ -60,10 +63,11 @@ OnTrain = Callable[[Seconds, Batch, Clock], Released | None]
 
 
 class Attachment(Protocol):
-    """Where a host is attached to the network; see Endpoint.
+    """A host's attachment to the network; see Endpoint.
 
-    tick: seconds, the resolution of `wait`. more: whether there may be more to read after what
-    `receive` gave last. receive_buffer: bytes.
+    tick: resolution of `wait` in seconds.
+    more: true if there may be more to read after the last `receive`.
+    receive_buffer: bytes.
     """
 
     tick: float
@@ -103,12 +107,13 @@ def drive(
     clock: Callable[[], float] = REAL.now,
     on_train: OnTrain | None = None,
 ) -> bool:
-    """Runs `machine` over `endpoint` until `until()` is true; returns whether it became so.
+    """Runs `machine` over `endpoint` until `until()` is true; returns False if `deadline` passed
+    first.
 
-    False means that `deadline` (a time of `clock`) passed first. `until` is looked at after every
-    arrival, timer and `Endpoint.wake`. While the socket's send buffer is full the machine is not
-    asked for more, so what is urgent does not queue behind what is not. on_train: takes what an
-    endpoint gives ahead of time, see Ahead. Raises what `machine`, `until` and sending raise.
+    `until` is evaluated after every arrival, timer and `Endpoint.wake`. `deadline` is a time of
+    `clock`. While the socket's send buffer is full the machine is not polled, so urgent packets do
+    not queue behind others. on_train: takes packets that an endpoint gives ahead of time, see
+    Ahead. Raises what `machine`, `until` and sending raise.
     """
     while not until():
         ahead = None if on_train is None else endpoint.ahead()
@@ -140,13 +145,13 @@ def drive(
                 sent = True
         if batch is not None and endpoint.more:
             continue
-        # A machine that sent nothing and wants to be asked at once would keep a core busy.
+        # Polling a machine again at once after it sent nothing would keep a core busy.
         idle = max(0.0 if sent else endpoint.tick, next_poll - now)
         endpoint.wait(_span(idle, deadline - now, endpoint.tick))
     return True
 
 
 def _span(idle: float, left: float, tick: float) -> float:
-    """Seconds to wait: no longer than is left, but a tick at least of what is, as less may be no
-    time at all."""
+    """Returns the seconds to wait: at most `left`, but at least a tick where `left` allows it, as a
+    shorter wait may take no time at all."""
     return max(0.0, min(idle, max(left, tick)))

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What hosts have of the machine that they run on: clock, threads, sockets, calls of others.
+"""The environment of a host: its clock, threads, sockets, and calls to services.
 
-`HERE` is this machine: its kernel's UDP, gRPC over unix sockets to the job service and over TCP to
-other servers. In virtual time an object with the same methods stands in for it
-(`simulation.nodes.host`); nothing else of a host's code differs.
+`HERE` is this machine: UDP of its kernel, gRPC over unix sockets to the job service and over TCP to
+other servers. In virtual time `simulation.nodes.environment` replaces it; nothing else of a host's
+code differs.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from protocol.frames import OVERHEAD
 from protocol.header import HEADER_BYTES
 from protocol.jobs_pb2_grpc import JobServiceStub
 from protocol.plan import Address
+from protocol.runtime import REAL, Runtime
 from protocol.shards_pb2_grpc import (
     ShardServiceServicer,
     ShardServiceStub,
     add_ShardServiceServicer_to_server,
 )
-from protocol.world import REAL, World
 
 _LONGEST_SOCKET_PATH = 107  # bytes; sun_path of unix(7) less its final zero
 _MOST_MESSAGE_BYTES = 256 << 20
 _SERVICE_OPTIONS = [
     ("grpc.enable_http_proxy", 0),
     ("grpc.max_receive_message_length", 16 << 20),
-    # A service that was away is to be found soon after it is back.
+    # Reconnect soon after a service is back.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 500),
@@ -45,7 +45,7 @@ _PEER_OPTIONS = [
     ("grpc.enable_http_proxy", 0),
     ("grpc.so_reuseport", 0),
     ("grpc.max_receive_message_length", _MOST_MESSAGE_BYTES),
-    # TCP's own timeouts double; a connection that is dead for 2 s is better made anew.
+    # TCP's own timeouts double; replacing a connection that is dead for 2 s is faster.
     ("grpc.keepalive_time_ms", 2000),
     ("grpc.keepalive_timeout_ms", 2000),
     ("grpc.http2.max_pings_without_data", 0),
@@ -58,7 +58,8 @@ _PEER_OPTIONS = [
 
 
 class Connection:
-    """To a service. `stub` has its calls, as gRPC's generated stubs do; `close` ends them."""
+    """A connection to a service. `stub` has its calls, as generated gRPC stubs do; `close` ends
+    them."""
 
     def __init__(self, stub: Any, close: Callable[[], None]) -> None:
         self.stub = stub
@@ -76,56 +77,63 @@ class Connection:
         self.close()
 
 
-class Outside:
-    """This machine.
+class HostEnvironment:
+    """The environment of this machine.
 
-    payload: whether chunks have one. Without, in virtual time, they only occupy the wire: nothing
-    is quantised or summed, and what comes back is zero.
-    headroom: bytes that are to be free before each packet, for its headers below UDP.
+    payload: true if chunks have a payload. Without it (virtual time only) they only occupy the
+        wire: nothing is quantised or summed, and results are zero.
+    header_room: bytes reserved before each packet for its headers below UDP.
     """
 
-    world: World = REAL
+    runtime: Runtime = REAL
     payload = True
-    headroom = 0
+    header_room = 0
 
     def check_service(self, service: str) -> None:
-        """Raises what ``socket_path`` does."""
+        """Raises what ``socket_path`` raises."""
         socket_path(service)
 
     def endpoint(self, address: str, **options: Any) -> Attachment:
-        """A worker's, see ``hosts.net.udp.worker_endpoint``."""
+        """Returns a worker's endpoint, see ``hosts.net.udp.worker_endpoint``."""
         return worker_endpoint(address, **options)
 
     def service(self, service: str) -> Connection:
-        """To the job service; raises what ``socket_path`` does."""
+        """Connects to the job service; raises what ``socket_path`` raises."""
         path = socket_path(service)
         channel = grpc.insecure_channel(f"unix:{path}", options=_SERVICE_OPTIONS)
         stub = JobServiceStub(channel)  # type: ignore[no-untyped-call]  # generated without types
         return Connection(stub, channel.close)
 
     def backlog(self, rate: int, queue_bytes: int | None, payload: int) -> float:
-        """Seconds of a link (bit/s) that a worker hands over ahead of time, in packets of so many
-        bytes of payload: where a full queue blocks the sender, no less than is good for trains.
-        Here two of them at least, so that one still waits for the link when the next is asked for,
-        a little late on a busy machine."""
+        """Returns the seconds of link time that a worker hands over ahead.
+
+        The backlog covers at least two packets, so that one still waits for the link when a busy
+        machine polls late, and enough for trains.
+
+        rate: of the link, in bit/s.
+        queue_bytes: limit of the interface's queue, where a full queue blocks the sender.
+        payload: bytes of payload in a packet.
+        """
         if rate <= 0:
             return BACKLOG
         return max(BACKLOG, 2 * 8 * (payload + HEADER_BYTES + OVERHEAD) / rate)
 
     def peer(self, address: Address) -> Connection:
-        """To another server; it is connected again whenever that is there."""
+        """Connects to another server; the connection is renewed whenever that server is up."""
         channel = grpc.insecure_channel(str(address), options=_PEER_OPTIONS)
         return Connection(ShardServiceStub(channel), channel.close)  # type: ignore[no-untyped-call]
 
     def answer(self, address: Address, servicer: ShardServiceServicer) -> Callable[[], None]:
-        """Answers other servers at an address; returns what ends it. Raises OSError if the port is
-        taken."""
+        """Serves other servers at an address; returns a function that stops it.
+
+        Raises OSError if the port is taken.
+        """
         threads = ThreadPoolExecutor(8, thread_name_prefix="shards")
         server = grpc.server(threads, options=_PEER_OPTIONS)
         add_ShardServiceServicer_to_server(servicer, server)  # type: ignore[no-untyped-call]
         try:
             port = server.add_insecure_port(str(address))
-        except RuntimeError as error:  # what grpcio raises; before 1.60 it returned 0
+        except RuntimeError as error:  # of grpcio; before 1.60 it returned 0
             raise OSError(0, f"cannot listen at {address} (TCP): {error}") from error
         if not port:
             raise OSError(0, f"cannot listen at {address} (TCP)")
@@ -137,7 +145,7 @@ class Outside:
         return end
 
 
-HERE = Outside()
+HERE = HostEnvironment()
 
 
 def socket_path(service: str) -> str:

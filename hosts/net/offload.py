@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Segmentation offload of UDP: what it is called in the kernel, and whether it works here.
+"""UDP segmentation offload: its kernel interface, and detection of support.
 
-With UDP_SEGMENT one system call hands the kernel a train of equal datagrams, with UDP_GRO one
-call takes such a train back (Linux `udp(7)`; `include/uapi/linux/udp.h`). Python's `socket`
-names neither.
+With UDP_SEGMENT one system call hands the kernel a train of equal datagrams; with UDP_GRO one call
+receives such a train (Linux `udp(7)`; `include/uapi/linux/udp.h`). Python's `socket` names neither.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ UDP_GRO = 104
 # an IPv4 datagram's payload (`protocol.header.LARGEST_DATAGRAM`).
 MAX_SEGMENTS = 60
 
-# What a send says where the route's interface cannot segment: no checksum offload (EIO), or a
+# Errors of a send whose interface cannot segment: no checksum offload (EIO), or a
 # segment larger than the MTU or a kernel without it (EINVAL, ENOPROTOOPT).
 REFUSALS = frozenset({errno.EIO, errno.EINVAL, errno.ENOPROTOOPT, errno.EOPNOTSUPP})
 
@@ -32,7 +31,8 @@ _PROBE_TIMEOUT = 0.5  # s; loopback answers in microseconds
 
 @dataclass(frozen=True)
 class Offload:
-    """What the kernel does for us: `segment` on send, `coalesce` on receive, `reason` if not."""
+    """The offloads in use: `segment` on send, `coalesce` on receive; `reason` says why one is
+    off."""
 
     segment: bool
     coalesce: bool
@@ -46,17 +46,19 @@ PLAIN_VARIABLE = "RACKHUB_PLAIN"
 
 
 def available() -> Offload:
-    """What to use here: nothing if the environment says RACKHUB_PLAIN=1, else what `probe` saw."""
+    """Returns the offloads to use: none if the environment sets RACKHUB_PLAIN=1, else those of
+    `probe`."""
     return PLAIN if os.environ.get(PLAIN_VARIABLE) == "1" else probe()
 
 
 def segment_size_message(size: int) -> tuple[int, int, bytes]:
-    """The ancillary data that makes one send a train of `size`-byte datagrams."""
+    """Returns the ancillary data that splits one send into `size`-byte datagrams."""
     return (socket.IPPROTO_UDP, UDP_SEGMENT, struct.pack("=H", size))
 
 
 def received_segment_size(ancillary: list[tuple[int, int, bytes]], length: int) -> int:
-    """Size of the datagrams in a received train of `length` bytes; `length` if it is just one."""
+    """Returns the datagram size of a received train of `length` bytes; `length` for a single
+    datagram."""
     for level, kind, data in ancillary:
         if level == socket.IPPROTO_UDP and kind == UDP_GRO:
             return max(1, int(struct.unpack_from("=i", data)[0]))
@@ -65,10 +67,10 @@ def received_segment_size(ancillary: list[tuple[int, int, bytes]], length: int) 
 
 @functools.cache
 def probe(address: str = "127.0.0.1") -> Offload:
-    """Sends a train from `address` to itself and looks at what arrives; cached per process.
+    """Sends a train from `address` to itself and checks what arrives; cached per process.
 
-    Never raises: what does not work is named in the result's `reason`, and then plain datagrams
-    are used.
+    Never raises: `reason` of the result names what does not work, and plain datagrams are used
+    then.
     """
     try:
         return _probe(address)

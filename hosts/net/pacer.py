@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps what is handed to the network close to the link's rate: what is once handed over cannot be
-overtaken."""
+"""Paces packets to the rate of the link: a packet handed to the network cannot be overtaken."""
 
 from __future__ import annotations
 
@@ -16,9 +15,10 @@ BACKLOG = 0.004  # s
 
 
 class Pacer:
-    """Spends a link's rate: at most `backlog` seconds of it are handed over ahead of time.
+    """Limits the packets handed over ahead of time to `backlog` seconds of the link.
 
-    rate: bit/s, 0 for no limit. clear: when the link will have sent all it was given.
+    rate: bit/s, 0 for no limit.
+    clear: time at which the link has sent everything handed over.
     """
 
     def __init__(self, rate: int, backlog: float = BACKLOG, clear: float = -math.inf) -> None:
@@ -27,14 +27,16 @@ class Pacer:
         self.clear = clear
 
     def room(self, now: float) -> float:
-        """Bytes that may go now; one packet may exceed it."""
+        """Returns the bytes that may be handed over now; one packet may exceed it."""
         if self.rate <= 0:
             return math.inf
         return max(0.0, (self.backlog - max(0.0, self.clear - now)) * self.rate / 8)
 
     def hand_over(self, now: float, wire_bytes: int) -> float:
-        """Accounts for a packet of so many bytes, headers below UDP included, that is handed over
-        now; returns when the link will have sent it."""
+        """Accounts for a packet handed over now; returns the time at which the link has sent it.
+
+        wire_bytes: its size, headers below UDP included.
+        """
         if self.rate <= 0:
             return now
         self.clear = max(now, self.clear) + wire_bytes * 8 / self.rate
@@ -43,7 +45,7 @@ class Pacer:
     def hand_over_all(
         self, now: float, wire_bytes: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.float64]:
-        """As `hand_over`, of n packets, one behind the other (n,)."""
+        """Accounts for n consecutive packets, see `hand_over`; returns (n,) times."""
         if self.rate <= 0 or not len(wire_bytes):
             return np.full(len(wire_bytes), now)
         spans = wire_bytes * 8 / self.rate
@@ -53,10 +55,10 @@ class Pacer:
         return leave
 
     def next_time(self) -> float:
-        """When half of the backlog will be gone, so that it is worth asking again."""
+        """Returns the time at which half of the backlog is gone and a poll is worthwhile."""
         return self.clear - self.backlog / 2
 
     @staticmethod
     def wire_bytes(full: npt.NDArray[np.bool_], lanes: int) -> npt.NDArray[np.int64]:
-        """(n,) bytes on the wire of packets with (`full`) or without a payload."""
+        """Returns the bytes on the wire (n,) of packets with (`full`) or without payload."""
         return np.where(full, 4 * lanes, 0) + (HEADER_BYTES + OVERHEAD)

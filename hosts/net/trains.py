@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trains of packets into and out of a socket natively, all that there are in one call."""
+"""Native sending and receiving of packet trains, with one call for all that are there."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from hosts.net.broadcast_batch import Cast
+from hosts.net.broadcast_batch import BroadcastBatch
 from protocol.header import (
     HEADER,
     HEADER_BYTES,
@@ -30,7 +30,7 @@ _MOST_BEYOND = LARGEST_RECEIVE // HEADER_BYTES
 
 
 class _Arrivals(ctypes.Structure):
-    """`struct arrivals` of runtime/trains.c."""
+    """`struct arrivals` of hosts/native/trains.c."""
 
     _fields_ = (
         ("trains", ctypes.c_uint64),
@@ -42,8 +42,8 @@ class _Arrivals(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """What `Receiver.receive` has read: the well-formed packets, how many others there were, and
-    system calls."""
+    """A result of `Receiver.receive`: well-formed packets, the number of malformed ones, system
+    calls."""
 
     batch: Batch
     malformed: int
@@ -51,7 +51,7 @@ class Arrived:
 
 
 class Receiver:
-    """Reads into `arena`, up to so many datagrams at once."""
+    """Reads up to a fixed number of datagrams at once into `arena`."""
 
     def __init__(self, lib: ctypes.CDLL, arena: npt.NDArray[np.uint8], most_datagrams: int) -> None:
         self._lib = lib
@@ -62,40 +62,42 @@ class Receiver:
         self._headers = np.empty((most_packets, HEADER_BYTES), np.uint8)
         self._full = np.empty(most_packets, np.bool_)
         self._sources = np.empty(most_packets, PEER)
-        self._told = _Arrivals()
-        # Asking an array where it is takes as long as much of what is done with it here.
+        self._arrivals = _Arrivals()
+        # Cached: reading an array's address takes as long as much of the work here.
         self._arena_at = arena.ctypes.data
         self._pointers = [
             self._trains.ctypes.data,
             self._headers.ctypes.data,
             self._full.ctypes.data,
             self._sources.ctypes.data,
-            ctypes.addressof(self._told),
+            ctypes.addressof(self._arrivals),
         ]
 
     def receive(self, socket: int, lanes: int) -> Arrived | None:
-        """What has arrived at a socket (its descriptor), with payloads in the arena; None if
-        nothing has. Raises OSError."""
-        told, wide, arena = self._told, HEADER_BYTES + 4 * lanes, self._arena
+        """Reads what has arrived at a socket (file descriptor), with payloads in the arena.
+
+        Returns None if nothing has. Raises OSError.
+        """
+        arrivals, wide, arena = self._arrivals, HEADER_BYTES + 4 * lanes, self._arena
         self._lib.receive_trains(
             socket, self._arena_at, len(arena), self._most, wide, *self._pointers
         )
-        if told.error:
-            raise OSError(told.error, os.strerror(told.error))
-        if not told.trains:
+        if arrivals.error:
+            raise OSError(arrivals.error, os.strerror(arrivals.error))
+        if not arrivals.trains:
             return None
-        n = told.packets
-        if not told.regular:
+        n = arrivals.packets
+        if not arrivals.regular:
             return self._sort_out(lanes)
         wire = arena[: n * wide].reshape(n, wide)
         headers = self._headers[:n].copy().view(HEADER)[:, 0]
         sources = opaque(self._sources)[:n].copy().view(PEER)
         batch = Batch(headers, parts_of(wire)[1], self._full[:n].copy(), sources)
-        return Arrived(batch, 0, told.trains)
+        return Arrived(batch, 0, arrivals.trains)
 
     def _sort_out(self, lanes: int) -> Arrived:
-        """Where not all of it is packets with payload."""
-        trains, wide = self._trains[: self._told.trains], HEADER_BYTES + 4 * lanes
+        """Separates packets of different sizes."""
+        trains, wide = self._trains[: self._arrivals.trains], HEADER_BYTES + 4 * lanes
         lengths, sizes = trains["bytes"].astype(np.int64), trains["segment"]
         ends = np.cumsum(lengths)
         if (sizes == wide).all() and not (lengths % wide).any():
@@ -110,13 +112,16 @@ class Receiver:
 
 
 def send(lib: ctypes.CDLL, socket: int, batch: Batch, most_packets: int) -> tuple[int, int]:
-    """Sends packets that are in memory as they are sent, in trains of up to `most_packets`,
-    destinations taking turns; returns how many trains, and packets, the socket took before the
-    first train that it did not take. That is the first of all where packets are not such, or a
-    destination's do not follow each other."""
+    """Sends packets that are in wire format, in trains of up to `most_packets`; destinations take
+    turns.
+
+    Returns the number of trains and packets that the socket took before the first train that it
+    refused. That is zero if packets are not in wire format, or a destination's packets are not
+    consecutive.
+    """
     packets = ctypes.c_uint64()
     trains: int
-    if isinstance(batch, Cast):
+    if isinstance(batch, BroadcastBatch):
         wire, destinations = batch.packets, np.ascontiguousarray(opaque(batch.destinations))
         if not batch.whole.all():
             return 0, 0

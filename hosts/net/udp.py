@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A UDP socket for batches of aggregation packets, in trains of up to 60 datagrams a system call
-where the kernel can (`hosts.net.offload`). All blocking is in `poll(2)`; nothing spins and nothing
-sleeps.
+"""A UDP socket for batches of aggregation packets.
+
+One system call sends or receives up to 60 datagrams where the kernel can (`hosts.net.offload`). All
+blocking is in `poll(2)`; nothing spins or sleeps.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ from protocol.header import (
     peer_array,
     peer_keys,
 )
-from protocol.world import REAL
+from protocol.runtime import REAL
 
 # Not named by Python's socket module (asm-generic/socket.h, linux/in.h).
 _SO_RCVBUFFORCE = 33
@@ -68,24 +69,23 @@ _MOST_SOURCES = 4096
 
 
 class Endpoint:
-    """One UDP socket that sends and receives batches of aggregation packets.
+    """A UDP socket that sends and receives batches of aggregation packets.
 
-    address: (IPv4, port) to bind, port 0 for any. The bound one is `ipv4` and `port`.
+    address: (IPv4, port) to bind, port 0 for any. `ipv4` and `port` are the bound ones.
     lanes: int32 lanes per full payload; set it (`configure`) before packets are expected.
     link_rate: bit/s of the host's link, 0 if unknown: trains are cut to about 1 ms of it.
-    queue_bytes: limit of the host interface's own queue. The socket's send buffer is kept below
-        it, so a full queue blocks the sender instead of losing silently. None: the kernel's
-        default send buffer.
-    receive_buffer: bytes asked for; `receive_buffer` tells what was obtained (without
-        CAP_NET_ADMIN no more than net.core.rmem_max).
-    offload: what to use of segmentation offload; None: what a probe on loopback shows, or none of
-        it if the environment says RACKHUB_PLAIN=1.
+    queue_bytes: limit of the host interface's own queue. The socket's send buffer is kept below it,
+        so a full queue blocks the sender instead of losing silently. None: the kernel's default
+        send buffer.
+    receive_buffer: bytes to request; the attribute is the size obtained (without CAP_NET_ADMIN at
+        most net.core.rmem_max).
+    offload: offloads to use; None: those that `available` returns.
 
     Raises OSError with the address in its text if it cannot be bound.
     """
 
     tick = 0.001  # poll(2)'s
-    more = True  # a socket does not tell
+    more = True  # unknown for a socket
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class Endpoint:
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
         try:
             self._socket.setblocking(False)
-            # Set the don't-fragment bit and let nobody's ICMP lower the MTU: only a packet's
+            # Set the don't-fragment bit and ignore ICMP that lowers the MTU: only a packet's
             # first fragment has a UDP header, so a fragmented one could not be aggregated.
             self._socket.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _IP_PMTUDISC_PROBE)
             self.receive_buffer = grow_receive_buffer(self._socket, receive_buffer)
@@ -130,7 +130,7 @@ class Endpoint:
             self._socket.close()
             raise
         self.ipv4 = int.from_bytes(socket.inet_aton(self.address), "big")
-        # Reentrant, for a signal may come in the middle of `wake` or `close`.
+        # Reentrant: a signal handler may interrupt `wake` or `close`.
         self._open_or_not = REAL.rlock()
         self._wakeup = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._poller = select.poll()
@@ -149,7 +149,7 @@ class Endpoint:
         self.close()
 
     def close(self) -> None:
-        """Closes the socket; trains not yet sent are dropped."""
+        """Closes the socket; unsent trains are dropped."""
         with self._open_or_not:
             if self._socket.fileno() >= 0:
                 self._socket.close()
@@ -168,14 +168,15 @@ class Endpoint:
             packets = min(packets, self._queue_bytes / 2 / wire_bytes)
         self._train_packets = max(1, int(packets))
         if self._queue_bytes is not None:
-            # The kernel lets one more train in while the buffer is not full, and doubles what
-            # it is told (socket(7)).
+            # The kernel admits one more train while the buffer is not full, and doubles the value
+            # given (socket(7)).
             room = self._queue_bytes - self._train_packets * wire_bytes
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, max(1, room // 2))
         self.send_buffer = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
 
     def capacity(self) -> int:
-        """Full datagrams that surely fit in the receive buffer, to size windows by."""
+        """Returns a lower bound of the full datagrams that fit in the receive buffer, to size
+        windows by."""
         # Each may come alone, and then takes a power of two for its data and headers (the
         # kernel's allocator) and the bookkeeping of a socket buffer.
         data = 1 << (self._datagram_bytes + 512 - 1).bit_length()
@@ -183,17 +184,18 @@ class Endpoint:
 
     @property
     def blocked(self) -> bool:
-        """Whether trains wait for room in the socket's send buffer."""
+        """True while trains wait for room in the socket's send buffer."""
         return bool(self._pending)
 
     def wake(self) -> None:
-        """Makes a `wait` return, from any thread or a signal handler; once closed, nothing."""
+        """Makes a `wait` return, from any thread or a signal handler; does nothing once closed."""
         with self._open_or_not:
             if self._socket.fileno() >= 0:
                 os.eventfd_write(self._wakeup, 1)
 
     def wait(self, timeout: float) -> None:
-        """Blocks until there is something to read, room to send, a `wake`, or `timeout` (s)."""
+        """Blocks until there is something to read, room to send, a `wake`, or `timeout`
+        (seconds)."""
         events = select.POLLIN | (select.POLLOUT if self._pending else 0)
         self._poller.modify(self._socket, events)
         # Round up: waking early by a fraction of a millisecond would spin until the deadline.
@@ -203,22 +205,21 @@ class Endpoint:
                 os.eventfd_read(self._wakeup)
 
     def send(self, batch: Batch) -> None:
-        """Queues a batch and sends what the socket takes; the rest goes with `flush`.
+        """Queues a batch and sends what the socket takes; `flush` sends the rest.
 
-        Order is kept per destination; several destinations take turns, one train each.
-        Raises OSError, naming the destination, for what waiting does not cure.
+        Order is kept per destination; several destinations take turns, one train each. Raises
+        OSError, naming the destination, for errors that waiting does not cure.
         """
         most = self._train_packets if self.offload.segment else 1
         sent = 0 if self._native is None else self._send_natively(self._native, batch, most)
         if sent is not None:
-            # Whatever the socket did not take, here or before, goes or fails one by one.
+            # Trains that the socket has not taken are sent, or fail, one by one.
             trains = _in_turns(encode_runs(_by_destination(batch), most))
             self._pending.extend(trains[sent:])
             self.flush()
 
     def _send_natively(self, lib: ctypes.CDLL, batch: Batch, most: int) -> int | None:
-        """Sends packets that are in memory as they are to be sent; returns how many trains of them
-        the socket took, None if all."""
+        """Sends packets in wire format; returns the number of trains sent, None if all were."""
         if self._pending:
             return 0
         trains, packets = send(lib, self._socket.fileno(), batch, most)
@@ -227,7 +228,7 @@ class Endpoint:
         return trains if packets < len(batch) else None
 
     def flush(self) -> bool:
-        """Sends queued trains; returns whether none is left."""
+        """Sends queued trains; returns true if none is left."""
         while self._pending:
             train = self._pending[0]
             if train.count > 1 and not self.offload.segment:
@@ -248,7 +249,7 @@ class Endpoint:
                 if error.errno != errno.ENOBUFS:
                     self._pending.popleft()
                     raise self._explained(error, train) from error
-                # No memory in the kernel. Nothing says when there is some: as good as lost.
+                # The kernel is out of memory and gives no notice when it is not: count as lost.
                 self.counters.send_dropped += train.count
             else:
                 self.counters.sent += train.count
@@ -256,14 +257,14 @@ class Endpoint:
         return True
 
     def ahead(self) -> None:
-        """Nobody knows what a socket will get."""
+        """Returns None: sockets cannot read ahead."""
 
     def receive(self) -> Batch | None:
-        """What has arrived, up to about 2 MiB or 4,096 datagrams of it, in order; None if nothing
-        has.
+        """Returns the packets that have arrived, in order, up to about 2 MiB or 4,096 datagrams.
 
-        Malformed datagrams are counted and left out, so the batch can be empty. It may be a view of
-        the endpoint's own memory: what it says holds until the next call.
+        Returns None if nothing has arrived. Malformed datagrams are counted and dropped, so the
+        batch can be empty. It may be a view of the endpoint's own memory, valid until the next
+        call.
         """
         if self._receiver is None:
             return self._receive()
@@ -332,11 +333,11 @@ class Endpoint:
 
 
 def worker_endpoint(address: str, **options: Any) -> Endpoint:
-    """An Endpoint at any port that is no server's: switches tell workers and servers by that.
+    """Returns an Endpoint at a port outside of SERVER_PORTS, by which switches identify servers.
 
-    options: of Endpoint, which see.
+    options: of Endpoint.
     """
-    refused: list[Endpoint] = []  # held meanwhile, so that the kernel gives another one
+    refused: list[Endpoint] = []  # kept open, so that the kernel assigns another port
     try:
         while (endpoint := Endpoint((address, 0), **options)).port in SERVER_PORTS:
             refused.append(endpoint)
@@ -347,10 +348,10 @@ def worker_endpoint(address: str, **options: Any) -> Endpoint:
 
 
 def _by_destination(batch: Batch) -> Batch:
-    """The batch reordered so that each destination's packets are in a row, in their order.
+    """Groups the packets of each destination, keeping their order.
 
-    A server's results for one chunk go to all its children: as they come, it may be that no two
-    packets in a row have the same destination.
+    A server's results for one chunk go to all its children, so consecutive packets may all differ
+    in their destination.
     """
     if len(batch) < 2:
         return batch
@@ -363,7 +364,7 @@ def _by_destination(batch: Batch) -> Batch:
 
 
 def _in_turns(trains: list[Run]) -> list[Run]:
-    """Trains reordered so that destinations take turns, each one's staying in their order."""
+    """Interleaves the trains of different destinations, keeping the order of each."""
     turns: Counter[tuple[int, int]] = Counter()
     places = []
     for number, train in enumerate(trains):
@@ -373,7 +374,7 @@ def _in_turns(trains: list[Run]) -> list[Run]:
 
 
 def _pieces(train: Run) -> list[Run]:
-    """The datagrams of a train, each as a train of one."""
+    """Splits a train into trains of one datagram."""
     size = train.segment
     return [
         Run(train.peer, train.buffer[at : at + size], size, 1)
@@ -387,7 +388,7 @@ def _destination(peer: tuple[int, int]) -> tuple[str, int]:
 
 
 def grow_receive_buffer(sock: socket.socket, size: int) -> int:
-    """Asks for `size` bytes of receive buffer; returns what was obtained, in bytes."""
+    """Requests `size` bytes of receive buffer; returns the bytes obtained."""
     try:
         sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, size)
     except PermissionError:

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A server of a job that is not synchronous: a step with each worker's gradient, as it comes.
+"""The server of an asynchronous job: one optimizer step per worker's gradient, as it arrives.
 
-No sum, so no slots: what a packet is about is told by its chunk, its worker and the number that the
-worker has counted its contributions to this chunk with (from 1, the initial parameters; header
-field `children`). A worker sends the next one only when it has the answer to the last, so that one
-number tells all: one more than what is in is a step to take, the same is asked about once more,
-less is a late copy. What is in is counted where the parameters are (`Shards.ledger`), and goes with
-them to the backup and to whoever serves the chunk next. So each gradient is in once, whatever the
-network loses, repeats or reorders, and whoever dies.
+There is no sum, so there are no slots: a packet is identified by its chunk, its worker and the
+worker's count of contributions to this chunk (from 1, the initial parameters; header field
+`children`). A worker sends the next one only after the answer to the last, so the count decides:
+one more than the ledger's is a step to take, an equal count repeats the request, and a smaller one
+is a late copy. Contributions are counted with the parameters (`Shards.ledger`), and the count moves
+with them to the backup and to the chunk's next server. So each gradient is applied once, despite
+loss, duplication, reordering and crashes.
 
-An answer has the parameters as they are when it leaves: once the backup holds the step, and, with
-bounded delay, once nobody is more than so many contributions behind. A step that others took since
-may be in it and still be on its way to the backup; if it dies with this server, it is taken again.
+An answer has the parameters as they are when it leaves: after the backup holds the step and, with
+bounded delay, after no worker is more than `staleness` contributions behind. It may include a later
+step that is still on its way to the backup; if that step dies with this server, it is taken again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from hosts.data.snapshot import Chunks
 from hosts.server.conflict_free_batches import waves
 from hosts.server.served_slots import Indices, Mask
 from hosts.server.shards import Shards
-from hosts.server.update_pipeline import Steps
+from hosts.server.update_pipeline import UpdatePipeline
 from protocol.fixed_point import (
     NO_EXPONENT,
     chunk_hash,
@@ -45,11 +45,14 @@ INITIAL = 1
 
 
 class AsynchronousNode:
-    """All streams of one epoch at one server. Outcomes are counted in `counters`, which the caller
-    may share. `failures`: contributions that cannot be, for the caller to take."""
+    """All streams of one epoch at one server.
+
+    counters: outcomes; the caller may share it.
+    failures: impossible contributions, for the caller to take.
+    """
 
     def __init__(
-        self, plan: ServerPlan, counters: Counter[str], steps: Steps, shards: Shards
+        self, plan: ServerPlan, counters: Counter[str], steps: UpdatePipeline, shards: Shards
     ) -> None:
         assert plan.optimizer is not None
         self._plan = plan
@@ -61,7 +64,7 @@ class AsynchronousNode:
         members = plan.members or tuple(range(plan.world))
         self._columns = 1 + np.array(members, np.intp)
         self._bits = np.uint32(1) << np.arange(plan.world, dtype=np.uint32)
-        # By chunk and rank: what is in and at the backup. Whatever is held when an epoch begins is.
+        # By chunk and rank: contributions applied and replicated. All are when an epoch begins.
         self._safe = np.zeros((plan.chunks, plan.world), np.uint32)
         held = np.flatnonzero(shards.levels)
         self._safe[held] = self._counted(held)
@@ -72,7 +75,7 @@ class AsynchronousNode:
         self.failures: list[Failure] = []
 
     def on_contributions(self, batch: Batch, ranks: Indices) -> list[Batch]:
-        """CONTRIBUTE|DIRECTs from the workers `ranks`; returns RESULTs to send."""
+        """Takes CONTRIBUTE|DIRECTs from the workers `ranks`; returns RESULTs to send."""
         headers = batch.headers
         good = self._well_addressed(headers, ranks)
         whole = (headers["lanes"] >= 1) & batch.full
@@ -95,10 +98,10 @@ class AsynchronousNode:
         return results
 
     def on_queries(self, batch: Batch, ranks: Indices) -> list[Batch]:
-        """QUERY|DIRECTs; returns the STATE|DIRECTs to send.
+        """Answers QUERY|DIRECTs with STATE|DIRECTs.
 
-        FINAL: the answer can be had. Else the bitmap has the worker's own bit if it waits for the
-        answer here, and those of the workers that it need not wait for.
+        FINAL: the answer is available. Else the bitmap has the worker's own bit if its answer is
+        pending here, and the bits of the workers that it does not wait for.
         """
         good = self._well_addressed(batch.headers, ranks)
         headers, ranks = batch.headers[good], ranks[good]
@@ -138,18 +141,18 @@ class AsynchronousNode:
         return np.asarray(named & mine, np.bool_)
 
     def _counted(self, chunks: Chunks) -> Counts:
-        """(n, world) contributions of each worker that are in."""
+        """Returns the contributions (n, world) of each worker that are applied."""
         held = self._shards.levels[chunks] > 0
         ledger = self._shards.ledger[chunks][:, self._columns].astype(np.int64)
         return np.where(held[:, None], ledger, 0)
 
     def _on_wave(self, batch: Batch, ranks: Indices) -> None:
-        """Contributions to distinct chunks."""
+        """Takes contributions to distinct chunks."""
         headers, shards = batch.headers, self._shards
         chunks = headers["chunk"].astype(np.int64)
         number = headers["children"].astype(np.int64)
         held = shards.levels[chunks] > 0
-        # Those of the first worker count; all others get them as soon as they are here.
+        # Initial parameters of the first worker count; the others get them once they are here.
         first = ~held & (number == INITIAL)
         start = first & (ranks == 0)
         if start.any():
@@ -176,36 +179,36 @@ class AsynchronousNode:
             self._fail(headers[row], int(ranks[row]), int(number[row] - behind[row]))
 
     def _fail(self, header: Array, rank: int, counted: int) -> None:
-        """A contribution whose predecessors are not here."""
+        """Reports a contribution whose predecessors are missing."""
         number, seq, chunk = (int(header[name]) for name in ("children", "seq", "chunk"))
         reason = f"worker {rank}'s contribution {number} came, and {counted} are in"
         self.failures.append(Failure(int(header["stream"]), seq, chunk, reason))
 
     def _publish(self, chunks: Chunks) -> list[Batch]:
-        """Steps of these chunks were taken; returns what may be sent at once."""
+        """Publishes steps of these chunks; returns what may be sent at once."""
         counted = self._counted(chunks)
 
         def release() -> list[Batch]:
             self._safe[chunks] = np.maximum(self._safe[chunks], counted.astype(np.uint32))
             return self._release(chunks)
 
-        # Workers are given no results by other members here, so none is kept.
+        # Members exchange no results in asynchronous jobs, so none is kept.
         return self._steps.publish(chunks, blank(len(chunks), Op.RESULT), release)
 
     def _answerable(self, chunks: Chunks, counted: Counts) -> Mask:
-        """(n, world) which workers may have the answer to their last contribution."""
+        """Returns a mask (n, world) of workers whose last contribution may be answered."""
         may = (counted > 0) & (self._safe[chunks] >= counted)
         if self._bound is not None:
             may &= counted <= counted.min(axis=1)[:, None] + self._bound
         return np.asarray(may, np.bool_)
 
     def _release(self, chunks: Chunks) -> list[Batch]:
-        """Answers to all who wait for one of these chunks and may have it."""
+        """Returns answers to all workers that wait for one of these chunks and may have it."""
         if not len(chunks):
             return []
         counted = self._counted(chunks)
         ready = self._waiting[chunks] & self._answerable(chunks, counted)
-        ranks, rows = ready.T.nonzero()  # what goes to one worker is one train
+        ranks, rows = ready.T.nonzero()  # one train per worker
         if not len(rows):
             return []
         at = chunks[rows]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Running a state machine per slot over many packets at once: in waves, or by slot."""
+"""Splits packets into batches without conflicts: a slot occurs once per wave, or has one group."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ import numpy.typing as npt
 
 
 class Groups:
-    """Packets by slot, slots in ascending order (up to 65,535).
+    """Packets grouped by slot, slots in ascending order (up to 65,535).
 
-    slots: (n,) of each of at least one packet. `firsts`: (groups,) each slot's first packet.
+    slots: (n,) of at least one packet.
+    firsts: (groups,) index of each slot's first packet.
     """
 
     def __init__(self, slots: npt.NDArray[Any]) -> None:
-        # Of 16 bits, numpy sorts by radix: quicker than it compares.
+        # numpy sorts 16-bit integers by radix, which is faster.
         self.slots = slots.astype(np.uint16)
         self._order = np.argsort(self.slots, kind="stable")
         ordered = self.slots[self._order]
@@ -26,12 +27,12 @@ class Groups:
         self.firsts = self._order[self._starts]
 
     def alike(self, column: npt.NDArray[Any]) -> bool:
-        """Whether no two packets of one slot differ in a column."""
+        """Returns true if no two packets of one slot differ in a column."""
         ordered = column[self._order]
         return bool((~self._goes_on | (ordered[1:] == ordered[:-1])).all())
 
     def reduce(self, ufunc: np.ufunc, column: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """(groups,) a column reduced over each slot's packets."""
+        """Reduces a column over each slot's packets; returns (groups,)."""
         result: npt.NDArray[Any] = ufunc.reduceat(column[self._order], self._starts)
         return result
 
@@ -39,8 +40,8 @@ class Groups:
 def waves(slots: npt.NDArray[Any]) -> Iterator[npt.NDArray[np.intp]]:
     """Splits packets into waves in which no slot occurs twice; yields indices of packets.
 
-    The k-th packet of each slot is in wave k, so whoever takes one wave after the other treats
-    each slot's packets in their order, and may treat a wave's packets all at once.
+    The k-th packet of each slot is in wave k. So processing the waves in order keeps each slot's
+    packets in order, and the packets of a wave may be processed together.
     """
     n = len(slots)
     if n == 0:

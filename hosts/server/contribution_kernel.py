@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The root of a stream, natively: plain contributions into slots, and results out of them.
+"""Native processing of plain contributions at a stream's root, and of their results.
 
-It works on the very arrays of the node, so that either way goes on from what the other has left.
+It works on the node's own arrays, so native and numpy processing may alternate.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy.typing as npt
 from hosts.server.merge_buffers import Indices, Merging
 from protocol.header import Array, Batch, Wire, opaque
 
-# By the dimensions of where copies are put together: nowhere, by slot, by sender and slot.
+# By the dimensions of the merge buffer: none, by slot, by sender and slot.
 _PUTTING = {1: 0, 2: 1, 3: 2}
 _BIG_ENDIAN = np.dtype(">i4")
 
@@ -25,7 +25,7 @@ Column = npt.NDArray[Any]
 
 
 class _Root(ctypes.Structure):
-    """`struct root` of runtime/root.c, which says what is what."""
+    """`struct root` of hosts/native/root.c."""
 
     _fields_ = (
         *((name, ctypes.c_void_p) for name in ("used", "final", "flags", "large")),
@@ -44,20 +44,25 @@ class _Root(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """The first `count` packets of a batch are in, `claimed` of them each the first of its chunk;
-    complete: (n,) slots, in ascending order, in which all copies are now."""
+    """The prefix of a batch that was taken.
+
+    count: packets.
+    claimed: of these the first of their chunk.
+    complete: (n,) slots, ascending, that became complete.
+    """
 
     count: int
     claimed: int
     complete: Indices
 
 
-class Taker:
-    """What the native code knows of a node.
+class ContributionKernel:
+    """The C view of a node's state.
 
-    columns: (slots,) what the node says of each slot, by its name in `struct root`; by sender
-    `peers` (PEER) and `below`; `mine` (chunks,) which the server sums; `results` (slots,
-    lanes). All contiguous, and never replaced while this lives. numbers: what else is in it.
+    columns: contiguous arrays by their name in `struct root`, never replaced: (slots,) state of
+        each slot; by sender `peers` (PEER) and `below`; `mine` (chunks,) those that the server
+        sums; `results` (slots, lanes).
+    numbers: the scalar fields.
     """
 
     def __init__(
@@ -79,12 +84,12 @@ class Taker:
         self._at = ctypes.addressof(self._root)
         # In one call a slot is completed once at most.
         self._done = np.empty(len(columns["used"]), np.uint32)
-        self._told = (ctypes.c_uint64 * 2)()  # slots completed, packets that claimed one
-        told = ctypes.addressof(self._told)
-        self._told_at = self._done.ctypes.data, told, told + ctypes.sizeof(ctypes.c_uint64)
+        self._counts = (ctypes.c_uint64 * 2)()  # slots completed, packets that claimed one
+        counts = ctypes.addressof(self._counts)
+        self._outputs = self._done.ctypes.data, counts, counts + ctypes.sizeof(ctypes.c_uint64)
 
     def take(self, batch: Batch) -> Taken:
-        """Takes a batch's CONTRIBUTEs up to the first that is not plain (runtime/root.c)."""
+        """Takes a batch's CONTRIBUTEs up to the first that is not plain (hosts/native/root.c)."""
         n, lanes = batch.payloads.shape
         if lanes != self._lanes:
             return Taken(0, 0, np.zeros(0, np.intp))
@@ -94,20 +99,23 @@ class Taker:
             payloads = np.ascontiguousarray(payloads, _BIG_ENDIAN)
         count = self._lib.take_contributions(
             self._at, headers.ctypes.data, payloads.ctypes.data, payloads.strides[0],
-            full.ctypes.data, sources.ctypes.data, n, *self._told_at,
+            full.ctypes.data, sources.ctypes.data, n, *self._outputs,
         )  # fmt: skip
-        complete = np.sort(self._done[: self._told[0]]).astype(np.intp)
-        return Taken(count, self._told[1], complete)
+        complete = np.sort(self._done[: self._counts[0]]).astype(np.intp)
+        return Taken(count, self._counts[1], complete)
 
     def seal(self, slots: Indices) -> bool:
-        """Sums of slots in which all copies are become their results; returns whether they did:
-        not if copies are yet to be added and some lane might overflow."""
+        """Turns the sums of complete slots into results.
+
+        Returns false, with nothing done, if copies still have to be added and a lane might
+        overflow.
+        """
         slots = np.ascontiguousarray(slots, np.int64)
         return bool(self._lib.seal_sums(self._at, slots.ctypes.data, len(slots)))
 
     def write(self, slots: Indices, wire: Wire) -> npt.NDArray[np.bool_]:
-        """Writes the results of slots, as they are sent but for which child they are for; returns
-        (n,) which of them have a payload.
+        """Writes the results of slots, except for the child's fields; returns a mask (n,) of those
+        with payload.
 
         wire: (n, HEADER_BYTES + 4 lanes), contiguous.
         """

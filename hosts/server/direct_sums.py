@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Chunks that integers could not hold, summed by their server in float32, in rank order.
+"""Sums of DIRECT chunks, which do not fit into integers: by their server, in float32, in rank
+order.
 
-Rank order makes the float32 sum the same whatever the order of arrival; so a chunk is summed when
-its last contribution is there, and until then all are kept.
+Rank order makes the float32 sum independent of the order of arrival; so a chunk is summed when its
+last contribution has arrived, and until then all are kept.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import numpy as np
 
 from hosts.server.conflict_free_batches import waves
 from hosts.server.served_slots import Indices, Mask, ServedSlots
-from hosts.server.update_pipeline import Steps
+from hosts.server.update_pipeline import UpdatePipeline
 from protocol.fixed_point import (
     Floats,
     chunk_hash,
@@ -28,9 +29,9 @@ from protocol.plan import MOST_CHILDREN, ServerPlan
 
 
 class DirectStream(ServedSlots):
-    """One stream's DIRECT chunks at one server; 2W slots, claimed and kept as a node's are.
+    """One stream's DIRECT chunks at one server, in 2W slots as at a node.
 
-    steps: makes parameters of sums, which go out in their stead.
+    steps: turns sums into parameters, which are sent instead.
     """
 
     def __init__(
@@ -39,7 +40,7 @@ class DirectStream(ServedSlots):
         stream: int,
         window: int,
         counters: Counter[str],
-        steps: Steps | None = None,
+        steps: UpdatePipeline | None = None,
     ) -> None:
         super().__init__(plan, stream, window, counters)
         self._steps = steps
@@ -51,7 +52,8 @@ class DirectStream(ServedSlots):
         self._sums = np.zeros((n, plan.lanes), ">i4")
 
     def on_contributions(self, batch: Batch, ranks: Indices) -> list[Batch]:
-        """CONTRIBUTE|DIRECTs of this stream from the workers `ranks`; returns RESULTs to send."""
+        """Takes CONTRIBUTE|DIRECTs of this stream from the workers `ranks`; returns RESULTs to
+        send."""
         headers = batch.headers
         good = self._well_addressed(batch, ranks)
         lanes = (headers["lanes"] >= 1) & batch.full
@@ -67,7 +69,7 @@ class DirectStream(ServedSlots):
         return results
 
     def on_queries(self, batch: Batch, ranks: Indices) -> list[Batch]:
-        """QUERY|DIRECTs of this stream; returns the STATE|DIRECTs to send."""
+        """Answers QUERY|DIRECTs of this stream with STATE|DIRECTs."""
         good = self._well_addressed(batch, ranks)
         batch, ranks = batch.select(good), ranks[good]
         rows, match = self._answerable(batch.headers)
@@ -86,7 +88,7 @@ class DirectStream(ServedSlots):
         return np.asarray(named & mine, np.bool_)
 
     def _on_wave(self, batch: Batch, ranks: Indices) -> list[Batch]:
-        """Contributions to distinct slots."""
+        """Takes contributions to distinct slots."""
         headers = batch.headers
         match = self._match(headers)
         slots, newer = match.slots, match.newer
@@ -129,14 +131,14 @@ class DirectStream(ServedSlots):
         return results
 
     def _finish(self, slots: Indices) -> list[Batch]:
-        """These sums are the results."""
+        """Publishes the results of these slots."""
         self._final[slots] = True
         world = self._plan.world
         return [self._results(np.repeat(slots, world), np.tile(np.arange(world), len(slots)))]
 
     def _optimize(self, slots: Indices, values: Floats) -> list[Batch]:
-        """Complete chunks become parameters: `values` (world, n, lanes) are gradients, or initial
-        parameters, of which the first worker's count."""
+        """Turns complete chunks into parameters. `values` (world, n, lanes) are gradients, or
+        initial parameters, of which the first worker's count."""
         steps = self._steps
         assert steps is not None
         chunks = self._chunk[slots].astype(np.int64)
@@ -158,7 +160,7 @@ class DirectStream(ServedSlots):
         )
 
     def _sum_headers(self, slots: Indices) -> Array:
-        """RESULTs of `slots`, but for whom they are for."""
+        """Returns the headers of RESULTs of `slots`, without their receivers."""
         headers = self._result_headers(slots)
         headers["flags"] |= np.uint8(Flag.DIRECT)
         headers["workers"] = self._plan.world

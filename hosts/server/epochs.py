@@ -31,7 +31,7 @@ class FetchTask:
 
 
 class ServerEpochs(EpochMember):
-    """A job of a server's state machine from epoch to epoch."""
+    """One job of a server's state machine from epoch to epoch."""
 
     def __init__(self, state: ServerState, job: int) -> None:
         super().__init__()
@@ -40,15 +40,15 @@ class ServerEpochs(EpochMember):
         self._state = state
         self._shards: Shards | None = None
         self._may_fetch: frozenset[int] = frozenset()
-        self._owed = 0  # errands that are not done
+        self._owed = 0  # unfinished tasks
 
     @property
     def epoch(self) -> int:
-        """Of the plan that is installed; 0: none yet."""
+        """The epoch of the installed plan; 0 before the first."""
         return self._state.epoch(self.job)
 
     def answer(self, instruction: jobs_pb2.Instruction) -> list[jobs_pb2.ResyncRequest]:
-        """Carries out an instruction; returns the answers, to be given in order.
+        """Carries out an instruction; returns the answers, in order.
 
         Raises ValueError (PlanError included) for a plan that cannot be served.
         """
@@ -63,7 +63,7 @@ class ServerEpochs(EpochMember):
         if kind == "halt":
             return [self._halt(epoch, instruction.halt)]
         if self._shards is None:
-            raise ValueError(f"a server was told to {kind}; it has no parameters")
+            raise ValueError(f"instruction {kind} for a server without parameters")
         if kind == "fetch":
             self.fetches = [
                 FetchTask(
@@ -84,38 +84,39 @@ class ServerEpochs(EpochMember):
             return [self._take(self._shards, epoch, instruction.take)]
         raise ValueError(f"an instruction of epoch {epoch} that says nothing known: {kind}")
 
-    def take_errands(self) -> list[FetchTask]:
-        """What is to be fetched from other servers; each ends with `fetched`, or is in vain once
-        `wants` says so."""
-        errands, self.fetches = self.fetches, []
-        return errands
+    def take_fetch_tasks(self) -> list[FetchTask]:
+        """Returns the fetch tasks since the last call; each ends with `fetched`, or is obsolete
+        once `wants` is false."""
+        tasks, self.fetches = self.fetches, []
+        return tasks
 
-    def wants(self, errand: FetchTask) -> bool:
-        """Whether an errand still has a purpose."""
-        return errand.epoch == self._newest and self.epoch < errand.epoch
+    def wants(self, task: FetchTask) -> bool:
+        """Returns true while a task's chunks are needed."""
+        return task.epoch == self._newest and self.epoch < task.epoch
 
-    def take(self, errand: FetchTask, snapshot: Snapshot) -> None:
-        """A part of what was to be fetched. Raises ValueError if it cannot be."""
-        if self.wants(errand) and self._shards is not None:
+    def take(self, task: FetchTask, snapshot: Snapshot) -> None:
+        """Takes fetched chunks. Raises ValueError if they are invalid."""
+        if self.wants(task) and self._shards is not None:
             self._shards.take(snapshot)
 
-    def fetched(self, errand: FetchTask) -> list[jobs_pb2.ResyncRequest]:
-        """An errand is done; returns the answer after the last.
+    def fetched(self, task: FetchTask) -> list[jobs_pb2.ResyncRequest]:
+        """Completes a task; returns the answer after the last one.
 
-        Raises NotHereError if something that was asked for did not come.
+        Raises NotHereError if requested chunks are missing.
         """
-        if not self.wants(errand):
+        if not self.wants(task):
             return []
         assert self._shards is not None
-        if (self._shards.levels[errand.chunks] == 0).any():
-            raise NotHereError(f"{errand.server} did not have all that was asked for")
+        if (self._shards.levels[task.chunks] == 0).any():
+            raise NotHereError(f"{task.server} did not have all requested chunks")
         self._owed -= 1
         if self._owed:
             return []
-        return [jobs_pb2.ResyncRequest(epoch=errand.epoch, fetched=jobs_pb2.Fetched())]
+        return [jobs_pb2.ResyncRequest(epoch=task.epoch, fetched=jobs_pb2.Fetched())]
 
     def give(self, epoch: int, source: int, chunks: Chunks) -> Snapshot:
-        """What a server at an IPv4 address fetches while all have halted. Raises NotHereError."""
+        """Returns the chunks that a server at an IPv4 address fetches during a halt. Raises
+        NotHereError."""
         if epoch != self._newest or source not in self._may_fetch or self._shards is None:
             who = IPv4Address(source)
             raise NotHereError(f"job {self.job}: nothing for {who} in epoch {epoch}")
@@ -149,7 +150,7 @@ class ServerEpochs(EpochMember):
         return pages_of(results, words.shape[1])
 
     def _take(self, shards: Shards, epoch: int, take: jobs_pb2.Take) -> jobs_pb2.ResyncRequest:
-        """Parameters that a worker has kept, as no server has them: state begins anew."""
+        """Takes parameters kept by a worker, as no server has them: optimizer state restarts."""
         chunk = take.results[0].chunk if take.results else 0
         try:
             batch = batch_of(take.results, shards.lanes)
@@ -171,8 +172,8 @@ class ServerEpochs(EpochMember):
         return jobs_pb2.ResyncRequest(epoch=epoch, taken=jobs_pb2.Taken(page=take.page))
 
     def broken(self, failures: Sequence[Failure]) -> list[jobs_pb2.ResyncRequest]:
-        """Sums of this job that failed for good, for the job service to plan anew.
+        """Reports sums of this job that failed for good, so that the job service plans again.
 
-        Raises UnrecoverableChunkError when a chunk's has failed in too many epochs.
+        Raises UnrecoverableChunkError when a chunk has failed in too many epochs.
         """
         return self._reports(self.epoch, failures)

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a server's node puts the copies of its chunks together: PHub's pipelines (SoCC'18).
+"""Merge buffers for the copies of chunks at a server's node: PHub's pipelines (SoCC'18).
 
-A stream's 2W slots are two merge buffers of W chunks: while the results of one are on their way
-the other fills, and the worker's rule (docs/protocol.md) is what turns them over. Slices belong to
-one server each, so one core has all copies of a chunk and nothing is locked.
+A stream's 2W slots are two merge buffers of W chunks: one fills while the results of the other are
+sent, and the worker's window rule (docs/protocol.md) swaps them. Each slice belongs to one server,
+so one core has all copies of a chunk and nothing is locked.
 
-*Tall*: a copy is added as it arrives, while it is in the cache, and is gone; the chunk is done with
-its last copy. *Wide*: every copy is kept until all are there, then they are added; each is written
-to memory and read again. Both give the same bits: integers do not mind the order.
+*Tall*: a copy is added as it arrives, while it is in the cache; the chunk is complete with its last
+copy. *Wide*: every copy is kept, and all are added when the last has arrived; each is written to
+memory and read again. Both give the same bits, as integer addition is associative.
 """
 
 from __future__ import annotations
@@ -31,31 +31,32 @@ _SHORT_RUN = 8
 
 
 class Merging(Protocol):
-    """Sums of the copies of what is in each slot. Rows are (n, lanes) int32 in the machine's byte
-    order, zeros for a copy without payload.
+    """Sums the copies in each slot. Rows are (n, lanes) int32 in native byte order, zeros for a
+    copy without payload.
 
-    `bound`: where all copies of a chunk are within +-bound, no lane can overflow. `rows`: where
-    they are, (slots, lanes) or (children, slots, lanes), for whoever puts them there himself.
+    bound: if all copies of a chunk are within +-bound, no lane can overflow.
+    rows: the buffer, (slots, lanes) or (children, slots, lanes), for callers that write to it.
     """
 
     bound: int
     rows: Integers
 
     def claim(self, slots: Indices) -> None:
-        """Nothing is in these slots from now on."""
+        """Clears these slots."""
 
     def put(self, slots: Indices, senders: Indices, rows: Integers) -> Mask:
-        """Copies for distinct slots. (n,) which have overflowed some lane for certain."""
+        """Adds copies for distinct slots; returns a mask (n,) of those with an overflow."""
 
     def put_all(self, slots: Indices, senders: Indices, rows: Integers) -> None:
-        """Copies within the bound, for slots of which some may be the same."""
+        """Adds copies within the bound; slots may repeat."""
 
     def take(self, slots: Indices) -> tuple[Integers, Mask]:
-        """(n, lanes) sums of slots in which all copies are, and (n,) which have overflowed."""
+        """Returns the sums (n, lanes) of complete slots, and a mask (n,) of those that
+        overflowed."""
 
 
 def merging(pipeline: Pipeline, slots: int, children: int, lanes: int) -> Merging:
-    """As a job's plan wants it."""
+    """Returns the merge buffer that a job's plan names."""
     if not pipeline.adds:
         return Discarding(lanes)
     kind = Wide if pipeline.wide else Tall
@@ -63,7 +64,7 @@ def merging(pipeline: Pipeline, slots: int, children: int, lanes: int) -> Mergin
 
 
 class Tall:
-    """One row a slot, to which copies are added."""
+    """One row per slot, to which copies are added."""
 
     def __init__(self, slots: int, children: int, lanes: int) -> None:
         self.bound = _LARGEST // children
@@ -91,7 +92,7 @@ class Tall:
 
 
 class Wide:
-    """A row for each copy, added when all are there."""
+    """One row per copy; rows are added when all have arrived."""
 
     def __init__(self, slots: int, children: int, lanes: int) -> None:
         self.bound = _LARGEST // children
@@ -99,7 +100,7 @@ class Wide:
         self.rows = np.zeros((children, slots, lanes), np.int32)
 
     def claim(self, slots: Indices) -> None:
-        """See Merging. There is nothing to do: every sender's row is written before it is read."""
+        """Does nothing: every sender's row is written before it is read."""
 
     def put(self, slots: Indices, senders: Indices, rows: Integers) -> Mask:
         """See Merging."""
@@ -125,7 +126,7 @@ class Wide:
 
 
 class Discarding:
-    """Copies are not added, to see what adding costs: all sums are zero."""
+    """Drops copies, to measure the cost of adding: all sums are zero."""
 
     bound = _LARGEST
 
@@ -149,7 +150,7 @@ class Discarding:
 
 
 def span(rows: Indices) -> Any:
-    """An index of the same rows: a slice if they follow each other, which needs no copies."""
+    """Returns an index of the same rows: a slice, which copies nothing, if they are consecutive."""
     n = len(rows)
     if n and rows[-1] - rows[0] == n - 1 and (np.diff(rows) == 1).all():
         return slice(int(rows[0]), int(rows[0]) + n)
@@ -157,7 +158,8 @@ def span(rows: Indices) -> Any:
 
 
 def _runs(slots: Indices) -> Any:
-    """Pairs of indices, of slots and of rows for them, that cover all, no slot twice in a pair."""
+    """Yields pairs of indices, of slots and of rows, that cover all; no slot occurs twice in a
+    pair."""
     breaks = np.flatnonzero(np.diff(slots) != 1) + 1
     if _SHORT_RUN * len(breaks) > len(slots):
         for wave in waves(slots):
@@ -169,5 +171,5 @@ def _runs(slots: Indices) -> Any:
 
 
 def _overflowed(before: Integers, added: Integers, after: Integers) -> Mask:
-    """(n,) rows in which a lane has."""
+    """Returns a mask (n,) of rows with an overflow in a lane."""
     return np.asarray((((before ^ after) & (added ^ after)) < 0).any(axis=1), np.bool_)

@@ -2,17 +2,16 @@
 """The parameter server process: `python -m hosts.server --help`.
 
 One process serves every job of its host, or of one core at one of its interfaces, on a UDP port;
-servers that run an optimizer tell each other of it on the TCP port of that number. Once the socket
-is bound it prints `ready ADDRESS:PORT`. Whoever started it then names the jobs on its standard
-input, so that a job's nonce is in no argument list or environment:
+servers that run an optimizer call each other on the TCP port of that number. Once the socket is
+bound it prints `ready ADDRESS:PORT`. Its parent then names the jobs on standard input, so that a
+job's nonce is in no argument list or environment:
 
     join NONCE RANK
 
 Each line is answered by one line on standard output, in order: `joined JOB`, or `refused` and the
-reason. The rest comes from the job service: a job is served from its plan on, and from plan to
-plan, until it ends. At the
-end of its input the server goes on with the jobs it has. SIGTERM or SIGINT make it leave them and
-exit with status 0; exit status 1 and a line on standard error say why it could not serve.
+reason. The job service does the rest: a job is served from its first plan until it ends. At the end
+of its input the server goes on with its jobs. SIGTERM or SIGINT make it leave them and exit with
+status 0; exit status 1 and a line on standard error say why it could not serve.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from hosts.data.snapshot import Chunks, Snapshot
 from hosts.epochs import UnrecoverableChunkError
 from hosts.errors import ClientError, JobRefusedError, LeftBehindError
 from hosts.net.driver import Attachment, drive
-from hosts.net.environment import HERE, Outside
+from hosts.net.environment import HERE, HostEnvironment
 from hosts.net.offload import PLAIN
 from hosts.net.udp import Endpoint
 from hosts.server.epochs import FetchTask, ServerEpochs
@@ -39,7 +38,7 @@ from hosts.session.membership import Membership
 from protocol import jobs_pb2
 from protocol.header import PORT
 from protocol.plan import Address
-from protocol.world import Thread
+from protocol.runtime import Thread
 
 _log = logging.getLogger("server")
 
@@ -47,15 +46,19 @@ _log = logging.getLogger("server")
 class ServerProcess:
     """A server's state machine, its socket, and its memberships of jobs.
 
-    link_rate: bit/s of the host's link; 0: what the plans say. Everything that touches the state
-    machine runs in the thread of `run`; other threads hand it work through `_later`.
+    link_rate: bit/s of the host's link; 0: as in plans. The thread of `run` alone touches the state
+    machine; other threads hand it work through `_later`.
     """
 
     def __init__(
-        self, endpoint: Attachment, service: str, link_rate: int = 0, outside: Outside = HERE
+        self,
+        endpoint: Attachment,
+        service: str,
+        link_rate: int = 0,
+        environment: HostEnvironment = HERE,
     ) -> None:
-        self._outside, self._world = outside, outside.world
-        self.state = ServerState(payload=outside.payload)
+        self._environment, self._runtime = environment, environment.runtime
+        self.state = ServerState(payload=environment.payload)
         self._endpoint = endpoint
         self._service = service
         self._link_rate = link_rate
@@ -65,13 +68,13 @@ class ServerProcess:
         self._departures: list[Thread] = []
         self._work: deque[Callable[[], None]] = deque()
         self._stopped = False
-        self._joining = self._world.lock()
+        self._joining = self._runtime.lock()
         address = Address(endpoint.ipv4, endpoint.port)
         state = self.state
         self._shards = ShardServer(
-            address, self._later, state.replicate, self._give, state.save, state.load, outside
+            address, self._later, state.replicate, self._give, state.save, state.load, environment
         )
-        self._peers = Peers(self._later, outside)
+        self._peers = Peers(self._later, environment)
 
     def run(self) -> None:
         """Serves until `stop`, then leaves all jobs. Raises OSError if it cannot send."""
@@ -82,7 +85,7 @@ class ServerProcess:
                     self.state,
                     self._endpoint,
                     self._interrupted,
-                    clock=self._world.now,
+                    clock=self._runtime.now,
                     on_train=self.state.on_train,
                 )
                 for update in self.state.take_updates():
@@ -98,7 +101,7 @@ class ServerProcess:
             self._peers.close()
             self._shards.stop()
             for nonce in list(self._memberships):
-                # Whoever stops everything may have stopped the job service first.
+                # The job service may already have been stopped, too.
                 self._depart(nonce, reason, outage=1.0)
             for departure in self._departures:
                 departure.join()
@@ -111,8 +114,8 @@ class ServerProcess:
     def join(self, nonce: str, rank: int) -> int:
         """Joins a job as its server `rank`; returns the job's number.
 
-        The job is served once its plan comes. Raises ClientError if the job service refuses or is
-        not there.
+        The job is served once its plan arrives. Raises ClientError if the job service refuses or is
+        absent.
         """
         with self._joining:
             return self._join(nonce, rank)
@@ -127,11 +130,11 @@ class ServerProcess:
             rank,
             Address(self._endpoint.ipv4, self._endpoint.port),
             lambda: self._later(lambda: self._follow(nonce)),
-            outside=self._outside,
+            environment=self._environment,
         )
         self._memberships[nonce] = membership
         self._followers[nonce] = ServerEpochs(self.state, membership.job)
-        # What the service said before the line above found nobody to tell.
+        # Instructions may have arrived before the line above.
         self._later(lambda: self._follow(nonce))
         return membership.job
 
@@ -151,36 +154,36 @@ class ServerProcess:
         )
 
     def _give(self, job: int, epoch: int, source: int, chunks: Chunks) -> Snapshot:
-        """What another server fetches."""
+        """Returns the chunks that another server fetches."""
         for follower in self._followers.values():
             if follower.job == job:
                 return follower.give(epoch, source, chunks)
         raise NotHereError(f"job {job} is not served here")
 
-    def _fetch(self, nonce: str, errand: FetchTask) -> None:
-        """Gets what this server lacks, and says so to the job service when it is here."""
+    def _fetch(self, nonce: str, task: FetchTask) -> None:
+        """Fetches the chunks that this server lacks, then answers the job service."""
         membership, follower = self._memberships[nonce], self._followers[nonce]
 
         def done() -> None:
             if self._memberships.get(nonce) is not membership:
                 return
             try:
-                membership.answer(follower.fetched(errand))
+                membership.answer(follower.fetched(task))
             except NotHereError as error:
-                _log.warning("job %d: %s; it is asked again", follower.job, error)
-                self._fetch(nonce, errand)
+                _log.warning("job %d: %s; retrying", follower.job, error)
+                self._fetch(nonce, task)
 
-        _log.info("job %d: %d chunks from %s", follower.job, len(errand.chunks), errand.server)
+        _log.info("job %d: %d chunks from %s", follower.job, len(task.chunks), task.server)
         self._peers.fetch(
             follower.job,
-            errand,
-            lambda: follower.wants(errand),
-            lambda part: follower.take(errand, part),
+            task,
+            lambda: follower.wants(task),
+            lambda part: follower.take(task, part),
             done,
         )
 
     def _follow(self, nonce: str) -> None:
-        """Does what the job service last said of a job."""
+        """Carries out the job service's pending instructions for a job."""
         membership = self._memberships.get(nonce)
         if membership is None:
             return
@@ -199,30 +202,30 @@ class ServerProcess:
                 _log.error("job %d: an instruction cannot be followed: %s", membership.job, error)
                 self._depart(nonce, f"an instruction cannot be followed: {error}")
                 return
-            for errand in follower.take_errands():
-                self._fetch(nonce, errand)
+            for task in follower.take_fetch_tasks():
+                self._fetch(nonce, task)
             if follower.epoch != before:
                 plan = instruction.plan
                 if plan.HasField("optimizer") and len(plan.servers) == 1:
-                    _log.warning("job %d: one server alone, so nothing is replicated", plan.job)
+                    _log.warning("job %d: single server, so nothing is replicated", plan.job)
                 self._endpoint.configure(self.state.lanes, self._link_rate or plan.link_rate)
                 membership.runs(follower.epoch)
                 _log.info("job %d is served, epoch %d", membership.job, follower.epoch)
 
     def _come_back(self, nonce: str, rank: int) -> None:
-        """This process was stopped for longer than the job's lease: it joins as one that holds
-        nothing."""
+        """Joins again, holding nothing, after this process was stopped for longer than the job's
+        lease."""
 
         def join() -> None:
             try:
-                _log.info("job %d is joined again", self.join(nonce, rank))
+                _log.info("job %d: joined again", self.join(nonce, rank))
             except ClientError as error:
-                _log.warning("a job that went on without this server: %s", error)
+                _log.warning("a job continued without this server: %s", error)
 
-        self._world.thread(join, name="come-back", daemon=True).start()
+        self._runtime.thread(join, name="come-back", daemon=True).start()
 
     def _give_up(self, job: int, failure: Failure) -> None:
-        """A chunk of a job failed for good: only another plan can help."""
+        """Leaves a job in which a chunk failed for good: it needs another plan."""
         _log.error("job %d: %s", job, failure)
         for nonce, membership in list(self._memberships.items()):
             if membership.job != job:
@@ -233,7 +236,8 @@ class ServerProcess:
                 self._depart(nonce, str(error))
 
     def _depart(self, nonce: str, reason: str, outage: float | None = None) -> None:
-        """Stops serving a job and leaves it; the calls that takes keep no other job waiting."""
+        """Stops serving a job and leaves it, in a thread, as the calls for that must not delay
+        other jobs."""
         membership = self._memberships.pop(nonce)
         if self._followers.pop(nonce).epoch:
             _log.info("job %d: %s", membership.job, self.state.counters(membership.job))
@@ -243,10 +247,12 @@ class ServerProcess:
             try:
                 membership.leave(reason, outage=outage)
             except ClientError as error:
-                _log.warning("job %d: the job service was not told: %s", membership.job, error)
+                _log.warning(
+                    "job %d: the job service could not be notified: %s", membership.job, error
+                )
 
         self._departures = [thread for thread in self._departures if thread.is_alive()]
-        self._departures.append(self._world.thread(leave))
+        self._departures.append(self._runtime.thread(leave))
         self._departures[-1].start()
 
 
@@ -267,7 +273,7 @@ def obey(server: ServerProcess, lines: Iterable[bytes]) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs until told to stop; returns the exit status."""
+    """Runs until stopped; returns the exit status."""
     options = _parser().parse_args(arguments)
     logging.basicConfig(
         level="INFO", stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -294,7 +300,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"ready {endpoint.address}:{endpoint.port}", flush=True)
         # Unbuffered: a thread that waits inside sys.stdin would hold its lock at exit.
         commands = open(0, "rb", buffering=0, closefd=False)  # noqa: SIM115
-        HERE.world.thread(obey, args=(server, commands), daemon=True).start()
+        HERE.runtime.thread(obey, args=(server, commands), daemon=True).start()
         try:
             server.run()
         except OSError as error:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Servers of a job with an optimizer among themselves: gRPC over TCP, across the data network.
+"""Calls between the servers of a job with an optimizer: gRPC over TCP, across the data network.
 
-`ShardServer` answers other servers; `Peers` calls them. Both only carry: who may do what is for
-the state machines to say, by the caller's address, which edge ports vouch for.
+`ShardServer` serves other servers; `Peers` calls them. The state machines authorise calls by the
+caller's address, which edge ports verify.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ import grpc
 import numpy as np
 
 from hosts.data.snapshot import Chunks, Snapshot, from_message, pages, to_message
-from hosts.net.environment import HERE, Connection, Outside
+from hosts.net.environment import HERE, Connection, HostEnvironment
 from hosts.server.epochs import FetchTask
-from hosts.server.state import NotHereError, StrangerError, Update
+from hosts.server.state import NotHereError, UnknownPeerError, Update
 from protocol import shards_pb2
 from protocol.plan import Address
 from protocol.shards_pb2_grpc import ShardServiceServicer
 
 _log = logging.getLogger(__name__)
 
-# A call that takes longer was lost with its connection (a switch that restarts): it is made again.
+# A call that takes longer was lost with its connection (a restarted switch) and is retried.
 _CALL_SECONDS = 2.0
 _AGAIN_SECONDS = 0.2
-_WORK_SECONDS = 5.0  # for the thread that has the state machines; then the caller asks again
+_WORK_SECONDS = 5.0  # for the thread that owns the state machines; then the caller retries
 
 Result = TypeVar("Result")
 Later = Callable[[Callable[[], None]], None]
@@ -40,10 +40,13 @@ Put = Callable[[int, int, int, Snapshot], None]
 
 
 class ShardServer(ShardServiceServicer):
-    """Answers other servers at an address (`stop` ends it).
+    """Serves other servers at an address (`stop` ends it).
 
-    later: has work done by the thread that has the state machines. replicate, save, load: see
-    ServerState; give: see ServerEpochs, with the job first. Raises OSError if the port is taken.
+    later: runs work in the thread that owns the state machines.
+    replicate, save, load: see ServerState.
+    give: see ServerEpochs, with the job first.
+
+    Raises OSError if the port is taken.
     """
 
     def __init__(
@@ -54,15 +57,15 @@ class ShardServer(ShardServiceServicer):
         give: Get,
         save: Get,
         load: Put,
-        outside: Outside = HERE,
+        environment: HostEnvironment = HERE,
     ) -> None:
-        self._world = outside.world
+        self._runtime = environment.runtime
         self._later = later
         self._replicate = replicate
         self._give = give
         self._save = save
         self._load = load
-        self._stop = outside.answer(address, self)
+        self._stop = environment.answer(address, self)
 
     def stop(self) -> None:
         """Ends all calls."""
@@ -112,8 +115,9 @@ class ShardServer(ShardServiceServicer):
             yield to_message(request.job, request.epoch, part)
 
     def _do(self, context: grpc.ServicerContext, work: Callable[[], Result]) -> Result:
-        """Work of the thread that has the state machines; ends the call with why it cannot be."""
-        done: Future[Result] = self._world.future()
+        """Runs work in the thread that owns the state machines; aborts the call with the reason of
+        a failure."""
+        done: Future[Result] = self._runtime.future()
 
         def run() -> None:
             try:
@@ -124,7 +128,7 @@ class ShardServer(ShardServiceServicer):
         self._later(run)
         try:
             return done.result(_WORK_SECONDS)
-        except StrangerError as error:
+        except UnknownPeerError as error:
             context.abort(grpc.StatusCode.PERMISSION_DENIED, str(error))
         except NotHereError as error:
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
@@ -136,7 +140,7 @@ class ShardServer(ShardServiceServicer):
 
 
 def _source(context: grpc.ServicerContext) -> int:
-    """IPv4 address of the caller; the call ends if there is none."""
+    """Returns the IPv4 address of the caller; aborts the call if there is none."""
     kind, _, rest = context.peer().partition(":")
     if kind != "ipv4":
         context.abort(grpc.StatusCode.PERMISSION_DENIED, f"{kind} callers are no servers")
@@ -144,16 +148,16 @@ def _source(context: grpc.ServicerContext) -> int:
 
 
 class Peers:
-    """Calls other servers, from the address that this one is known by, until they have answered.
+    """Calls other servers, from this server's own address, until they answer.
 
-    later: has work done by the thread that has the state machines.
+    later: runs work in the thread that owns the state machines.
     """
 
-    def __init__(self, later: Later, outside: Outside = HERE) -> None:
+    def __init__(self, later: Later, environment: HostEnvironment = HERE) -> None:
         self._later = later
-        self._outside, self._world = outside, outside.world
+        self._environment, self._runtime = environment, environment.runtime
         self._connections: dict[Address, Connection] = {}
-        self._over = self._world.event()
+        self._over = self._runtime.event()
 
     def close(self) -> None:
         """Ends all calls."""
@@ -164,26 +168,25 @@ class Peers:
     def replicate(
         self, update: Update, waits: Callable[[], bool], done: Callable[[], None]
     ) -> None:
-        """Has a backup hold an update, then does `done`; tries as long as the state machine
-        `waits` for it."""
+        """Sends an update to a backup, then calls `done`; retries while `waits(update)` is true."""
         message = to_message(update.job, update.epoch, update.snapshot)
         self._send(update, message, waits, done)
 
     def fetch(
         self,
         job: int,
-        errand: FetchTask,
+        task: FetchTask,
         wants: Callable[[], bool],
         take: Callable[[Snapshot], None],
         done: Callable[[], None],
     ) -> None:
-        """Has a thread get what an errand is about: `take` gets each part, `done` ends it.
+        """Fetches chunks in a thread: calls `take` for each part and `done` at the end.
 
-        Tries again as long as the follower `wants` it; those are called where state machines are.
+        Retries while `wants` is true. All three run in the thread that owns the state machines.
         """
-        stub = self._stub(errand.server)
+        stub = self._stub(task.server)
         request = shards_pb2.FetchRequest(
-            job=job, epoch=errand.epoch, chunks=errand.chunks.astype("<u4").tobytes()
+            job=job, epoch=task.epoch, chunks=task.chunks.astype("<u4").tobytes()
         )
 
         def again() -> None:
@@ -197,10 +200,10 @@ class Peers:
                 except (grpc.RpcError, ValueError) as error:
                     if self._over.is_set():
                         return
-                    _log.info("job %d: fetching from %s: %s", job, errand.server, _words(error))
+                    _log.info("job %d: fetching from %s: %s", job, task.server, _words(error))
                 self._over.wait(_AGAIN_SECONDS)
 
-        self._world.thread(again, name=f"fetch-{errand.server}", daemon=True).start()
+        self._runtime.thread(again, name=f"fetch-{task.server}", daemon=True).start()
 
     def _send(
         self,
@@ -219,7 +222,7 @@ class Peers:
                 self._later(done)
                 return
             _log.info("job %d: replica at %s: %s", update.job, update.backup, _words(error))
-            self._world.timer(_AGAIN_SECONDS, lambda: self._later(again)).start()
+            self._runtime.timer(_AGAIN_SECONDS, lambda: self._later(again)).start()
 
         def again() -> None:
             if waits() and not self._over.is_set():
@@ -229,7 +232,7 @@ class Peers:
 
     def _stub(self, address: Address) -> Any:
         if address not in self._connections:
-            self._connections[address] = self._outside.peer(address)
+            self._connections[address] = self._environment.peer(address)
         return self._connections[address].stub
 
 

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """A server as the root of a stream's tree: the same state machine as a switch's node.
 
-Children are workers or switches. A chunk's slot is claimed by its first contribution, filled by
-the others and FINAL when every child is in; from then on a contribution is answered with the
-result, to that child only, until a newer number claims the slot.
+Children are workers or switches. A chunk's slot is claimed by its first contribution, filled by the
+others and FINAL when every child is in; from then on a contribution is answered with the result, to
+that child only, until a newer number claims the slot.
 
-What arrives in one batch is mostly plain: each copy once, alike, within the bound in which no sum
-can overflow. That is taken all at once (`_at_once`). A batch with anything else in it goes wave by
-wave, no slot twice in one (`_on_wave`), to the same effect.
+Most batches are plain: one copy per child, consistent, within the bound in which no sum can
+overflow. Those are processed as a whole (`_at_once`). Any other batch is processed in waves with
+distinct slots (`_on_wave`), with the same result.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hosts.data.array_pool import Recycler
+from hosts.data.array_pool import ArrayPool
 from hosts.data.reports import Failure
 from hosts.native.library import library
 from hosts.net.arrivals import EXACT, Clock, Released, Seconds
-from hosts.net.broadcast_batch import Cast
+from hosts.net.broadcast_batch import BroadcastBatch
 from hosts.server.conflict_free_batches import Groups, waves
-from hosts.server.contribution_kernel import Taker
+from hosts.server.contribution_kernel import ContributionKernel
 from hosts.server.merge_buffers import Integers, merging, span
 from hosts.server.served_slots import LATEST_COPY, Indices, Mask, Match, ServedSlots
-from hosts.server.update_pipeline import Steps
+from hosts.server.update_pipeline import UpdatePipeline
 from protocol.fixed_point import (
     dequantise,
     float_words,
@@ -61,9 +61,10 @@ _NONE = np.zeros(0, np.intp)
 
 
 class RootNode(ServedSlots):
-    """One stream's root. Outcomes are counted in `counters`, which the caller may share.
+    """The root of one stream.
 
-    steps: makes parameters of sums, which go out in their stead.
+    counters: outcomes; the caller may share it.
+    steps: turns sums into parameters, which are sent instead.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class RootNode(ServedSlots):
         plan: ServerPlan,
         root: RootStream,
         counters: Counter[str],
-        steps: Steps | None = None,
+        steps: UpdatePipeline | None = None,
     ) -> None:
         super().__init__(plan, root.stream, root.window, counters)
         self._steps = steps
@@ -88,18 +89,18 @@ class RootNode(ServedSlots):
         self._in = np.zeros(n, np.uint32)
         self._checksum = np.zeros(n, np.uint32)
         self._large = np.zeros(n, np.bool_)  # a copy was beyond the bound
-        self._recycler = Recycler()
+        self._pool = ArrayPool()
         self._merging = merging(plan.pipeline, n, self._children, plan.lanes)
-        # Of FINAL slots, as it is sent.
+        # Of FINAL slots, in wire format.
         self._results = np.zeros((n, plan.lanes), ">i4")
         # Contributions that failed their check, by (slot, child): number in the stream, failures,
-        # whether the child has been told since that it is missing (so that it sent again).
+        # whether the child has learnt since that its copy is missing (so that it retransmitted).
         self._failed: dict[tuple[int, int], tuple[int, int, bool]] = {}
         self.failures: list[Failure] = []
         native = library()
-        self._taker = None if native is None else self._make_taker(native)
+        self._kernel = None if native is None else self._make_taker(native)
 
-    def _make_taker(self, native: ctypes.CDLL) -> Taker:
+    def _make_taker(self, native: ctypes.CDLL) -> ContributionKernel:
         plan = self._plan
         columns = {
             "used": self._used, "final": self._final, "flags": self._flags, "large": self._large,
@@ -108,22 +109,24 @@ class RootNode(ServedSlots):
             "peers": self._addresses, "below": self._below,
             "mine": plan.server_of(np.arange(plan.chunks)) == plan.rank, "results": self._results,
         }  # fmt: skip
-        return Taker(
+        return ContributionKernel(
             native, columns, self._merging, latest_copy=LATEST_COPY, node=self._node, job=plan.job,
             epoch=plan.epoch, world=plan.world, stream=self._stream,
         )  # fmt: skip
 
     def on_contributions(self, batch: Batch) -> list[Batch]:
-        """CONTRIBUTEs of this job, epoch and stream; returns the RESULTs to send: those of all sums
-        that these complete, by slot, then what copies of finished ones are answered with. So what
-        leaves, and in which order, depends on which packets are there, not on how they are taken.
+        """Takes CONTRIBUTEs of this job, epoch and stream; returns the RESULTs to send.
+
+        These are the results of all sums that became complete, by slot, then those that answer
+        copies for finished sums. So packets and their order depend on the arrivals, not on how they
+        are processed.
         """
         taken, complete = 0, _NONE
-        if self._taker is not None:
-            told = self._taker.take(batch)
-            taken, complete = told.count, told.complete
-            self._count("claimed", told.claimed)
-            self._count("added", taken - told.claimed)
+        if self._kernel is not None:
+            prefix = self._kernel.take(batch)
+            taken, complete = prefix.count, prefix.complete
+            self._count("claimed", prefix.claimed)
+            self._count("added", taken - prefix.claimed)
         headers = batch.headers[:0]
         if taken < len(batch):
             more, headers = self._take(batch.select(slice(taken, None)) if taken else batch)
@@ -137,16 +140,18 @@ class RootNode(ServedSlots):
     def on_train(
         self, times: Seconds, batch: Batch, clock: Clock, sizes: tuple[int, int]
     ) -> Released | None:
-        """Contributions that arrive at these times (n,), ascending: the first ones, as far as they
-        are plain and their results find room, each of which leaves when its last copy is there.
-        None: that is not even one, and nothing was done. sizes: bytes of a frame without payload,
-        and with it."""
-        taker = self._taker
-        if taker is None or self._steps is not None or self._plan.pipeline.pulls:
+        """Takes a prefix of contributions that arrive at these ascending times (n,).
+
+        The prefix consists of plain contributions whose results find room; each result leaves when
+        its last copy has arrived. Returns None, with nothing done, if the prefix is empty. sizes:
+        bytes of a frame without payload, and with it.
+        """
+        kernel = self._kernel
+        if kernel is None or self._steps is not None or self._plan.pipeline.pulls:
             return None
         if float(times[-1]) * clock.second >= EXACT / 2:
             return None
-        # What comes at one time is answered together.
+        # Arrivals of one time are answered together.
         together = np.flatnonzero(times[1:] <= times[:-1])
         count = int(together[0]) if len(together) else len(times)
         completing = self._completing(batch.headers[:count])
@@ -159,23 +164,24 @@ class RootNode(ServedSlots):
             count, answers = int(completing[answers // 2]), answers // 2
         if not count:
             return None
-        told = taker.take(batch.select(slice(count)))
-        if not told.count:
+        prefix = kernel.take(batch.select(slice(count)))
+        if not prefix.count:
             return None
-        self._count("claimed", told.claimed)
-        self._count("added", told.count - told.claimed)
-        rows = completing[: len(told.complete)]
+        self._count("claimed", prefix.claimed)
+        self._count("added", prefix.count - prefix.claimed)
+        rows = completing[: len(prefix.complete)]
         results = self._results_of((batch.headers["seq"][rows] & self._mask).astype(np.intp))
-        sent = len(rows) > 0 and int(rows[-1]) == told.count - 1
+        sent = len(rows) > 0 and int(rows[-1]) == prefix.count - 1
         if not results:
-            return Released(told.count, None, times[:0], sent, math.inf)
-        (cast,) = results
-        assert isinstance(cast, Cast)
+            return Released(prefix.count, None, times[:0], sent, math.inf)
+        (broadcast,) = results
+        assert isinstance(broadcast, BroadcastBatch)
         leave = times[rows].repeat(self._children)
-        return Released(told.count, cast.by_packet(), leave, sent, math.inf)
+        return Released(prefix.count, broadcast.by_packet(), leave, sent, math.inf)
 
     def _completing(self, headers: Array) -> Indices:
-        """Rows of contributions that are the last of their sums, if all are plain, in order."""
+        """Returns the rows of contributions that complete their sums, in order, if all are
+        plain."""
         slots = (headers["seq"] & self._mask).astype(np.intp)
         match = self._match(headers)
         there = np.where(match.newer, 0, _bits(self._in[slots]))
@@ -187,8 +193,8 @@ class RootNode(ServedSlots):
         return np.flatnonzero(there + turns == self._children)
 
     def _take(self, batch: Batch) -> tuple[Indices, Array]:
-        """Slots, in ascending order, in which all copies are with these contributions; and the
-        headers of those that were in finished sums already, in the order of the batch."""
+        """Takes contributions; returns the slots, ascending, that became complete, and the headers
+        of contributions to finished sums, in the order of the batch."""
         batch = batch.select(self._from_children(batch, queries=False))
         none = batch.headers[:0]
         if not len(batch):
@@ -214,8 +220,8 @@ class RootNode(ServedSlots):
         return np.sort(np.concatenate(complete)), headers[np.sort(np.concatenate(replayed))]
 
     def on_queries(self, batch: Batch) -> list[Batch]:
-        """QUERYs of this job, epoch and stream; returns the STATEs to send to those who ask, or,
-        where results are only announced, the RESULTs."""
+        """Answers QUERYs of this job, epoch and stream with STATEs or, where results are only
+        announced, with RESULTs."""
         batch = batch.select(self._from_children(batch, queries=True))
         rows, match = self._answerable(batch.headers)
         headers = batch.headers[rows]
@@ -233,14 +239,14 @@ class RootNode(ServedSlots):
         return answers + self._without_payload(states, batch.peers[rows])
 
     def _from_children(self, batch: Batch, queries: bool) -> Mask:
-        """Whether each packet is for this node and comes from the child that it names."""
+        """Returns a mask (n,) of packets for this node that come from the child that they name."""
         headers = batch.headers
         sender = headers["sender"].astype(np.intp)
         known = (headers["node"] == self._node) & (sender < self._children)
         sender = np.where(known, sender, 0)
         source = peer_keys(batch.peers)
         right = source == self._keys[sender]
-        if queries:  # a switch passes a QUERY on in the name of the worker that asks
+        if queries:  # a switch forwards a QUERY with the sender of the worker
             right |= (self._nodes[sender] != 0) & np.isin(source, self._worker_keys)
         good = known
         self._count("not_a_child", int(np.count_nonzero(~good)))
@@ -255,18 +261,21 @@ class RootNode(ServedSlots):
         return np.asarray(good, np.bool_)
 
     def _read(self, words: Words) -> tuple[Integers, npt.NDArray[np.uint32], int]:
-        """Payloads in the machine's byte order, which is quickest for all that follows, each one's
-        sum of words, and the largest magnitude of a word."""
-        rows = self._recycler.empty(words.shape, np.int32)
+        """Returns payloads in native byte order, the sum of each one's words, and the largest
+        magnitude of a word."""
+        rows = self._pool.empty(words.shape, np.int32)
         np.copyto(rows, words)
         largest = max(int(rows.max()), -int(rows.min())) if rows.size else 0
         return rows, word_sums(rows), largest
 
     def _at_once(self, headers: Array, rows: Integers) -> Indices | None:
-        """Contributions within the bound, all of them, if they are plain: all of a slot of one
-        chunk and alike, none twice or flagged, the slot free for them or with the same but without
-        them and within the bound. Returns the slots in which all copies are now, in ascending
-        order. Else None, and nothing has been taken."""
+        """Takes contributions within the bound if all are plain; returns the slots that became
+        complete.
+
+        Plain: all of a slot are of one chunk and consistent, no sender is repeated and none
+        flagged, and the slot is free for them or holds the same chunk without them and within the
+        bound. Else returns None, with nothing done. Slots are ascending.
+        """
         if not len(headers) or (headers["flags"] & _STICKY).any():
             return None
         groups = Groups(headers["seq"] & self._mask)
@@ -298,8 +307,8 @@ class RootNode(ServedSlots):
         return self._full(slots)
 
     def _on_wave(self, headers: Array, rows: Integers) -> tuple[Indices, Indices]:
-        """Contributions to distinct slots. Returns the slots in which all copies are now, and which
-        of these packets finished sums had already."""
+        """Takes contributions to distinct slots; returns the slots that became complete, and the
+        indices of contributions to finished sums."""
         match = self._match(headers)
         early = self._early(match)
         slots, newer, current = match.slots, match.newer & ~early, match.current
@@ -326,8 +335,8 @@ class RootNode(ServedSlots):
         return self._full(slots[grown]), np.flatnonzero(replay)
 
     def _early(self, match: Match) -> Mask:
-        """(n,) numbers that nobody can have come to: there is a sum in the slot, complete, whose
-        result nobody has been sent."""
+        """Returns a mask (n,) of impossible numbers: their slot has a complete sum whose result was
+        not sent."""
         slots = match.slots
         unsent = (self._in[slots] == self._every_child) & ~self._final[slots]
         return np.asarray(match.newer & self._used[slots] & unsent, np.bool_)
@@ -360,16 +369,16 @@ class RootNode(ServedSlots):
         self._count("overflowed", int(np.count_nonzero(overflowed)))
 
     def _full(self, slots: Indices) -> Indices:
-        """Those of these slots that every child is in."""
+        """Returns those of these slots that every child is in."""
         full: Indices = slots[self._in[slots] == self._every_child]
         return full
 
     def _results_of(self, slots: Indices) -> list[Batch]:
-        """Makes results of slots that every child is in; returns what to send."""
+        """Makes the results of complete slots; returns the packets to send."""
         if not len(slots):
             return []
         self._count("completed", len(slots))
-        if self._taker is not None and self._steps is None and self._taker.seal(slots):
+        if self._kernel is not None and self._steps is None and self._kernel.seal(slots):
             return self._finish(slots)
         sums, overflowed = self._merging.take(slots)
         if overflowed.any():
@@ -382,42 +391,42 @@ class RootNode(ServedSlots):
         return self._finish(slots)
 
     def _seal(self, slots: Indices, sums: Any) -> None:
-        """Results of these slots are not what contributions add up to: their checksums follow."""
+        """Sets checksums of results that differ from the sum of contributions."""
         hashes = header_hashes(self._sum_headers(slots))
         self._checksum[slots] = sums + np.uint32(self._plan.world) * hashes
 
     def _finish(self, slots: Indices) -> list[Batch]:
-        """The results of these slots are there: everybody gets them."""
+        """Publishes the results of these slots to every child."""
         self._final[slots] = True
         if not self._plan.pipeline.pulls:
             return [self._to_all(slots)]
         headers = self._sum_headers(slots)
         whole = carries_payload(headers)
-        told = blank(int(np.count_nonzero(whole)), Op.STATE)
+        announced = blank(int(np.count_nonzero(whole)), Op.STATE)
         for name in ("job", "epoch", "stream", "seq", "chunk", "children"):
-            told[name] = headers[name][whole]
-        told["flags"] = Phase.FINAL << PHASE_SHIFT
+            announced[name] = headers[name][whole]
+        announced["flags"] = Phase.FINAL << PHASE_SHIFT
         rest = headers[~whole]
-        batches = (self._to_all(slots[whole], told), self._to_all(slots[~whole], rest))
+        batches = (self._to_all(slots[whole], announced), self._to_all(slots[~whole], rest))
         return [batch for batch in batches if len(batch)]
 
-    def _to_all(self, slots: Indices, headers: Array | None = None) -> Cast:
-        """Packets about slots to every child: their results, or (headers) what else is told."""
-        # Written as they are sent, so that nobody has to put headers and payloads together.
+    def _to_all(self, slots: Indices, headers: Array | None = None) -> BroadcastBatch:
+        """Returns packets about slots to every child: their results, or those with `headers`."""
+        # Written in wire format, so that headers and payloads need no joining.
         size = HEADER_BYTES + 4 * self._plan.lanes
-        packets = self._recycler.empty((len(slots), size), np.uint8)
-        if headers is None and self._taker is not None:
-            whole = self._taker.write(slots, packets)
+        packets = self._pool.empty((len(slots), size), np.uint8)
+        if headers is None and self._kernel is not None:
+            whole = self._kernel.write(slots, packets)
         else:
             headers = self._sum_headers(slots) if headers is None else headers
             whole = carries_payload(headers)
             ours, words = parts_of(packets)
             opaque(ours)[:] = opaque(headers)
             words[:] = self._results[span(slots)]
-        return Cast(packets, whole, self._addresses, self._nodes, self._recycler)
+        return BroadcastBatch(packets, whole, self._addresses, self._nodes, self._pool)
 
-    def _optimize(self, steps: Steps, slots: Indices, sums: Integers) -> list[Batch]:
-        """Complete sums: those of gradients become parameters first."""
+    def _optimize(self, steps: UpdatePipeline, slots: Indices, sums: Integers) -> list[Batch]:
+        """Turns complete sums of gradients into parameters."""
         whole = (self._lanes[slots] != 0) & ((self._flags[slots] & np.uint8(FLAGGED)) == 0)
         results: list[Batch] = []
         if not whole.all():
@@ -427,7 +436,7 @@ class RootNode(ServedSlots):
         held = steps.held(chunks)
         if not held.all():
             for slot in slots[~held].tolist():
-                # Initial parameters come DIRECT: it is not for a gradient to be taken for them.
+                # Initial parameters come DIRECT; a gradient must not pass for them.
                 reason = "its parameters are not at this server"
                 seq, chunk = int(self._seq[slot]), int(self._chunk[slot])
                 self.failures.append(Failure(self._stream, seq, chunk, reason))
@@ -442,7 +451,7 @@ class RootNode(ServedSlots):
         return results + steps.publish(chunks, headers, lambda: self._finish(slots))
 
     def _answers(self, slots: Indices, senders: Indices) -> list[Batch]:
-        """RESULTs of `slots`, each to its sender."""
+        """Returns RESULTs of `slots`, each to its sender."""
         if not len(slots):
             return []
         headers = self._sum_headers(slots)
@@ -452,7 +461,7 @@ class RootNode(ServedSlots):
         return [Batch(headers, words, carries_payload(headers), self._addresses[senders])]
 
     def _sum_headers(self, slots: Indices) -> Array:
-        """RESULTs of `slots`, but for whom they are for."""
+        """Returns the headers of RESULTs of `slots`, without their receivers."""
         headers = self._result_headers(slots)
         headers["children"] = self._in[slots]
         headers["workers"] = self._plan.world  # all are in
@@ -460,15 +469,16 @@ class RootNode(ServedSlots):
         return headers
 
     def _on_bad(self, headers: Array) -> None:
-        """Contributions that fail their check. A switch's partial sum may stay bad: report it."""
+        """Counts contributions that fail their check, and reports a switch's partial sum that stays
+        bad."""
         for header in headers:
             seq, sender = int(header["seq"]), int(header["sender"])
             key = seq & self._mask, sender
-            known, failures, asked = self._failed.get(key, (seq, 0, True))
+            known, failures, reset = self._failed.get(key, (seq, 0, True))
             if known != seq:
-                failures, asked = 0, True
-            if not asked:
-                continue  # a copy that the network made
+                failures, reset = 0, True
+            if not reset:
+                continue  # duplicated by the network
             self._failed[key] = seq, failures + 1, False
             if failures + 1 == 2:
                 reason = f"child {sender}'s sum failed the check twice"
@@ -476,7 +486,7 @@ class RootNode(ServedSlots):
 
 
 def _bits(numbers: npt.NDArray[np.uint32]) -> Indices:
-    """(n,) how many bits of each are set."""
+    """Returns the number of bits set in each number (n,)."""
     bytes_ = np.ascontiguousarray(numbers).view(np.uint8).reshape(-1, 4)
     found: Indices = np.unpackbits(bytes_, axis=1).sum(axis=1, dtype=np.intp)
     return found

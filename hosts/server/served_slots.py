@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The slots of one stream at a server: which number each holds, and what is said of it.
+"""The slots of one stream at a server: the number in each, and its state.
 
-What a server sums as the root of a tree (`hosts.server.root_node`) and what it sums in float32
-(`hosts.server.direct_sums`) differ in how sums are made; whose a slot is, how a QUERY is answered
-and what a RESULT says of its slot are the same.
+Sums of a tree's root (`hosts.server.root_node`) and float32 sums (`hosts.server.direct_sums`)
+differ in how they are made; ownership of slots, answers to QUERYs and the headers of RESULTs are
+the same.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ LATEST_COPY = 1 << 24
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Packets against their slots: exactly one of `newer`, `same` and stale (neither) holds."""
+    """Packets compared with their slots: exactly one of `newer`, `same` and stale (neither)
+    holds."""
 
     slots: Indices
     newer: Mask  # the slot is free for this number
@@ -43,16 +44,16 @@ class Match:
 
     @property
     def stale(self) -> Mask:
-        """(n,) which are late copies of numbers that the slot has long done with."""
+        """A mask (n,) of late copies of numbers that left their slot."""
         return np.asarray(~self.newer & ~self.same, np.bool_)
 
     def select(self, rows: Indices | Mask) -> Match:
-        """The matches of some of the packets."""
+        """Returns the matches of some of the packets."""
         return Match(self.slots[rows], self.newer[rows], self.same[rows], self.current[rows])
 
 
 class ServedSlots:
-    """2W slots, `seq` in slot `seq mod 2W`, as a switch's node has them (docs/protocol.md)."""
+    """2W slots, `seq` in slot `seq mod 2W`, as at a switch's node (docs/protocol.md)."""
 
     def __init__(self, plan: ServerPlan, stream: int, window: int, counters: Counter[str]) -> None:
         self._plan = plan
@@ -78,7 +79,7 @@ class ServedSlots:
         return Match(slots, newer, same, same & (self._chunk[slots] == headers["chunk"]))
 
     def _claim(self, slots: Indices, headers: Array) -> None:
-        """The slots are these packets' from now on; nothing is in their sums yet."""
+        """Assigns the slots to these packets; their sums are empty."""
         self._used[slots] = True
         self._final[slots] = False
         self._flags[slots] = 0
@@ -89,7 +90,7 @@ class ServedSlots:
         self._max_exponent[slots] = headers["max_exponent"]
 
     def _answerable(self, headers: Array) -> tuple[Indices, Match]:
-        """Rows of QUERYs that get an answer, and how those match; counts them."""
+        """Returns the rows of QUERYs that get an answer, and their matches; counts them."""
         match = self._match(headers)
         answered = match.newer | match.current
         self._count("query_stale", int(np.count_nonzero(~answered)))
@@ -98,7 +99,7 @@ class ServedSlots:
         return rows, match.select(rows)
 
     def _states(self, headers: Array, match: Match, children: Array, flag: int = 0) -> Array:
-        """STATEs for QUERYs; children: (n,) what the slot's bitmap says where it is current."""
+        """Returns STATEs for QUERYs; children: (n,) the bitmap of current slots."""
         states = blank(len(headers), Op.STATE)
         for name in ("job", "epoch", "stream", "sender", "seq", "chunk", "node", "workers"):
             states[name] = headers[name]
@@ -114,7 +115,7 @@ class ServedSlots:
         return [Batch(headers, words, np.zeros(len(headers), np.bool_), peers)]
 
     def _result_headers(self, slots: Indices) -> Array:
-        """RESULTs: what the slots say of their sums."""
+        """Returns the headers of RESULTs of these slots."""
         headers = blank(len(slots), Op.RESULT)
         headers["job"] = self._plan.job
         headers["epoch"] = self._plan.epoch
@@ -128,7 +129,7 @@ class ServedSlots:
         return headers
 
     def _mine(self, headers: Array) -> Mask:
-        """(n,) whether this server sums the packet's chunk."""
+        """Returns a mask (n,) of packets whose chunk this server sums."""
         chunks = headers["chunk"].astype(np.int64)
         return np.asarray(self._plan.server_of(chunks) == self._plan.rank, np.bool_)
 

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a server holds of a job whose optimizer it runs: parameters and optimizer state, by chunk.
+"""The shards that a server holds of a job whose optimizer it runs: parameters and optimizer state.
 
-A chunk's level is that of its last result, as at workers: 0 not held, 2 its initial parameters
-(1 is the exponent round's), then one more with each step. So it also tells which step comes next,
-which a learning rate may depend on: whoever holds the chunk after a fault knows it. A primary
-steps; its backup takes what came of it. Both hold the same: also the header of the last result, so
-that either can hand the result to workers that lack it.
+A chunk's level is that of its last result, as at workers: 0 not held, 2 its initial parameters (1
+is the exponent round's), then one more with each step. So it also gives the number of the next
+step, on which a learning rate may depend, to any server that holds the chunk after a fault. A
+primary takes steps; its backup takes the resulting state. Both hold the header of the last result,
+so that either can hand the result to workers that lack it.
 
-Where a step has one worker's gradient (`protocol.consistency`), each chunk also has a row of the
-ledger: how many contributions of each worker are in, initial parameters included. It moves with the
-parameters, so whoever holds those knows which gradients they are made of.
+Where each step has one worker's gradient (`protocol.consistency`), each chunk also has a row of the
+ledger: the number of each worker's contributions that are applied, initial parameters included. It
+moves with the parameters, so their holder knows which gradients they include.
 """
 
 from __future__ import annotations
@@ -23,16 +23,17 @@ from protocol.fixed_point import Floats
 from protocol.header import HEADER, Array
 from protocol.optimizer import OptimizerPlan
 
-# In a ledger's first column instead of an epoch: workers are where they are whatever it is.
+# In a ledger's first column instead of an epoch: the counts hold in any epoch.
 _ANY_MEETING = (1 << 32) - 1
 
 
 class Shards:
-    """The store of one job. `levels`: (chunks,), 0 for what is not held.
+    """The store of one job.
 
-    workers: that the job was created with. `ledger`: (chunks, 1 + workers) uint32, the epoch of the
-    boundary that it counts from (see `meet`), then contributions of each worker; in a synchronous
-    job (chunks, 0).
+    levels: (chunks,), 0 for chunks that are not held.
+    workers: number of workers that the job was created with.
+    ledger: (chunks, 1 + workers) uint32, the epoch of the boundary that it counts from (see
+        `meet`), then contributions of each worker; in a synchronous job (chunks, 0).
     """
 
     def __init__(self, optimizer: OptimizerPlan, chunks: int, lanes: int, workers: int = 0) -> None:
@@ -50,16 +51,16 @@ class Shards:
         self._met = 0
 
     def start(self, chunks: Chunks, parameters: Floats) -> None:
-        """Initial parameters (n, lanes) of chunks that are not held."""
+        """Stores initial parameters (n, lanes) of chunks that are not held."""
         self.levels[chunks] = STARTED
         self._parameters[chunks] = parameters
         self._state[:, chunks] = 0
-        # Nobody else's initial parameters will be used, whether or not they come.
+        # Initial parameters of other workers are ignored from now on.
         self.ledger[chunks, :1] = self._met
         self.ledger[chunks, 1:] = 1
 
     def step(self, chunks: Chunks, means: Floats) -> Floats:
-        """One step of distinct chunks that are held; returns their parameters (n, lanes)."""
+        """Takes one step of distinct chunks that are held; returns their parameters (n, lanes)."""
         parameters, state = self._parameters[chunks], self._state[:, chunks]
         plan, steps = self._plan, self.levels[chunks, None] - STARTED
         if plan.spans:
@@ -73,16 +74,16 @@ class Shards:
         return parameters
 
     def skip(self, chunks: Chunks) -> Floats:
-        """Distinct chunks that are held go on without a step; returns their parameters."""
+        """Advances distinct chunks that are held without a step; returns their parameters."""
         self.levels[chunks] += 1
         return self._parameters[chunks]
 
     def note(self, chunks: Chunks, headers: Array) -> None:
-        """The headers (n,) of the results that the chunks' parameters go out in."""
+        """Stores the headers (n,) of the results that the chunks' parameters go out in."""
         self._headers[chunks] = headers
 
     def snapshot(self, chunks: Chunks) -> Snapshot:
-        """These chunks as they are held, copied. Raises KeyError for one that is not."""
+        """Copies these chunks. Raises KeyError for one that is not held."""
         missing = chunks[self.levels[chunks] == 0]
         if len(missing):
             raise KeyError(f"chunk {missing[0]} is not held here")
@@ -96,17 +97,17 @@ class Shards:
         )
 
     def parameters(self, chunks: Chunks) -> Floats:
-        """(n, lanes) as they are now, copied."""
+        """Copies the parameters (n, lanes)."""
         return np.asarray(self._parameters[chunks], np.float32)
 
     def take(self, snapshot: Snapshot) -> None:
-        """Holds what is newer than what is held: a copy that comes twice changes nothing.
+        """Takes chunks that are newer than those held; a repeated copy changes nothing.
 
-        Raises ValueError for what cannot be of this job.
+        Raises ValueError for chunks that cannot be of this job.
         """
         self._check(snapshot)
         if snapshot.rows.shape[1] != self.ledger.shape[1]:
-            raise ValueError("chunks that do not tell whose gradients are in them")
+            raise ValueError("chunks without a ledger of their gradients")
         news = snapshot.select(snapshot.levels > self.levels[snapshot.chunks])
         chunks = news.chunks
         self.levels[chunks] = news.levels
@@ -116,11 +117,11 @@ class Shards:
         self.ledger[chunks] = news.rows
 
     def resume(self, snapshot: Snapshot) -> None:
-        """Chunks that have only begun have this state: a checkpoint's, with whose parameters they
-        began. Where steps were taken since, nothing changes.
+        """Gives chunks at their initial parameters the state of a checkpoint with the same
+        parameters.
 
-        Raises KeyError for a chunk that is not held, ValueError for one that began with other
-        parameters, or what cannot be of this job.
+        Chunks that have taken steps since do not change. Raises KeyError for a chunk that is not
+        held, ValueError for one with other initial parameters, or that cannot be of this job.
         """
         self._check(snapshot)
         held = self.snapshot(snapshot.chunks)
@@ -156,11 +157,11 @@ class Shards:
         parameters: Floats,
         applied: Ledger | None = None,
     ) -> None:
-        """Parameters (n, lanes) of results of these levels, where no server has the state any more,
-        which begins with zeros.
+        """Stores parameters (n, lanes) of results of these levels after all servers lost them;
+        optimizer state restarts with zeros.
 
-        applied: (n, workers) of a job that is not synchronous: contributions of each worker that
-        count as being in; levels follow from them. ValueError for an unknown chunk, or workers.
+        applied: (n, workers) of an asynchronous job: contributions of each worker that count as
+        applied; levels follow from them. Raises ValueError for an unknown chunk, or workers.
         """
         if len(chunks) and int(chunks.max()) >= len(self.levels):
             raise ValueError(f"chunk {chunks.max()}: this job has 0..{len(self.levels) - 1}")
@@ -180,12 +181,12 @@ class Shards:
         self._state[:, chunks] = 0
 
     def meet(self, epoch: int, worker: int) -> None:
-        """Workers joined at a boundary before this epoch, at which `worker` was: all are as far as
-        that one was there. Again: nothing.
+        """Aligns the ledger at a boundary before this epoch, at which workers joined and `worker`
+        was present.
 
-        Nothing was under way at the boundary, and nobody has sent anything since, so what is held
-        of `worker` is what it had there. What was counted of a process that has died since says
-        nothing of the one that joined in its place.
+        Nothing was in flight at the boundary, and no contribution has arrived since, so all workers
+        have the count of `worker`. The count of a dead process says nothing of the one that joined
+        in its place. Idempotent.
         """
         self._met = epoch
         ledger = self.ledger
@@ -196,5 +197,5 @@ class Shards:
             ledger[before, 0] = epoch
 
     def forget(self, chunks: npt.NDArray[np.bool_]) -> None:
-        """(chunks,) what others hold from now on."""
+        """Drops chunks (chunks,) that other servers hold from now on."""
         self.levels[chunks] = 0

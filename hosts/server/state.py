@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A parameter server's side of the protocol, for many jobs at once.
 
-A state machine without socket, clock or thread, of the same shape as a worker's transport. A
-server sums DIRECT chunks in float32, and is the root of the streams whose plan says so. Where the
-plan has an optimizer, it makes parameters of the sums (`hosts.server.update_pipeline`).
+A state machine without socket, clock or thread, of the same shape as a worker's transport. A server
+sums DIRECT chunks in float32, and is the root of the streams that its plan names. Where the plan
+has an optimizer, it turns sums into parameters (`hosts.server.update_pipeline`).
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from hosts.server.asynchronous_node import AsynchronousNode
 from hosts.server.direct_sums import DirectStream
 from hosts.server.root_node import RootNode
 from hosts.server.shards import Shards
-from hosts.server.update_pipeline import Steps
+from hosts.server.update_pipeline import UpdatePipeline
 from protocol.frames import OVERHEAD
 from protocol.header import HEADER_BYTES, VERSION, Batch, Flag, Op, ops, peer_array, peer_keys
 from protocol.optimizer import OptimizerPlan
 from protocol.plan import Address, ServerPlan, backup_of
 
-# As numbers of numpy's own: an enumeration's member costs a look-up.
+# numpy scalars: enumeration members cost a look-up.
 _DIRECT = np.uint8(Flag.DIRECT)
 _CONTRIBUTE = np.uint8(Op.CONTRIBUTE)
 _QUERY = np.uint8(Op.QUERY)
@@ -39,16 +39,16 @@ _SUMMED = VERSION << 4 | Op.CONTRIBUTE
 
 
 class NotHereError(ValueError):
-    """What another server asks for or brings is not to be had, or held, here and now."""
+    """Chunks requested or sent by another server cannot be given or held here at this time."""
 
 
-class StrangerError(NotHereError):
-    """Nothing here is for whoever has this address: to ask again does not help."""
+class UnknownPeerError(NotHereError):
+    """This address has no part in the job: a retry does not help."""
 
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """What the server at `backup` is to hold before results of an epoch of a job go out."""
+    """Chunks that the server at `backup` must hold before results of an epoch of a job are sent."""
 
     job: int
     epoch: int
@@ -64,15 +64,15 @@ class _Job:
         self.plan = plan
         self.counters: Counter[str] = Counter()
         self.frozen = False
-        self.steps = Steps(plan, shards) if shards is not None else None
+        self.steps = UpdatePipeline(plan, shards) if shards is not None else None
         self.roots: dict[int, RootNode] = {}
         self.direct: dict[int, DirectStream | AsynchronousNode]
-        self.alone: AsynchronousNode | None = None
-        if plan.alone:
+        self.asynchronous_node: AsynchronousNode | None = None
+        if plan.is_asynchronous:
             assert shards is not None
             assert self.steps is not None
-            self.alone = AsynchronousNode(plan, self.counters, self.steps, shards)
-            self.direct = dict.fromkeys(plan.windows, self.alone)
+            self.asynchronous_node = AsynchronousNode(plan, self.counters, self.steps, shards)
+            self.direct = dict.fromkeys(plan.windows, self.asynchronous_node)
         else:
             self.roots = {
                 root.stream: RootNode(plan, root, self.counters, self.steps) for root in plan.roots
@@ -86,7 +86,7 @@ class _Job:
         self._keys = keys[self._ranks]
 
     def on_packets(self, batch: Batch) -> list[Batch]:
-        """Packets of this job; returns what to send."""
+        """Takes packets of this job; returns packets to send."""
         if self.frozen:
             self._count("frozen", len(batch))
             return []
@@ -119,11 +119,11 @@ class _Job:
                         results += self.roots[stream].on_contributions(contributions)
                     if len(queries):
                         states += self.roots[stream].on_queries(queries)
-        # Results first: whoever gets the one it asked about needs no STATE any more.
+        # Results first: a worker that gets its result needs no STATE.
         return results + states
 
     def root_for(self, header: Any) -> RootNode | None:
-        """The node that a packet is for, if it is a contribution of this epoch to one."""
+        """Returns the node of a packet if it is a contribution of this epoch to one."""
         current = header["epoch"] == self.plan.epoch and not self.frozen
         summed = header["version_op"] == _SUMMED and not header["flags"] & _DIRECT
         return self.roots.get(int(header["stream"])) if current and summed else None
@@ -159,9 +159,9 @@ class _Job:
 class ServerState:
     """The state machine of one server.
 
-    payload: whether chunks have one; else there is nothing to add up but their headers.
-    All jobs share the payload size of the data plane: `lanes`, 0 before the first `install`.
-    `foreign` counts packets of no job that is installed.
+    payload: true if chunks have one; else only headers are summed.
+    lanes: payload size of the data plane, shared by all jobs; 0 before the first `install`.
+    foreign: packets of no installed job.
     """
 
     def __init__(self, *, payload: bool = True) -> None:
@@ -175,13 +175,13 @@ class ServerState:
 
     @property
     def jobs(self) -> list[int]:
-        """Numbers of the jobs installed."""
+        """Returns the numbers of the installed jobs."""
         return sorted(self._jobs)
 
     def install(self, plan: ServerPlan) -> None:
-        """Starts (or, in a newer epoch, starts over) a job; its counters go on.
+        """Starts a job, or restarts it in a newer epoch; its counters go on.
 
-        Raises ValueError for an epoch that is not newer, or other lanes than the jobs at hand.
+        Raises ValueError for an epoch that is not newer, or other lanes than the installed jobs.
         """
         before = self._jobs.get(plan.job)
         if before is not None and plan.epoch <= before.plan.epoch:
@@ -195,7 +195,7 @@ class ServerState:
             )
         shards = None
         if plan.optimizer is not None:
-            # The first plan has all workers; who comes later was told of them by Halt.
+            # The first plan has all workers; servers that join later learn them from Halt.
             shards = self.shards(plan.job, plan.optimizer, plan.chunks, plan.lanes, plan.world)
             shards.meet(*plan.met)
             primary = plan.server_of(np.arange(plan.chunks))
@@ -208,7 +208,7 @@ class ServerState:
         self.lanes = plan.lanes
 
     def freeze(self, job: int) -> None:
-        """Takes no packet of a job (they are counted) until `install` of a newer epoch.
+        """Drops and counts the packets of a job until `install` of a newer epoch.
 
         Raises KeyError if it is not installed.
         """
@@ -220,14 +220,16 @@ class ServerState:
     def shards(
         self, job: int, optimizer: OptimizerPlan, chunks: int, lanes: int, workers: int = 0
     ) -> Shards:
-        """What is held of a job whose optimizer runs here, from its first plan (or earlier) on.
-        workers: that it was created with."""
+        """Returns the shards of a job whose optimizer runs here; available before its first plan.
+
+        workers: number that it was created with.
+        """
         if job not in self._shards:
             self._shards[job] = Shards(optimizer, chunks, lanes, workers)
         return self._shards[job]
 
     def levels(self, job: int) -> bytes:
-        """Levels of all chunks as a Report has them; nothing if none is held."""
+        """Returns the levels of all chunks in the form of a Report; empty if none is held."""
         shards = self._shards.get(job)
         if shards is None or not shards.levels.any():
             return b""
@@ -235,11 +237,11 @@ class ServerState:
 
     @property
     def has_updates(self) -> bool:
-        """Whether `take_updates` would give one."""
+        """Returns true if `take_updates` would return one."""
         return any(job.steps is not None and job.steps.pending for job in self._jobs.values())
 
     def take_updates(self) -> list[Update]:
-        """What backups are to hold, for `replicated` once they do."""
+        """Returns the updates that backups must hold; call `replicated` once they do."""
         updates = []
         for number, job in self._jobs.items():
             update = job.steps.take_update() if job.steps is not None else None
@@ -250,25 +252,25 @@ class ServerState:
         return updates
 
     def waits(self, update: Update) -> bool:
-        """Whether results still wait for an update."""
+        """Returns true while results wait for an update."""
         job = self._jobs.get(update.job)
         if job is None or job.steps is None or job.plan.epoch != update.epoch:
             return False
         return job.steps.waits(update.number)
 
     def replicated(self, update: Update) -> None:
-        """The backup holds an update: the results go out."""
+        """Records that the backup holds an update: its results are sent."""
         if self.waits(update):
             steps = self._jobs[update.job].steps
             assert steps is not None
             self._output += steps.replicated(update.number)
 
     def replicate(self, job: int, epoch: int, source: int, snapshot: Snapshot) -> None:
-        """Holds what the primary that calls from an IPv4 address has stepped. (Processes of a host
-        share it, and are not told apart.)
+        """Holds steps of the primary that calls from an IPv4 address, which its host's processes
+        share.
 
-        Raises NotHereError unless this server is its backup in this epoch, ValueError for chunks
-        that cannot be.
+        Raises NotHereError unless this server is its backup in this epoch, ValueError for invalid
+        chunks.
         """
         current = self._jobs.get(job)
         if current is None or current.plan.epoch != epoch or current.frozen:
@@ -285,10 +287,10 @@ class ServerState:
         self._shards[job].take(snapshot)
 
     def save(self, job: int, epoch: int, source: int, chunks: Chunks) -> Snapshot:
-        """What a worker at an IPv4 address needs for a checkpoint.
+        """Returns the chunks that a worker at an IPv4 address needs for a checkpoint.
 
-        Raises NotHereError unless it is one of the job's in this epoch (StrangerError if none of
-        its workers is there), and all is held here.
+        Raises NotHereError unless it is one of the job's in this epoch (UnknownPeerError if the
+        address has none of its workers), and all chunks are held here.
         """
         shards = self._of_worker(job, epoch, source)
         try:
@@ -297,11 +299,11 @@ class ServerState:
             raise NotHereError(f"job {job}: {error}") from error
 
     def load(self, job: int, epoch: int, source: int, snapshot: Snapshot) -> None:
-        """What a worker at an IPv4 address has of a checkpoint.
+        """Takes chunks of a checkpoint from a worker at an IPv4 address.
 
-        Raises NotHereError unless it is one of the job's in this epoch (StrangerError if none of
-        its workers is there), and chunks have begun here; ValueError for what they did not begin
-        with.
+        Raises NotHereError unless it is one of the job's in this epoch (UnknownPeerError if the
+        address has none of its workers), and the chunks have initial parameters here; ValueError if
+        those differ.
         """
         shards = self._of_worker(job, epoch, source)
         try:
@@ -314,11 +316,11 @@ class ServerState:
         if current is None or current.plan.epoch != epoch or current.frozen:
             raise NotHereError(f"job {job} is not in epoch {epoch} here")
         if current.steps is None or source not in {worker.ipv4 for worker in current.plan.workers}:
-            raise StrangerError(f"job {job}: nothing for {IPv4Address(source)} here")
+            raise UnknownPeerError(f"job {job}: nothing for {IPv4Address(source)} here")
         return self._shards[job]
 
     def epoch(self, job: int) -> int:
-        """Of the plan that is installed for a job; 0: none."""
+        """Returns the epoch of a job's installed plan; 0: none."""
         return self._jobs[job].plan.epoch if job in self._jobs else 0
 
     def remove(self, job: int) -> None:
@@ -327,25 +329,25 @@ class ServerState:
         self._shards.pop(job, None)
 
     def counters(self, job: int) -> dict[str, int]:
-        """How often each outcome was a packet's (or a chunk's). Raises KeyError."""
+        """Returns the number of packets (or chunks) of each outcome. Raises KeyError."""
         return dict(self._jobs[job].counters)
 
     def take_failures(self) -> list[tuple[int, Failure]]:
-        """Chunks that have failed for good since the last call, with their jobs."""
+        """Returns chunks that failed for good since the last call, with their jobs."""
         failures: list[tuple[int, Failure]] = []
         for number, job in self._jobs.items():
             roots: list[RootNode | AsynchronousNode] = list(job.roots.values())
-            if job.alone is not None:
-                roots.append(job.alone)
+            if job.asynchronous_node is not None:
+                roots.append(job.asynchronous_node)
             for root in roots:
                 failures += [(number, failure) for failure in root.failures]
                 root.failures = []
         return failures
 
     def on_packets(self, now: float, batch: Batch) -> None:
-        """Takes packets that have arrived. `now` (seconds) is not needed: a server never waits."""
+        """Takes packets that have arrived; `now` (seconds) is unused: a server has no timers."""
         if self._native is not None and alike(self._native, batch.headers):
-            # Nearly always: then there is nothing to be sorted.
+            # The usual case, without sorting.
             header = batch.headers[0]
             job = self._jobs.get(int(header["job"]))
             root = job.root_for(header) if job is not None else None
@@ -355,7 +357,7 @@ class ServerState:
         jobs = batch.headers["job"]
         numbers = _distinct(jobs)
         self.foreign += len(batch)
-        # Anyone may send numbers of no job, as many as there are: what they cost is the line above.
+        # Any sender can make up job numbers, so unknown ones must cost no more than this.
         for number in [number for number in numbers if number in self._jobs]:
             mine = jobs == number
             part = batch if mine.all() else batch.select(mine)
@@ -363,8 +365,10 @@ class ServerState:
             self._output += self._jobs[number].on_packets(part)
 
     def on_train(self, times: Seconds, batch: Batch, clock: Clock) -> Released | None:
-        """Takes packets that arrive at these times (n,), the first ones, see `RootNode.on_train`;
-        None: the first is to be taken by itself."""
+        """Takes a prefix of packets with arrival times (n,), see `RootNode.on_train`.
+
+        Returns None if the first must be processed singly.
+        """
         if self._native is None or self._output or not alike(self._native, batch.headers):
             return None
         header = batch.headers[0]
@@ -375,13 +379,14 @@ class ServerState:
         return None if root is None else root.on_train(times, batch, clock, sizes)
 
     def poll(self, now: float) -> tuple[Batch | None, float]:
-        """Packets to send now; a server has no timers, so it wants to be asked after packets."""
+        """Returns packets to send now; the next poll is after an arrival, as a server has no
+        timers."""
         output, self._output = self._output, []
         return (Batch.concatenate(output) if output else None), math.inf
 
 
 def _distinct(column: npt.NDArray[Any]) -> list[int]:
-    """The values in it, of which there is mostly one."""
+    """Returns the distinct values of a column, mostly one."""
     first = column[:1]
     found: list[int] = (first if (column == first).all() else np.unique(column)).tolist()
     return found

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a server makes of complete sums in one epoch of a job whose optimizer it runs.
+"""Turns complete sums into parameters, in one epoch of a job whose optimizer the server runs.
 
-A sum becomes a step, and the parameters that come of it the result. No result leaves before the
-backup holds it, so that no worker ever has what could die with one server.
+A sum becomes a step, and its parameters become the result. No result leaves before the backup holds
+it, so that no worker ever has parameters that could die with one server.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from protocol.plan import ServerPlan, backup_of
 Release = Callable[[], list[Batch]]
 
 
-class Steps:
-    """Steps of the chunks that this server is primary of, and the results that wait.
+class UpdatePipeline:
+    """Steps of the chunks that this server is primary of, and the results that wait for
+    replication.
 
-    `backup`: rank of the server that holds a replica; None if there is no other.
+    backup: rank of the server that holds a replica; None if there is no other.
     """
 
     def __init__(self, plan: ServerPlan, shards: Shards) -> None:
@@ -38,23 +39,24 @@ class Steps:
         self._number = 0
 
     def held(self, chunks: Chunks) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-        """(n,) whether parameters of each chunk are here."""
+        """Returns a mask (n,) of chunks whose parameters are here."""
         return self._shards.levels[chunks] > 0
 
     def start(self, chunks: Chunks, parameters: Floats) -> None:
-        """Initial parameters of chunks that are not held."""
+        """Stores initial parameters of chunks that are not held."""
         self._shards.start(chunks, parameters)
 
     def step(self, chunks: Chunks, sums: Callable[[], Floats]) -> Floats:
-        """One step by the mean of the sums over all workers; returns the parameters."""
+        """Takes one step by the mean of the sums over all workers; returns the parameters."""
         if not self._taken:
             return self._shards.skip(chunks)
         return self._shards.step(chunks, mean_of(sums(), np.full(len(chunks), self._world)))
 
     def publish(self, chunks: Chunks, headers: Array, release: Release) -> list[Batch]:
-        """Results of chunks that were started or stepped; returns what may be sent at once.
+        """Queues results of chunks that were started or stepped; returns those that may be sent at
+        once.
 
-        release: gives the results, when the backup holds what they say.
+        release: makes the results, once the backup holds their parameters.
         """
         self._shards.note(chunks, headers)
         if self.backup is None:
@@ -64,14 +66,15 @@ class Steps:
 
     @property
     def pending(self) -> bool:
-        """Whether `take_update` would give one."""
+        """True if `take_update` would return one."""
         return bool(self._fresh)
 
     def take_update(self) -> tuple[int, Snapshot] | None:
-        """What the backup is to hold since the last call, numbered for `replicated`."""
+        """Returns the chunks that the backup must hold since the last call, numbered for
+        `replicated`."""
         if not self._fresh:
             return None
-        # A chunk may have been stepped several times, by one worker's gradient after the other's.
+        # A chunk may have taken several steps, one per worker's gradient.
         chunks = np.unique(np.concatenate([chunks for chunks, _ in self._fresh]))
         self._number += 1
         self._waiting[self._number] = [release for _, release in self._fresh]
@@ -79,15 +82,15 @@ class Steps:
         return self._number, self._shards.snapshot(chunks)
 
     def replicated(self, number: int) -> list[Batch]:
-        """The backup holds an update; returns the results that waited for it."""
+        """Records that the backup holds an update; returns the results that waited for it."""
         releases = self._waiting.pop(number, [])
         return [batch for release in releases for batch in release()]
 
     def waits(self, number: int) -> bool:
-        """Whether results wait for an update to be replicated."""
+        """Returns true while results wait for an update to be replicated."""
         return number in self._waiting
 
     def drop(self) -> None:
-        """Forgets what waits: in another epoch these results go another way."""
+        """Drops waiting results: in another epoch they are delivered otherwise."""
         self._fresh = []
         self._waiting = {}

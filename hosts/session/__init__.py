@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A member's way through a job: the job service, membership, calls and checkpoints."""
+"""A member's session in a job: the job service, membership, calls and checkpoints."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a worker begins with: the keys that it declares, and the transport of its first plan."""
+"""The start of a worker: the keys that it declares, and the transport of its first plan."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hosts.data.keys import Keys, Shapes, Types, declared
 from hosts.data.tensors import Tensors
 from hosts.errors import UnknownKeyError, WrongTypeError
 from hosts.net.driver import Attachment
-from hosts.net.environment import Outside
+from hosts.net.environment import HostEnvironment
 from hosts.session.checkpointing import Restoration
 from hosts.worker.transport import WorkerTransport
 from protocol.consistency import Consistency
@@ -29,16 +29,19 @@ _log = logging.getLogger(__name__)
 
 
 class Joined(NamedTuple):
-    """What a worker that joined a running job goes on from: so many rounds are complete, and what
-    another worker's application had before the next one."""
+    """The state from which a worker joins a running job: the number of complete rounds, and another
+    worker's application state before the next one."""
 
     calls: int
     arrays: dict[str, npt.NDArray[Any]]
 
 
 class Declaration(NamedTuple):
-    """What `Client.init_service` was given. initial: parameters by name, if the servers optimize;
-    restoration: of the checkpoint that the job goes on from."""
+    """The arguments of `Client.init_service`, checked.
+
+    initial: parameters by name, if the servers optimize.
+    restoration: of the checkpoint that the job continues from.
+    """
 
     tensors: Tensors
     optimizer: OptimizerPlan | None
@@ -49,8 +52,11 @@ class Declaration(NamedTuple):
 def with_consistency(
     optimizer: OptimizerPlan | None, consistency: Consistency | str | Mapping[str, int] | None
 ) -> OptimizerPlan | None:
-    """The optimizer with this consistency (None: its own). Raises WrongTypeError for one that is
-    none, ValueError for a consistency that there is not, or not without an optimizer."""
+    """Returns the optimizer with this consistency (None: its own).
+
+    Raises WrongTypeError for an object that is no optimizer, ValueError for an unknown consistency,
+    or one that needs an optimizer where there is none.
+    """
     if optimizer is not None and not isinstance(optimizer, OptimizerPlan):
         raise WrongTypeError(
             f"optimizer {optimizer!r:.80} is no protocol.optimizer.OptimizerPlan, such as"
@@ -76,10 +82,11 @@ def declare(
     lanes: int,
     payload: bool,
 ) -> Declaration:
-    """Of keys as `init_service` takes them, in chunks of so many lanes, with their values or not.
+    """Checks the keys given to `init_service`, in chunks of `lanes` values, with payload or
+    without.
 
-    Raises what `declared` does, WrongTypeError for numbers where parameters are needed,
-    UnknownKeyError for an optimizer's options that fit no key, CheckpointError.
+    Raises what `declared` raises, WrongTypeError for numbers where parameters are needed,
+    UnknownKeyError for optimizer options that fit no key, CheckpointError.
     """
     arrays = keys if isinstance(keys, Mapping) else {}
     keys = declared(keys, shapes, dtypes)
@@ -109,16 +116,18 @@ def first_transport(
     plan: WorkerPlan,
     exponents: Exponents,
     endpoint: Attachment,
-    outside: Outside,
+    environment: HostEnvironment,
     *,
     lanes: int,
     link_rate: int,
     queue_bytes: int | None,
 ) -> WorkerTransport:
-    """The transport of a worker's first plan, whose packets the endpoint is set up for.
+    """Creates the transport of a worker's first plan and configures the endpoint for its packets.
 
-    lanes: of a chunk, as the data plane has them; link_rate, queue_bytes: see Client. Raises
-    ValueError for a plan with other ones.
+    lanes: of a chunk, as the data plane has them.
+    link_rate, queue_bytes: see Client.
+
+    Raises ValueError for a plan with other lanes.
     """
     if plan.lanes != lanes:
         raise ValueError(f"it has {plan.lanes} lanes per chunk, the data plane {lanes}")
@@ -127,7 +136,7 @@ def first_transport(
     if window > endpoint.capacity():
         _log.warning(
             "the receive buffer of %d bytes holds %d chunks, the job's windows are %d: results "
-            "that arrive while this worker computes may be lost and asked for again; raise "
+            "that arrive while this worker computes may be lost and retransmitted; raise "
             "net.core.rmem_max or ask for a smaller window",
             endpoint.receive_buffer,
             endpoint.capacity(),
@@ -138,7 +147,7 @@ def first_transport(
         plan,
         exponents,
         link_rate=link_rate or None,
-        backlog=outside.backlog(link_rate or plan.link_rate, queue_bytes, 4 * plan.lanes),
-        payload=outside.payload,
-        headroom=outside.headroom,
+        backlog=environment.backlog(link_rate or plan.link_rate, queue_bytes, 4 * plan.lanes),
+        payload=environment.payload,
+        header_room=environment.header_room,
     )

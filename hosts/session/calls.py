@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A worker's calls under way: which chunks each has submitted, and what has come of them.
+"""A worker's calls under way: the chunks that each has submitted, and the sums that have arrived.
 
-No thread, socket or clock of its own. Sums of several calls come mixed; a call is done with its
-last sum, whichever of the others are.
+No thread, socket or clock of its own. Sums of several calls arrive mixed; a call is done with its
+last sum, in any order of calls.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy.typing as npt
 from hosts.data.reports import Completed
 from hosts.data.tensors import Sums
 from hosts.errors import StalledError
-from hosts.session.stall_timeout import Patience
+from hosts.session.stall_timeout import StallTimeout
 
 Members = dict[int, tuple[int, ...]]
 Workers = npt.NDArray[np.int64]
@@ -27,10 +27,12 @@ _T = TypeVar("_T")
 
 
 class Call:
-    """One push of keys: `numbers` of them in order, with so many chunks each (`counts`).
+    """One push of keys: `numbers` of them in order, with `counts` chunks each.
 
-    future: of what `finish` makes of the sums, when all are there: of how many workers are in each
-    chunk's, of who those are by their number, and of the first ticket. patience: how long it waits.
+    finish: makes the result of all sums, given the number of workers in each chunk, their members
+        by that number, and the first ticket.
+    future: of that result.
+    patience: bounds the wait.
     """
 
     def __init__(
@@ -38,13 +40,13 @@ class Call:
         numbers: Sequence[int],
         counts: Sequence[int],
         finish: Callable[[Workers, Members, int], Sums],
-        patience: Patience,
+        patience: StallTimeout,
         future: Future[Sums],
     ) -> None:
         self.numbers = numbers
         self.patience = patience
         self.future = future
-        self.future.set_running_or_notify_cancel()  # what is contributed cannot be taken back
+        self.future.set_running_or_notify_cancel()  # a contribution cannot be withdrawn
         self.missing = sum(counts)
         self.first = self.round = self.before = 0
         self.members: Members = {}
@@ -53,13 +55,13 @@ class Call:
         self._workers = np.zeros(self.missing, np.int64)
 
     def start(self, first: int, number: int, before: int) -> None:
-        """It is submitted: the first ticket, the number of its round, and how many keys came before
-        it in all."""
+        """Records the submission: its first ticket, its round, and the number of keys pushed before
+        it."""
         self.first, self.round, self.before = first, number, before
         self.patience.begin()
 
     def take(self, completed: Completed) -> None:
-        """Sums, of which some may be this call's."""
+        """Takes sums, of which some may be this call's."""
         at = completed.tickets - self.first
         mine = (at >= 0) & (at < len(self._workers))
         self._workers[at[mine]] = completed.workers[mine]
@@ -67,19 +69,19 @@ class Call:
 
     @property
     def workers(self) -> list[int]:
-        """The numbers of workers that there are in its sums."""
+        """Returns the distinct numbers of workers in its sums."""
         found: list[int] = np.unique(self._workers).tolist()
         return found
 
     @property
     def awaited(self) -> int:
-        """Which of its keys is the first without all sums."""
+        """Returns the index of its first key without all sums."""
         chunk = int(np.argmin(self._workers))
         return int(np.searchsorted(self._ends, chunk, side="right"))
 
     def settle(self, error: BaseException | None = None) -> None:
-        """It is done, or has failed: whoever waits for it goes on. Runs what they have asked to be
-        called, so with no lock held."""
+        """Completes the future, with an error if there is one. This runs callbacks: hold no
+        lock."""
         if error is None:
             try:
                 sums = self._finish(self._workers, self.members, self.first)
@@ -91,14 +93,17 @@ class Call:
 
 
 class Calls:
-    """Those that are not done, in order of submission."""
+    """The unfinished calls, in order of submission."""
 
     def __init__(self) -> None:
         self.open: list[Call] = []
 
     def until_done(self, tickets: npt.NDArray[np.int64]) -> int:
-        """How many of these sums come until the first call is done, that one included; (n,) their
-        tickets in order, -1: of none."""
+        """Returns the number of these sums up to the first that completes a call, that one
+        included.
+
+        tickets: (n,) in order of arrival, -1: of no call.
+        """
         most = len(tickets)
         if all(call.missing > most for call in self.open):
             return most
@@ -110,7 +115,7 @@ class Calls:
         return most
 
     def take(self, completed: Completed) -> list[Call]:
-        """Sums that have arrived; returns the calls that are done with them."""
+        """Takes sums; returns the calls that they complete."""
         if not len(completed):
             return []
         if len(self.open) == 1:
@@ -127,27 +132,28 @@ class Calls:
         return done
 
     def _places(self, tickets: npt.NDArray[np.int64]) -> npt.NDArray[np.intp]:
-        """(n,) which open calls these may be of, as they have their tickets in order; -1: none."""
+        """Returns the index of the open call (n,) that each ticket belongs to, -1 if none."""
         firsts = np.array([call.first for call in self.open], np.int64)
         return np.asarray(np.searchsorted(firsts, tickets, side="right") - 1, np.intp)
 
     def clear(self) -> list[Call]:
-        """None is under way any more; returns those that were."""
+        """Removes and returns all open calls."""
         cleared, self.open = self.open, []
         return cleared
 
     @property
     def next(self) -> float:
-        """When to call `overdue`."""
+        """Returns the time of the next call of `overdue`."""
         if not self.open:
             return math.inf
         return min(self.open[0].patience.next, *(call.patience.deadline for call in self.open))
 
     def overdue(self) -> tuple[Call, TimeoutError | StalledError] | None:
-        """A call that has waited for too long, with what to tell it. Others may begin meanwhile."""
+        """Returns a call that has waited too long, with its error. Other calls may begin
+        meanwhile."""
         calls = list(self.open)
         for call in calls:
-            # What the oldest waits for the others do.
+            # The other calls wait for the oldest.
             if call is calls[0] or call.patience.late:
                 try:
                     call.patience.look()
@@ -157,8 +163,8 @@ class Calls:
 
     @property
     def awaited(self) -> tuple[int, int] | None:
-        """The first key without its sum: its place among all that were pushed, from 1, and its
-        number. None: all have come."""
+        """Returns the first key without its sum: its position among all pushed keys, from 1, and
+        its number; None if all sums have arrived."""
         if not self.open:
             return None
         call = self.open[0]
@@ -166,7 +172,7 @@ class Calls:
 
 
 def result_of(future: Future[_T], timeout: float | None) -> _T:
-    """Its result, or TimeoutError after so many seconds without; raises what it failed with."""
+    """Returns the future's result; raises its error, or TimeoutError after `timeout` seconds."""
     try:
         return future.result(timeout)
     except NotYetError:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job's checkpoint: got together by a worker between two calls, and gone on from.
+"""A job's checkpoint: collected by a worker between two calls, and restored.
 
-Where servers optimize, they hold the state, and a worker asks them for it. Between two calls of one
-worker no server can take a step, as each needs that worker; so what it gets belongs together. To go
-on, a job begins with the checkpoint's parameters, and every worker brings the servers the state:
-the first step needs all workers, so that it finds the state wherever its chunk is.
+Where servers optimize, a worker asks them for their state. Between two calls of one worker no
+server can take a step, as each step needs that worker; so the state is consistent. To restore, a
+job starts with the checkpoint's parameters, and every worker gives the servers the optimizer state:
+the first step needs all workers, so it finds the state at any server.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _AGAIN_SECONDS = 0.2
 
 
 def check_whole(path: str | Path, optimizer: OptimizerPlan | None) -> None:
-    """Raises CheckpointError where a checkpoint would not be of one step of all chunks."""
+    """Raises CheckpointError where chunks of a checkpoint would be of different steps."""
     if optimizer is not None and not optimizer.consistency.together:
         raise CheckpointError(
             f"{path}: not written: a checkpoint is of one step of all chunks, and with"
@@ -61,8 +61,8 @@ def save(
 ) -> None:
     """Writes a checkpoint of a job between two calls of this worker.
 
-    calls: that were complete, before the job too. provide: gives the application's arrays. Raises
-    CheckpointError, ClientError if the servers' part cannot be had.
+    calls: number completed, including those before the job. provide: returns the application's
+    arrays. Raises CheckpointError; ClientError if the servers' state is not available.
     """
     assert part.follower is not None
     exponents = part.follower.exponents
@@ -92,9 +92,9 @@ def save(
 
 
 class Restoration:
-    """A checkpoint that a job begins with. `optimizer` goes on with its number of steps.
+    """A checkpoint that a job starts from. `optimizer` continues its step count.
 
-    Raises CheckpointError if the file cannot be used, or is not of such a job.
+    Raises CheckpointError if the file cannot be used, or belongs to another kind of job.
     """
 
     def __init__(self, path: str | Path, tensors: Tensors, optimizer: OptimizerPlan | None) -> None:
@@ -113,13 +113,14 @@ class Restoration:
         self._tensors = tensors
 
     def scale(self, exponents: Exponents) -> None:
-        """Gradients are rounded as the job's that is gone on with would have been. If chunks are of
-        another size now, they have their scale from an exponent round, as in a new job."""
+        """Rounds gradients as the checkpointed job would have. If the chunk size has changed, the
+        scales come from an exponent round, as in a new job."""
         if self.checkpoint.lanes == self._tensors.layout.lanes:
             exponents.resume(self.checkpoint.exponents)
 
     def bring(self, part: Participation, patience: float = math.inf) -> None:
-        """Gives the servers their state, when chunks have begun. Raises ClientError."""
+        """Gives the servers their state, once chunks have initial parameters. Raises
+        ClientError."""
         assert self.optimizer is not None
         if not self.checkpoint.state:
             return
@@ -133,16 +134,16 @@ class Restoration:
 
 
 class _Servers:
-    """A job's servers, as a worker asks them; again and again, as plans may change meanwhile."""
+    """Calls to a job's servers by a worker, retried as plans may change meanwhile."""
 
     def __init__(self, part: Participation, patience: float) -> None:
         self._part = part
-        self._outside = part.outside
-        self._world = part.outside.world
-        self._until = self._world.now() + patience
+        self._environment = part.environment
+        self._runtime = part.environment.runtime
+        self._until = self._runtime.now() + patience
 
     def held(self, levels: np.ndarray[tuple[int], np.dtype[np.uint32]]) -> Snapshot:
-        """All chunks, in order."""
+        """Returns all chunks, in order."""
         every = np.arange(len(levels))
 
         def ask(plan: WorkerPlan) -> Snapshot:
@@ -161,14 +162,14 @@ class _Servers:
         return whole
 
     def bring(self, snapshot: Snapshot) -> None:
-        """To each chunk's primary and backup."""
+        """Sends each chunk to its primary and its backup."""
 
         def give(plan: WorkerPlan) -> None:
             primary = plan.server_of(snapshot.chunks)
             backup = backup_of(primary, len(plan.servers))
             for rank, address in enumerate(plan.servers):
                 mine = snapshot.select((primary == rank) | (backup == rank))
-                with self._outside.peer(address) as stub:
+                with self._environment.peer(address) as stub:
                     for page in pages(mine):
                         message = to_message(plan.job, plan.epoch, page)
                         stub.Load(message, timeout=_CALL_SECONDS)
@@ -179,17 +180,18 @@ class _Servers:
         request = shards_pb2.FetchRequest(
             job=plan.job, epoch=plan.epoch, chunks=chunks.astype("<u4").tobytes()
         )
-        with self._outside.peer(plan.servers[rank]) as stub:
+        with self._environment.peer(plan.servers[rank]) as stub:
             return [from_message(part) for part in stub.Save(request, timeout=_CALL_SECONDS)]
 
     def _plan(self) -> WorkerPlan:
-        """The one at hand, which the driver may change. Raises ClientError."""
+        """Returns the current plan, which the driver may replace. Raises ClientError."""
         with self._part.turn:
             self._part.check()
             return self._part.running_transport().plan
 
     def _insist(self, ask: Callable[[WorkerPlan], Result]) -> Result:
-        """What `ask` gives by the plan at hand, once it is still that when it is done."""
+        """Returns what `ask` returns for the current plan, if the plan has not changed meanwhile;
+        else retries."""
         while True:
             plan = self._plan()
             said = "the plan was changed"
@@ -204,12 +206,12 @@ class _Servers:
                         f"servers refuse the checkpoint: {error.details()}"
                     ) from error
                 if error.code() is grpc.StatusCode.PERMISSION_DENIED:
-                    # Servers know workers by the addresses that these send from.
+                    # Servers identify workers by their source address.
                     raise ClientError(
                         f"servers refuse this worker: {error.details()}; calls to them must come"
                         " from the address that it joined with"
                     ) from error
             _log.info("job %d, epoch %d: servers: %s", plan.job, plan.epoch, said)
-            if self._world.now() > self._until:
+            if self._runtime.now() > self._until:
                 raise ClientError(f"the servers' part of a checkpoint could not be moved: {said}")
-            self._world.sleep(_AGAIN_SECONDS)  # what has to change there, nobody tells here
+            self._runtime.sleep(_AGAIN_SECONDS)  # servers send no notification

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The job service as its callers see it: how it is reached and asked, what its refusals mean, and
-the calls of those who are no member of a job."""
+"""Access to the job service: connection, calls, errors, and the calls of non-members."""
 
 from __future__ import annotations
 
@@ -20,11 +19,11 @@ from hosts.errors import (
     ServiceUnavailableError,
     WrongNonceError,
 )
-from hosts.net.environment import HERE, Outside
+from hosts.net.environment import HERE, HostEnvironment
 from hosts.session import testbed_environment
 from protocol import jobs_pb2
 from protocol.pipeline import TALL, Pipeline
-from protocol.world import REAL, World
+from protocol.runtime import REAL, Runtime
 
 _log = logging.getLogger(__name__)
 
@@ -49,9 +48,13 @@ ADMISSIONS: Mapping[str, jobs_pb2.Admission] = {
 
 
 class Service(NamedTuple):
-    """What CreateService returns: the secret that admits to the job, the job's number, the tree
-    that it was admitted with, and the names of its server processes by rank (the hosts', or s0.0,
-    s0.1.. of those that have several)."""
+    """The result of CreateService.
+
+    nonce: the secret that admits members.
+    job: its number.
+    tree: the tree that it was admitted with.
+    servers: names of its server processes by rank (the host's, or s0.0, s0.1.. if it has several).
+    """
 
     nonce: str
     job: int
@@ -82,29 +85,32 @@ def create_service(
     pipeline: str = TALL,
     ablate: Iterable[str] = (),
     outage: float = 10.0,
-    outside: Outside = HERE,
+    environment: HostEnvironment = HERE,
 ) -> Service:
-    """Reserves `namespace` for a job of these hosts (workers' ranks in the order given; a server's
-    host is in it with all its processes): CreateService.
+    """Reserves `namespace` for a job of these hosts (CreateService).
 
     service: the job service's unix socket; None: as the environment says
-    (`hosts.session.testbed_environment`).
-    tree: one of TREES. window: chunks in flight per stream, a power of two; 0:
-    the controller chooses. streams: 0 for one. lease: seconds without a sign of life after which
-    a member counts as dead; 0: the controller's default. admission: of a job that switches have no
-    slots for: `network` refuses it, `servers` lets it run with tree none. slice_bytes: of a key,
-    which have a server and a stream to themselves; 0: 32 KiB. pipeline, ablate: how servers work
-    and what they leave out, for comparison (protocol.pipeline). outage: seconds to wait for a
-    service that is away.
+        (`hosts.session.testbed_environment`).
+    workers, servers: hosts in rank order; a server's host takes part with all its processes.
+    tree: one of TREES.
+    window: chunks in flight per stream, a power of two; 0: chosen by the controller.
+    streams: 0 for one.
+    lease: seconds without a heartbeat after which a member counts as dead; 0: the default.
+    admission: of a job for which switches have no slots: `network` refuses it, `servers` runs it
+        with tree none.
+    slice_bytes: size of a key's slices, each with a server and a stream of its own; 0: 32 KiB.
+    pipeline, ablate: the servers' pipeline and what it leaves out, for comparison
+        (protocol.pipeline).
+    outage: seconds to wait for a service that is away.
 
     Raises NamespaceTakenError if a job of that name is alive, NoRoomError with what would fit,
-    ClientError; ValueError for another tree, admission, pipeline or ablation.
+    ClientError; ValueError for an unknown tree, admission, pipeline or ablation.
     """
     for what, given, known in (("tree", tree, TREES), ("admission", admission, ADMISSIONS)):
         if given not in known:
             raise ValueError(f"{what} {given!r} is none of {', '.join(known)}")
     work = Pipeline(pipeline, tuple(ablate))
-    with outside.service(testbed_environment.service() if service is None else service) as stub:
+    with environment.service(testbed_environment.service() if service is None else service) as stub:
         reply = call(
             stub.CreateService,
             jobs_pb2.CreateServiceRequest(
@@ -120,7 +126,7 @@ def create_service(
                 pipeline=work.to_message(),
             ),
             outage + _ANSWER_SECONDS,
-            # Not asked again once it was: the job may be there.
+            # No retry after it was sent: the job may exist.
             wait_for_ready=True,
             taken=NamespaceTakenError,
         )
@@ -136,35 +142,35 @@ def report_gone(
     rank: int,
     reason: str,
     outage: float = 10.0,
-    outside: Outside = HERE,
+    environment: HostEnvironment = HERE,
 ) -> None:
-    """Tells the job service that a member's process is dead, and how it ended ("was killed by
-    SIGKILL"), so that the others need not wait for its lease to end.
+    """Reports that a member's process is dead, and how it ended ("was killed by SIGKILL"), so that
+    the job need not wait for its lease to expire.
 
-    For whoever has started it. outage: seconds to wait for a service that is away. Raises
+    For the parent of that process. outage: seconds to wait for a service that is away. Raises
     ClientError.
     """
     request = jobs_pb2.GoneRequest(nonce=nonce, role=role, rank=rank, reason=reason)
 
     def tell() -> None:
-        with outside.service(service) as stub:
+        with environment.service(service) as stub:
             call(stub.Gone, request)
 
-    patiently(tell, outage, outside.world)
+    patiently(tell, outage, environment.runtime)
 
 
-def patiently(attempt: Callable[[], Any], outage: float, world: World = REAL) -> Any:
-    """Calls a service that may be away for so many seconds; raises ClientError."""
-    began = world.now()
+def patiently(attempt: Callable[[], Any], outage: float, runtime: Runtime = REAL) -> Any:
+    """Retries a call while the service is away, up to `outage` seconds; raises ClientError."""
+    began = runtime.now()
     wait, longest = RETRY_SECONDS
     while True:
         try:
             return attempt()
         except ServiceUnavailableError as error:
-            if world.now() - began > outage:
+            if runtime.now() - began > outage:
                 raise
-            _log.info("%s; it is asked again", error)
-        world.sleep(wait)  # nothing but the service's return can end this wait
+            _log.info("%s; retrying", error)
+        runtime.sleep(wait)  # nothing but the service's return can end this wait
         wait = min(2 * wait, longest)
 
 
@@ -176,20 +182,20 @@ def call(
     wait_for_ready: bool = False,
     taken: type[JobRefusedError] = JobRefusedError,
 ) -> Any:
-    """One unary call; raises the ClientError that fits what the service answers.
+    """Makes one unary call; raises the ClientError that matches the service's answer.
 
-    wait_for_ready: a service that does not listen is waited for, within the timeout. taken: raised
-    for what somebody else has.
+    wait_for_ready: waits within the timeout for a service that does not listen. taken: the error
+    for ALREADY_EXISTS.
     """
     try:
         return method(request, timeout=timeout, wait_for_ready=wait_for_ready)
     except grpc.RpcError as error:
-        # It says all that gRPC's does, whose traceback is long and of nobody's program.
+        # It has all that gRPC's error says; the traceback of gRPC helps no user.
         raise explained(error, taken) from None
 
 
 def explained(error: Any, taken: type[JobRefusedError] = JobRefusedError) -> ClientError:
-    """The ClientError for a gRPC error (`grpc.RpcError` that is also a `grpc.Call`)."""
+    """Converts a gRPC error (`grpc.RpcError` that is also a `grpc.Call`) to a ClientError."""
     code, details = error.code(), error.details() or "no reason given"
     if code == grpc.StatusCode.ALREADY_EXISTS:
         return taken(details)
@@ -199,7 +205,7 @@ def explained(error: Any, taken: type[JobRefusedError] = JobRefusedError) -> Cli
         return ServiceUnavailableError(f"the job service is not available: {details}")
     if code == grpc.StatusCode.DEADLINE_EXCEEDED:
         return ServiceUnavailableError(f"the job service does not answer: {details}")
-    if code == grpc.StatusCode.CANCELLED:  # not by us: a service that stops cuts its calls off
+    if code == grpc.StatusCode.CANCELLED:  # by a service that stops
         return ServiceUnavailableError(f"the job service cut the call off: {details}")
     if code in (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED):
         return WrongNonceError(details)

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A worker's or server's membership of a job: its calls of the job service, and what they tell.
+"""A worker's or server's membership of a job: its calls of the job service, and their answers.
 
-`Membership` holds the gRPC channel and two threads: one gets instructions (`Watch`), so the end of
-the job is known at once; one sends heartbeats and the answers to instructions. Neither touches the
-state machines: they queue instructions or set `failure`, and call `on_change`.
+`Membership` holds the gRPC channel and two threads: one receives instructions (`Watch`), so the end
+of the job is known at once; one sends heartbeats and the answers to instructions. Neither touches
+the state machines: they queue instructions or set `failure`, and call `on_change`.
 
-A job service that is away for a while (its controller is restarted) is waited for; members go on
-with the plan that they have.
+Members wait for a job service that is away for a while (its controller restarts), and keep their
+plan.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 import grpc
 
 from hosts.errors import ClientError, JobRefusedError, PlanWithdrawnError, ServiceUnavailableError
-from hosts.net.environment import HERE, Outside
+from hosts.net.environment import HERE, HostEnvironment
 from hosts.session.job_service import RETRY_SECONDS, call, explained, patiently
 from protocol import jobs_pb2
 from protocol.optimizer import OptimizerPlan
@@ -35,10 +35,11 @@ OUTAGE_SECONDS = 60.0
 class Membership:
     """One member (role, rank) of one job, from ConnectService to Leave.
 
-    on_change: called, from other threads, whenever there is an instruction or `failure` is set.
-    unanswered: seconds, awaited: place and name of a key, for heartbeats, see HeartbeatRequest;
-    called from another thread.
+    on_change: called from other threads when there is an instruction or `failure` is set.
+    unanswered, awaited: seconds, and position and name of a key, for heartbeats (HeartbeatRequest);
+        called from another thread.
     outage: seconds for which the job service may be away, from the first call on.
+
     Raises ClientError if there is no service at `service`, not even a socket, or it refuses.
     """
 
@@ -54,9 +55,9 @@ class Membership:
         unanswered: Callable[[], float] = lambda: 0.0,
         awaited: Callable[[], tuple[int, str]] = lambda: (0, ""),
         outage: float = OUTAGE_SECONDS,
-        outside: Outside = HERE,
+        environment: HostEnvironment = HERE,
     ) -> None:
-        self._world = world = outside.world
+        self._runtime = runtime = environment.runtime
         self.role, self.rank = role, rank
         self._nonce = nonce
         self._process = 1 + secrets.randbits(62)  # see ConnectServiceRequest
@@ -67,12 +68,12 @@ class Membership:
         self._instructions: deque[jobs_pb2.Instruction] = deque()
         self._answers: deque[jobs_pb2.ResyncRequest] = deque()
         self._failure: ClientError | None = None
-        self._lock = world.lock()  # of the failure
-        self._left = world.event()
-        self._over = world.event()  # it has left, or failed
-        self._beat_now = world.event()
+        self._lock = runtime.lock()  # of the failure
+        self._left = runtime.event()
+        self._over = runtime.event()  # it has left, or failed
+        self._beat_now = runtime.event()
         self._epoch = 0  # of the plan that this member runs
-        self._connection = outside.service(service)
+        self._connection = environment.service(service)
         self._stub = self._connection.stub
         request = jobs_pb2.ConnectServiceRequest(
             nonce=nonce,
@@ -82,44 +83,44 @@ class Membership:
             process=self._process,
         )
         try:
-            # Whoever asks again with the same number of its own is known already.
-            reply = patiently(lambda: call(self._stub.ConnectService, request), outage, world)
+            # The service recognises a repeated request by the process number.
+            reply = patiently(lambda: call(self._stub.ConnectService, request), outage, runtime)
         except BaseException:
             self._connection.close()
             raise
         self.job: int = reply.job
         self.world: int = reply.world
         self.lanes: int = reply.lanes
-        self._heard = self._world.now()  # when a call last succeeded
+        self._heard = self._runtime.now()  # when a call last succeeded
         self._watching: Any = None
         who = "server" if role == jobs_pb2.SERVER else "worker"
         name = f"job-{self.job}-{who}-{rank}"
         self._threads = [
-            world.thread(self._watch, name=f"{name}-watch", daemon=True),
-            world.thread(self._beat, name=f"{name}-heartbeat", daemon=True),
+            runtime.thread(self._watch, name=f"{name}-watch", daemon=True),
+            runtime.thread(self._beat, name=f"{name}-heartbeat", daemon=True),
         ]
         for thread in self._threads:
             thread.start()
 
     @property
     def failure(self) -> ClientError | None:
-        """Why this membership is over; None while it is not, and after `leave`."""
+        """The reason for the end of this membership; None before it, and after `leave`."""
         return self._failure
 
     @property
     def pending(self) -> bool:
-        """Whether `take_instruction` would give one."""
+        """True if `take_instruction` would return one."""
         return bool(self._instructions)
 
     def take_instruction(self) -> jobs_pb2.Instruction | None:
-        """The next instruction to carry out, in order; None: none for now."""
+        """Returns the next instruction to carry out, in order; None if there is none."""
         try:
             return self._instructions.popleft()
         except IndexError:
             return None
 
     def answer(self, answers: Sequence[jobs_pb2.ResyncRequest]) -> None:
-        """Gives answers (that lack only who gives them) in order, from another thread."""
+        """Queues answers, complete but for the sender; another thread sends them in order."""
         if not answers:
             return
         for answer in answers:
@@ -135,9 +136,9 @@ class Membership:
         gives_state: bool = False,
         optimizer: OptimizerPlan | None = None,
     ) -> None:
-        """InitService: keys (in the same order) and optimizer of every worker. ClientError.
+        """Calls InitService with keys and optimizer, the same at every worker. Raises ClientError.
 
-        gives_state: this worker can tell one that joins later what its application has to know.
+        gives_state: this worker can give its application's state to one that joins later.
         """
         request = jobs_pb2.InitServiceRequest(
             nonce=self._nonce,
@@ -151,12 +152,12 @@ class Membership:
         self._insist(self._stub.InitService, request, timeout)
 
     def runs(self, epoch: int) -> None:
-        """Tells the service, soon and from another thread, which epoch's plan this member runs."""
+        """Reports, soon and from another thread, the epoch of this member's plan."""
         self._epoch = epoch
         self._beat_now.set()
 
     def fail(self, failure: ClientError) -> None:
-        """Ends the membership, as if the job service had; the first failure counts."""
+        """Ends the membership as if the job service had; the first failure counts."""
         # After a leave the end of the job is no failure.
         with self._lock:
             if self._failure is not None or self._left.is_set():
@@ -173,11 +174,12 @@ class Membership:
         levels: bytes = b"",
         outage: float | None = None,
     ) -> None:
-        """Leave, once: `reason` empty means finished. Frees channel and threads in any case.
+        """Calls Leave, once: an empty `reason` means finished. Frees channel and threads in any
+        case.
 
-        results, levels: what a worker that finished hands over, see LeaveRequest. outage: seconds
-        to wait for a service that is away, None: as always. Raises ClientError if the service
-        cannot be told; a job that is over needs no telling.
+        results, levels: given by a worker that finished, see LeaveRequest. outage: seconds to wait
+        for a service that is away, None: the usual. Raises ClientError if the service cannot be
+        reached, unless the job is over.
         """
         if self._left.is_set():
             return
@@ -199,7 +201,7 @@ class Membership:
         finally:
             self._connection.close()
             for thread in self._threads:
-                if thread is not self._world.current():
+                if thread is not self._runtime.current():
                     thread.join()
 
     # -- inside -----------------------------------------------------------------------------------
@@ -207,22 +209,22 @@ class Membership:
     def _insist(
         self, method: Any, request: Any, timeout: float | None, outage: float | None = None
     ) -> None:
-        """A unary call, made again while the service is away. Raises ClientError."""
+        """Makes a unary call, retried while the service is away. Raises ClientError."""
         most = self._outage if outage is None else outage
         wait, longest = RETRY_SECONDS
-        began = self._world.now()
+        began = self._runtime.now()
         while True:
             try:
                 call(method, request, timeout)
-                self._heard = self._world.now()
+                self._heard = self._runtime.now()
                 return
             except ServiceUnavailableError as error:
-                late = timeout is not None and self._world.now() - began > timeout
-                if late or self._failure or self._world.now() - began > most:
+                late = timeout is not None and self._runtime.now() - began > timeout
+                if late or self._failure or self._runtime.now() - began > most:
                     raise
-                _log.info("job %d: %s; it is asked again", self.job, error)
+                _log.info("job %d: %s; retrying", self.job, error)
             if self._left.is_set():
-                self._world.sleep(wait)  # nothing but the service's return can end this wait
+                self._runtime.sleep(wait)  # nothing but the service's return can end this wait
             else:
                 self._over.wait(wait)
             wait = min(2 * wait, longest)
@@ -238,7 +240,7 @@ class Membership:
         while not self._over.is_set():
             try:
                 for instruction in self._stub.Watch(request):
-                    self._heard = self._world.now()
+                    self._heard = self._runtime.now()
                     wait = RETRY_SECONDS[0]
                     self._instructions.append(instruction)
                     self._on_change()
@@ -269,10 +271,10 @@ class Membership:
                 wait = min(2 * wait, most)
                 if self._answers:
                     self._beat_now.set()
-            except ValueError:  # what grpc raises for a channel that is closed
+            except ValueError:  # raised by grpc for a closed channel
                 return
             else:
-                self._heard = self._world.now()
+                self._heard = self._runtime.now()
                 wait = RETRY_SECONDS[0]
 
     def _heartbeat(self) -> jobs_pb2.HeartbeatRequest:
@@ -289,9 +291,9 @@ class Membership:
         )
 
     def _lost(self, failure: ClientError) -> None:
-        """A call failed: the service may only be away for a while."""
+        """Handles a failed call: the service may be away only for a while."""
         if isinstance(failure, ServiceUnavailableError):
-            if self._world.now() - self._heard <= self._outage:
+            if self._runtime.now() - self._heard <= self._outage:
                 return
             failure = self._away(failure)
         elif self._epoch and isinstance(failure, JobRefusedError):

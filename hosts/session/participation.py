@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """A worker in a job: its membership, its transport from epoch to epoch, and its calls under way.
 
-A thread of its own, the driver, feeds the transport from the socket, carries out what the job
-service says and settles calls, from `begin` to `leave`, whatever the application does meanwhile: so
-sums come in while it computes, and a worker that computes does not hold up a change for all others.
-Whoever else touches the state machines takes `turn`; the driver has it for a step at a time, and
-never while it waits or runs what the application has asked to be called.
+A thread of its own, the driver, feeds the transport from the socket, carries out instructions of
+the job service and settles calls, from `begin` to `leave`, independent of the application: so sums
+arrive while it computes, and a worker that computes does not delay a change of plan for all others.
+Threads that access the state machines hold `turn`; the driver holds it for a step at a time, and
+never while it waits or runs callbacks of the application.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from hosts.epochs import UnrecoverableChunkError
 from hosts.errors import CallOrderError, ClientError, JobRefusedError, UseAfterLeaveError
 from hosts.net.arrivals import Clock, Released, Seconds
 from hosts.net.driver import Attachment, drive
-from hosts.net.environment import HERE, Outside
+from hosts.net.environment import HERE, HostEnvironment
 from hosts.session.calls import Call, Calls
 from hosts.session.membership import Membership
 from hosts.worker.epochs import WorkerEpochs
@@ -38,9 +38,11 @@ Submit = Callable[[WorkerTransport], int]
 
 
 class Participation:
-    """See Membership. `turn` is held by whoever touches `follower`, its transport or the calls.
+    """One worker in one job, with the options of Membership.
 
-    broken: why this worker can only leave; None: it can go on.
+    Hold `turn` to access `follower`, its transport or the calls.
+
+    broken: the reason why this worker can only leave; None if it can go on.
     """
 
     def __init__(
@@ -50,22 +52,24 @@ class Participation:
         rank: int,
         endpoint: Attachment,
         outage: float,
-        outside: Outside = HERE,
+        environment: HostEnvironment = HERE,
     ) -> None:
-        self.outside, self._world = outside, outside.world
+        self.environment, self._runtime = environment, environment.runtime
         self.follower: WorkerEpochs | None = None
-        self.turn = self._world.condition()
+        self.turn = self._runtime.condition()
         self.broken: BaseException | None = None
         self._calls = Calls()
         self._names: list[str] = []
         self._rounds: Rounds | None = None
         self._endpoint = endpoint
-        self._settled: list[tuple[Call, BaseException | None]] = []  # to be told so
-        self._untold: list[Call] = []  # all that nobody has been told of yet
-        self._due = math.inf  # when `drive` is to return
-        self._told = self._world.event()  # for a driver that does not drive any more
+        self._settled: list[
+            tuple[Call, BaseException | None]
+        ] = []  # their futures are to be completed
+        self._unsettled: list[Call] = []  # calls whose futures are not done
+        self._due = math.inf  # deadline of `drive`
+        self._wake_up = self._runtime.event()  # wakes a driver that has stopped driving
         self._stopped = False
-        self._driver = self._world.thread(self._run, name=f"worker-{rank}", daemon=True)
+        self._driver = self._runtime.thread(self._run, name=f"worker-{rank}", daemon=True)
         self.membership = Membership(
             service,
             nonce,
@@ -76,37 +80,38 @@ class Participation:
             unanswered=self._unanswered,
             awaited=self._awaited,
             outage=outage,
-            outside=outside,
+            environment=environment,
         )
 
     @property
     def transport(self) -> WorkerTransport | None:
-        """Of the plan at hand; None before the first."""
+        """The transport of the current plan; None before the first."""
         return self.follower.transport if self.follower is not None else None
 
     def running_transport(self) -> WorkerTransport:
-        """Its transport. Raises CallOrderError before the first plan."""
+        """Returns the transport. Raises CallOrderError before the first plan."""
         transport = self.transport
         if transport is None:
             raise CallOrderError("call init_service first")
         return transport
 
     def outline(self, most: int) -> Outline | None:
-        """What the transport knows of at most so many chunks of each stream; None: no plan yet."""
+        """Returns the transport's outline with up to `most` chunks of each stream; None before a
+        plan."""
         with self.turn:
             transport = self.transport
-            return None if transport is None else transport.outline(self._world.now(), most)
+            return None if transport is None else transport.outline(self._runtime.now(), most)
 
     def check_thread(self) -> None:
-        """Raises CallOrderError in the driver's thread, which nothing may keep waiting."""
-        if self._world.current() is self._driver:
+        """Raises CallOrderError in the driver's thread, which must never block."""
+        if self._runtime.current() is self._driver:
             raise CallOrderError(
                 "a future's callback makes no calls: it runs in the thread that calls wait for"
             )
 
     def begin(self, follower: WorkerEpochs, names: list[str]) -> None:
-        """From now on instructions are carried out. names: of the keys, by number."""
-        self._rounds = Rounds(follower.gate, len(names))
+        """Starts the driver, which carries out instructions. names: of the keys, by number."""
+        self._rounds = Rounds(follower.barrier, len(names))
         self._names = names
         self.follower = follower
         self._driver.start()
@@ -125,17 +130,17 @@ class Participation:
             self.check()
 
     def enter(self, call: Call, submit: Submit, provide: Callable[[], Arrays]) -> None:
-        """Begins a call when there is no boundary before it; from then on it is driven.
+        """Begins a call when no boundary holds it back; the driver completes it.
 
-        submit: submits its chunks, returns the first ticket. provide: the application's arrays for
-        a worker that joins; called in this thread, before the call begins. Raises what Patience
-        does, ClientError.
+        submit: submits its chunks, returns the first ticket. provide: returns the application's
+        arrays for a worker that joins; called in this thread, before the call begins. Raises what
+        StallTimeout raises, ClientError.
         """
         try:
             while not self._begin(call, submit, provide):
                 call.patience.look()
         except BaseException as error:
-            # The others have made this call, or will.
+            # The other workers make this call, too.
             with self.turn:
                 self._break(error, call)
             self._settle()
@@ -143,51 +148,52 @@ class Participation:
         self._endpoint.wake()
 
     def _begin(self, call: Call, submit: Submit, provide: Callable[[], Arrays]) -> bool:
-        """Begins it if that may be, else waits for a while."""
+        """Begins a call if the barrier is open, else waits for a while; returns true if it
+        began."""
         with self.turn:
             self.check()
             follower, rounds = self.follower, self._rounds
             assert follower is not None
             assert follower.transport is not None
             assert rounds is not None
-            before = follower.gate.pushed
+            before = follower.barrier.pushed
             number = rounds.begin(call.numbers)
             if number is not None:
                 call.start(submit(follower.transport), number, before)
                 self._calls.open.append(call)
-                self._untold.append(call)
+                self._unsettled.append(call)
                 return True
             self.membership.answer(follower.said())
-            wanted = follower.gate.wanted
+            wanted = follower.barrier.donation
             if wanted is None:
-                self.turn.wait(max(0.0, call.patience.next - self._world.now()))
+                self.turn.wait(max(0.0, call.patience.next - self._runtime.now()))
         if wanted is not None:
             self._donate(follower, wanted, provide)
         return False
 
     def _donate(self, follower: WorkerEpochs, number: int, provide: Callable[[], Arrays]) -> None:
-        """Gives the application's state to one that joins."""
+        """Gives the application's state to a worker that joins."""
         data, unable = None, ""
         try:
             data = follower.state(provide())
-        except Exception as error:  # the application's own: whoever wants to join is told
+        except Exception as error:  # of the application; reported to the joining worker
             _log.exception("job %d: a worker that joins gets no state", self.membership.job)
             unable = f"{type(error).__name__}: {error}"
         with self.turn:
-            follower.gate.give(number, data, unable)
+            follower.barrier.give(number, data, unable)
             self.membership.answer(follower.said())
 
     def under_way(self, keys: set[int] | None = None) -> list[Call]:
-        """Calls whose futures are not done; of these keys, or of any."""
+        """Returns calls whose futures are not done; of these keys, or all."""
         with self.turn:
-            calls = self._untold
+            calls = self._unsettled
             return [one for one in calls if keys is None or not keys.isdisjoint(one.numbers)]
 
     def leave(self, reason: str) -> None:
-        """See Membership; a worker that finished hands over what others may lack. Calls that are
-        under way fail."""
+        """See Membership; a worker that finished hands over what others may lack. Calls under way
+        fail."""
         self._stopped = True
-        self._told.set()
+        self._wake_up.set()
         self._endpoint.wake()
         if self._driver.is_alive():
             self._driver.join()
@@ -213,7 +219,7 @@ class Participation:
             self.follower.on_packets(now, batch)
 
     def on_train(self, times: Seconds, batch: Batch, clock: Clock) -> Released | None:
-        """See WorkerTransport. Only with the last of what is taken may a call be done."""
+        """See WorkerTransport. Only the last packet taken may complete a call."""
         assert self.follower is not None
         with self.turn:
             if not self._calls.open or float(times[-1]) >= self._due:
@@ -236,7 +242,7 @@ class Participation:
                     self._endpoint,
                     self._attend,
                     deadline=self._due,
-                    clock=self._world.now,
+                    clock=self._runtime.now,
                     on_train=self.on_train,
                 )
                 self._look_at_the_clock()
@@ -245,15 +251,15 @@ class Participation:
             with self.turn:
                 self._break(error)
             self._settle()
-        # It may not be able to send, but others need not wait for it in a change of plan.
+        # It cannot send, but other members must not wait for it in a change of plan.
         while not self._stopped:
-            self._told.wait()
-            self._told.clear()
+            self._wake_up.wait()
+            self._wake_up.clear()
             with self.turn:
                 self._obey()
 
     def _attend(self) -> bool:
-        """Does what there is to do between packets; whether `drive` is to return."""
+        """Does the work between packets; returns true if `drive` must return."""
         with self.turn:
             self._obey()
             self._collect()
@@ -262,7 +268,7 @@ class Participation:
         return self._stopped or due < self._due
 
     def _collect(self) -> None:
-        """Takes sums, and ends calls that cannot have theirs; with the turn."""
+        """Takes sums, and ends calls that cannot complete; hold the turn."""
         follower, rounds = self.follower, self._rounds
         assert follower is not None
         assert rounds is not None
@@ -270,7 +276,7 @@ class Participation:
             return
         done = self._calls.take(follower.transport.take_completed())
         for call in done:
-            # Nobody joins within a round, so those of one number are the same ones.
+            # No worker joins within a round, so equal numbers have equal members.
             call.members = {number: follower.members[number] for number in call.workers}
             rounds.complete(call.round)
             self._settled.append((call, None))
@@ -284,34 +290,34 @@ class Participation:
             self._break(ClientError(str(error)))
 
     def _look_at_the_clock(self) -> None:
-        late = self._calls.overdue()  # tells the application, so without the turn
+        late = self._calls.overdue()  # calls the application, so without the turn
         if late is not None:
             with self.turn:
                 self._break(late[1], late[0])
             self._settle()
 
     def _obey(self) -> None:
-        """Carries out what the job service says; with the turn."""
+        """Carries out instructions of the job service; hold the turn."""
         follower, membership = self.follower, self.membership
         assert follower is not None
-        told = membership.failure is not None
+        changed = membership.failure is not None
         while (instruction := membership.take_instruction()) is not None:
-            told = True
+            changed = True
             before = follower.epoch
             try:
                 membership.answer(follower.answer(instruction))
             except (ValueError, KeyError) as error:  # PlanError included
-                text = f"what the job service says cannot be done: {error}"
+                text = f"an instruction of the job service cannot be carried out: {error}"
                 membership.fail(JobRefusedError(text))
                 break
             if follower.epoch != before:
                 _log.info("job %d: epoch %d", membership.job, follower.epoch)
                 membership.runs(follower.epoch)
-        if told:
+        if changed:
             self.turn.notify_all()
 
     def check(self) -> None:
-        """Raises ClientError if no call can begin; with the turn."""
+        """Raises ClientError if no call can begin; hold the turn."""
         if self.broken is not None:
             raise self._earlier() from self.broken
         if self.membership.failure is not None:
@@ -321,8 +327,10 @@ class Participation:
         return ClientError(f"an earlier call failed and this worker can only leave: {self.broken}")
 
     def _break(self, error: BaseException, of: Call | None = None) -> None:
-        """No sums come any more: all calls fail, with this error those that it is about (None: all
-        of them); with the turn."""
+        """Fails all calls, as no more sums arrive; hold the turn.
+
+        of: calls that get this error, the others get a general one; None: all.
+        """
         if self.broken is None:
             self.broken = error
         for call in self._calls.clear():
@@ -331,25 +339,25 @@ class Participation:
         self.turn.notify_all()
 
     def _settle(self) -> None:
-        """Tells whoever waits for calls that are done; without the turn."""
+        """Completes the futures of finished calls; do not hold the turn."""
         if self._settled:
             with self.turn:
                 settled, self._settled = self._settled, []
             for call, error in settled:
                 call.settle(error)
                 with self.turn:
-                    self._untold.remove(call)
+                    self._unsettled.remove(call)
 
     def _on_change(self) -> None:
-        self._told.set()
+        self._wake_up.set()
         self._endpoint.wake()
 
     def _unanswered(self) -> float:
-        # Read from another thread as it is at the moment: a sign of life may just come in.
-        return self.follower.unanswered(self._world.now()) if self.follower is not None else 0.0
+        # A racy read from another thread suffices here.
+        return self.follower.unanswered(self._runtime.now()) if self.follower is not None else 0.0
 
     def _awaited(self) -> tuple[int, str]:
-        # A heartbeat is not held up by whoever has the turn for long; the next one tells as well.
+        # A heartbeat does not wait for the turn; the next one reports as well.
         if not self.turn.acquire(timeout=_HEARTBEAT_WAIT):
             return 0, ""
         try:

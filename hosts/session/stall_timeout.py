@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long a call waits, and what is said meanwhile."""
+"""Bounds the wait of a call, and reports stalls meanwhile."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from hosts.errors import StalledError
 from hosts.worker.explanation import Waiting
 from hosts.worker.transport import WorkerTransport
-from protocol.world import REAL
+from protocol.runtime import REAL
 
-# Without any sum for that long a call says that it waits, and says it again that often.
+# Seconds without any sum before a call reports a stall, and between reports.
 _STALL_SECONDS = 5.0
 _STALL_AGAIN_SECONDS = 2.0
 
@@ -21,9 +21,11 @@ _STALL_AGAIN_SECONDS = 2.0
 class Stall:
     """A call that waits without any sum arriving.
 
-    seconds: since the last sum, or since the call. missing: chunks without a sum. oldest: the
-    first of them in order of submission, None if none is in a window. node: the tree node that
-    this worker sends it to. boundary: it has not begun, as another worker is about to join.
+    seconds: since the last sum, or since the call.
+    missing: chunks without a sum.
+    oldest: the first of them in order of submission, None if none is in a window.
+    node: the tree node that this worker sends it to.
+    boundary: true if the call has not begun, as another worker is about to join.
     """
 
     seconds: float
@@ -43,11 +45,14 @@ class Stall:
         return f"{text}; the first: {self.oldest}"
 
 
-class Patience:
-    """Of one call over `missing` chunks, which begins now.
+class StallTimeout:
+    """The time limits of one call over `missing` chunks, which begins now.
 
-    timeout: seconds for the call, None for any number. seconds: without any sum. on_stall: see
-    Client. look: the transport at hand. clock: see World.
+    timeout: seconds for the call, None for no limit.
+    seconds: without any sum.
+    on_stall: see Client.
+    look: returns the current transport.
+    clock: see Runtime.
     """
 
     def __init__(
@@ -72,27 +77,27 @@ class Patience:
         self._notice = began + _STALL_SECONDS
 
     def begin(self) -> None:
-        """The call begins; until now it was held up by a worker that joins."""
+        """Begins the call after a boundary has held it back."""
         self._begun, self._moved = True, self._clock()
 
     def moved(self, missing: int) -> None:
-        """Something has arrived."""
+        """Records that a sum has arrived."""
         self.missing, self._moved = missing, self._clock()
 
     @property
     def late(self) -> bool:
-        """Whether the call's timeout is over."""
+        """Returns true if the call's timeout has expired."""
         return self._clock() >= self.deadline
 
     @property
     def next(self) -> float:
-        """When whoever waits is to call `look`."""
+        """Returns the time of the next call of `look`."""
         return min(self.deadline, self._notice, self._moved + self._patience)
 
     def look(self) -> None:
-        """Says that the call waits when it is time to.
+        """Reports a stall when it is time to.
 
-        Raises TimeoutError or StalledError when it has waited for too long.
+        Raises TimeoutError or StalledError when a limit has expired.
         """
         now = self._clock()
         if now >= self.deadline:

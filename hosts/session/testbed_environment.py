@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a program's environment says of the testbed that it runs on: set by `rackhub exec`.
+"""The testbed of a program, from its environment variables, which `rackhub exec` sets.
 
-RACKHUB_SERVICE: where the job service listens, `unix:PATH`. At hosts also RACKHUB_HOST, the host's
+RACKHUB_SERVICE: address of the job service, `unix:PATH`. At hosts also RACKHUB_HOST, the host's
 name, RACKHUB_ADDRESS, its IPv4 address, and RACKHUB_QUEUE_BYTES, the limit of its interface's
 queue; of the first interface, where it has several.
 """
@@ -21,14 +21,14 @@ QUEUE_BYTES = "RACKHUB_QUEUE_BYTES"
 
 
 class Interface(NamedTuple):
-    """Of this host; None for what the environment does not say."""
+    """The interface of this host; None for unset variables."""
 
     address: str | None
     queue_bytes: int | None
 
 
 def service() -> str:
-    """The job service. Raises ServiceUnavailableError if the environment does not say."""
+    """Returns the job service's address. Raises ServiceUnavailableError if it is not set."""
     try:
         return os.environ[SERVICE]
     except KeyError:
@@ -37,7 +37,7 @@ def service() -> str:
 
 
 def interface() -> Interface:
-    """This host's. Raises ValueError for a queue's size that is no number."""
+    """Returns this host's interface. Raises ValueError for a queue size that is no number."""
     given = os.environ.get(QUEUE_BYTES)
     if given is not None and not given.isdecimal():
         raise ValueError(f"{QUEUE_BYTES}={given}: bytes of the interface's queue, a number")
@@ -45,7 +45,8 @@ def interface() -> Interface:
 
 
 def own_address() -> str:
-    """The IPv4 address that packets to elsewhere leave from. Raises OSError if there is none."""
+    """Returns the IPv4 address that the default route sends from. Raises OSError if there is
+    none."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("192.0.2.1", 9))  # TEST-NET-1 (RFC 5737); connecting sends nothing

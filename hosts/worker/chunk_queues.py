@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is sent next: first in, first out within a stream, by priority between streams.
+"""Queues of submitted chunks: first in, first out within a stream, by priority between streams.
 
-A chunk's number in its stream is fixed when it is submitted, so a stream is never reordered;
-urgency is expressed by putting chunks into streams of different priority.
+A chunk's number in its stream is fixed when it is submitted, so a stream is never reordered; urgent
+chunks go into streams of higher priority.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from protocol.header import Array
 from protocol.plan import WorkerPlan
 
 # One number in a stream. `row` is that of its chunk in the submission it came with; `own` is the
-# chunk's own exponent, and `unfit` why the data cannot go as integers, whatever their exponent
-# (`chunk_exponents`); `order` is the place among all submitted.
+# chunk's own exponent, and `unfit` the flags of data that cannot be integers of any exponent
+# (`chunk_exponents`); `order` is the position among all submitted.
 ENTRY = np.dtype(
     [
         ("exponent_round", "?"),
@@ -37,7 +37,7 @@ ENTRY = np.dtype(
 
 
 class Queue:
-    """One stream's entries that have no place in the window yet."""
+    """The entries of one stream that are not yet in the window."""
 
     def __init__(self) -> None:
         self._blocks: deque[tuple[Array, Submission]] = deque()
@@ -54,7 +54,7 @@ class Queue:
             self._length += len(entries)
 
     def first(self, most: int) -> Array:
-        """The entries that `take` of so many would give; they stay."""
+        """Returns the entries that `take(most)` would return, without removing them."""
         pieces, left = [], most
         for entries, _ in self.pending():
             pieces.append(entries[:left])
@@ -66,7 +66,7 @@ class Queue:
         return np.concatenate(pieces, dtype=ENTRY) if pieces else np.zeros(0, ENTRY)
 
     def pending(self) -> Iterator[tuple[Array, Submission]]:
-        """All entries in order, as `take` gives them; they stay."""
+        """Yields all entries in order, as `take` does, without removing them."""
         taken = self._taken
         for entries, submission in self._blocks:
             yield entries[taken:], submission
@@ -96,10 +96,11 @@ def entries_of(
     ticket: int,
     order: int,
 ) -> Array:
-    """The numbers that n chunks of one submission take, in order; their rows are 0..n-1.
+    """Returns the entries of n chunks of one submission, in order; their rows are 0..n-1.
 
-    first: (n,) which of them need an exponent round; own, unfit: (n,) see ENTRY; ticket, order: of
-    the first chunk and number.
+    first: (n,) true for chunks that need an exponent round.
+    own, unfit: (n,) see ENTRY.
+    ticket, order: of the first chunk and number.
     """
     # Exponent round and data take two numbers, one after the other: then a stream's numbers do
     # not depend on how submissions are split into calls.
@@ -123,7 +124,7 @@ def entries_of(
 def enqueue(
     plan: WorkerPlan, queues: Sequence[Queue], entries: Array, submission: Submission
 ) -> None:
-    """Puts entries, in order, into their chunks' queues: one for each of the plan's streams."""
+    """Appends entries to the queues of their chunks' streams, one queue per stream of the plan."""
     if len(queues) == 1:
         queues[0].push(entries, submission)
         return

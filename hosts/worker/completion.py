@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a worker's results come to: sums in their places, and exponents of the chunks' next rounds.
+"""Stores sums at their destinations and updates the exponents of the chunks' next rounds.
 
-In a job whose servers optimize each chunk's last result is kept as well, should all servers die.
+If servers optimize, each chunk's last result is also kept, in case all servers die.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy.typing as npt
 from hosts.data.reports import Completed, Statistics, Sums
 from hosts.native.quantization import keep_and_dequantise
 from hosts.worker.epoch_transfer import kept, last_of
-from hosts.worker.native_state import Columns
+from hosts.worker.native_state import NativeState
 from hosts.worker.slots import DIRECT, WAITING, Rows, Slots
 from hosts.worker.verification import coarse
 from protocol import jobs_pb2
@@ -26,7 +26,7 @@ from protocol.plan import WorkerPlan
 
 
 class Completion:
-    """Of the numbers in `slots`. sums: of this plan, among those that `statistics` has."""
+    """Completes the numbers in `slots`. sums: the entry of this plan in `statistics`."""
 
     def __init__(
         self,
@@ -35,10 +35,10 @@ class Completion:
         exponents: Exponents,
         statistics: Statistics,
         sums: Sums,
-        columns: Columns | None,
+        native: NativeState | None,
     ) -> None:
         self._plan, self._slots, self._exponents = plan, slots, exponents
-        self._columns = columns
+        self._native = native
         self._statistics, self._sums = statistics, sums
         self._completed: list[Completed] = []
         self._none = Completed.concatenate([], slots.width)
@@ -47,8 +47,7 @@ class Completion:
         self._last_words: Words = np.zeros((held, slots.width), ">i4")
 
     def inherit(self, former: Completion) -> None:
-        """Goes on where the one of the epoch before has ended: its counts, what nobody has
-        collected yet, and the last results."""
+        """Takes over the counts, uncollected sums and last results of the previous epoch."""
         self._statistics = former._statistics
         self._statistics.plans.append(self._sums)
         self._completed, former._completed = former._completed, []
@@ -56,7 +55,7 @@ class Completion:
             self._last_headers, self._last_words = former._last_headers, former._last_words
 
     def collect(self) -> Completed:
-        """The sums that have come since the last call."""
+        """Returns the sums that arrived since the last call."""
         if not self._completed:
             return self._none
         completed = Completed.concatenate(self._completed, self._slots.width)
@@ -66,8 +65,8 @@ class Completion:
     # -- last results -----------------------------------------------------------------------------
 
     def results(self, wants: Iterable[tuple[int, int]]) -> list[jobs_pb2.Result]:
-        """The results that lead to these (chunk, level). Raises KeyError, naming the chunk, for one
-        that is not at hand."""
+        """Returns the results that lead to these (chunk, level). Raises KeyError, naming the chunk,
+        for one that is not at hand."""
         if self._plan.optimizer is None:
             return kept(self._slots, wants)
         levels = self._exponents.levels()
@@ -85,29 +84,28 @@ class Completion:
         return results
 
     def last_results(self) -> tuple[bytes, bytes]:
-        """Headers and payloads of each chunk's last one."""
+        """Returns headers and payloads of each chunk's last result."""
         return self._last_headers.tobytes(), self._last_words.tobytes()
 
     def keep(self, headers: bytes, payloads: bytes) -> None:
-        """What `last_results` of another worker was. Raises ValueError if it does not hold."""
+        """Takes `last_results` of another worker. Raises ValueError if they are inconsistent."""
         kept_headers, words = last_of(headers, payloads, self._exponents.levels())
         if words.shape != self._last_words.shape:
             raise ValueError(f"last results {words.shape}, of a job {self._last_words.shape}")
         self._last_headers, self._last_words = kept_headers, words
 
     def parameters(self) -> tuple[Floats, npt.NDArray[np.int64]]:
-        """(chunks, lanes) as the last results have them, and (chunks,) how many workers took part
-        in each."""
+        """Returns the last results (chunks, lanes), and the number of workers in each (chunks,)."""
         return floats_of(self._last_words), self._last_headers["workers"].astype(np.int64)
 
     # -- results that come ------------------------------------------------------------------------
 
     def take(self, rows: Rows, headers: Array, words: Any, stage: int) -> None:
-        """Results that are good, of numbers in this stage: they are done."""
+        """Completes these rows with good results of this stage."""
         slots = self._slots
-        columns = self._columns
-        if columns is not None and stage == WAITING and headers.strides[0] == HEADER_BYTES:
-            self._take_natively(columns, rows, headers, words)
+        native = self._native
+        if native is not None and stage == WAITING and headers.strides[0] == HEADER_BYTES:
+            self._take_natively(native, rows, headers, words)
             return
         slots.finish(rows)
         opaque(slots.result_headers)[rows] = opaque(headers)
@@ -146,24 +144,24 @@ class Completion:
         slots, plan, statistics = self._slots, self._plan, self._statistics
         done = int(np.count_nonzero(~initial))
         statistics.initial += len(rows) - done
-        if stage == DIRECT and not plan.alone:
+        if stage == DIRECT and not plan.is_asynchronous:
             statistics.completed_direct += done
         else:
             statistics.completed += done
             self._sums.chunks += done
         if stage == WAITING:
             statistics.coarse += coarse(slots.exponent[rows], headers["max_exponent"], plan.world)
-        if plan.alone:
+        if plan.is_asynchronous:
             ahead = (slots.round[rows] + 1 - headers["children"].astype(np.int64))[~initial]
             statistics.ahead += int(ahead.sum())
             statistics.most_ahead = max(statistics.most_ahead, *ahead.tolist(), 0)
 
-    def _take_natively(self, columns: Columns, rows: Rows, headers: Array, words: Any) -> None:
-        """As `take`, of integer sums."""
+    def _take_natively(self, native: NativeState, rows: Rows, headers: Array, words: Any) -> None:
+        """Does the same natively, for integer sums."""
         slots, world = self._slots, self._plan.world
         places = slots.places(rows)
         slots.submission[rows] = None
-        taken = columns.take(rows, headers)
+        taken = native.take(rows, headers)
         done = len(taken.rows)
         if len(taken.found):
             self._exponents.contact(taken.found, taken.exponents)

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The packets that a worker sends: CONTRIBUTEs and QUERYs of rows of its slots."""
+"""Builds the packets that a worker sends: CONTRIBUTEs and QUERYs for rows of its slots."""
 
 from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
 
-from hosts.data.array_pool import Recycler
+from hosts.data.array_pool import ArrayPool
 from hosts.native.quantization import quantise_to, sums_of
-from hosts.worker.native_state import Columns
+from hosts.worker.native_state import NativeState
 from hosts.worker.slots import DIRECT, WAITING, Rows, Slots
 from protocol.fixed_point import chunk_hash, float_words
 from protocol.header import (
@@ -32,19 +32,23 @@ _QUERY = np.uint8(Op.QUERY - Op.CONTRIBUTE)
 
 
 class Contributions:
-    """Builds packets; servers: (n,) PEER by rank. headroom: bytes that are free before each.
+    """Builds packets.
 
-    columns: writes those without payload; None: numpy does.
+    servers: (n,) PEER by rank.
+    header_room: bytes reserved before each packet.
+    native: writes packets without payload; None: numpy does.
     """
 
-    def __init__(self, plan: WorkerPlan, slots: Slots, servers: Array, headroom: int = 0) -> None:
+    def __init__(
+        self, plan: WorkerPlan, slots: Slots, servers: Array, header_room: int = 0
+    ) -> None:
         self._plan = plan
         self._slots = slots
         self._servers = servers
-        self._headroom = headroom
-        self._memory = Recycler()
-        self.columns: Columns | None = None
-        # What all packets of a stream have in common.
+        self._header_room = header_room
+        self._memory = ArrayPool()
+        self.native: NativeState | None = None
+        # Fields shared by all packets of a stream.
         self.common = blank(len(plan.streams), Op.CONTRIBUTE)
         self.common["job"] = plan.job
         self.common["epoch"] = plan.epoch
@@ -52,11 +56,12 @@ class Contributions:
         self.common["sender"] = [stream.sender for stream in plan.streams]
         self.common["node"] = [stream.node for stream in plan.streams]
         self.common["workers"] = 1
-        # What is sent first: a sum is tried in integers, a step with one's own gradient needs none.
-        self._first = DIRECT if plan.alone else WAITING
+        # First stage: sums are tried in integers; asynchronous jobs have none.
+        self._first = DIRECT if plan.is_asynchronous else WAITING
 
     def carry(self, rows: Rows) -> npt.NDArray[np.bool_]:
-        """(n,) whether the CONTRIBUTE of a row has a payload (before `packets`: as a guess)."""
+        """Returns a mask (n,) of rows whose CONTRIBUTE has a payload (before `packets`: an
+        estimate)."""
         slots = self._slots
         whole: npt.NDArray[np.bool_] = (slots.flags[rows] & _FLAGGED) == 0
         whole |= slots.stage[rows] == DIRECT
@@ -64,16 +69,16 @@ class Contributions:
         return whole
 
     def packets(self, late: Rows, due: Rows) -> Batch:
-        """QUERYs of the rows `late`, then CONTRIBUTEs of the rows `due`, which are quantised."""
+        """Returns QUERYs of the rows `late`, then CONTRIBUTEs of the rows `due`, quantised."""
         slots = self._slots
         rows = np.concatenate((late, due)) if len(late) else due
-        size = self._headroom + HEADER_BYTES + 4 * slots.width
+        size = self._header_room + HEADER_BYTES + 4 * slots.width
         room = self._memory.empty((len(rows), size), np.uint8)
-        wire = room[:, self._headroom :]
+        wire = room[:, self._header_room :]
         headers, payloads = parts_of(wire)
-        if self.columns is not None and not slots.width and not len(late):
+        if self.native is not None and not slots.width and not len(late):
             full = np.empty(len(rows), np.bool_)
-            peers = self.columns.write(rows, headers, full)
+            peers = self.native.write(rows, headers, full)
             return Batch(headers, payloads, full, peers, wire, room)
         opaque(headers)[:] = opaque(self.common).take(slots.stream[rows])
         headers["seq"] = slots.seq[rows]
@@ -83,7 +88,7 @@ class Contributions:
             headers["flags"][direct] = _DIRECT_FLAG
             headers["node"][direct] = 0
             headers["sender"][direct] = self._plan.rank & 0xFF
-        if self._plan.alone:
+        if self._plan.is_asynchronous:
             headers["children"] = slots.round[rows] + 1
         headers["version_op"][: len(late)] += _QUERY
         full = np.zeros(len(rows), np.bool_)
@@ -93,7 +98,7 @@ class Contributions:
         return Batch(headers, payloads, full, self._servers.take(slots.server[rows]), wire, room)
 
     def _contribute(self, rows: Rows, headers: Array, payloads: Words) -> None:
-        """Fills in what only CONTRIBUTEs have."""
+        """Fills in the fields that only CONTRIBUTEs have."""
         slots = self._slots
         waiting = slots.stage[rows] == WAITING
         data = ~slots.exponent_round[rows]
@@ -129,14 +134,16 @@ class Contributions:
         )
 
     def _quantise(self, rows: Rows, out: Words) -> npt.NDArray[np.uint32]:
-        """The same each time for a row: what is sent again is made again. Returns the sums of
-        their words."""
+        """Quantises rows into `out`; returns the sums of their words.
+
+        Deterministic: a retransmission is quantised again to the same bits.
+        """
         slots = self._slots
         exponents, flags = slots.exponent[rows], slots.unfit[rows]
         flags[slots.own[rows] > exponents] |= np.uint8(Flag.OVERFLOW)
         slots.flags[rows] = flags
         sums = quantise_to(slots.places(rows), exponents, flags, self._plan.world, out)
         if self._plan.optimizer is not None:
-            # Initial parameters are not to be rounded: the server gets them in float32.
+            # Initial parameters must not be rounded: the server gets them in float32.
             slots.flags[rows[slots.round[rows] == 0]] |= np.uint8(Flag.OVERFLOW)
         return sums

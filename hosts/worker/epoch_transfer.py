@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What passes from one epoch of a job to the next: results to those who lack them, and work.
+"""Transfers state from one epoch of a job to the next: results to workers that lack them, and work.
 
-A chunk's *level* is the number of its results that are complete at a worker: 1 the exponent
-round's, then one more for each round of data. Within an epoch no two workers are more than one
-apart, and whoever is ahead still has the result in its rows: a worker sends a number only once the
-results of all that came W before it are there. So results move and contributions do not: what is
-still incomplete when all have the same is contributed anew, in the order of submission.
+A chunk's *level* is the number of its results that are complete at a worker: 1 for the exponent
+round, then one more for each round of data. Within an epoch levels differ by at most one, and the
+worker that is ahead still has the result in its rows: a number is sent only after the results of
+all numbers up to W before it. So results are transferred and contributions are not: once all
+workers have the same results, what is still incomplete is contributed again, in the order of
+submission.
 """
 
 from __future__ import annotations
@@ -39,24 +40,24 @@ from protocol.plan import WorkerPlan
 
 Levels = npt.NDArray[np.int64]
 
-# At least so many workers hand over a result that has no payload, if there are so many.
+# Minimum of workers that hand over a result without payload, if there are so many.
 _HOLDERS = 8
 
 _RESULT = np.uint8(VERSION << 4 | Op.RESULT)
 
 
 def levels_of(slots: Slots, rows: Rows) -> Levels:
-    """(n,) the level that the result of each row's number leads to."""
+    """Returns the levels (n,) that the results of these rows lead to."""
     return np.where(slots.exponent_round[rows], 1, slots.round[rows] + 2)
 
 
 def last_kept(
     plan: WorkerPlan, slots: Slots, levels: npt.NDArray[np.uint32]
 ) -> list[tuple[int, int]]:
-    """(chunk, level) of the chunks whose last result is among the last W of its stream, and which
-    this worker is one of those to hand over: all of them if there are few workers or a payload.
+    """Returns (chunk, level) of the chunks whose last result is among the last W of its stream and
+    that this worker hands over: all of them if there are few workers, or a payload.
 
-    levels: (chunks,). Older results have reached everybody: their numbers' successors are sent.
+    levels: (chunks,). Older results have reached every worker, as their successors were sent.
     """
     rows = np.flatnonzero(slots.stage == DONE)
     following = np.array(slots.next, np.int64)[slots.stream[rows]]
@@ -69,14 +70,18 @@ def last_kept(
 
 
 def hands_over(chunks: npt.NDArray[Any], rank: int, world: int) -> npt.NDArray[np.bool_]:
-    """(n,) whether a worker hands over results of these chunks, which have no payload: there may be
-    a thousand workers in one process then, most with the same results. Those who do are far apart,
-    as losses come by rack."""
+    """Returns a mask (n,) of the chunks whose results a worker hands over, in a job without
+    payload.
+
+    Such a job may have a thousand workers in one process, most with the same results. The workers
+    chosen for a chunk are far apart, as losses come by rack.
+    """
     return np.asarray((chunks + rank) % max(1, world // _HOLDERS) == 0)
 
 
 def kept(slots: Slots, wants: Iterable[tuple[int, int]]) -> list[jobs_pb2.Result]:
-    """The results that lead to these (chunk, level). Raises KeyError for one not at hand."""
+    """Returns the results that lead to these (chunk, level). Raises KeyError for one not at
+    hand."""
     wants = list(wants)
     rows = np.flatnonzero(slots.stage == DONE)
     rows = rows[np.isin(slots.chunk[rows], [chunk for chunk, _ in wants])]
@@ -101,10 +106,10 @@ def lacking(
     levels: npt.NDArray[np.uint32],
     results: Sequence[jobs_pb2.Result],
 ) -> tuple[Rows, Batch]:
-    """Those of `results` that are not complete here, with their rows, checked as on arrival.
+    """Returns those of `results` that are incomplete here, with their rows, checked as on arrival.
 
-    levels: (chunks,) that are complete. Raises ValueError, naming chunk and cause, if one is not
-    what this worker waits for.
+    levels: (chunks,) that are complete. Raises ValueError, naming chunk and cause, for a result
+    that this worker does not wait for.
     """
     news = [result for result in results if _is_news(result, levels)]
     batch = batch_of(news, slots.width)
@@ -147,7 +152,8 @@ def _is_news(result: jobs_pb2.Result, levels: npt.NDArray[np.uint32]) -> bool:
 
 
 def batch_of(results: Sequence[jobs_pb2.Result], lanes: int) -> Batch:
-    """Results as packets without source. Raises ValueError, naming the chunk, for other sizes."""
+    """Converts results to packets without source. Raises ValueError, naming the chunk, for wrong
+    sizes."""
     headers = np.zeros(len(results), HEADER)
     words = np.zeros((len(results), lanes), ">i4")
     for i, result in enumerate(results):
@@ -165,10 +171,10 @@ def batch_of(results: Sequence[jobs_pb2.Result], lanes: int) -> Batch:
 
 
 def last_of(headers: bytes, payloads: bytes, levels: npt.NDArray[np.uint32]) -> tuple[Array, Words]:
-    """Each chunk's last result (chunks,), (chunks, lanes), as another worker has kept it.
+    """Parses each chunk's last result, as kept by another worker, to (chunks,), (chunks, lanes).
 
     levels: (chunks,) that they lead to; below 2 there is none. Raises ValueError, naming the chunk,
-    for one that does not hold, and for other numbers of them.
+    for an inconsistent one, and for a wrong number of them.
     """
     n = len(levels)
     if len(headers) != n * HEADER_BYTES or len(payloads) % (4 * n):
@@ -202,7 +208,7 @@ def _need(results: Sequence[jobs_pb2.Result], holds: npt.NDArray[np.bool_], othe
 
 
 def incomplete(slots: Slots, queues: Iterable[Queue]) -> list[tuple[Array, Submission]]:
-    """ENTRY of what has no result, by submission, in order of submission."""
+    """Returns the entries (ENTRY) without a result, by submission, in order of submission."""
     found: dict[Submission, list[Array]] = {}
     for row in np.flatnonzero((slots.stage != EMPTY) & (slots.stage != DONE)).tolist():
         found.setdefault(slots.submission[row], []).append(slots.entry[row : row + 1])

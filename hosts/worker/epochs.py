@@ -10,7 +10,7 @@ from hosts.data.reports import Failure
 from hosts.epochs import EpochMember, pages_of
 from hosts.net.arrivals import Clock, Enough, Released, Seconds
 from hosts.worker.epoch_transfer import last_of
-from hosts.worker.round_barrier import Gate
+from hosts.worker.round_barrier import RoundBarrier
 from hosts.worker.transport import WorkerTransport
 from protocol import jobs_pb2
 from protocol.exponents import Exponents
@@ -20,15 +20,14 @@ from protocol.state import Arrays, Collector, State, StateError, decode, encode
 
 
 class WorkerEpochs(EpochMember):
-    """A worker's transport from epoch to epoch.
-
-    exponents: the policy that outlives them; start: makes the transport of the first plan, with
-    that policy. `transport` is None before it. To a driver this is the machine that outlives the
+    """A worker's transport from epoch to epoch: the machine for a driver, which outlives
     transports.
 
-    gate: which rounds may begin. joined: what this worker was told when it joined a running job;
-    None if it was in from the start. members: who is in sums of so many workers, by the newest
-    plan of so many.
+    exponents: the policy shared by all transports.
+    start: creates the transport of the first plan with that policy; `transport` is None before.
+    barrier: says which rounds may begin.
+    joined: the state received when joining a running job; None for a member from the start.
+    members: members of sums by their number of workers, from the newest plan of that number.
     """
 
     def __init__(
@@ -36,7 +35,7 @@ class WorkerEpochs(EpochMember):
     ) -> None:
         super().__init__()
         self.transport: WorkerTransport | None = None
-        self.gate = Gate()
+        self.barrier = RoundBarrier()
         self.joined: State | None = None
         self.members: dict[int, tuple[int, ...]] = {}
         self._exponents = exponents
@@ -45,30 +44,30 @@ class WorkerEpochs(EpochMember):
 
     @property
     def exponents(self) -> Exponents:
-        """The policy; with the turn (see Participation)."""
+        """The exponent policy; hold the turn (see Participation)."""
         return self._exponents
 
     @property
     def epoch(self) -> int:
-        """Of the plan that this worker runs, or ran until the change at hand; 0: none yet."""
+        """The epoch of the plan in use, or last in use during a change; 0 before the first."""
         return self.transport.plan.epoch if self.transport is not None else 0
 
     def answer(self, instruction: jobs_pb2.Instruction) -> list[jobs_pb2.ResyncRequest]:
-        """Carries out an instruction; returns the answers, to be given in order.
+        """Carries out an instruction; returns the answers, in order.
 
-        Raises ValueError (PlanError included) for a plan that cannot be followed and KeyError for
+        Raises ValueError (PlanError included) for a plan that cannot be followed, and KeyError for
         a result to hand over that this worker does not have.
         """
         epoch = instruction.epoch
         kind = instruction.WhichOneof("what")
         if self.transport is not None and epoch == self.epoch >= self._newest:
-            # What holds between two changes.
+            # Instructions that apply between two changes.
             if kind == "boundary":
-                self.gate.told(instruction.boundary)
+                self.barrier.on_boundary(instruction.boundary)
             elif kind == "donate":
-                self.gate.asked(instruction.donate)
+                self.barrier.on_donate(instruction.donate)
             elif kind == "plan":
-                self.gate.release()
+                self.barrier.release()
             return self.said()
         if not self._counts(epoch, self.epoch):
             return []
@@ -92,22 +91,24 @@ class WorkerEpochs(EpochMember):
         raise ValueError(f"an instruction of epoch {epoch} that says nothing known: {kind}")
 
     def said(self) -> list[jobs_pb2.ResyncRequest]:
-        """What there is to say of a boundary since the last call."""
-        answers = self.gate.take_answers()
+        """Returns the barrier's answers since the last call."""
+        answers = self.barrier.take_answers()
         for answer in answers:
             answer.epoch = self.epoch
         return answers
 
     def state(self, arrays: Arrays) -> bytes:
-        """What one that joins has to know, with the application's `arrays`. Raises ValueError
-        (StateError included) if that cannot be told, or not now."""
+        """Encodes the state that a joining worker needs, with the application's `arrays`.
+
+        Raises ValueError (StateError included) if it cannot be encoded, or not now.
+        """
         assert self.transport is not None
         exponents, last = self._exponents.export(), self.transport.last_results()
-        calls, keys = self.gate.completed, self.gate.pushed
+        calls, keys = self.barrier.completed, self.barrier.pushed
         return encode(State(calls, exponents, dict(arrays), *last, keys))
 
     def on_packets(self, now: float, batch: Batch) -> None:
-        """See WorkerTransport; without one they are for nobody."""
+        """See WorkerTransport; without a transport packets are dropped."""
         if self.transport is not None:
             self.transport.on_packets(now, batch)
 
@@ -128,9 +129,10 @@ class WorkerEpochs(EpochMember):
         return self.transport.unanswered(now) if self.transport is not None else 0.0
 
     def broken(self) -> list[jobs_pb2.ResyncRequest]:
-        """Sums that failed for good since the last call, for the job service to plan anew.
+        """Reports sums that failed for good since the last call, so that the job service plans
+        again.
 
-        Raises UnrecoverableChunkError when a chunk's has failed in too many epochs.
+        Raises UnrecoverableChunkError when a chunk has failed in too many epochs.
         """
         if self.transport is None:
             return []
@@ -146,11 +148,11 @@ class WorkerEpochs(EpochMember):
                 self.joined = self.joined._replace(headers=b"", payloads=b"")
             self.transport = transport
         self.members[plan.world] = plan.members or tuple(range(plan.world))
-        self.gate.release()
+        self.barrier.release()
 
     def _hand(self, hand: jobs_pb2.Hand) -> Iterator[jobs_pb2.Handed]:
         if self.transport is None:
-            raise KeyError("results are asked of a worker that has run no plan")
+            raise KeyError("results are requested from a worker that has run no plan")
         results = self.transport.results([(want.chunk, want.level) for want in hand.wants])
         return pages_of(results, self.transport.lanes)
 
@@ -168,7 +170,7 @@ class WorkerEpochs(EpochMember):
         return jobs_pb2.ResyncRequest(epoch=epoch, taken=jobs_pb2.Taken(page=take.page))
 
     def _restore(self, epoch: int, restore: jobs_pb2.Restore) -> jobs_pb2.ResyncRequest:
-        """A page of what this worker needs to join; with the last one it has all."""
+        """Takes a page of the state that this worker needs to join; the last one completes it."""
         page = restore.page
         restored = jobs_pb2.Restored(number=restore.number, page=page.page)
         try:
@@ -181,8 +183,8 @@ class WorkerEpochs(EpochMember):
                 if state.headers or state.payloads:
                     last_of(state.headers, state.payloads, self._exponents.levels())
                 self.joined = state
-                self.gate.begun = self.gate.completed = state.calls
-                self.gate.pushed = state.keys
+                self.barrier.begun = self.barrier.completed = state.calls
+                self.barrier.pushed = state.keys
         except ValueError as error:  # StateError included
             restored.unable = str(error)
         return jobs_pb2.ResyncRequest(epoch=epoch, restored=restored)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known of the numbers that a worker still waits for."""
+"""Describes the numbers that a worker waits for."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from protocol.plan import WorkerPlan
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """What is known of one number in flight.
+    """The state of one number in flight.
 
-    kind: "exponent round", "sum", "direct sum" or "held" (its exponent is not known yet). Times
-    are seconds before the `now` asked with, None if never: of the first and last CONTRIBUTE (0
-    while it waits in its host's queue), of the last QUERY, and of the last STATE (`heard`), which
-    `node`, `phase` and `children` are from (for a direct sum the server's; its bit is this worker's
-    rank mod 32).
+    kind: "exponent round", "sum", "direct sum" or "held" (its exponent is not known yet).
+    sent_first, sent_last, asked_last, heard: seconds before `now` of the first and last CONTRIBUTE
+        (0 while it is in the host's queue), the last QUERY and the last STATE; None if never.
+    node, phase, children: of the last STATE (for a direct sum the server's; this worker's bit is
+        its rank mod 32).
     """
 
     stream: int
@@ -54,10 +54,12 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class StreamOutline:
-    """A stream as a worker sees it: its place in the tree, and what it waits for.
+    """A stream as a worker sees it: its place in the tree, and its numbers in flight.
 
-    following: the next number to enter the window (mod 2^32). open: how many in it have no result,
-    the oldest of which are in `oldest`, in the order of their numbers. timeout: RTO in seconds.
+    following: the next number to enter the window (mod 2^32).
+    open: numbers in the window without a result.
+    oldest: the oldest of these, in order.
+    timeout: RTO in seconds.
     """
 
     stream: int
@@ -71,9 +73,10 @@ class StreamOutline:
 
 @dataclass(frozen=True, slots=True)
 class Outline:
-    """What a worker knows of its chunks in flight.
+    """A worker's chunks in flight.
 
-    rank: its position among the workers of this epoch. frozen: it is held for a change of plan.
+    rank: position among the workers of this epoch.
+    frozen: true during a change of plan.
     """
 
     epoch: int
@@ -86,7 +89,7 @@ class Outline:
 def streams_of(
     plan: WorkerPlan, slots: Slots, timeouts: Sequence[float], now: float, most: int
 ) -> list[StreamOutline]:
-    """Of each stream, with at most so many of its oldest open numbers."""
+    """Returns an outline of each stream, with up to `most` of its oldest open numbers."""
     outlines = []
     for index, stream in enumerate(plan.streams):
         left, following = slots.left[index], slots.next[index]
@@ -107,14 +110,14 @@ def streams_of(
 
 
 def explain(slots: Slots, now: float) -> list[Waiting]:
-    """Each open number, the longest submitted first."""
+    """Returns every open number, the longest submitted first."""
     rows = np.flatnonzero((slots.stage != EMPTY) & (slots.stage != DONE))
     return [_explain(slots, row, now) for row in rows[np.argsort(slots.order[rows])].tolist()]
 
 
 def unanswered(slots: Slots, now: float) -> float:
-    """Seconds for which the number that is worst off has had no sign of life: neither a result nor
-    an answer to a question since it was first sent. 0 if nothing is under way."""
+    """Returns the longest time in seconds that a number in flight has had neither a result nor an
+    answer to a probe; 0 if nothing is in flight."""
     rows = np.flatnonzero((slots.stage != EMPTY) & (slots.stage != DONE) & (slots.sent > 0))
     if not len(rows):
         return 0.0
@@ -138,8 +141,8 @@ def _explain(slots: Slots, row: int, now: float) -> Waiting:
         sent=int(slots.sent[row]),
         sent_first=max(0.0, now - float(slots.sent_first[row])) if sent else None,
         sent_last=max(0.0, now - float(slots.sent_last[row])) if sent else None,
-        asked_last=now - float(slots.asked_last[row]) if slots.asked_last[row] else None,
-        unanswered_queries=int(slots.asked[row]),
+        asked_last=now - float(slots.probed_last[row]) if slots.probed_last[row] else None,
+        unanswered_queries=int(slots.probes[row]),
         node=int(slots.state_node[row]) if heard else None,
         phase=Phase(int(slots.state_phase[row])).name if heard else None,
         children=int(slots.state_children[row]) if heard else None,

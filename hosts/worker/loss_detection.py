@@ -1,28 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which numbers a worker asks about: as few as find out what is wrong, as soon as it shows.
+"""Detects lost packets and decides which sequence numbers to probe (RACK, RFC 8985).
 
-All workers submit in the same order, so while the oldest number of a stream waits for a slow
-worker the later ones do too, and one question about the oldest tells all there is to know. A window
-of questions from each worker at once would be a burst of its own: it fills queues that count
-packets, and then what was only late is lost. So a stream's timer restarts with every result
-(RFC 6298, section 5.3), and what is asked about when it rings is the oldest number without one
-(5.4).
+A probe is a QUERY. All workers submit in the same order, so while the oldest number of a stream
+waits for a straggler the later ones do too, and one probe of the oldest is enough. A window of
+probes from every worker would be a burst: it fills queues that count packets, and delayed packets
+become lost ones. So a stream's timer restarts with every result (RFC 6298, section 5.3), and when
+it expires the oldest number without a result is probed (5.4).
 
-Where something is lost, the results of later numbers come without it, long before a timer. So a
-number is asked about as soon as the sum of one that was sent after it is there, by more than what
-reordering explains (RACK: RFC 8985, section 6.2), and again when one is that was sent after the
-question, or after an answer that told to wait. Each question takes results of something sent later
-and the window bounds what that can be, so there are few of them. What stands for sending is
-the last CONTRIBUTE: recovering one number shows what else was lost before it. Where a timer had to
-ring and the answer shows a loss, all that is overdue in its stream is asked about. So a burst of
-losses needs one timeout, not one for each. Results are compared with numbers of the same stream,
-server and kind (exponent round, integer sum, float32 sum) alone: others come another way, or not
-in the same order. A chunk's data leaves when its exponent round is done, and where a server tells
-workers one by one, some have sent later exponent rounds by then and others have not. Of one kind
-all workers send in order of submission, so where nothing is lost or reordered nothing overtakes.
+After a loss the results of later numbers arrive without the lost one, long before a timer. So a
+number is probed as soon as a sum arrives that was sent later by more than reordering explains
+(RACK: RFC 8985, section 6.2), and again when one arrives that was sent after the probe, or after an
+answer that said to wait. Each probe needs a result of something sent later, and the window bounds
+those, so probes are few. The last CONTRIBUTE counts as the time of sending: recovering one number
+shows what else was lost before it. If an answer after a timeout shows a loss, all overdue numbers
+of the stream are probed, so a burst of losses costs one timeout. Results are compared only with
+numbers of the same stream, server and kind (exponent round, integer sum, float32 sum): others take
+another path or another order. A chunk's data leaves when its exponent round is complete, and where
+a server answers workers one by one, only some have sent later exponent rounds by then. Within a
+kind all workers send in order of submission, so without loss or reordering nothing overtakes.
 
-Nothing waits for ever: of all workers' oldest numbers the lowest is asked about by everyone who
-lacks its sum, which is all that it takes to complete it.
+Progress is certain: the lowest of all workers' oldest numbers is probed by every worker that lacks
+its sum, which suffices to complete it.
 """
 
 from __future__ import annotations
@@ -39,40 +37,42 @@ from protocol.plan import MOST_CHILDREN, WorkerPlan
 _AGGREGATING = np.uint8(Phase.AGGREGATING)
 _FINAL = np.uint8(Phase.FINAL)
 _NONE = np.zeros(0, np.intp)
-KINDS = 3  # of numbers: integer sums, exponent rounds, float32 sums
+KINDS = 3  # integer sums, exponent rounds, float32 sums
 
 
-class Questions:
-    """Of the streams of `slots`, whose deadlines say when a number is overdue. Arrays are public
-    for `Columns`."""
+class LossDetector:
+    """Loss detection for the streams of `slots`, whose deadlines say when a number is overdue.
+
+    `latest` and `servers` are public for `NativeState`.
+    """
 
     def __init__(self, slots: Slots, plan: WorkerPlan) -> None:
         self._slots = slots
         self._rank, self._pulls = plan.rank, plan.pipeline.pulls
         self.servers = len(plan.servers)
-        # When what has its result left, the latest of each way: stream, server and kind.
+        # By way (stream, server and kind): latest send time among numbers with a result.
         self.latest = np.full(KINDS * len(slots.windows) * self.servers, -np.inf)
-        self._news = False  # since `overtaken` was asked
+        self._news = False  # since the last `overtaken`
 
     def late(self, now: float, trips: RoundTrips) -> tuple[Rows, Rows | None]:
-        """Rows of the numbers that are to be asked about now. If a timer has rung, also of those
-        whose timers count from now on; None: all do."""
+        """Returns the rows to probe now, and the rows whose timers are armed; None for the latter
+        if no timer has expired: all are."""
         slots = self._slots
         late, timed = _NONE, None
         if slots.deadline.min() <= now:
             timed = self.oldest()
             late = timed[slots.deadline[timed] <= now]
-        slots.wanted[self.overtaken(trips)] = True
-        if slots.wanted.any():
-            late = np.union1d(late, slots.wanted.nonzero()[0])
+        slots.probe_pending[self.overtaken(trips)] = True
+        if slots.probe_pending.any():
+            late = np.union1d(late, slots.probe_pending.nonzero()[0])
         return late, timed
 
-    def on_asked(self, now: float, rows: Rows, leave: Times, trips: RoundTrips) -> None:
-        """QUERYs about these rows are sent now, and leave the host then."""
+    def on_probed(self, now: float, rows: Rows, leave: Times, trips: RoundTrips) -> None:
+        """Records QUERYs for these rows that are sent now and leave the host at `leave`."""
         slots = self._slots
-        slots.wanted[rows] = False
-        slots.asked[rows] += 1
-        slots.asked_last[rows] = leave
+        slots.probe_pending[rows] = False
+        slots.probes[rows] += 1
+        slots.probed_last[rows] = leave
         slots.backoff[rows] += slots.deadline[rows] <= now
         slots.clean[rows] = False
         slots.deadline[rows] = leave + trips.after(slots.stream[rows], slots.backoff[rows])
@@ -85,18 +85,18 @@ class Questions:
         direct: Mask,
         trips: RoundTrips,
     ) -> None:
-        """STATEs (n,), direct or not, that answer questions about these distinct rows: what is lost
-        is due again."""
+        """Takes STATEs (n,), direct or not, that answer probes of these distinct rows; what is lost
+        becomes due."""
         slots = self._slots
-        once = rows[slots.asked[rows] == 1]
+        once = rows[slots.probes[rows] == 1]
         if len(once):
-            took = np.maximum(now - slots.asked_last[once], 0.0)
+            took = np.maximum(now - slots.probed_last[once], 0.0)
             trips.sample(now, slots.stream[once], took)
         phase = phases(headers)
         bit = np.where(direct, self._rank % MOST_CHILDREN, headers["sender"]).astype(np.uint32)
         absent = (headers["children"] >> bit & 1) == 0
-        # Who waits for others asks ever less often, but soon again after whatever has moved: what
-        # comes next may be lost on the way to this worker.
+        # Probes of a number that waits for others back off, but restart after any change of state:
+        # the next result may get lost on the way to this worker.
         moved = slots.state_node[rows] != headers["node"]
         moved |= slots.state_phase[rows] != phase
         moved |= slots.state_children[rows] != headers["children"]
@@ -105,18 +105,19 @@ class Questions:
         slots.state_phase[rows] = phase
         slots.state_children[rows] = headers["children"]
         slots.state_time[rows] = now
-        slots.asked[rows] = 0
+        slots.probes[rows] = 0
         again = (phase == _FINAL) | ((phase == _AGGREGATING) & absent)
         slots.due[rows[again]] = True
         slots.deadline[rows[again]] = np.inf
         waiting = rows[~again]
         waits = trips.after(slots.stream[waiting], slots.backoff[waiting])
         slots.deadline[waiting] = now + waits
-        slots.wanted[rows] = False
+        slots.probe_pending[rows] = False
         self.on_loss(now, rows[again])
 
     def oldest(self) -> Rows:
-        """Rows of the numbers that may be asked about once they are overdue: one a stream."""
+        """Returns the oldest number in flight of each stream: the rows to probe once they are
+        overdue."""
         slots = self._slots
         rows = np.isfinite(slots.deadline).nonzero()[0]
         rows = rows[np.lexsort((slots.order[rows], slots.stream[rows]))]
@@ -125,7 +126,7 @@ class Questions:
         return chosen
 
     def overtaken(self, trips: RoundTrips) -> Rows:
-        """Rows of the numbers that are to be asked about at once: sums of later ones are there."""
+        """Returns the rows to probe at once, because sums of later numbers have arrived."""
         if not self._news:
             return _NONE
         self._news = False
@@ -133,13 +134,14 @@ class Questions:
         return self._behind(rows, self.latest, trips.lowest)
 
     def on_results(self, now: float, rows: Rows, full: Mask, trips: RoundTrips) -> None:
-        """Results of these distinct rows arrived, with a payload or not."""
+        """Takes the arrival of results for these distinct rows, with payload (`full`) or
+        without."""
         slots = self._slots
         times = np.maximum(now - slots.sent_last[rows], 0.0)
         own: Mask = slots.clean[rows]
-        if self._pulls:  # what was asked for waited for nobody
-            asked = slots.asked[rows] == 1
-            since = np.maximum(now - slots.asked_last[rows], 0.0)
+        if self._pulls:  # a requested result waits for no other worker
+            asked = slots.probes[rows] == 1
+            since = np.maximum(now - slots.probed_last[rows], 0.0)
             times, own = np.where(asked, since, times), own | asked
         if own.any():
             np.minimum.at(trips.lowest, slots.stream[rows[own]], times[own])
@@ -149,15 +151,20 @@ class Questions:
         streams = slots.stream[rows]
         arrived = np.bincount(streams, minlength=len(slots.windows)) > 0
         self.restart(np.where(arrived, now + trips.timeouts, -np.inf), trips.timeouts)
-        # What came sooner than any round trip is what the first CONTRIBUTE led to (RFC 8985, 6.2).
+        # A result faster than any round trip answers the first CONTRIBUTE (RFC 8985, 6.2).
         early = (slots.sent[rows] > 1) & (now - slots.sent_last[rows] < trips.lowest[streams])
         slots.sent_last[rows[early]] = slots.sent_first[rows[early]]
         self.take(rows)
 
     def restart(self, rings: Times, timeouts: Times) -> None:
-        """Timers of streams, (streams,), -inf: not of that one. What was asked about in vain keeps
-        its own, if that is later; of all others a timer is as long as it would be if set now, and
-        begins when they have left."""
+        """Restarts the timers of streams.
+
+        Numbers that were probed in vain keep their deadline if it is later. All others get the
+        timeout that holds now, counted from when they leave.
+
+        rings: (streams,) earliest expiry; -inf: that stream's timers stay.
+        timeouts: (streams,) in seconds.
+        """
         slots = self._slots
         ring = rings[slots.stream]
         leaves = slots.sent_last + timeouts[slots.stream]
@@ -166,24 +173,27 @@ class Questions:
         slots.deadline[:] = np.where(set_anew, ring, np.maximum(slots.deadline, ring))
 
     def on_loss(self, now: float, rows: Rows) -> None:
-        """Answers show that something about these numbers was lost: then it is likely that other
-        things are, too, and all that is overdue in their streams is asked about."""
+        """Marks all overdue numbers of these rows' streams for probing: one loss makes others
+        likely."""
         slots = self._slots
         streams = np.bincount(slots.stream[rows], minlength=len(slots.windows)) > 0
-        slots.wanted |= (slots.deadline <= now) & streams[slots.stream]
+        slots.probe_pending |= (slots.deadline <= now) & streams[slots.stream]
 
     def take(self, rows: Rows, latest: Times | None = None) -> None:
-        """There are results of these rows; their timers are seen to. latest: what is so behind
-        them, if that is known."""
+        """Records results of these rows; their timers are already set. latest: `self.latest` after
+        them, if known."""
         if latest is None:
             np.maximum.at(self.latest, self._ways(rows), self._slots.sent_last[rows])
         else:
             self.latest = latest
         self._news = True
 
-    def would_ask(self, rows: Rows, lowest: Times) -> bool:
-        """Whether `overtaken` might give any, if results of these distinct rows, each sent once,
-        came one after the other; lowest: (streams,) no more than the lowest round trips then."""
+    def may_probe(self, rows: Rows, lowest: Times) -> bool:
+        """Returns true if `overtaken` might return rows after these results.
+
+        rows: distinct, each sent once, whose results arrive one after the other. lowest: (streams,)
+        lower bounds of the lowest round trips by then.
+        """
         slots = self._slots
         ways, latest = self._ways(rows), self.latest.copy()
         margins = self._margins(rows, lowest)
@@ -203,14 +213,14 @@ class Questions:
         return behind
 
     def _margins(self, rows: Rows, lowest: Times) -> Times:
-        """(n,) results of what was sent later than this ask for a question."""
+        """Returns (n,) send times beyond which a later result makes a row due for probing."""
         slots = self._slots
-        last = np.maximum(slots.sent_last[rows], slots.asked_last[rows])
+        last = np.maximum(slots.sent_last[rows], slots.probed_last[rows])
         last = np.fmax(last, slots.state_time[rows])
         return np.asarray(last + lowest[slots.stream[rows]] / 4)
 
     def _ways(self, rows: Rows) -> npt.NDArray[np.intp]:
-        """(n,) places in `latest`."""
+        """Returns (n,) indices into `latest`."""
         slots = self._slots
         place = slots.stream[rows] * self.servers + slots.server[rows]
         kind = np.where(slots.stage[rows] == DIRECT, 2, slots.exponent_round[rows])

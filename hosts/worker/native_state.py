@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A worker's transport as its arrays, for what goes number by number in C (``runtime/worker.h``).
+"""A worker's transport state as arrays, for the C code that works number by number
+(``hosts/native/worker.h``).
 
-Each method is what it names does in Python with numpy, which says what it is to come to. The arrays
-are those of `Slots` and `Exponents` themselves, so either way goes on from what the other has left.
+Each method is equivalent to the numpy method that its docstring names, which is the reference. The
+arrays are those of `Slots` and `Exponents` themselves, so either implementation can follow the
+other.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import numpy.typing as npt
 from hosts.native.library import library
 from hosts.net.arrivals import Clock, Numbers, Seconds
 from hosts.net.pacer import Pacer
-from hosts.worker.loss_detection import Questions
+from hosts.worker.loss_detection import LossDetector
 from hosts.worker.round_trips import Measured, RoundTrips
 from hosts.worker.slots import Rows, Slots
 from protocol.exponents import Exponents
@@ -27,15 +29,15 @@ from protocol.header import HEADER_BYTES, PEER, Array, Batch
 from protocol.plan import WorkerPlan
 from switch.paced_line import address
 
-_BY_ROW = ("stage", "flags", "due", "wanted", "seq", "hash", "server", "failures", "mark",
+_BY_ROW = ("stage", "flags", "due", "probe_pending", "seq", "hash", "server", "failures", "mark",
            "exponent", "entry", "progress", "deadline", "results", "stream")  # fmt: skip
 _BY_STREAM = ("common", "bases", "masks", "windows", "priorities", "stream_index")
 _BY_CHUNK = ("contacted", "first", "after", "folded", "chunk_server", "servers")
-_NUMBERS = ("streams", "chunks", "width", "headroom", "world", "rank", "job", "epoch")
+_NUMBERS = ("streams", "chunks", "width", "exponent_headroom", "world", "rank", "job", "epoch")
 
 
 class _Worker(ctypes.Structure):
-    """`struct worker` of runtime/worker.h."""
+    """`struct worker` of hosts/native/worker.h."""
 
     _fields_ = (
         *((name, ctypes.c_void_p) for name in (*_BY_ROW, *_BY_STREAM, *_BY_CHUNK)),
@@ -44,7 +46,7 @@ class _Worker(ctypes.Structure):
 
 
 class _Releases(ctypes.Structure):
-    """`struct releases` of runtime/releases.c."""
+    """`struct releases` of hosts/native/releases.c."""
 
     _fields_ = (
         *(
@@ -65,7 +67,7 @@ class _Releases(ctypes.Structure):
 
 
 class _Quiet(ctypes.Structure):
-    """`struct quiet` of runtime/releases.c."""
+    """`struct quiet` of hosts/native/releases.c."""
 
     _fields_ = (
         *((name, ctypes.c_void_p) for name in ("latest", "lowest", "smoothed", "timeouts")),
@@ -75,7 +77,7 @@ class _Quiet(ctypes.Structure):
 
 
 class _Taken(ctypes.Structure):
-    """`struct taken` of runtime/rows.c."""
+    """`struct taken` of hosts/native/rows.c."""
 
     _fields_ = (
         *(
@@ -90,9 +92,13 @@ _NO_MEMORY, _RELEASED = 0, 1
 
 
 class Taken(NamedTuple):
-    """Of results that were taken those with data: their rows, tickets, chunks, flags and places
-    among all; how many sums are coarse. found, exponents: chunks of exponent rounds, and what these
-    have found."""
+    """Results that were taken.
+
+    rows, tickets, chunks, flags: of results with data.
+    places: indices of these among all results.
+    coarse: number of coarse sums.
+    found, exponents: chunks of exponent rounds and the exponents that they found.
+    """
 
     rows: Rows
     tickets: Numbers
@@ -105,21 +111,30 @@ class Taken(NamedTuple):
 
 
 class Quiet(NamedTuple):
-    """Behind results that lead to no question: the streams' lowest round trips, and `latest` of
-    Questions; None: it is not known."""
+    """State after results that lead to no probe.
+
+    lowest: (streams,) lowest round trips.
+    latest: of LossDetector; None if not known.
+    """
 
     lowest: Seconds
     latest: Seconds | None
 
 
-class Steps(NamedTuple):
-    """What is sent (n,): rows of the slots in their order, bytes on the wire, when they are handed
-    over, when they leave the host, and when to ask about them. taken: by stream, how many entries
-    of its queue entered the window. rings: by stream, the time before which none of its timers
-    rings; -inf: no result of it came. sent: whether anything left at the last result; following:
-    when to ask again. released: rows that were held at first, and became due. after: by stream, of
-    each entry that could enter whether its exponent is what the one before it finds. measured:
-    round trips as they are then (see RoundTrips.take); clear: as of the pacer."""
+class SendSchedule(NamedTuple):
+    """Packets that leave while a batch of results arrives.
+
+    rows, sizes: (n,) of the packets in sending order; bytes on the wire.
+    times, leave, deadlines: (n,) when they are handed over, leave the host, and are to be probed.
+    taken: by stream, entries that entered the window.
+    rings: by stream, lower bound of its timers; -inf: no result of it arrived.
+    sent: true if anything left at the time of the last result.
+    following: time of the next poll.
+    released: rows that were held and became due.
+    after: by stream, for each entry that could enter, 1 if the entry before it finds its exponent.
+    measured: round trips after the results (see RoundTrips.take).
+    clear: of the pacer.
+    """
 
     rows: Rows
     sizes: Numbers
@@ -136,10 +151,13 @@ class Steps(NamedTuple):
     clear: float
 
 
-class Columns:
-    """Of one transport. common: (streams,) HEADER, what each one's packets have in common; servers:
-    (n,) PEER by rank; stream_index: (256,) by the number that packets have, -1: none. Only where it
-    `can` be."""
+class NativeState:
+    """Native view of one transport's state, available only where `can` returns true.
+
+    common: (streams,) HEADER, the fields shared by all packets of a stream.
+    servers: (n,) PEER by rank.
+    stream_index: (256,) index by the stream number in packets; -1: none.
+    """
 
     def __init__(
         self,
@@ -154,11 +172,11 @@ class Columns:
         self._slots = slots
         shares = plan.shares.servers
         self._arrays: dict[str, Any] = {
-            "stage": slots.stage, "flags": slots.flags, "due": slots.due, "wanted": slots.wanted,
-            "seq": slots.seq, "hash": slots.hash, "server": slots.server,
-            "failures": slots.failures, "mark": slots.mark, "exponent": slots.exponent,
-            "entry": slots.entry, "progress": slots.progress, "deadline": slots.deadline,
-            "results": slots.result_headers,
+            "stage": slots.stage, "flags": slots.flags, "due": slots.due,
+            "probe_pending": slots.probe_pending, "seq": slots.seq, "hash": slots.hash,
+            "server": slots.server, "failures": slots.failures, "mark": slots.mark,
+            "exponent": slots.exponent, "entry": slots.entry, "progress": slots.progress,
+            "deadline": slots.deadline, "results": slots.result_headers,
             "common": common, "stream": slots.stream, "bases": slots.bases, "masks": slots.masks,
             "windows": np.array(slots.windows, np.int64), "priorities": slots.priorities,
             "stream_index": stream_index, "chunk_server": shares, "servers": servers,
@@ -167,23 +185,25 @@ class Columns:
         self._worker = _Worker(
             **{name: address(array) for name, array in self._arrays.items()},
             streams=len(slots.windows), chunks=len(shares) - 1, width=slots.width,
-            headroom=exponents.headroom, world=plan.world, rank=plan.rank, job=plan.job,
-            epoch=plan.epoch,
+            exponent_headroom=exponents.exponent_headroom, world=plan.world, rank=plan.rank,
+            job=plan.job, epoch=plan.epoch,
         )  # fmt: skip
         self._at = ctypes.addressof(self._worker)
         self._rows = len(slots.stage)
-        self._most = 3 * sum(slots.windows)  # due at first, let go, and entering
+        self._most = 3 * sum(slots.windows)  # due at first, activated, and entering
 
     @staticmethod
     def can(plan: WorkerPlan, exponents: Exponents) -> bool:
-        """Whether there is a compiler, and all are plain sums; else numpy does it."""
+        """Returns true if there is a compiler and the job has plain sums only."""
         return library() is not None and plan.optimizer is None and not exponents.staleness
 
     def plain(self, times: Seconds, batch: Batch) -> Rows:
-        """The rows of the first results that are nothing but sums of numbers that wait for them.
+        """Returns the rows of the longest prefix of results that are plain.
 
-        Each is there once and at a time of its own, in a transport in which nothing else is to be
-        done meanwhile. Headers and peers lie one behind the other."""
+        A plain result is an integer sum that a number waits for, arrives once and at a time of its
+        own, and nothing else is due in the transport meanwhile. Headers and peers must be
+        contiguous.
+        """
         n, words, numbers = len(times), batch.payloads, self._open()
         rows = np.empty(n, np.intp)
         plain = self._lib.plain_results(
@@ -194,16 +214,14 @@ class Columns:
         return rows[:plain]
 
     def quiet(
-        self, times: Seconds, rows: Rows, trips: RoundTrips, questions: Questions
+        self, times: Seconds, rows: Rows, trips: RoundTrips, detector: LossDetector
     ) -> Quiet | None:
-        """The streams' lowest round trips behind these results.
-
-        None if a question may come of them, or a timer may ring until the last, of what was sent
-        before or of what is."""
-        latest, lowest, numbers = questions.latest.copy(), trips.lowest.copy(), self._open()
+        """Returns the state after these results, or None if they may lead to a probe, or a timer
+        may expire before the last of them."""
+        latest, lowest, numbers = detector.latest.copy(), trips.lowest.copy(), self._open()
         native = _Quiet(
             address(latest), address(lowest), address(trips.smoothed), address(trips.timeouts),
-            trips.least, questions.servers,
+            trips.least, detector.servers,
         )  # fmt: skip
         quiet = self._lib.stay_quiet(
             self._at, ctypes.byref(native), address(times), address(rows), len(rows),
@@ -220,12 +238,15 @@ class Columns:
         entries: Sequence[Array],
         sizes: tuple[int, int],
         clock: Clock,
-    ) -> Steps | None:
-        """Moves windows, sends what the link has room for, and sets timers, result by result, in
-        numbers alone; None if something waits for more than these results.
+    ) -> SendSchedule | None:
+        """Moves windows, sends what the link has room for and sets timers, result by result.
 
-        times, rows: of the results; trips and pacer: as they are before them; entries: of each
-        stream, those that could enter; sizes: bytes on the wire without and with payload.
+        Returns None if something waits for more than these results. Values are not touched.
+
+        times, rows: of the results.
+        trips, pacer: before the results.
+        entries: by stream, those that could enter.
+        sizes: bytes on the wire without and with payload.
         """
         slots, measured = self._slots, trips.copies()
         streams, most = len(slots.windows), self._most
@@ -253,7 +274,7 @@ class Columns:
         if result != _RELEASED:
             return None
         count = native.sent
-        return Steps(
+        return SendSchedule(
             sent[1, :count],
             sent[2, :count],
             leaving[0, :count],
@@ -270,41 +291,45 @@ class Columns:
         )
 
     def take(self, rows: Rows, headers: Array) -> Taken:
-        """Integer sums, not flagged, that are good: `WorkerTransport._take`, but for values and for
-        what exponent rounds have found."""
+        """Takes good, unflagged integer sums as `WorkerTransport._take` does, except for values and
+        the exponents found."""
         n = len(rows)
         numbers, small = np.empty((4, n), np.int64), np.empty((2, n), np.uint8)
         first = address(numbers)
         flags = address(small)
-        told = _Taken(first, first + 8 * n, first + 16 * n, flags, first + 24 * n, flags + n)
+        taken = _Taken(first, first + 8 * n, first + 16 * n, flags, first + 24 * n, flags + n)
         count = self._lib.take_results(
-            self._at, address(rows), address(headers), n, ctypes.byref(told)
+            self._at, address(rows), address(headers), n, ctypes.byref(taken)
         )
         found, exponents = numbers[2, count:], small[1, count:].view(np.int8)
         rows, tickets, chunks, places = numbers[:, :count]
-        return Taken(rows, tickets, chunks, small[0, :count], places, told.coarse, found, exponents)
+        return Taken(
+            rows, tickets, chunks, small[0, :count], places, taken.coarse, found, exponents
+        )
 
     def first_open(self, stream: int, left: int, following: int) -> int:
-        """The lowest number of a stream from `left` on that has no result."""
+        """Returns the lowest number of a stream from `left` on that has no result."""
         return int(self._lib.first_open(self._at, stream, left, following))
 
     def enter(self, stream: int, number: int, entries: Array) -> None:
-        """`Slots.enter` of entries that get these numbers, but for values."""
+        """Does `Slots.enter` for entries that get consecutive numbers from `number` on, except for
+        values."""
         self._lib.enter_rows(self._at, stream, number, address(entries), len(entries))
 
-    def let_go(self, stage: int) -> None:
-        """Data whose exponent is known is due, in this stage: `WorkerTransport._advance`."""
-        self._lib.let_go(self._at, self._rows, stage)
+    def activate_held(self, stage: int) -> None:
+        """Makes held data due in `stage` where its exponent is known:
+        `WorkerTransport._advance`."""
+        self._lib.activate_held(self._at, self._rows, stage)
 
     def note_sent(self, rows: Rows, times: Seconds, deadlines: Seconds) -> None:
-        """CONTRIBUTEs were sent, for the first time: `WorkerTransport._account`."""
+        """Records the first transmission of CONTRIBUTEs: `WorkerTransport._account`."""
         self._lib.note_sent(self._at, address(rows), len(rows), address(times), address(deadlines))
 
-    def postpone(self, rings: Sequence[float], timeouts: Sequence[float]) -> float:
-        """`Questions.restart` of each stream's numbers; returns when the first is asked about."""
+    def rearm_timers(self, rings: Sequence[float], timeouts: Sequence[float]) -> float:
+        """Runs `LossDetector.restart` for each stream; returns the earliest deadline."""
         slots = self._slots
         first: float = min(
-            self._lib.postpone(
+            self._lib.rearm_timers(
                 self._at, stream, slots.left[stream], slots.next[stream], ring, timeout
             )
             for stream, (ring, timeout) in enumerate(zip(rings, timeouts, strict=True))
@@ -312,8 +337,8 @@ class Columns:
         return first
 
     def write(self, rows: Rows, headers: Array, full: npt.NDArray[np.bool_]) -> Array:
-        """CONTRIBUTEs of chunks without payload: `Contributions.packets`; returns (n,) PEER where
-        they go."""
+        """Writes CONTRIBUTEs of chunks without payload: `Contributions.packets`; returns their
+        destinations (n,) PEER."""
         peers = np.empty(len(rows), PEER)
         self._lib.write_contributions(
             self._at, address(rows), len(rows), headers.ctypes.data, headers.strides[0],
@@ -322,13 +347,13 @@ class Columns:
         return peers
 
     def _open(self) -> Numbers:
-        """(streams, 2) each one's left and next."""
+        """Returns (streams, 2): each stream's left and next."""
         numbers: Numbers = np.array([self._slots.left, self._slots.next], np.int64).T.copy()
         return numbers
 
 
 def behind(batch: Batch) -> bool:
-    """Whether headers and peers of a batch lie one behind the other."""
+    """Returns true if headers and peers of a batch are contiguous."""
     return (
         batch.headers.strides[0] == HEADER_BYTES
         and batch.peers.strides[0] == PEER.itemsize

@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Takes many results at once that arrived one after the other (read-ahead).
+"""Processes a batch of results with known arrival times in one call (read-ahead).
 
-A batch says when it was read, not when its packets came. Where arrival times are known (in virtual
-time) a worker's transport has to come to what it would, had each result been taken by itself, and
-each contribution has to leave when the result that makes room for it is there. Where results are
-plain and nothing else can happen meanwhile, that is computed here for many of them, in C
-(``runtime/releases.c``): windows, pacing and timeouts go step by step, in numbers alone, and
-payloads are worked on together. The other way, one result after the other, is the transport's own;
-`tests/unit/test_releases.py` holds the two against each other.
+In virtual time arrival times are known in advance. The transport must end in the state that
+processing result by result gives, and each contribution must leave when the result arrives that
+makes room for it. Where results are plain and no other event can happen meanwhile, this module
+computes that for many results, in C (``hosts/native/releases.c``): windows, pacing and timeouts go
+step by step without touching values, and payloads are processed together. The transport itself
+processes one result after the other; `tests/unit/test_releases.py` compares the two.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ from hosts.net.arrivals import EXACT, Clock, Enough, Released, Seconds
 from hosts.net.pacer import Pacer
 from hosts.worker.chunk_queues import Queue
 from hosts.worker.contributions import Contributions
-from hosts.worker.loss_detection import Questions
-from hosts.worker.native_state import Columns, Quiet, Steps, behind
+from hosts.worker.loss_detection import LossDetector
+from hosts.worker.native_state import NativeState, Quiet, SendSchedule, behind
 from hosts.worker.round_trips import RoundTrips
 from hosts.worker.slots import Rows, Slots
 from protocol.exponents import Exponents
@@ -35,31 +34,31 @@ _NONE = np.zeros(0, np.intp)
 
 
 class ReadAhead:
-    """Of one transport, whose parts these are. Only where it `can` be.
+    """Read-ahead for one transport, whose parts are passed in; only where `can` returns true.
 
-    complete: takes results that are good (rows, headers, payloads) and moves the windows.
+    complete: takes good results (rows, headers, payloads) and moves the windows.
     """
 
     def __init__(
         self,
         plan: WorkerPlan,
         slots: Slots,
-        columns: Columns,
+        native: NativeState,
         exponents: Exponents,
         queues: Sequence[Queue],
-        questions: Questions,
+        detector: LossDetector,
         contributions: Contributions,
         complete: Callable[[Rows, Array, Any], None],
     ) -> None:
-        self._plan, self._slots, self._columns = plan, slots, columns
+        self._plan, self._slots, self._native = plan, slots, native
         self._exponents, self._queues = exponents, queues
-        self._questions, self._contributions = questions, contributions
+        self._detector, self._contributions = detector, contributions
         self._complete = complete
 
     @staticmethod
     def can(plan: WorkerPlan) -> bool:
-        """Whether results of such a plan are plain."""
-        return not (plan.alone or plan.pipeline.pulls or plan.optimizer is not None)
+        """Returns true if results of such a plan are plain."""
+        return not (plan.is_asynchronous or plan.pipeline.pulls or plan.optimizer is not None)
 
     def release(
         self,
@@ -71,19 +70,22 @@ class ReadAhead:
         pacer: Pacer,
         statistics: Statistics,
     ) -> Released | None:
-        """Takes results that arrived at these times (n,), ascending: the first ones, up to what is
-        `enough` or what has to be looked at by itself. None: that is the first one, and nothing was
-        done. trips, pacer, statistics: are brought up to date."""
-        slots, columns = self._slots, self._columns
+        """Takes a prefix of results that arrived at these ascending times (n,).
+
+        The prefix ends at `enough` or before the first result that needs individual processing.
+        Returns None, with nothing changed, if that is the first. Updates trips, pacer and
+        statistics.
+        """
+        slots, native = self._slots, self._native
         if not behind(batch) or float(times[-1]) * clock.second >= EXACT / 2:
             return None
-        rows = columns.plain(times, batch)
+        rows = native.plain(times, batch)
         if not len(rows) or not self._due_fits():
             return None
         tickets = np.where(slots.exponent_round[rows], -1, slots.ticket[rows])
         most = enough(tickets)
         if most < len(times) and times[most] <= times[most - 1]:
-            most -= 1  # these two come together
+            most -= 1  # both arrive at the same time
         taken, quiet = self._longest(times, rows, most, trips)
         if quiet is None:
             return None
@@ -93,12 +95,12 @@ class ReadAhead:
         entries = [queue.first(window) for queue, window in windows]
         sizes = Pacer.wire_bytes(np.array([False, True]), self._plan.lanes)
         small, large = (int(size) for size in sizes)
-        found = columns.steps(times, rows, trips, pacer, entries, (small, large), clock)
+        found = native.steps(times, rows, trips, pacer, entries, (small, large), clock)
         if found is None or not self._fits(found) or not clock.room(found.times, found.sizes):
             return None
         trips.take(found.measured, quiet.lowest)
-        self._questions.take(rows, quiet.latest)
-        columns.postpone(found.rings.tolist(), trips.timeouts.tolist())
+        self._detector.take(rows, quiet.latest)
+        native.rearm_timers(found.rings.tolist(), trips.timeouts.tolist())
         congested = int(np.count_nonzero(batch.headers["flags"] & np.uint8(Flag.ECN)))
         statistics.congested += congested
         self._complete(rows, batch.headers, batch.payloads)
@@ -106,23 +108,23 @@ class ReadAhead:
         if len(found.rows):
             sent = self._contributions.packets(_NONE, found.rows)
             statistics.sent += len(found.rows)
-            columns.note_sent(found.rows, found.leave, found.deadlines)
+            native.note_sent(found.rows, found.leave, found.deadlines)
         pacer.clear = found.clear
         following = found.following
         if math.isinf(following):
             none = [-math.inf] * len(slots.windows)
-            following = columns.postpone(none, none)
+            following = native.rearm_timers(none, none)
         return Released(taken, sent, found.times, found.sent, following)
 
     def _longest(
         self, times: Seconds, rows: Rows, most: int, trips: RoundTrips
     ) -> tuple[int, Quiet | None]:
-        """How many of the first results are quiet, at most so many, and what `Columns.quiet` gives
-        of them: if so many are, fewer are, too."""
+        """Returns the length of the longest quiet prefix of the results, up to `most`, and what
+        `NativeState.quiet` gives for it. Every prefix of a quiet prefix is quiet."""
         quiet, loud, found = 0, most + 1, None
         count = most
         while loud - quiet > 1:
-            last = self._columns.quiet(times[:count], rows[:count], trips, self._questions)
+            last = self._native.quiet(times[:count], rows[:count], trips, self._detector)
             if last is None:
                 loud = count
             else:
@@ -131,16 +133,16 @@ class ReadAhead:
         return quiet, found
 
     def _due_fits(self) -> bool:
-        """Whether data that is due and was not sent, of windows before, fits into integers: it is
-        quantised when it is sent."""
+        """Returns true if data that is due but unsent, in windows from before, fits into integers:
+        it is quantised when it is sent."""
         slots = self._slots
         if not slots.width:
             return True
         data = (slots.due & ~slots.exponent_round).nonzero()[0]
         return not (slots.unfit[data].any() or (slots.own[data] > slots.exponent[data]).any())
 
-    def _fits(self, found: Steps) -> bool:
-        """Whether all that entered or became due fits into integers."""
+    def _fits(self, found: SendSchedule) -> bool:
+        """Returns true if all data that entered or became due fits into integers."""
         slots, exponents = self._slots, self._exponents
         if not slots.width:
             return True

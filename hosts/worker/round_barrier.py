@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A worker's rounds, and the boundaries between them at which others may join.
+"""A worker's rounds, and the boundaries between them at which other workers join.
 
-State machines without connection, clock or thread. A round is a worker's calls until one has a key
-that the round has had: an iteration, whether it pushes its keys at once or one by one. All workers
-make the same calls, so they have the same rounds.
+State machines without connection, clock or thread. A round is a worker's calls up to one with a key
+that the round already has: an iteration, whether it pushes its keys at once or one by one. All
+workers make the same calls, so they have the same rounds.
 
-Told of a boundary, a worker says how many rounds it has begun and begins no other until it knows
-how far all go; when it has completed that many it says so, and waits: for a plan of a newer epoch,
-with those who have joined, or for the one at hand once more, which ends an attempt that came to
-nothing. Meanwhile it may be asked for what its application knows.
+On a boundary a worker reports how many rounds it has begun, and begins no other until it knows the
+last round of all workers. After completing that one it reports so and waits: for the plan of a
+newer epoch with the workers that joined, or for the current plan again, which ends a failed
+attempt. Meanwhile it may be asked for the state of its application.
 """
 
 from __future__ import annotations
@@ -20,47 +20,50 @@ from protocol import jobs_pb2
 from protocol.state import Pages, StateError
 
 
-class Gate:
-    """`begun` and `completed` count rounds, `pushed` the keys in those begun. Answers are taken
-    with `take_answers`."""
+class RoundBarrier:
+    """Holds rounds back at a boundary. Answers are collected with `take_answers`.
+
+    begun, completed: rounds.
+    pushed: keys in the rounds begun.
+    """
 
     def __init__(self) -> None:
         self.begun = 0
         self.completed = 0
         self.pushed = 0
         self._hold: jobs_pb2.Boundary | None = None
-        self._reached = False  # and said so
+        self._reached = False  # and reported
         self._donate: jobs_pb2.Donate | None = None
-        self._given: tuple[int, Pages | str] | None = None  # number, and what or why not
+        self._given: tuple[int, Pages | str] | None = None  # number; state or refusal
         self._answers: list[jobs_pb2.ResyncRequest] = []
 
     @property
     def open(self) -> bool:
-        """Whether another round may begin."""
+        """True if another round may begin."""
         hold = self._hold
         return hold is None or (hold.HasField("until") and self.begun < hold.until)
 
     @property
-    def wanted(self) -> int | None:
-        """The number of the donation that the application is asked for; None: of none."""
+    def donation(self) -> int | None:
+        """The number of the donation requested from the application; None if there is none."""
         if self._donate is None or (self._given and self._given[0] == self._donate.number):
             return None
         return self._donate.number
 
     def begin(self) -> bool:
-        """Begins a round, if one may; whether it has."""
+        """Starts a round if the barrier is open; returns true if it did."""
         if not self.open:
             return False
         self.begun += 1
         return True
 
     def complete(self) -> None:
-        """A round is complete."""
+        """Records a completed round."""
         self.completed += 1
         self._look()
 
-    def told(self, boundary: jobs_pb2.Boundary) -> None:
-        """The job service speaks of a boundary."""
+    def on_boundary(self, boundary: jobs_pb2.Boundary) -> None:
+        """Takes the job service's announcement of a boundary."""
         before = self._hold
         if before is None or before.number != boundary.number:
             self._reached = False
@@ -70,22 +73,22 @@ class Gate:
             self._answers.append(jobs_pb2.ResyncRequest(begun=begun))
         self._look()
 
-    def asked(self, donate: jobs_pb2.Donate) -> None:
-        """The job service asks for a page of the application's state."""
+    def on_donate(self, donate: jobs_pb2.Donate) -> None:
+        """Takes the job service's request for a page of the application's state."""
         self._donate = donate
         self._look()
 
     def give(self, number: int, data: bytes | None, unable: str = "") -> None:
-        """The application's state for a donation, as bytes, or why there is none."""
+        """Provides the application's state for a donation, or the reason why there is none."""
         self._given = number, (Pages(data) if data is not None else unable)
         self._look()
 
     def release(self) -> None:
-        """There is no boundary any more."""
+        """Removes the boundary."""
         self._hold = self._donate = self._given = None
 
     def take_answers(self) -> list[jobs_pb2.ResyncRequest]:
-        """What there is to say since the last call; only the epoch is missing in it."""
+        """Returns the answers since the last call, complete but for the epoch."""
         answers, self._answers = self._answers, []
         return answers
 
@@ -110,39 +113,42 @@ class Gate:
 
 
 class Rounds:
-    """One worker's calls as rounds of a gate. keys: how many there are, numbered from 0."""
+    """Assigns one worker's calls to rounds of a barrier. keys: number of keys."""
 
-    def __init__(self, gate: Gate, keys: int) -> None:
-        self._gate = gate
+    def __init__(self, barrier: RoundBarrier, keys: int) -> None:
+        self._barrier = barrier
         self._all = keys
-        self._had: set[int] = set()  # by the newest round
+        self._had: set[int] = set()  # keys of the newest round
         self._open = False  # calls may still be part of it
         self._flying: deque[int] = deque()  # calls without their sums, of each round not complete
 
     def begin(self, keys: Collection[int]) -> int | None:
-        """Begins a call with these keys, each once, in the round at hand or, where they are not all
-        new to it, in another; returns the round's number, or None if that may not begin now."""
+        """Begins a call with these distinct keys; returns its round, None if that may not begin
+        now.
+
+        The call belongs to the current round if all its keys are new to it, else to the next one.
+        """
         if self._open and self._had.isdisjoint(keys):
             self._had.update(keys)
             self._flying[-1] += 1
         else:
             self._open = False
             self._look()
-            if not self._gate.begin():
+            if not self._barrier.begin():
                 return None
             self._had = set(keys)
             self._flying.append(1)
         self._open = len(self._had) < self._all
-        self._gate.pushed += len(keys)
-        return self._gate.begun
+        self._barrier.pushed += len(keys)
+        return self._barrier.begun
 
     def complete(self, number: int) -> None:
-        """A call of that round has all its sums."""
-        self._flying[number - self._gate.completed - 1] -= 1
+        """Records that a call of that round has all its sums."""
+        self._flying[number - self._barrier.completed - 1] -= 1
         self._look()
 
     def _look(self) -> None:
-        """Rounds are complete, in order, once they have no calls under way and none to come."""
+        """Completes rounds, in order, that have no calls under way and none to come."""
         while self._flying and not self._flying[0] and (len(self._flying) > 1 or not self._open):
             self._flying.popleft()
-            self._gate.complete()
+            self._barrier.complete()

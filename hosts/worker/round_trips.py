@@ -24,11 +24,13 @@ Measured = tuple[Times, Times, Times, Times]
 
 
 class RoundTrips:
-    """Smoothed round-trip times of n streams and the timeouts that follow from them, in seconds.
+    """Smoothed round-trip times of n streams and their timeouts, in seconds.
 
-    initial: before the first sample; least, most: bounds of a timeout. Unlike in TCP an early
-    timeout costs a header-only question, so `least` can be far below RFC 6298's second. lowest: the
-    least of each stream that led to a result, not an answer on the way there; inf before the first.
+    An early timeout costs a header-only probe, so `least` can be far below the second of RFC 6298.
+
+    initial: timeout before the first sample.
+    least, most: bounds of a timeout.
+    lowest: (n,) lowest round trip of a result, not of an answer; inf before the first.
     """
 
     def __init__(self, streams: int, initial: float, least: float, most: float) -> None:
@@ -47,9 +49,11 @@ class RoundTrips:
     def of(
         cls, plan: WorkerPlan, packet: float, initial: float, least: float, most: float
     ) -> RoundTrips:
-        """Of the plan's streams. packet: seconds that one takes on the worker's link; the bounds
-        are raised to what packets that wait for each other there may take: of windows as far as
-        there are chunks to fill them."""
+        """Returns round trips for the streams of a plan.
+
+        The bounds are raised to the time that packets queued at the worker's link may take: of
+        windows as far as there are chunks to fill them. packet: seconds of one packet on that link.
+        """
         window = min(sum(stream.window for stream in plan.streams), sum(plan.counts))
         before = plan.world * window if plan.tree in _APART else 0
         least = max(least, max(LEAST_PACKETS, before) * packet)
@@ -60,18 +64,18 @@ class RoundTrips:
         return cls(len(plan.streams), max(initial, longest), least, max(most, longest))
 
     def fresh(self, streams: int) -> RoundTrips:
-        """Of other streams, without samples, with the same bounds."""
+        """Returns round trips of other streams, without samples, with the same bounds."""
         return RoundTrips(streams, self._initial, self.least, self.most)
 
     def copies(self) -> Measured:
-        """(n,) smoothed round trips, their variations, timeouts and what late samples are compared
-        with, for `take`."""
+        """Copies smoothed round trips, variations, timeouts and late-sample marks, (n,) each, for
+        `take`."""
         return (
             self.smoothed.copy(), self._variation.copy(), self.timeouts.copy(), self._late.copy(),
         )  # fmt: skip
 
     def take(self, measured: Measured, lowest: Times | None = None) -> None:
-        """Measured elsewhere: these arrays, not copies; lowest None: as it was."""
+        """Adopts these arrays, measured elsewhere, without copying. lowest None: unchanged."""
         self.smoothed, self._variation, self.timeouts, self._late = measured
         if lowest is not None:
             self.lowest = lowest
@@ -79,10 +83,10 @@ class RoundTrips:
     def sample(
         self, now: float, streams: npt.NDArray[np.intp], times: npt.NDArray[np.float64]
     ) -> None:
-        """Takes times that end now: the slowest of a stream stands for its batch.
+        """Takes round trips that end now: the slowest of a stream represents its batch.
 
-        Never of something that was sent or asked twice (Karn's algorithm), nor of headers alone,
-        which are there long before packets with payload are.
+        Excluded are packets sent or probed twice (Karn's algorithm) and header-only ones, which
+        return long before packets with payload.
         """
         if len(self.timeouts) == 1:
             self.sample_one(now, 0, float(times.max()))
@@ -91,7 +95,7 @@ class RoundTrips:
             self.sample_one(now, stream, float(times[streams == stream].max()))
 
     def sample_one(self, now: float, stream: int, time: float) -> None:
-        """As `sample`, of one."""
+        """Takes one round trip, as `sample` does."""
         # What took far longer than others waited for another worker, perhaps until that one's
         # timeout. If all of it counted, workers' timeouts would drive each other up as soon as
         # packets are lost; if none of it did, longer round trips would never be known. Of what
@@ -115,7 +119,8 @@ class RoundTrips:
         self.timeouts[stream] = timeout
 
     def after(self, streams: Any, backoffs: Any) -> npt.NDArray[np.float64]:
-        """(n,) seconds to wait on each stream after `backoffs` timeouts in a row (doubling)."""
+        """Returns (n,) seconds to wait on each stream after `backoffs` consecutive timeouts
+        (doubling)."""
         if isinstance(backoffs, int) and backoffs == 0:
             return np.asarray(self.timeouts[streams], np.float64)
         doubled = self.timeouts[streams] * np.exp2(np.minimum(backoffs, 30))

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A worker's chunks in flight: one row per slot, all streams in one set of arrays.
 
-A stream with window W has 2W rows, as the nodes of its tree have 2W slots, and number `seq` is in
-row `base + seq mod 2W`. Numbers enter in order, `seq` only once the result of `seq - W` is there,
-so at most W rows are open, and the results of the last W numbers are still in the others.
+A stream with window W has 2W rows, as the nodes of its tree have 2W slots; number `seq` is in row
+`base + seq mod 2W`. Numbers enter in order, `seq` only after the result of `seq - W`, so at most W
+rows are open, and the results of the last W numbers are still in the others.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from hosts.data.submissions import Places
+from hosts.data.submissions import ChunkRefs
 from hosts.worker.chunk_queues import ENTRY, Queue
 from protocol.header import HEADER, Array, Words, opaque
 from protocol.plan import WorkerPlan
@@ -21,26 +21,26 @@ from protocol.plan import WorkerPlan
 Rows = npt.NDArray[np.intp]
 
 
-# How far a number is. Plain numbers: they meet arrays in every line.
+# Stages of a number: plain integers, as they are compared with arrays everywhere.
 EMPTY = 0
 HELD = 1  # in the window, its exponent is not known yet
-WAITING = 2  # its integer sum is asked for
-DIRECT = 3  # its float32 sum is asked for, from the server
-DONE = 4  # its result is there
+WAITING = 2  # sent, or due, for its integer sum
+DIRECT = 3  # sent, or due, for its float32 sum, to the server
+DONE = 4  # its result has arrived
 
-# Of sending and asking, in the stage that a number is in. Times are in seconds; those of sending
-# are when a packet leaves the host: a window may be handed over at once, but it goes one by one.
+# Progress of a number in its stage. Times are in seconds; those of sending are when a packet leaves
+# the host: a window may be handed over at once, but its packets leave one by one.
 PROGRESS = np.dtype(
     [
         ("sent", "i8"),  # CONTRIBUTEs
         ("sent_first", "f8"),
         ("sent_last", "f8"),
         ("backoff", "i8"),
-        ("asked", "i8"),  # QUERYs without an answer yet
-        ("asked_last", "f8"),
+        ("probes", "i8"),  # unanswered QUERYs
+        ("probed_last", "f8"),
         ("clean", "?"),  # its round trip may be a sample
-        ("failed", "?"),  # a result of what was sent last failed its check
-        ("state_node", "u2"),  # what the last STATE said, and when; NaN if there was none
+        ("failed", "?"),  # a result of the last CONTRIBUTE failed its check
+        ("state_node", "u2"),  # of the last STATE; time NaN if there was none
         ("state_phase", "u1"),
         ("state_children", "u4"),
         ("state_time", "f8"),
@@ -52,7 +52,7 @@ _UNSENT["state_time"] = np.nan
 
 
 class NativeWindow(Protocol):
-    """Moves windows in C, see `hosts.worker.native_state.Columns`."""
+    """Moves windows in C; see `hosts.worker.native_state.NativeState`."""
 
     def first_open(self, stream: int, left: int, following: int) -> int: ...
 
@@ -60,13 +60,13 @@ class NativeWindow(Protocol):
 
 
 class Slots:
-    """The arrays. Public on purpose: the transport works on many rows of many columns at once.
+    """The arrays, public because the transport works on many rows of many columns at once.
 
-    payload: whether chunks have one; else `width`, the values of each, is 0. columns: moves windows
-    number by number; None: numpy does.
+    payload: true if chunks have one; else `width`, the values of each, is 0.
+    native: moves windows number by number; None: numpy does.
     """
 
-    columns: NativeWindow | None = None
+    native: NativeWindow | None = None
 
     def __init__(self, plan: WorkerPlan, *, payload: bool = True) -> None:
         self.width = plan.lanes if payload else 0
@@ -100,17 +100,17 @@ class Slots:
         self.flags = np.zeros(n, np.uint8)
         self.hash = np.zeros(n, np.uint32)
         self.failures = np.zeros(n, np.int64)
-        # Of sending and asking.
+        # Progress.
         self.due = np.zeros(n, np.bool_)  # a CONTRIBUTE is to be sent
-        self.wanted = np.zeros(n, np.bool_)  # a QUERY: its result waits to be asked for
+        self.probe_pending = np.zeros(n, np.bool_)  # a QUERY is to be sent
         self.progress = np.full(n, _UNSENT, PROGRESS)
         self.sent = self.progress["sent"]
         self.sent_first = self.progress["sent_first"]
         self.sent_last = self.progress["sent_last"]
-        self.deadline = np.full(n, np.inf)  # of asking; looked at as a whole
+        self.deadline = np.full(n, np.inf)  # of the next probe; contiguous, as it is scanned
         self.backoff = self.progress["backoff"]
-        self.asked = self.progress["asked"]
-        self.asked_last = self.progress["asked_last"]
+        self.probes = self.progress["probes"]
+        self.probed_last = self.progress["probed_last"]
         self.clean = self.progress["clean"]
         self.failed = self.progress["failed"]
         self.state_node = self.progress["state_node"]
@@ -126,22 +126,22 @@ class Slots:
         self.next = [0] * len(plan.streams)
 
     def rows(self, stream: int, numbers: Any) -> Rows:
-        """Rows of these numbers of a stream (by index)."""
+        """Returns the rows of these numbers of a stream (by index)."""
         result: Rows = self.bases[stream] + (numbers & self.masks[stream])
         return result
 
-    def places(self, rows: Rows) -> Places:
-        """Of the chunks in these rows."""
-        return Places(self.submission[rows], self.row[rows])
+    def places(self, rows: Rows) -> ChunkRefs:
+        """Returns references to the chunks in these rows."""
+        return ChunkRefs(self.submission[rows], self.row[rows])
 
     def enter(self, stream: int, queue: Queue, plan: WorkerPlan) -> int:
         """Moves numbers from a stream's queue into its window; returns how many.
 
-        Exponent rounds are due at once, data is HELD until its exponent is known.
+        Exponent rounds are due at once; data is HELD until its exponent is known.
         """
         left, following = self.left[stream], self.next[stream]
-        if self.columns is not None:
-            left = self.left[stream] = self.columns.first_open(stream, left, following)
+        if self.native is not None:
+            left = self.left[stream] = self.native.first_open(stream, left, following)
         elif left < following:
             open_rows = self.rows(stream, np.arange(left, following))
             pending = self.stage[open_rows] != DONE
@@ -155,8 +155,8 @@ class Slots:
             numbers = np.arange(number, following)
             rows = self.rows(stream, numbers)
             self.submission[rows] = submission
-            if self.columns is not None:
-                self.columns.enter(stream, number, entries)
+            if self.native is not None:
+                self.native.enter(stream, number, entries)
                 continue
             whole = ~entries["exponent_round"]
             self.seq[rows] = numbers & 0xFFFFFFFF
@@ -172,19 +172,19 @@ class Slots:
         return entered
 
     def restart(self, rows: Rows) -> None:
-        """Nothing has been sent or asked of these rows in the stage that they are in."""
+        """Resets the progress of these rows: nothing is sent or probed in their stage."""
         opaque(self.progress)[rows] = opaque(_UNSENT)
         self.deadline[rows] = np.inf
 
     def first_of_each(self, rows: Rows) -> npt.NDArray[np.bool_]:
-        """(n,) which of `rows`, perhaps with repeats, are the first occurrence of theirs."""
+        """Returns a mask (n,) of the first occurrence of each value in `rows`."""
         here = np.arange(len(rows))
         self.mark[rows[::-1]] = here[::-1]  # of repeats the last assigned stays
         return np.asarray(self.mark[rows] == here, np.bool_)
 
     def finish(self, rows: Rows) -> None:
-        """Their results are there."""
+        """Marks rows whose results have arrived."""
         self.stage[rows] = DONE
         self.due[rows] = False
-        self.wanted[rows] = False
+        self.probe_pending[rows] = False
         self.deadline[rows] = np.inf

@@ -1,18 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """A worker's side of the protocol: submitted chunks in, packets out and in, sums out.
 
-A state machine without socket, clock or thread: `on_packets` takes what arrived, `poll` gives
-what is to be sent and says when it wants to be asked again. What it does depends only on the
-calls made to it.
+A state machine without socket, clock or thread: `on_packets` takes arrivals, `poll` returns packets
+to send and the time of the next poll. It is deterministic in the calls made to it.
 
 - A number `seq` of a stream is sent only after the result of `seq - W` has arrived.
-- When later sums are there, or after a timeout, it asks (QUERY). It sends its contribution again
-  only when the answer (STATE) shows that it was lost or that the sum is complete. Waiting for
-  slower workers costs headers, and few of them (`hosts.worker.loss_detection`).
-- A sum flagged OVERFLOW or NONFINITE is asked of the chunk's server in float32 (DIRECT).
+- When later sums have arrived, or after a timeout, it sends a probe (QUERY). It retransmits its
+  contribution only when the answer (STATE) shows that it was lost or that the sum is complete. So
+  waiting for stragglers costs few packets, of headers only (`hosts.worker.loss_detection`).
+- A sum flagged OVERFLOW or NONFINITE is requested from the chunk's server in float32 (DIRECT).
 - A result that fails its check is dropped; when the same chunk fails twice, a Failure is reported.
-- In a job that is not synchronous every chunk is DIRECT from the start and needs no exponents; what
-  comes back is the answer to this worker alone (`hosts.server.asynchronous_node`).
+- In an asynchronous job every chunk is DIRECT from the start and needs no exponents; its result
+  answers this worker alone (`hosts.server.asynchronous_node`).
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ from hosts.worker.completion import Completion
 from hosts.worker.contributions import Contributions
 from hosts.worker.epoch_transfer import check_successor, incomplete, kept, lacking, last_kept
 from hosts.worker.explanation import Outline, Waiting, explain, streams_of, unanswered
-from hosts.worker.loss_detection import Questions
-from hosts.worker.native_state import Columns
+from hosts.worker.loss_detection import LossDetector
+from hosts.worker.native_state import NativeState
 from hosts.worker.read_ahead import ReadAhead
 from hosts.worker.round_trips import RoundTrips
 from hosts.worker.slots import DIRECT, EMPTY, HELD, WAITING, Rows, Slots
@@ -58,7 +57,7 @@ from protocol.header import (
 )
 from protocol.plan import MOST_CHILDREN, WorkerPlan
 
-# As numbers of numpy's own: an enumeration's member costs a look-up and widens what it meets.
+# numpy scalars: enumeration members cost a look-up and widen arrays.
 _DIRECT_FLAG = np.uint8(Flag.DIRECT)
 _ECN = np.uint8(Flag.ECN)
 _FLAGGED = np.uint8(FLAGGED)
@@ -70,10 +69,12 @@ _FINAL = np.uint8(Phase.FINAL)
 class WorkerTransport:
     """The state machine of one worker in one epoch of its job.
 
-    exponents: the policy, which outlives epochs. rto_*: timeouts in seconds (see RoundTrips), which
-    are never less than `LEAST_PACKETS` take on the link.
-    link_rate: bit/s to pace by; None takes the plan's, 0 is no pacing. backlog: see Pacer.
-    payload: whether chunks have one; else the values of each are (0,). headroom: see Outside.
+    exponents: the policy, which outlives epochs.
+    rto_*: timeouts in seconds (see RoundTrips), at least the time of `LEAST_PACKETS` on the link.
+    link_rate: bit/s to pace by; None: the plan's, 0: no pacing.
+    backlog: see Pacer.
+    payload: true if chunks have one; else the values of each are (0,).
+    header_room: see HostEnvironment.
     """
 
     def __init__(
@@ -87,7 +88,7 @@ class WorkerTransport:
         link_rate: int | None = None,
         backlog: float = BACKLOG,
         payload: bool = True,
-        headroom: int = 0,
+        header_room: int = 0,
     ) -> None:
         if exponents.world != plan.world:
             raise ValueError(f"exponents of world {exponents.world}, plan of world {plan.world}")
@@ -100,54 +101,58 @@ class WorkerTransport:
         seconds = 8 * packet / rate if rate else 0.0
         self.round_trips = RoundTrips.of(plan, seconds, rto_initial, rto_least, rto_most)
         self._exponents = exponents
-        self._payload, self._headroom = payload, headroom
+        self._payload, self._header_room = payload, header_room
         self._slots = Slots(plan, payload=payload)
-        self._questions = Questions(self._slots, plan)
+        self._detector = LossDetector(self._slots, plan)
         self._queues = [Queue() for _ in plan.streams]
         self._pacer = Pacer(rate, backlog)
         self._backlog = backlog
         self._servers = peer_array([server.pair() for server in plan.servers])
         self._server_keys = peer_keys(self._servers)
-        self._contributions = Contributions(plan, self._slots, self._servers, headroom)
-        if plan.alone:
+        self._contributions = Contributions(plan, self._slots, self._servers, header_room)
+        if plan.is_asynchronous:
             exponents.contact_none()
         self._stream_index = np.full(256, -1, np.intp)
         self._stream_index[[s.stream for s in plan.streams]] = np.arange(len(plan.streams))
-        columns: Columns | None = None
-        if Columns.can(plan, exponents):
+        native: NativeState | None = None
+        if NativeState.can(plan, exponents):
             common = self._contributions.common
-            columns = Columns(
+            native = NativeState(
                 plan, self._slots, exponents, common, self._servers, self._stream_index
             )
-        self._columns = self._contributions.columns = self._slots.columns = columns
+        self._native = self._contributions.native = self._slots.native = native
         self._tickets = 0
         self._order = 0
         self._incomplete = 0  # numbers submitted that have no result
         self._moved = False  # windows may move or exponents have become known
         self._frozen = False
         self._link_rate = link_rate
-        self._completion = Completion(plan, self._slots, exponents, self.statistics, sums, columns)
+        self._completion = Completion(plan, self._slots, exponents, self.statistics, sums, native)
         self._ahead: ReadAhead | None = None
-        if columns is not None and ReadAhead.can(plan):
+        if native is not None and ReadAhead.can(plan):
             self._ahead = ReadAhead(
-                *(plan, self._slots, columns, exponents, self._queues, self._questions),
+                *(plan, self._slots, native, exponents, self._queues, self._detector),
                 *(self._contributions, self._complete),
             )
         self._failures: list[Failure] = []
 
     @property
     def idle(self) -> bool:
-        """Whether every submitted chunk is complete."""
+        """True if every submitted chunk is complete."""
         return self._incomplete == 0
 
     def submit(self, chunks: Any, values: Floats, lanes: Any, into: Floats | None = None) -> int:
-        """Queues one round of each of n chunks; every worker must do so in the same order.
+        """Queues one round of each of n chunks; every worker must submit in the same order.
 
-        chunks: (n,) distinct indices; values: (n, lanes of the plan) float32, zero padded, kept and
-        so not to be changed until the sums are there; lanes: (n,) valid lanes of each; into: where
-        the sums are to come, contiguous and like `values`, which it may be, each instead of its
-        values. Returns the first of n consecutive tickets.
-        Raises ValueError for shapes that do not fit, unknown or repeated chunks.
+        chunks: (n,) distinct indices.
+        values: (n, lanes of the plan) float32, zero padded; not copied, so they must stay unchanged
+            until the sums have arrived.
+        lanes: (n,) valid lanes of each.
+        into: destination of the sums, contiguous and shaped like `values`, which it may be: each
+            sum then replaces its values.
+
+        Returns the first of n consecutive tickets. Raises ValueError for wrong shapes, unknown or
+        repeated chunks.
         """
         rows = np.asarray(chunks, np.int64)
         n = len(rows)
@@ -162,7 +167,7 @@ class WorkerTransport:
         ticket = self._tickets
         self._tickets += n
         own, unfit = np.zeros(n, np.int16), np.zeros(n, np.uint8)
-        if not self.plan.alone:  # else all goes in float32
+        if not self.plan.is_asynchronous:  # else all goes in float32
             own, unfit = exponents_in(values)
         entries = entries_of(rows, rounds, first, own, unfit, widths, ticket, self._order)
         enqueue(self.plan, self._queues, entries, submission)
@@ -172,71 +177,74 @@ class WorkerTransport:
         return ticket
 
     def take_completed(self) -> Completed:
-        """The sums that have arrived since the last call."""
+        """Returns the sums that arrived since the last call."""
         return self._completion.collect()
 
     def take_failures(self) -> list[Failure]:
-        """What has failed for good since the last call."""
+        """Returns the chunks that failed for good since the last call."""
         failures, self._failures = self._failures, []
         return failures
 
     def explain(self, now: float) -> list[Waiting]:
-        """Each number in a window that has no result, the longest submitted first."""
+        """Returns each number in flight, the longest submitted first."""
         return explain(self._slots, now)
 
     def outline(self, now: float, most: int) -> Outline:
-        """What it knows of at most so many of each stream's oldest numbers."""
+        """Returns an outline with up to `most` of each stream's oldest numbers."""
         plan = self.plan
         streams = streams_of(plan, self._slots, self.round_trips.timeouts.tolist(), now, most)
         return Outline(plan.epoch, plan.world, plan.rank, self._frozen, streams)
 
     def unanswered(self, now: float) -> float:
-        """Seconds without a sign of life of the number that is worst off; 0: none waits."""
+        """Returns the longest time in seconds without a response for a number in flight; 0 if none
+        is."""
         return unanswered(self._slots, now)
 
     # -- from epoch to epoch (see hosts.worker.epoch_transfer) ------------------------------------
 
     def freeze(self) -> None:
-        """From now on takes no packet (they are counted) and sends none; `submit` only queues."""
+        """Stops the transport: packets are counted and dropped, none are sent, and `submit` only
+        queues."""
         self._frozen = True
 
     def levels(self) -> npt.NDArray[np.uint32]:
-        """(chunks,) how many results of each chunk are complete."""
+        """Returns the number of complete results of each chunk (chunks,)."""
         return self._exponents.levels()
 
     def results(self, wants: Iterable[tuple[int, int]] | None = None) -> list[jobs_pb2.Result]:
-        """The results that lead to these (chunk, level); None: all that others may still lack.
+        """Returns the results that lead to these (chunk, level); None: all that other workers may
+        lack.
 
         Raises KeyError, naming the chunk, for one that is not at hand.
         """
-        if wants is None and self.plan.alone:
-            return []  # they are nobody else's
+        if wants is None and self.plan.is_asynchronous:
+            return []  # no other worker can use them
         if wants is None:
             return kept(self._slots, last_kept(self.plan, self._slots, self.levels()))
         return self._completion.results(wants)
 
     def last_results(self) -> tuple[bytes, bytes]:
-        """Headers and payloads of each chunk's last result, where servers optimize, for a worker
-        that joins."""
+        """Returns headers and payloads of each chunk's last result, for a worker that joins a job
+        whose servers optimize."""
         return self._completion.last_results()
 
     def keep(self, headers: bytes, payloads: bytes) -> None:
-        """What `last_results` of another worker was: this one has joined and has its levels.
+        """Takes `last_results` of another worker, whose levels this one has adopted.
 
-        Raises ValueError if it does not hold.
+        Raises ValueError if they are inconsistent.
         """
         self._completion.keep(headers, payloads)
 
     def parameters(self) -> tuple[Floats, npt.NDArray[np.int64]]:
-        """(chunks, lanes) as the last results have them, where servers optimize, and (chunks,) how
-        many workers took part in each."""
+        """Returns the last results (chunks, lanes) of a job whose servers optimize, and the number
+        of workers in each (chunks,)."""
         return self._completion.parameters()
 
     def take_results(self, results: Sequence[jobs_pb2.Result]) -> None:
-        """Takes results of this epoch from other workers, as if they had arrived, or none of them.
+        """Takes results of this epoch from other workers as if they had arrived: all or none.
 
-        Those complete here are ignored. Raises ValueError, naming chunk and cause, for one that
-        does not hold.
+        Results already complete are ignored. Raises ValueError, naming chunk and cause, for an
+        invalid one.
         """
         rows, batch = lacking(self.plan, self._slots, self.levels(), results)
         direct = (batch.headers["flags"] & _DIRECT_FLAG) != 0
@@ -245,44 +253,46 @@ class WorkerTransport:
                 self._take(rows[mine], batch.headers[mine], batch.payloads[mine], stage)
 
     def successor(self, plan: WorkerPlan) -> WorkerTransport:
-        """The same worker in a newer epoch; this transport is frozen and has nothing to tell.
+        """Returns the same worker's transport in a newer epoch; this one must be frozen and
+        drained.
 
-        What has no result is contributed anew, numbered from 0 in order of submission. Tickets,
-        statistics, policy and sums not yet collected go on. Raises ValueError for a plan of
-        another job or of no newer epoch.
+        Numbers without a result are contributed again, numbered from 0 in order of submission.
+        Tickets, statistics, policy and uncollected sums carry over. Raises ValueError for a plan of
+        another job or an epoch that is not newer.
         """
         check_successor(self.plan, plan)
         self.freeze()
         self._exponents.world = plan.world
-        heir = WorkerTransport(
+        next_epoch = WorkerTransport(
             plan,
             self._exponents,
             link_rate=self._link_rate,
             backlog=self._backlog,
             payload=self._payload,
-            headroom=self._headroom,
+            header_room=self._header_room,
         )
-        heir.round_trips = self.round_trips.fresh(len(plan.streams))
-        heir.statistics = self.statistics
-        heir._completion.inherit(self._completion)
-        heir._tickets, heir._order = self._tickets, self._order
+        next_epoch.round_trips = self.round_trips.fresh(len(plan.streams))
+        next_epoch.statistics = self.statistics
+        next_epoch._completion.inherit(self._completion)
+        next_epoch._tickets, next_epoch._order = self._tickets, self._order
         for entries, submission in incomplete(self._slots, self._queues):
-            enqueue(plan, heir._queues, entries, submission)
-            heir._incomplete += len(entries)
-        heir._moved = True
-        return heir
+            enqueue(plan, next_epoch._queues, entries, submission)
+            next_epoch._incomplete += len(entries)
+        next_epoch._moved = True
+        return next_epoch
 
     # -- sending ----------------------------------------------------------------------------------
 
     def poll(self, now: float) -> tuple[Batch | None, float]:
-        """Packets to send now, and the time to ask again (also after packets or a submission)."""
+        """Returns packets to send now, and the time of the next poll (sooner after packets or a
+        submission)."""
         if self._frozen:
             return None, math.inf
         slots = self._slots
         if self._moved:
             self._advance()
         due = self._most_urgent(slots.due.nonzero()[0])
-        late, timed = self._questions.late(now, self.round_trips)
+        late, timed = self._detector.late(now, self.round_trips)
         late, due, left_over = self._within_rate(now, self._most_urgent(late), due)
         batch = None
         if len(late) or len(due):
@@ -290,7 +300,7 @@ class WorkerTransport:
             sizes = Pacer.wire_bytes(batch.full, self.lanes)
             leave = self._pacer.hand_over_all(now, sizes)
             self._account(now, late, due, leave)
-        # Overdue numbers that are not to be asked about yet must not wake it again and again.
+        # Overdue numbers that may not be probed yet must not cause polls.
         timers = slice(None) if timed is None else np.concatenate((timed, due))
         following = float(slots.deadline[timers].min())
         if left_over:
@@ -304,18 +314,18 @@ class WorkerTransport:
         for stream, queue in enumerate(self._queues):
             if len(queue):
                 slots.enter(stream, queue, self.plan)
-        if self._columns is not None:
-            self._columns.let_go(WAITING)
+        if self._native is not None:
+            self._native.activate_held(WAITING)
             return
         held = (slots.stage == HELD).nonzero()[0]
         if len(held):
             held = held[self._exponents.ready(slots.chunk[held], slots.round[held])]
             slots.exponent[held] = self._exponents.exponents(slots.chunk[held], slots.round[held])
-            slots.stage[held] = DIRECT if self.plan.alone else WAITING
+            slots.stage[held] = DIRECT if self.plan.is_asynchronous else WAITING
             slots.due[held] = True
 
     def _most_urgent(self, rows: Rows) -> Rows:
-        """Rows by priority, then in order of submission."""
+        """Sorts rows by priority, then in order of submission."""
         if len(rows) < 2:
             return rows
         order = self._slots.order[rows]
@@ -324,7 +334,8 @@ class WorkerTransport:
         return rows[np.lexsort((order, -self._slots.priority[rows]))]
 
     def _within_rate(self, now: float, late: Rows, due: Rows) -> tuple[Rows, Rows, bool]:
-        """What of it the link has room for now, and whether something is left over."""
+        """Returns the prefix of `late` and `due` that the link has room for now, and whether some
+        remain."""
         room = self._pacer.room(now)
         if math.isinf(room) or not (len(late) or len(due)):
             return late, due, False
@@ -334,7 +345,8 @@ class WorkerTransport:
         return late[:fits], due[: max(0, fits - len(late))], fits < len(full)
 
     def _account(self, now: float, late: Rows, due: Rows, leave: Seconds) -> None:
-        """QUERYs of `late` and CONTRIBUTEs of `due` are sent now, and leave the host then."""
+        """Records QUERYs of `late` and CONTRIBUTEs of `due`, sent now, that leave the host at
+        `leave`."""
         slots = self._slots
         leaving = leave[len(late) :]
         if len(due):
@@ -349,7 +361,7 @@ class WorkerTransport:
             progress["sent"] += 1
             progress["clean"] = ~again
             progress["failed"] = False
-            progress["asked"] = 0
+            progress["probes"] = 0
             progress["backoff"] = 0
             opaque(slots.progress)[due] = opaque(progress)
             slots.deadline[due] = leaving + self.round_trips.after(slots.stream[due], 0)
@@ -357,7 +369,7 @@ class WorkerTransport:
             self.statistics.sent += len(due)
             self.statistics.retransmitted += repeated
         if len(late):
-            self._questions.on_asked(now, late, leave[: len(late)], self.round_trips)
+            self._detector.on_probed(now, late, leave[: len(late)], self.round_trips)
             self.statistics.queries += len(late)
 
     # -- receiving --------------------------------------------------------------------------------
@@ -365,16 +377,17 @@ class WorkerTransport:
     def on_train(
         self, times: Seconds, batch: Batch, clock: Clock, enough: Enough
     ) -> Released | None:
-        """Takes results at once that arrived at these times (n,), see hosts.worker.read_ahead.
+        """Takes a batch of results with arrival times (n,), see hosts.worker.read_ahead.
 
-        None: the first has to be taken by itself."""
+        Returns None if the first must be processed singly.
+        """
         if self._ahead is None or self._frozen or self._moved:
             return None
         parts = self.round_trips, self._pacer, self.statistics
         return self._ahead.release(times, batch, clock, enough, *parts)
 
     def on_packets(self, now: float, batch: Batch) -> None:
-        """Takes packets that arrived by `now`; what is not for a number in flight is counted."""
+        """Takes packets that arrived by `now`; packets for no number in flight are counted."""
         if self._frozen:
             self.statistics.dropped["frozen"] += len(batch)
         if self._frozen or not len(batch):
@@ -409,7 +422,7 @@ class WorkerTransport:
             self._on_states(now, headers[states], rows[states], direct[states])
 
     def _on_results(self, now: float, batch: Batch, rows: Rows, stage: int) -> None:
-        """RESULTs, all DIRECT or none, of numbers that these rows hold."""
+        """Takes RESULTs for these rows, all DIRECT or none."""
         slots = self._slots
         good = (slots.stage[rows] == stage) & (slots.sent[rows] > 0)
         if not good.all():
@@ -425,7 +438,7 @@ class WorkerTransport:
         if not len(rows):
             return
         headers, payloads = batch.headers, batch.payloads
-        self._questions.on_results(now, rows, batch.full, self.round_trips)
+        self._detector.on_results(now, rows, batch.full, self.round_trips)
         self.statistics.congested += int(np.count_nonzero(headers["flags"] & _ECN))
         if stage == WAITING:
             flagged = (headers["flags"] & _FLAGGED) != 0
@@ -435,7 +448,8 @@ class WorkerTransport:
         self._take(rows, headers, payloads, stage)
 
     def _checked(self, now: float, batch: Batch, rows: Rows, stage: int, good: Mask) -> Mask:
-        """Which of the `good` hold in number of workers, lanes, exponent and checksum."""
+        """Returns those of `good` whose number of workers, lanes, exponent and checksum are
+        right."""
         right: Mask = good.copy()
         for cause, failed in wrong(self.plan, self._slots, batch, rows, stage == DIRECT).items():
             failed &= good
@@ -449,32 +463,32 @@ class WorkerTransport:
         return right
 
     def _take(self, rows: Rows, headers: Array, words: Any, stage: int) -> None:
-        """Results that are good: completes their numbers."""
+        """Completes rows with good results."""
         self._incomplete -= len(rows)
         self._moved = True
         self._completion.take(rows, headers, words, stage)
 
     def _complete(self, rows: Rows, headers: Array, words: Any) -> None:
-        """Integer sums that are good, taken at once."""
+        """Completes rows with good integer sums of a batch."""
         self._take(rows, headers, words, WAITING)
         self._advance()
 
     def _to_server(self, rows: Rows) -> None:
-        """Integer sums that cannot be: these chunks go to their servers in float32."""
+        """Moves rows whose integer sum is flagged to DIRECT: their servers sum them in float32."""
         slots = self._slots
         slots.stage[rows] = DIRECT
         slots.restart(rows)
         slots.due[rows] = True
-        slots.wanted[rows] = False
+        slots.probe_pending[rows] = False
 
     def _failed(self, now: float, rows: Rows) -> None:
-        """Results that failed their check: ask again, and report what fails repeatedly."""
+        """Handles failed checks: probes at the first failure of a row, reports the second."""
         slots = self._slots
-        # Copies that the network made of one bad packet are one failure.
+        # Duplicates of one bad packet are one failure.
         rows = np.unique(rows[~slots.failed[rows]])
         slots.failed[rows] = True
         slots.failures[rows] += 1
-        slots.wanted[rows[(slots.failures[rows] == 1) & ~slots.due[rows]]] = True
+        slots.probe_pending[rows[(slots.failures[rows] == 1) & ~slots.due[rows]]] = True
         for row in rows[slots.failures[rows] == 2].tolist():
             reason = "its sum failed the check twice"
             if slots.exponent_round[row]:
@@ -486,22 +500,22 @@ class WorkerTransport:
             self._failures.append(Failure(stream, seq, int(slots.chunk[row]), reason))
 
     def _on_states(self, now: float, headers: Array, rows: Rows, direct: Mask) -> None:
-        """STATEs about numbers that these rows hold."""
+        """Takes STATEs about these rows."""
         slots = self._slots
         stage = np.where(direct, np.uint8(DIRECT), np.uint8(WAITING))
         final = phases(headers) == _FINAL
-        told = final & ~direct & self.plan.pipeline.pulls  # that a result can be asked for
-        good = (slots.stage[rows] == stage) & ((slots.asked[rows] > 0) | told)
+        announced = final & ~direct & self.plan.pipeline.pulls
+        good = (slots.stage[rows] == stage) & ((slots.probes[rows] > 0) | announced)
         good &= headers["sender"] < np.where(direct, 256, MOST_CHILDREN)
         good[good] = slots.first_of_each(rows[good])
         self._drop("unasked", ~good)
-        slots.wanted[rows[good & told]] = True
-        good &= ~told
+        slots.probe_pending[rows[good & announced]] = True
+        good &= ~announced
         rows, headers, direct = rows[good], headers[good], direct[good]
         if not len(rows):
             return
         self.statistics.states += len(rows)
-        self._questions.on_states(now, rows, headers, direct, self.round_trips)
+        self._detector.on_states(now, rows, headers, direct, self.round_trips)
 
     def _drop(self, cause: str, packets: Mask) -> None:
         n = int(np.count_nonzero(packets))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether results hold: number of workers, lanes, exponent and checksum; and how exact they are."""
+"""Checks results: number of workers, lanes, exponent and checksum; and measures their precision."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _FLAGGED = np.uint8(FLAGGED)
 def wrong(
     plan: WorkerPlan, slots: Slots, batch: Batch, rows: Rows, direct: bool
 ) -> dict[str, Mask]:
-    """What is wrong with each of n RESULTs for `rows`, all DIRECT or none, by cause.
+    """Checks n RESULTs for `rows`, all DIRECT or none; returns the failures by cause.
 
-    (n,) masks for wrong_workers, wrong_lanes, wrong_exponent and wrong_checksum, each the first
-    cause of its packets. A flagged integer sum has lost its payload, so of it only the number of
-    workers counts, and that an exponent round is never flagged.
+    The masks (n,) for wrong_workers, wrong_lanes, wrong_exponent and wrong_checksum each hold the
+    first failure of a packet. A flagged integer sum has no payload: only its number of workers is
+    checked, and that it is no exponent round.
     """
     headers = batch.headers
     workers = headers["workers"] == plan.world
@@ -37,7 +37,7 @@ def wrong(
         exponent[:] = True  # the server reports that of rank 0
         checksum = sum_checks(headers, batch.payloads, batch.full)
     else:
-        # A flagged sum may be so because these differed; whose it reports does not matter.
+        # A sum may be flagged because these differed among workers, so they are not checked.
         flagged = (headers["flags"] & _FLAGGED) != 0
         lanes |= flagged
         exponent |= flagged
@@ -63,10 +63,10 @@ def wrong(
 
 
 def coarse(exponents: Exps, max_exponents: npt.NDArray[np.int8], world: int) -> int:
-    """How many of n integer sums have fewer than LEAST_DIGITS digits of their largest value.
+    """Counts integer sums whose largest value has fewer than LEAST_DIGITS binary digits.
 
-    exponents: (n,) that they were scaled by; max_exponents: (n,) that they report. What is below
-    2^m is below 2^(m + s) as an integer of scale s. Zeros are exact in any scale.
+    exponents: (n,) used for scaling; max_exponents: (n,) reported. A value below 2^m is below 2^(m
+    + s) as an integer of scale s. Zeros are exact in any scale.
     """
     most = max_exponents.astype(np.int32)
     few = most + scale(exponents, world) < LEAST_DIGITS

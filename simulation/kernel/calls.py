@@ -130,16 +130,16 @@ class _Method:
             raise ValueError("Cannot invoke RPC on closed channel!")  # as gRPC does
         if name in STREAMS:
             return stub.stream(_Stream(stub, name, request, timeout))
-        world = stub.source.tasks
-        until = world.now() + (float("inf") if timeout is None else timeout)
+        runtime = stub.source.tasks
+        until = runtime.now() + (float("inf") if timeout is None else timeout)
         while True:
             try:
                 return _unary(stub, name, request, timeout)
             except CallError as error:
                 away = error.code() == grpc.StatusCode.UNAVAILABLE
-                if not (wait_for_ready and away) or world.now() >= until:
+                if not (wait_for_ready and away) or runtime.now() >= until:
                     raise
-            world.sleep(_RETRY_SECONDS)
+            runtime.sleep(_RETRY_SECONDS)
 
     def future(self, request: Any, timeout: float | None = None) -> Future[Any]:
         """The call under way; see grpc.UnaryUnaryMultiCallable."""

@@ -10,7 +10,7 @@ from simulation.kernel.tasks import Tasks
 
 
 class TaskNode(Node):
-    """tasks: its World. What comes at one time comes in this order: calls, packets, alarms; and
+    """tasks: its Runtime. What comes at one time comes in this order: calls, packets, alarms; and
     whoever goes on because of it does so after all of them."""
 
     def __init__(self, name: str) -> None:

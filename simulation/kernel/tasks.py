@@ -48,7 +48,7 @@ class Alarm:
 
 
 class Tasks:
-    """A World whose time is that of a node: `clock` tells it, in picoseconds.
+    """A Runtime whose time is that of a node: `clock` tells it, in picoseconds.
 
     The node calls `run` whenever something may have happened, and `ring` when the time of the first
     alarm, `due`, has come.
@@ -187,18 +187,18 @@ class Tasks:
                 log.exception("%s did not end well", task.name)
         self.waiting.clear()
 
-    # World
+    # Runtime
 
     def now(self) -> float:
-        """See World."""
+        """See Runtime."""
         return self.clock() / SECOND
 
     def sleep(self, seconds: float) -> None:
-        """See World."""
+        """See Runtime."""
         self.pause(deque(), seconds)
 
     def current(self) -> object:
-        """See World."""
+        """See Runtime."""
         return self if self.running is None else self.running
 
     def thread(
@@ -208,31 +208,31 @@ class Tasks:
         args: tuple[Any, ...] = (),
         daemon: bool = False,
     ) -> Task:
-        """See World."""
+        """See Runtime."""
         return Task(self, target, name, args, next(self._numbers))
 
     def timer(self, seconds: float, work: Callable[[], Any]) -> TaskTimer:
-        """See World."""
+        """See Runtime."""
         return TaskTimer(self, seconds, work)
 
     def lock(self) -> TaskLock:
-        """See World."""
+        """See Runtime."""
         return TaskLock(self, reentrant=False)
 
     def rlock(self) -> TaskLock:
-        """See World."""
+        """See Runtime."""
         return TaskLock(self, reentrant=True)
 
     def condition(self) -> TaskCondition:
-        """See World."""
+        """See Runtime."""
         return TaskCondition(self)
 
     def event(self) -> TaskEvent:
-        """See World."""
+        """See Runtime."""
         return TaskEvent(self)
 
     def future(self) -> Future[Any]:
-        """See World."""
+        """See Runtime."""
         return TaskFuture(self)
 
 

@@ -71,7 +71,7 @@ class ControlNode(TaskNode):
 
     def _bring_up(self) -> None:
         self.fabric.bring_up()
-        table = JobTable(self.fabric, world=self.tasks)
+        table = JobTable(self.fabric, runtime=self.tasks)
         self._monitor = Monitor(table)
         self._monitor.start()
         self.tasks.thread(look_after, "jobs-expiry", (table, self._stopped)).start()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from ipaddress import IPv4Address
 from typing import Any
 
-from hosts.net.environment import Connection, Outside
+from hosts.net.environment import Connection, HostEnvironment
 from hosts.net.pacer import BACKLOG
 from protocol.frames import OVERHEAD
 from protocol.header import HEADER_BYTES, SERVER_PORTS
@@ -20,11 +20,11 @@ from simulation.nodes.host import HostNode, VirtualEndpoint
 from topologies.model.addressing import Addressing
 
 
-class VirtualOutside(Outside):
-    """What a host has of its surroundings in virtual time; see Outside.
+class VirtualHostEnvironment(HostEnvironment):
+    """What a host has of its surroundings in virtual time; see HostEnvironment.
 
     controller: where the job service is, and service: that one, once it answers. shards: servers
-    that answer others, by address. hosts: by name. payload: see Outside.
+    that answer others, by address. hosts: by name. payload: see HostEnvironment.
     """
 
     def __init__(
@@ -38,8 +38,8 @@ class VirtualOutside(Outside):
         hosts: Mapping[str, TaskNode],
         payload: bool = True,
     ) -> None:
-        self.world = node.tasks
-        self.headroom = OVERHEAD
+        self.runtime = node.tasks
+        self.header_room = OVERHEAD
         self.payload = payload
         self._engine, self._node, self._addressing = engine, node, addressing
         self._controller, self._service = controller, service
@@ -47,32 +47,32 @@ class VirtualOutside(Outside):
         self._hosts = hosts
 
     def check_service(self, service: str) -> None:
-        """See Outside."""
+        """See HostEnvironment."""
 
     def endpoint(self, address: str, **options: Any) -> VirtualEndpoint:
-        """See Outside."""
+        """See HostEnvironment."""
         assert isinstance(self._node, HostNode)
         while (made := self._node.endpoint(address)).port in SERVER_PORTS:
             pass
         return made
 
     def backlog(self, rate: int, queue_bytes: int | None, payload: int) -> float:
-        """See Outside: so little that the queue of the host's link has always room."""
+        """See HostEnvironment: so little that the queue of the host's link has always room."""
         if not rate or queue_bytes is None:
             return BACKLOG
         room = max(payload, queue_bytes - 4 * (payload + OVERHEAD + HEADER_BYTES))
         return min(BACKLOG, 8 * room / rate)
 
     def service(self, service: str) -> Connection:
-        """See Outside."""
+        """See HostEnvironment."""
         stub = Stub(
             self._engine, self._node, self._controller, self._service, f"unix:{self._node.name}"
         )
         return Connection(stub, stub.close)
 
     def peer(self, address: Address) -> Connection:
-        """See Outside. The kernel takes the address of the first route, and within a host the one
-        that is called."""
+        """See HostEnvironment. The kernel takes the address of the first route, and within a host
+        the one that is called."""
         there = self._addressing.interfaces[IPv4Address(address.ipv4)]
         own = self._addressing.address(self._node.name)
         source = there.ipv4 if there.node == self._node.name else own
@@ -82,7 +82,7 @@ class VirtualOutside(Outside):
         return Connection(stub, stub.close)
 
     def answer(self, address: Address, servicer: ShardServiceServicer) -> Callable[[], None]:
-        """See Outside."""
+        """See HostEnvironment."""
         if address in self._shards:
             raise OSError(0, f"cannot listen at {address} (TCP)")
         self._shards[address] = servicer

@@ -108,7 +108,7 @@ class Member:
         self.started.moved += len(instruction.take.results)
         self.answer(self.follower.answer(instruction))
         if isinstance(self.follower, ServerEpochs):
-            for errand in self.follower.take_errands():
+            for errand in self.follower.take_fetch_tasks():
                 self._fetch(self.follower, errand)
         if self.follower.epoch != before:
             self.on_plan()
@@ -120,7 +120,7 @@ class Member:
         """Donates the application's state at its next call."""
         if isinstance(self.follower, ServerEpochs) or self.giving:
             return
-        if self.follower.gate.wanted is not None:
+        if self.follower.barrier.donation is not None:
             self.giving = True
             self.network.at(self._up.time(), self._give)
 
@@ -128,9 +128,9 @@ class Member:
         self.giving = False
         follower = self.follower
         assert isinstance(follower, WorkerEpochs)
-        if not self.gone and follower.gate.wanted is not None:
-            done = np.array([follower.gate.completed])
-            follower.gate.give(follower.gate.wanted, follower.state({"done": done}))
+        if not self.gone and follower.barrier.donation is not None:
+            done = np.array([follower.barrier.completed])
+            follower.barrier.give(follower.barrier.donation, follower.state({"done": done}))
             self.answer(follower.said())
             self._donate()
 
@@ -320,7 +320,7 @@ class StartedJob:
         member = self.members[rank]
         if member.gone:
             return True
-        if not member.follower.gate.begin():
+        if not member.follower.barrier.begin():
             return False
         self.transport(rank).submit(chunks, values, lanes)
         self._hosts[rank].poke()
@@ -329,7 +329,7 @@ class StartedJob:
     def complete(self, rank: int) -> None:
         """A call of a worker has all its sums."""
         member = self.members[rank]
-        member.follower.gate.complete()
+        member.follower.barrier.complete()
         member.answer(member.follower.said())
 
     def restart(self, rank: int, joined: Callable[[int], None]) -> None:

@@ -142,7 +142,7 @@ def test_a_job_service_that_is_away_when_members_come_is_waited_for(
     ):
         joined = pool.submit(server.command, f"join {nonce} 0")
         connected = pool.submit(client.connect_service, nonce, 0)
-        while "it is asked again" not in caplog.text:
+        while "retrying" not in caplog.text:
             assert not connected.done()
         service.start()
         connected.result(60)

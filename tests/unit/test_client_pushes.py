@@ -26,7 +26,7 @@ from hosts.errors import (
     WrongShapeError,
     WrongTypeError,
 )
-from hosts.worker.round_barrier import Gate, Rounds
+from hosts.worker.round_barrier import RoundBarrier, Rounds
 from protocol import jobs_pb2
 
 pytestmark = pytest.mark.unit
@@ -197,7 +197,9 @@ def test_joins_happen_between_rounds_of_calls(
         for done in [*others, *together(pool, [back], 30)]:
             done.result(60)
     # All count their keys alike, by which the job service finds out who differs.
-    assert len({trainer.client._part.follower.gate.pushed for trainer in (first, back, last)}) == 1
+    assert (
+        len({trainer.client._part.follower.barrier.pushed for trainer in (first, back, last)}) == 1
+    )
     joined_at = back.steps - len(back.workers)
     assert 5 <= joined_at <= 30
     for trainer in (first, back, last):
@@ -210,30 +212,30 @@ def test_joins_happen_between_rounds_of_calls(
 
 
 def test_rounds_are_calls_until_a_key_comes_again() -> None:
-    gate = Gate()
-    rounds = Rounds(gate, keys=3)
+    barrier = RoundBarrier()
+    rounds = Rounds(barrier, keys=3)
     assert [rounds.begin([2]), rounds.begin([1]), rounds.begin([2])] == [1, 1, 2]
-    assert gate.pushed == 3
+    assert barrier.pushed == 3
     rounds.complete(2)
-    assert gate.completed == 0  # the first one is under way
+    assert barrier.completed == 0  # the first one is under way
     rounds.complete(1)
     rounds.complete(1)
-    assert gate.completed == 1  # the second may go on
-    gate.told(jobs_pb2.Boundary(number=7))
-    assert [a.begun.calls for a in gate.take_answers()] == [2]
-    gate.told(jobs_pb2.Boundary(number=7, until=2))
+    assert barrier.completed == 1  # the second may go on
+    barrier.on_boundary(jobs_pb2.Boundary(number=7))
+    assert [a.begun.calls for a in barrier.take_answers()] == [2]
+    barrier.on_boundary(jobs_pb2.Boundary(number=7, until=2))
     assert rounds.begin([0, 1]) == 2  # all keys: nothing more can come
-    assert gate.take_answers() == []
+    assert barrier.take_answers() == []
     rounds.complete(2)
-    assert [a.reached.number for a in gate.take_answers()] == [7]
+    assert [a.reached.number for a in barrier.take_answers()] == [7]
     assert rounds.begin([0]) is None
-    gate.release()
+    barrier.release()
     assert rounds.begin([0]) == 3
-    gate.told(jobs_pb2.Boundary(number=8, until=3))
+    barrier.on_boundary(jobs_pb2.Boundary(number=8, until=3))
     rounds.complete(3)
-    assert gate.completed == 2  # calls may still come
+    assert barrier.completed == 2  # calls may still come
     assert rounds.begin([0]) is None  # and this one would be of another
-    assert [a.reached.number for a in gate.take_answers()] == [8]
+    assert [a.reached.number for a in barrier.take_answers()] == [8]
 
 
 def test_asyncio_state_callback_runs_in_event_loop(service: SmallService, server: Server) -> None:

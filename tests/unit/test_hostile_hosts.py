@@ -60,7 +60,7 @@ def flagged(machine: WorkerTransport) -> int:
 
 
 # What counts, and what C is told of the same arrays.
-_BUT = ("statistics", "_statistics", "counters", "_counters", "foreign", "columns")
+_BUT = ("statistics", "_statistics", "counters", "_counters", "foreign", "native")
 
 
 def held(value: Any, but: tuple[str, ...] = _BUT) -> Any:

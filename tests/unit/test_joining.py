@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from controller.jobs.joining import Join
 from controller.jobs.members import Membership, Role
-from hosts.worker.round_barrier import Gate
+from hosts.worker.round_barrier import RoundBarrier
 from protocol import jobs_pb2
 from protocol.state import PAGE_BYTES, Collector, Pages, State, StateError, decode, encode
 
@@ -25,11 +25,11 @@ def worker(rank: int) -> Membership:
 
 
 class Worker:
-    """A worker with its gate, and an application that goes on as far as it may."""
+    """A worker with its barrier, and an application that goes on as far as it may."""
 
     def __init__(self, rank: int, state: bytes | None) -> None:
         self.place = worker(rank)
-        self.gate = Gate()
+        self.barrier = RoundBarrier()
         self.state = state  # None: it cannot be told
         self.told: jobs_pb2.Instruction | None = None
 
@@ -39,26 +39,26 @@ class Worker:
             return
         self.told = instruction
         if instruction.WhichOneof("what") == "boundary":
-            self.gate.told(instruction.boundary)
+            self.barrier.on_boundary(instruction.boundary)
         else:
-            self.gate.asked(instruction.donate)
+            self.barrier.on_donate(instruction.donate)
 
     def compute(self, others: list[Worker]) -> None:
         """Begins a call, or completes one that all have begun, or tells what it knows."""
-        gate = self.gate
-        if gate.begun > gate.completed:
-            if all(other.gate.begun >= gate.begun for other in others):
-                gate.complete()
-        elif gate.wanted is not None:
+        barrier = self.barrier
+        if barrier.begun > barrier.completed:
+            if all(other.barrier.begun >= barrier.begun for other in others):
+                barrier.complete()
+        elif barrier.donation is not None:
             if self.state is None:
-                gate.give(gate.wanted, None, "no state today")
+                barrier.give(barrier.donation, None, "no state today")
             else:
-                gate.give(gate.wanted, self.state)
+                barrier.give(barrier.donation, self.state)
         else:
-            gate.begin()
+            barrier.begin()
 
     def answer(self, join: Join) -> None:
-        for answer in self.gate.take_answers():
+        for answer in self.barrier.take_answers():
             what = answer.WhichOneof("what")
             getattr(join, what)(self.place, getattr(answer, what))
 
@@ -110,7 +110,7 @@ def test_members_stop_at_same_call_and_joiners_get_state(
         if isinstance(one, Joiner):
             one.step(join)
             continue
-        if leaving and one.gate.begun == one.gate.completed > 3 and len(workers) > 1:
+        if leaving and one.barrier.begun == one.barrier.completed > 3 and len(workers) > 1:
             workers.remove(one)
             leaving = False
             join.left(one.place)
@@ -122,16 +122,16 @@ def test_members_stop_at_same_call_and_joiners_get_state(
         assert "no state today" in join.failure or "could have left" in join.failure
         return
     assert join.settled
-    assert len({w.gate.completed for w in workers}) == 1
-    assert {w.gate.begun - w.gate.completed for w in workers} == {0}
-    assert all(not w.gate.open for w in workers)
+    assert len({w.barrier.completed for w in workers}) == 1
+    assert {w.barrier.begun - w.barrier.completed for w in workers} == {0}
+    assert all(not w.barrier.open for w in workers)
     assert join.joiners | join.refused.keys() == {j.place for j in joiners}
     states = {j.data for j in joiners if j.place in join.joiners}
     assert len(states) == 1
     assert states.pop() in {bytes([rank + 1]) * (size + 1) for rank in range(number)}
     for w in workers:
-        w.gate.release()
-        assert w.gate.begin()
+        w.barrier.release()
+        assert w.barrier.begin()
 
 
 def in_order(*workers: int) -> Join:
@@ -216,7 +216,7 @@ def test_invalid_state_is_rejected() -> None:
         encode(State(1, b"", {"names": np.array([object()])}))
     with pytest.raises(StateError, match="are no state"):
         decode(b"\xff" * 9)
-    with pytest.raises(StateError, match="numbers can be told"):
+    with pytest.raises(StateError, match="only numbers can be sent"):
         encode(State(1, b"", {"named": np.zeros(2, [("a", "<f4")])}))
     for kind, shape, data in (
         ("O", (1,), bytes(8)),

@@ -16,9 +16,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hosts.data.array_pool import Recycler
+from hosts.data.array_pool import ArrayPool
 from hosts.native import library
-from hosts.net.broadcast_batch import Cast
+from hosts.net.broadcast_batch import BroadcastBatch
 from hosts.net.offload import MAX_SEGMENTS, available
 from hosts.net.udp import Endpoint
 from hosts.server.state import ServerState
@@ -290,7 +290,7 @@ def test_trains_are_the_same_and_follow_one_that_the_socket_does_not_take(
             peers, whole = peer_array(addresses), np.ones(3 * n, np.bool_)
             batch = Batch(headers, words, whole, peers.repeat(n), wire.reshape(-1, WIDE))
             if cast:
-                batch = Cast(wire[2].copy(), whole[:n], peers, nodes, Recycler())
+                batch = BroadcastBatch(wire[2].copy(), whole[:n], peers, nodes, ArrayPool())
             errors: list[str] = []
             for act in (lambda: sender.send(batch), *[sender.flush] * 10):  # noqa: B023
                 try:

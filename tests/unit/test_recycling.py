@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hosts.data.array_pool import Recycler
+from hosts.data.array_pool import ArrayPool
 
 pytestmark = pytest.mark.unit
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.unit
     ids=["whole", "rows", "buffer", "transposed"],
 )
 def test_referenced_buffers_are_not_reused(part):
-    memory = Recycler()
+    memory = ArrayPool()
     first = memory.empty((10, 4), np.float32)
     first[:] = 1
     kept = part(first)
@@ -27,7 +27,7 @@ def test_referenced_buffers_are_not_reused(part):
 
 
 def test_released_buffers_are_reused():
-    memory = Recycler()
+    memory = ArrayPool()
     first = memory.empty((10, 4), np.float32)
     address = first.ctypes.data
     del first
@@ -36,4 +36,4 @@ def test_released_buffers_are_reused():
 
 
 def test_nothing_has_no_memory():
-    assert Recycler().empty((0, 256), np.float32).shape == (0, 256)
+    assert ArrayPool().empty((0, 256), np.float32).shape == (0, 256)

@@ -105,7 +105,7 @@ class Played:
             window=case.window,
             streams=case.streams,
             tree=case.tree,
-            outside=network.outside(operator),
+            environment=network.environment(operator),
         )
         network.play(service, self._work)
         network.stop()
@@ -115,7 +115,7 @@ class Played:
     def _work(self, rank: int, name: str, service: Service) -> None:
         network, case = self.network, self.case
         host, end = network.hosts[name], self.addressing.host_interfaces(name)[0]
-        outside = network.outside(host)
+        environment = network.environment(host)
 
         def work() -> None:
             link = end.outgoing
@@ -124,7 +124,7 @@ class Played:
                 address=str(end.ipv4),
                 queue_bytes=link.queue_bytes,
                 link_rate=link.rate,
-                outside=outside,
+                environment=environment,
             ) as client:
                 client.connect_service(service.nonce, rank)
                 sizes = {f"small{n}": 100 for n in range(1, case.pushes)}
@@ -134,11 +134,11 @@ class Played:
                     values = draw.uniform(0.5, 1, case.elements).astype(np.float32)
                     if number == 1 and rank == 1:
                         values[case.elements // 2] *= case.outlier
-                    outside.world.sleep(case.late * rank)
+                    environment.runtime.sleep(case.late * rank)
                     sums = client.push({"values": values})
                     others = {}
                     for name, size in sizes.items():
-                        outside.world.sleep(1e-4)
+                        environment.runtime.sleep(1e-4)
                         others[name] = client.push({name: values[:size]})
                     for name, future in {"values": sums, **others}.items():
                         came = future.result()[name]

@@ -114,26 +114,26 @@ def test_every_ticket_completes_once_across_epochs_with_its_own_values() -> None
     assert transport.levels()[[5, 1, 9]].tolist() == [2, 2, 0]
     transport.freeze()
     submit(transport, 9, value=64.0)  # a worker may go on computing meanwhile
-    heir = transport.successor(next_plan(transport, world=1))
-    assert len(transport.take_completed()) == 0  # what is not collected is the heir's
-    assert heir.statistics is transport.statistics
+    next_epoch = transport.successor(next_plan(transport, world=1))
+    assert len(transport.take_completed()) == 0  # what is not collected is the next_epoch's
+    assert next_epoch.statistics is transport.statistics
     chunks, worlds = [5, 1, 5, 9, 1, 5, 9], [2, 2, 1, 1, 1, 1, 1]
     expected = [
         (ticket, chunk, [world * 2.0**ticket] * 4)
         for ticket, (chunk, world) in enumerate(zip(chunks, worlds, strict=True))
     ]
-    first = heir.take_completed()
+    first = next_epoch.take_completed()
     assert first.workers.tolist() == [2, 2]
     assert first.tickets.tolist() == [0, 1]
     done = [*zip(first.tickets.tolist(), first.chunks.tolist(), first.sums.tolist(), strict=True)]
-    assert sorted(done + finished(heir)) == expected
-    assert heir.levels()[[5, 1, 9]].tolist() == [4, 3, 3]
+    assert sorted(done + finished(next_epoch)) == expected
+    assert next_epoch.levels()[[5, 1, 9]].tolist() == [4, 3, 3]
     # Each counts under the plan that it was summed by; some did not fit their chunk's scale.
-    statistics = heir.statistics
+    statistics = next_epoch.statistics
     by_plan = [(plan.epoch, plan.chunks) for plan in statistics.plans]
     later = 5 - statistics.completed_direct
     assert 0 < later < 5
-    assert by_plan == [(transport.plan.epoch, 2), (heir.plan.epoch, later)]
+    assert by_plan == [(transport.plan.epoch, 2), (next_epoch.plan.epoch, later)]
 
 
 def test_sums_say_how_many_workers_are_in_them() -> None:
@@ -142,10 +142,10 @@ def test_sums_say_how_many_workers_are_in_them() -> None:
     submit(transport, 0)
     transport.on_packets(0.0, contacted3(one(transport), world=3))
     transport.on_packets(0.0, contacted3(one(transport), world=3))
-    heir = transport.successor(next_plan(transport, world=2))
-    submit(heir, 0)
-    heir.on_packets(0.0, results_of(one(heir), world=2))
-    completed = heir.take_completed()
+    next_epoch = transport.successor(next_plan(transport, world=2))
+    submit(next_epoch, 0)
+    next_epoch.on_packets(0.0, results_of(one(next_epoch), world=2))
+    completed = next_epoch.take_completed()
     assert completed.workers.tolist() == [3, 2]
     assert completed.sums[:, 0].tolist() == [3.0, 2.0]
 
@@ -250,9 +250,9 @@ def test_a_direct_result_is_taken_also_by_one_that_waits_for_integers(told: bool
     assert completed.flags[0] == Flag.DIRECT | Flag.OVERFLOW
     # The next round uses what the result said, at both.
     for transport in (holder, lacker):
-        heir = transport.successor(next_plan(transport))
-        submit(heir, 0)
-        assert one(heir).headers["exponent"].tolist() == [9 + 2]
+        next_epoch = transport.successor(next_plan(transport))
+        submit(next_epoch, 0)
+        assert one(next_epoch).headers["exponent"].tolist() == [9 + 2]
 
 
 def test_a_chunk_on_its_way_to_the_server_starts_over_as_integers() -> None:
@@ -265,15 +265,15 @@ def test_a_chunk_on_its_way_to_the_server_starts_over_as_integers() -> None:
     answer.headers["workers"] = 3
     transport.on_packets(0.0, answer)
     assert one(transport).headers["flags"][0] & Flag.DIRECT
-    heir = transport.successor(next_plan(transport, world=2, rank=1))
-    again = one(heir)
+    next_epoch = transport.successor(next_plan(transport, world=2, rank=1))
+    again = one(next_epoch)
     assert again.headers["flags"].tolist() == [0]
     assert again.headers["seq"].tolist() == [0]
     assert again.headers["epoch"].tolist() == [2]
     # Scaled for two instead of three workers: twice as fine.
     assert again.payloads.tolist() == (2 * batch.payloads).tolist()
-    heir.on_packets(0.0, results_of(again))
-    assert heir.take_completed().sums.tolist() == [[6.0] * 4]
+    next_epoch.on_packets(0.0, results_of(again))
+    assert next_epoch.take_completed().sums.tolist() == [[6.0] * 4]
 
 
 def test_results_come_once_however_often_they_are_given() -> None:

@@ -79,11 +79,11 @@ class Played:
 
     def _conduct(self) -> None:
         network, operator = self.network, self.network.operator
-        outside = network.outside(operator)
+        host_environment = network.environment(operator)
         hosts = [node.name for node in network.topology.workers]
-        service = create_service(SERVICE, "job", hosts, ["s0"], outside=outside)
+        service = create_service(SERVICE, "job", hosts, ["s0"], environment=host_environment)
         try:
-            create_service(SERVICE, "job", hosts, ["s0"], outside=outside)
+            create_service(SERVICE, "job", hosts, ["s0"], environment=host_environment)
         except ClientError as error:
             self.refusals.append(error)
         begin = operator.now + network.engine.control_latency
@@ -107,7 +107,7 @@ class Played:
                 address=str(end.ipv4),
                 queue_bytes=end.outgoing.queue_bytes,
                 link_rate=end.outgoing.rate,
-                outside=network.outside(host),
+                environment=network.environment(host),
             )
             with client:
                 try:

@@ -11,33 +11,33 @@ from concurrent.futures import TimeoutError as NotYetError
 import numpy as np
 import pytest
 
-from protocol.world import REAL, World
+from protocol.runtime import REAL, Runtime
 from simulation.kernel.tasks import Tasks
 from simulation.links.trains import NEVER, SECOND
 
 
 class Clock:
-    """A world whose time goes from alarm to alarm."""
+    """A runtime whose time goes from alarm to alarm."""
 
     def __init__(self) -> None:
         self.now = 0
-        self.world = Tasks(lambda: self.now)
+        self.runtime = Tasks(lambda: self.now)
 
     def run(self) -> None:
         """Until nobody does anything any more."""
-        self.world.run()
-        while self.world.due < NEVER:
-            self.now = self.world.due
-            self.world.ring()
-            self.world.run()
+        self.runtime.run()
+        while self.runtime.due < NEVER:
+            self.now = self.runtime.due
+            self.runtime.ring()
+            self.runtime.run()
 
 
-def played(play: Callable[[World, list[object]], None]) -> list[object]:
+def played(play: Callable[[Runtime, list[object]], None]) -> list[object]:
     """What a thread notes, here and in virtual time, where it is the same."""
     notes: list[object] = []
     real: list[object] = []
     clock = Clock()
-    clock.world.thread(play, args=(clock.world, notes)).start()
+    clock.runtime.thread(play, args=(clock.runtime, notes)).start()
     clock.run()
     thread = REAL.thread(play, args=(REAL, real))
     thread.start()
@@ -47,16 +47,16 @@ def played(play: Callable[[World, list[object]], None]) -> list[object]:
 
 
 def test_waiting_takes_exactly_as_long_as_was_said():
-    clock, world = Clock(), None
-    world = clock.world
+    clock, runtime = Clock(), None
+    runtime = clock.runtime
     times: list[int] = []
 
     def wait() -> None:
-        world.sleep(0.25)
+        runtime.sleep(0.25)
         times.append(clock.now)
-        assert not world.event().wait(1e-9)
+        assert not runtime.event().wait(1e-9)
         times.append(clock.now)
-        condition = world.condition()
+        condition = runtime.condition()
         with condition:
             assert not condition.wait(0.5)
         times.append(clock.now)
@@ -64,11 +64,11 @@ def test_waiting_takes_exactly_as_long_as_was_said():
             assert not condition.wait_for(lambda: False, 2.0)
         times.append(clock.now)
 
-    world.thread(wait).start()
+    runtime.thread(wait).start()
     clock.run()
     quarter = SECOND // 4
     assert times == [quarter, quarter + 1000, 3 * quarter + 1000, 11 * quarter + 1000]
-    assert not world.waiting
+    assert not runtime.waiting
 
 
 def test_tiny_waits_advance_time():
@@ -77,27 +77,27 @@ def test_tiny_waits_advance_time():
     waited: list[int] = []
 
     def wait() -> None:
-        clock.world.sleep(1e-14)
+        clock.runtime.sleep(1e-14)
         waited.append(clock.now)
 
-    clock.world.thread(wait).start()
+    clock.runtime.thread(wait).start()
     clock.run()
     assert waited == [1]
 
 
 def test_locks_are_fair():
     clock = Clock()
-    world, order = clock.world, []
-    lock = world.rlock()
+    runtime, order = clock.runtime, []
+    lock = runtime.rlock()
 
     def hold(number: int) -> None:
-        world.sleep(0.001 * number)
+        runtime.sleep(0.001 * number)
         with lock, lock:
             order.append(number)
-            world.sleep(1.0)
+            runtime.sleep(1.0)
 
     for number in (3, 1, 2, 0):
-        world.thread(hold, args=(number,)).start()
+        runtime.thread(hold, args=(number,)).start()
     clock.run()
     assert order == [0, 1, 2, 3]
     assert clock.now == 4 * SECOND
@@ -105,12 +105,12 @@ def test_locks_are_fair():
 
 def test_lock_timeout_leaves_lock_free():
     clock = Clock()
-    world, notes = clock.world, []
-    lock = world.lock()
+    runtime, notes = clock.runtime, []
+    lock = runtime.lock()
 
     def first() -> None:
         with lock:
-            world.sleep(1.0)
+            runtime.sleep(1.0)
 
     def second() -> None:
         notes.append(lock.acquire(blocking=False))
@@ -118,16 +118,16 @@ def test_lock_timeout_leaves_lock_free():
         notes.append(lock.acquire())
         lock.release()
 
-    world.thread(first).start()
-    world.thread(second).start()
+    runtime.thread(first).start()
+    runtime.thread(second).start()
     clock.run()
     assert notes == [False, False, True]
     assert clock.now == SECOND
 
 
-def conversation(world: World, notes: list[object]) -> None:
+def conversation(runtime: Runtime, notes: list[object]) -> None:
     """Threads that wait for each other by all means that there are."""
-    turn, event = world.condition(), world.event()
+    turn, event = runtime.condition(), runtime.event()
     said: list[str] = []
 
     def listener() -> None:
@@ -138,7 +138,7 @@ def conversation(world: World, notes: list[object]) -> None:
             turn.wait_for(lambda: len(said) == 3)
         notes.append(list(said))
 
-    thread = world.thread(listener, name="listener", daemon=True)
+    thread = runtime.thread(listener, name="listener", daemon=True)
     notes.append(thread.is_alive())
     thread.start()
     notes.append(thread.is_alive())
@@ -147,15 +147,15 @@ def conversation(world: World, notes: list[object]) -> None:
             said.append(word)
             turn.notify_all()
     notes.append(event.wait(10))
-    future = world.future()
-    world.timer(0.001, lambda: future.set_result("from a timer")).start()
-    given_up = world.timer(60, lambda: notes.append("never"))
+    future = runtime.future()
+    runtime.timer(0.001, lambda: future.set_result("from a timer")).start()
+    given_up = runtime.timer(60, lambda: notes.append("never"))
     given_up.start()
     given_up.cancel()
     with pytest.raises(NotYetError):
-        world.future().result(0.001)
+        runtime.future().result(0.001)
     notes.append(future.result(10))
-    failing = world.future()
+    failing = runtime.future()
     failing.set_exception(KeyError("x"))
     notes.append(repr(failing.exception(10)))
     with turn:
@@ -172,13 +172,13 @@ def test_threads_synchronise_like_real_ones():
     assert "never" not in notes
 
 
-@pytest.mark.parametrize("world", [REAL, Clock().world], ids=["real", "virtual"])
-def test_future_result_is_freed_without_gc(world: World):
+@pytest.mark.parametrize("runtime", [REAL, Clock().runtime], ids=["real", "virtual"])
+def test_future_result_is_freed_without_gc(runtime: World):
     gc.disable()
     try:
         large = np.zeros(8)
         gone = weakref.ref(large)
-        future = world.future()
+        future = runtime.future()
         future.set_result(large)
         assert future.result(0) is large
         del large, future
@@ -191,10 +191,10 @@ def test_uncaught_task_exception_reaches_node():
     clock = Clock()
 
     def fail() -> None:
-        clock.world.sleep(1.0)
+        clock.runtime.sleep(1.0)
         raise ZeroDivisionError("of a task")
 
-    clock.world.thread(fail).start()
+    clock.runtime.thread(fail).start()
     with pytest.raises(ZeroDivisionError, match="of a task"):
         clock.run()
     assert clock.now == SECOND
@@ -202,48 +202,48 @@ def test_uncaught_task_exception_reaches_node():
 
 def test_only_tasks_wait():
     with pytest.raises(RuntimeError, match="only a task can wait"):
-        Clock().world.sleep(1.0)
+        Clock().runtime.sleep(1.0)
 
 
 def test_tasks_that_still_wait_end_with_the_run():
     clock = Clock()
-    world, ended = clock.world, []
+    runtime, ended = clock.runtime, []
 
     def wait(lock: bool) -> None:
-        condition = world.condition()
+        condition = runtime.condition()
         try:
             with condition:
-                condition.wait() if lock else world.sleep(1e9)
+                condition.wait() if lock else runtime.sleep(1e9)
         finally:
             ended.append(lock)
 
     for lock in (True, False):
-        world.thread(wait, args=(lock,)).start()
-    world.run()
-    assert len(world.waiting) == 2
-    world.close()
+        runtime.thread(wait, args=(lock,)).start()
+    runtime.run()
+    assert len(runtime.waiting) == 2
+    runtime.close()
     assert ended == [True, False]
-    assert not world.waiting
+    assert not runtime.waiting
 
 
 def test_alarms_that_are_given_up_take_no_memory():
     clock = Clock()
-    world = clock.world
-    event = world.event()
+    runtime = clock.runtime
+    event = runtime.event()
 
     def many() -> None:
         for _ in range(2000):
-            world.timer(0.001, event.set).start()
+            runtime.timer(0.001, event.set).start()
             event.wait(1e6)
             event.clear()
 
-    world.thread(many).start()
+    runtime.thread(many).start()
     most = 0
-    world.run()
-    while world.waiting:
-        clock.now = world.due
-        world.ring()
-        world.run()
-        most = max(most, len(world._alarms))
+    runtime.run()
+    while runtime.waiting:
+        clock.now = runtime.due
+        runtime.ring()
+        runtime.run()
+        most = max(most, len(runtime._alarms))
     gc.collect()
     assert most < 300

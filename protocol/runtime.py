@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Time, threads and waiting, as hosts and controller have them: from a `World`.
+"""Clock, threads and synchronisation for hosts and controller: a `Runtime`.
 
-`REAL` is the machine's: `threading` and its monotonic clock. A world in virtual time
-(`simulation.kernel.tasks`) gives the same objects, whose waiting lets simulated time pass.
-Everything behaves as the object of `threading` or `concurrent.futures` does that has its name.
+`REAL` is that of the machine: `threading` and its monotonic clock. A runtime in virtual time
+(`simulation.kernel.tasks`) provides the same objects, which wait in simulated time. Each behaves as
+the object of that name in `threading` or `concurrent.futures`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Protocol
 
-__all__ = ["REAL", "Condition", "Event", "Lock", "Thread", "Timer", "World"]
+__all__ = ["REAL", "Condition", "Event", "Lock", "Runtime", "Thread", "Timer"]
 
 
 class Lock(Protocol):
@@ -77,14 +77,14 @@ class Timer(Protocol):
     def cancel(self) -> None: ...
 
 
-class World(Protocol):
-    """Where code runs: its clock, and how it waits."""
+class Runtime(Protocol):
+    """A clock, and factories of threads and synchronisation objects."""
 
     def now(self) -> float:
-        """Seconds of a clock that only goes forward."""
+        """Returns the seconds of a monotonic clock."""
 
     def sleep(self, seconds: float) -> None:
-        """Blocks for so long."""
+        """Blocks the calling thread."""
 
     def thread(
         self,
@@ -93,32 +93,32 @@ class World(Protocol):
         args: tuple[Any, ...] = (),
         daemon: bool = False,
     ) -> Thread:
-        """One that is to be started."""
+        """Returns a thread that is not started."""
 
     def timer(self, seconds: float, work: Callable[[], Any]) -> Timer:
-        """Does work in a thread of its own, so long after its start; no reason to stay alive."""
+        """Returns a timer, not started; its daemon thread runs `work` that long after its start."""
 
     def current(self) -> object:
-        """The thread that this is called in: what `thread` gave, for those that it did."""
+        """Returns the calling thread: the object from `thread` if it was made there."""
 
     def lock(self) -> Lock:
-        """Not held by anybody."""
+        """Returns a lock that is free."""
 
     def rlock(self) -> Lock:
-        """One that its holder may take again."""
+        """Returns a reentrant lock that is free."""
 
     def condition(self) -> Condition:
-        """With a reentrant lock of its own."""
+        """Returns a condition with a reentrant lock of its own."""
 
     def event(self) -> Event:
-        """Not set."""
+        """Returns an event that is not set."""
 
     def future(self) -> Future[Any]:
-        """Neither done nor running."""
+        """Returns a pending future."""
 
 
 class _Real:
-    """See World."""
+    """The runtime of this machine."""
 
     now = staticmethod(time.monotonic)
     sleep = staticmethod(time.sleep)
@@ -148,4 +148,4 @@ class _Real:
         return Future()
 
 
-REAL: World = _Real()
+REAL: Runtime = _Real()
