@@ -244,7 +244,7 @@ class JobRun:
 
     @property
     def hold(self) -> dict[str, float]:
-        """See Crew."""
+        """See WorkerSupervisor."""
         return self.workers.hold
 
     async def _cause(self, error: Exception, processes: Processes) -> JobError:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The workers of a job: what they tell, who of them is in it, and when all have ended.
 
-Their processes are a ``Crew``'s; what they tell is lines of JSON (``testbed.worker``).
+Their processes are a ``WorkerSupervisor``'s; what they tell is lines of JSON (``testbed.worker``).
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from emulation.jobs.crew import Calls, Crew
 from emulation.jobs.place import Place
 from emulation.jobs.waiting import Waits
+from emulation.jobs.worker_supervisor import SupervisorCallbacks, WorkerSupervisor
 from emulation.nodes.processes import Process, ProcessError, Processes
 from observability.progress import Progress
 from specs.jobspec import JobSpec
@@ -61,7 +61,7 @@ class Workers:
         self._spec = spec
         self._place = place
         self._told = told
-        self._crew: Crew | None = None
+        self._supervisor: WorkerSupervisor | None = None
         self._started = 0
         self._running = False
         self._heard = 0.0  # when one last told of its progress
@@ -83,14 +83,14 @@ class Workers:
         """Starts all. commands: their command lines, by rank. process_name: of one on a host.
         waits: what they may wait for."""
         self.waits = waits
-        self._crew = Crew(
+        self._supervisor = WorkerSupervisor(
             self._job,
             nonce,
             self._hosts,
             commands,
             process_name,
             processes,
-            Calls(
+            SupervisorCallbacks(
                 self._take,
                 lambda: self._running,
                 lambda: bool(self.results),
@@ -98,17 +98,17 @@ class Workers:
                 self._place.tell,
             ),
         )
-        self._crew.start()
+        self._supervisor.start()
 
     async def until_ended(self) -> None:
         """Until all have ended; once one has, the others get as long as a sum may take.
 
         Raises ``ProcessError``, and ``JobError`` if one has ended without a result.
         """
-        assert self._crew is not None
-        await self._until_ended(self._crew)
-        self._crew.stop()
-        ended = {*self.results, *self._crew.lost}
+        assert self._supervisor is not None
+        await self._until_ended(self._supervisor)
+        self._supervisor.stop()
+        ended = {*self.results, *self._supervisor.lost}
         silent = [name for rank, name in enumerate(self._hosts) if rank not in ended]
         if silent:
             raise JobError(f"{', '.join(silent)}: ended without a result", silent[0])
@@ -122,7 +122,7 @@ class Workers:
     @property
     def members(self) -> Mapping[str, Process]:
         """Their processes, by host."""
-        return self._crew.members if self._crew is not None else {}
+        return self._supervisor.members if self._supervisor is not None else {}
 
     @property
     def present(self) -> list[str]:
@@ -133,34 +133,34 @@ class Workers:
 
     @property
     def hold(self) -> dict[str, float]:
-        """See Crew, as of the following."""
-        return self._crew.hold if self._crew is not None else {}
+        """See WorkerSupervisor, as of the following."""
+        return self._supervisor.hold if self._supervisor is not None else {}
 
     @property
     def lost(self) -> Mapping[int, str]:
         """How those ended that are not in the job now."""
-        return self._crew.lost if self._crew is not None else {}
+        return self._supervisor.lost if self._supervisor is not None else {}
 
     @property
     def errors(self) -> Mapping[int, str]:
         """What they said before they ended."""
-        return self._crew.errors if self._crew is not None else {}
+        return self._supervisor.errors if self._supervisor is not None else {}
 
     @property
     def back(self) -> Mapping[int, int]:
         """How often each has joined again."""
-        return self._crew.back if self._crew is not None else {}
+        return self._supervisor.back if self._supervisor is not None else {}
 
     # --- inside ---
 
-    async def _until_ended(self, crew: Crew) -> None:
+    async def _until_ended(self, supervisor: WorkerSupervisor) -> None:
         patience, together = self._spec.patience, self._spec.consistency.together
-        hosts, processes, members = self._hosts, crew.processes, crew.members
+        hosts, processes, members = self._hosts, supervisor.processes, supervisor.members
         first: str | None = None
         while left := [n for n, process in members.items() if not process.judged.done()]:
             ranks = [hosts.index(name) for name in left]
             if first is not None and all(self.attendance.absent(rank) for rank in ranks):
-                await crew.part(ranks)
+                await supervisor.part(ranks)
                 return
             either: list[asyncio.Future[Any]] = [members[name].judged for name in left]
             ended, _ = await asyncio.wait(
@@ -186,13 +186,13 @@ class Workers:
         """A line of a worker's output."""
         if not line.startswith("{"):
             return
-        assert self._crew is not None
+        assert self._supervisor is not None
         report: Message = json.loads(line)
         kind = report.pop("report")
         faults, series = self._place.faults, self._place.series
         if kind == "started":
             if report["joined"]:
-                self._joined(self._crew, rank, report["done"])
+                self._joined(self._supervisor, rank, report["done"])
                 return
             self._started += 1
             if self._started == len(self._hosts):
@@ -210,14 +210,14 @@ class Workers:
         elif kind == "waiting":
             self.waits.take(rank, report)
             if self._explaining is None or self._explaining.done():
-                explaining = self._explain(self._crew.processes)
+                explaining = self._explain(self._supervisor.processes)
                 self._explaining = asyncio.get_running_loop().create_task(explaining)
         elif kind == "outline":
             self._told.outline(self.members[self._hosts[rank]], report)
         elif kind == "checkpoint":
             self.checkpoints.append({"iteration": report["iteration"], "file": report["file"]})
         elif kind == "failed":
-            self._crew.errors[rank] = report["error"]
+            self._supervisor.errors[rank] = report["error"]
         elif kind == "done":
             self.attendance.take(rank, report["attendance"])
             self.results[rank] = report
@@ -229,11 +229,11 @@ class Workers:
         self._place.faults.died(self._hosts[rank], what)
         self._place.faults.lost(self._job, rank)
 
-    def _joined(self, crew: Crew, rank: int, done: int) -> None:
+    def _joined(self, supervisor: WorkerSupervisor, rank: int, done: int) -> None:
         """One that was lost is in the job again, after so many iterations."""
         self.attendance.begin(rank)
         self.progress.join(rank, done)
-        crew.joined(rank)
+        supervisor.joined(rank)
         self._place.faults.joined(self._job, rank, self._hosts[rank])
 
     async def _explain(self, processes: Processes) -> None:

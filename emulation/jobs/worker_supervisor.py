@@ -23,11 +23,11 @@ from hosts.session.job_service import report_gone
 from protocol import jobs_pb2
 from testbed.errors import CONSEQUENCE
 
-log = logging.getLogger("crew")
+log = logging.getLogger("workers")
 
 
 @dataclass
-class Calls:
+class SupervisorCallbacks:
     """What becomes of workers' lives. Ranks, and texts that say what happened.
 
     line: a worker's output. running: whether the job does, so that it can go on without one.
@@ -43,7 +43,7 @@ class Calls:
 
 
 @dataclass
-class Crew:
+class WorkerSupervisor:
     """Of one job: hosts by rank, command lines by rank.
 
     hold: where it has the name of a host, its process's next end is somebody's wish, and it stays
@@ -58,7 +58,7 @@ class Crew:
     commands: Sequence[Sequence[str]]
     process_name: Callable[[str], str]
     processes: Processes
-    calls: Calls
+    callbacks: SupervisorCallbacks
     hold: dict[str, float] = field(default_factory=dict)
     members: dict[str, Process] = field(default_factory=dict)
     lost: dict[int, str] = field(default_factory=dict)
@@ -76,7 +76,7 @@ class Crew:
         """A worker that was lost is in the job again."""
         self.lost.pop(rank, None)
         self.back[rank] = self.back.get(rank, 0) + 1
-        self.calls.tell(f"{self.hosts[rank]} has joined job {self.name} again")
+        self.callbacks.tell(f"{self.hosts[rank]} has joined job {self.name} again")
 
     async def part(self, ranks: Sequence[int]) -> None:
         """Ends processes that the job went on without, and which do not end: they are stopped, or
@@ -98,7 +98,7 @@ class Crew:
         process = self.processes.start(
             self.process_name(host),
             self.commands[rank],
-            on_line=partial(self.calls.line, rank),
+            on_line=partial(self.callbacks.line, rank),
             wants_input=True,
             may_finish=True,
             survived=partial(self._survived, rank),
@@ -116,7 +116,7 @@ class Crew:
         again = rank in self.lost  # it was to join
         left_behind = status == CONSEQUENCE and "goes on without" in said
         ended = again and status >= 0
-        if not self.calls.running() or not others or not (status < 0 or left_behind or ended):
+        if not self.callbacks.running() or not others or not (status < 0 or left_behind or ended):
             self.errors[rank] = said
             return False
         what = "was too long without a sign of life" if left_behind else describe(status)
@@ -128,12 +128,12 @@ class Crew:
             log.info("%s, which was to join, %s: %s", host, what, said)
             goes_on = f"{host}, which was to join job {self.name}, {what}"
         else:
-            self.calls.lost(rank, what)
+            self.callbacks.lost(rank, what)
         if away == math.inf:
-            self.calls.tell(f"{goes_on}; it stays away")
+            self.callbacks.tell(f"{goes_on}; it stays away")
         else:
             then = f"for {away:g} s" if away else "until it has started again"
-            self.calls.tell(f"{goes_on} {then}")
+            self.callbacks.tell(f"{goes_on} {then}")
         task = asyncio.get_running_loop().create_task(self._return(rank, what, away))
         self._returning.add(task)
         task.add_done_callback(self._returning.discard)
@@ -141,7 +141,7 @@ class Crew:
 
     def _away(self, rank: int) -> float:
         """For how many seconds a process stays away that has just ended."""
-        if self.calls.ending():
+        if self.callbacks.ending():
             return math.inf
         if self.hosts[rank] in self.hold:
             return self.hold.pop(self.hosts[rank])
@@ -165,7 +165,7 @@ class Crew:
         if seconds == math.inf:
             return
         await asyncio.sleep(max(0.0, due - loop.time()))
-        if not self.calls.running() or self.calls.ending():
+        if not self.callbacks.running() or self.callbacks.ending():
             return
         try:
             self._start(rank)
