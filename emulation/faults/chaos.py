@@ -145,7 +145,9 @@ class Chaos:
         if fault.kind == "kill":
             names = [process.name for process in hit] if own else [fault.node]
             await self._begin(fault, "was killed by SIGKILL", names)
-            (nodes.hold if own else job.hold).update(dict.fromkeys(names, fault.seconds))
+            (nodes.restart_delays if own else job.restart_delays).update(
+                dict.fromkeys(names, fault.seconds)
+            )
             for process in hit:
                 process.signal(signal.SIGKILL)
             return

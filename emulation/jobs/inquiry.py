@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import grpc
 
 from controller.planning.tree_planner import PlanRefusedError, Tree, TreeKind, plan_trees
-from emulation.nodes.keeper import Nodes
+from emulation.nodes.process_supervisor import ProcessSupervisor
 from emulation.nodes.processes import Process, ProcessError
 from observability import outcomes
 from observability.why import explain, sentences
@@ -62,7 +62,7 @@ class Asked(Protocol):
 class Inquiry:
     """Of one job."""
 
-    def __init__(self, job: Asked, nodes: Nodes, service: str) -> None:
+    def __init__(self, job: Asked, nodes: ProcessSupervisor, service: str) -> None:
         self._job = job
         self._nodes = nodes
         self._service = service

@@ -21,7 +21,7 @@ from emulation.jobs.place import Place
 from emulation.jobs.tally import Tally
 from emulation.jobs.waiting import Waits
 from emulation.jobs.workers import Told, Workers
-from emulation.nodes.keeper import JOBS_ADDRESS
+from emulation.nodes.process_supervisor import JOBS_ADDRESS
 from emulation.nodes.processes import Process, ProcessError, Processes, python
 from hosts.data.checkpoint import read
 from hosts.errors import CheckpointError, ClientError
@@ -243,9 +243,9 @@ class JobRun:
         return self.place.network.node(name).command(program)
 
     @property
-    def hold(self) -> dict[str, float]:
+    def restart_delays(self) -> dict[str, float]:
         """See WorkerSupervisor."""
-        return self.workers.hold
+        return self.workers.restart_delays
 
     async def _cause(self, error: Exception, processes: Processes) -> JobError:
         """What made it fail, where its first symptom was this error."""

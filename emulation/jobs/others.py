@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import grpc
 
-from emulation.nodes.keeper import JOBS_ADDRESS, Nodes
+from emulation.nodes.process_supervisor import JOBS_ADDRESS, ProcessSupervisor
 from emulation.nodes.serving import Alive
 from observability.control import ControlError
 from protocol import jobs_pb2, jobs_pb2_grpc
@@ -50,7 +50,7 @@ class Submitted(Protocol):
 class Others:
     """Of one testbed. jobs: those that were submitted, by name."""
 
-    def __init__(self, nodes: Nodes, jobs: Mapping[str, Submitted]) -> None:
+    def __init__(self, nodes: ProcessSupervisor, jobs: Mapping[str, Submitted]) -> None:
         self._nodes = nodes
         self._jobs = jobs
         self._stopped: set[int] = set()  # on request

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from controller.p4rt.dataplane import DataPlane
 from emulation.jobs.recovery import FaultLog
 from emulation.jobs.tally import Tallies
-from emulation.nodes.keeper import Nodes
+from emulation.nodes.process_supervisor import ProcessSupervisor
 from emulation.nodes.processes import ProcessError
 from observability.record import RunDirectory
 from observability.series import SeriesWriter
@@ -30,7 +30,7 @@ class Place:
     run: RunDirectory
     network: Network
     dataplane: DataPlane
-    nodes: Nodes
+    nodes: ProcessSupervisor
     clock: str
     suspects: Callable[[], Awaitable[list[ProcessError]]]
     tallies: Tallies

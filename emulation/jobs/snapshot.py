@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from controller.p4rt.dataplane import DataPlane
 from emulation.jobs.others import Others, status_of
 from emulation.nodes import counters
-from emulation.nodes.keeper import CONTROLLER, Nodes
+from emulation.nodes.process_supervisor import CONTROLLER, ProcessSupervisor
 from emulation.nodes.switchprocess import PortCounters, SwitchProcess
 from observability import outcomes
 from protocol import jobs_pb2
@@ -54,7 +54,7 @@ class Observer:
 
     def __init__(
         self,
-        nodes: Nodes,
+        nodes: ProcessSupervisor,
         jobs: Mapping[str, JobRun],
         others: Others,
         dataplane: DataPlane,

@@ -15,7 +15,7 @@ from controller.p4rt.dataplane import DataPlane
 from controller.planning.tree_planner import Tree
 from emulation.jobs.others import Others
 from emulation.nodes import counters, link_counters
-from emulation.nodes.keeper import Nodes
+from emulation.nodes.process_supervisor import ProcessSupervisor
 from observability import links, outcomes
 from planner.expected import Direction, Load
 from protocol.outcomes import Outcome
@@ -27,7 +27,7 @@ Message = dict[str, Any]
 class Tallies:
     """Of all jobs on a testbed. others: those that were not submitted."""
 
-    def __init__(self, nodes: Nodes, dataplane: DataPlane, others: Others) -> None:
+    def __init__(self, nodes: ProcessSupervisor, dataplane: DataPlane, others: Others) -> None:
         self.nodes = nodes
         self.dataplane = dataplane
         self.others = others

@@ -132,9 +132,9 @@ class Workers:
         return [n for rank, n in hosts if rank not in lost and n in members and members[n].running]
 
     @property
-    def hold(self) -> dict[str, float]:
+    def restart_delays(self) -> dict[str, float]:
         """See WorkerSupervisor, as of the following."""
-        return self._supervisor.hold if self._supervisor is not None else {}
+        return self._supervisor.restart_delays if self._supervisor is not None else {}
 
     @property
     def lost(self) -> Mapping[int, str]:

@@ -22,7 +22,7 @@ from emulation.jobs.tally import Tallies
 from emulation.network.emulated import Network
 from emulation.nodes import counters, link_counters
 from emulation.nodes.forkserver import FRESH, ForkServer
-from emulation.nodes.keeper import JOBS_ADDRESS, Nodes
+from emulation.nodes.process_supervisor import JOBS_ADDRESS, ProcessSupervisor
 from emulation.nodes.processes import ProcessError, Processes, environment
 from emulation.nodes.switchprocess import SwitchProcess, complete_captures
 from hosts.session.testbed_environment import ADDRESS, HOST, QUEUE_BYTES, SERVICE
@@ -61,7 +61,7 @@ class Testbed:
         self.dataplane = DataPlane.load(self.facts["program"], self.facts["p4info"])
         self.target = self.facts["target"]
         self.network = Network(self.topology, self.addressing, offloads=self.target == "embedded")
-        self.nodes = Nodes(run, self.network, self.processes, self._died, self._tell)
+        self.nodes = ProcessSupervisor(run, self.network, self.processes, self._died, self._tell)
         self.faults = FaultLog(self.nodes.switches, self._read, self.dataplane.frame_bytes)
         self.series = SeriesWriter(run.path / SERIES)
         self.jobs: dict[str, JobRun] = {}
