@@ -13,8 +13,8 @@ from collections.abc import AsyncIterator, Sequence
 from controller.p4rt.connection import SwitchError
 from emulation.faults import meddling
 from emulation.faults.severing import sever
+from emulation.jobs.context import TestbedContext
 from emulation.jobs.jobrun import JobRun
-from emulation.jobs.place import Place
 from emulation.jobs.recovery import Fault as Record
 from emulation.nodes.processes import Process
 from observability.control import Emit, Message
@@ -30,8 +30,8 @@ _ANSWER_SECONDS = 5.0
 class Chaos:
     """The faults that one job is to have; they end with it."""
 
-    def __init__(self, place: Place, faults: Sequence[Fault], emit: Emit) -> None:
-        self._place = place
+    def __init__(self, context: TestbedContext, faults: Sequence[Fault], emit: Emit) -> None:
+        self._context = context
         self._faults = faults
         self._emit = emit
         self._running: asyncio.Future[float] = asyncio.get_running_loop().create_future()
@@ -107,7 +107,7 @@ class Chaos:
 
     def _gone_on(self) -> bool:
         """Whether the job has from every fault so far."""
-        records = self._place.faults.faults
+        records = self._context.faults.faults
         return all(impact.seconds is not None for one in records for impact in one.impacts)
 
     async def _last(self, fault: Fault) -> None:
@@ -122,7 +122,7 @@ class Chaos:
 
         killed: processes that it ends, by name.
         """
-        faults, loop = self._place.faults, asyncio.get_running_loop()
+        faults, loop = self._context.faults, asyncio.get_running_loop()
         latest = loop.time() + _AIM_SECONDS
         before = await faults.snapshot()
         while not faults.under_way(before) and loop.time() < latest:
@@ -132,7 +132,7 @@ class Chaos:
         return faults.begin(fault.kind, fault.where, what, before, lasting=lasting, killed=killed)
 
     async def _signal(self, fault: Fault, job: JobRun) -> None:
-        nodes, worker = self._place.nodes, job.worker(fault.node)
+        nodes, worker = self._context.nodes, job.worker(fault.node)
         # (Of a worker's host that is the worker: the server there has another name.)
         hit = [p for p in nodes.all_at(fault.node) if host_of(p.name) == host_of(fault.node)]
         own = bool(hit)
@@ -140,7 +140,7 @@ class Chaos:
             hit = [worker]
         hit = [process for process in hit if process.running]
         if not hit:
-            self._place.tell(f"{fault.node} is not there: it cannot be hit by {fault.kind}")
+            self._context.tell(f"{fault.node} is not there: it cannot be hit by {fault.kind}")
             return
         if fault.kind == "kill":
             names = [process.name for process in hit] if own else [fault.node]
@@ -153,7 +153,7 @@ class Chaos:
             return
         what = f"was stopped for {fault.span}"
         record = await self._begin(fault, what)
-        self._place.tell(f"{fault.node} {what}")
+        self._context.tell(f"{fault.node} {what}")
         self._stopped += hit
         for process in hit:
             process.signal(signal.SIGSTOP)
@@ -164,23 +164,23 @@ class Chaos:
         record.over = time.monotonic()
 
     async def _push(self, fault: Fault) -> None:
-        switch = self._place.nodes.switches[fault.node]
+        switch = self._context.nodes.switches[fault.node]
         what = "had its program pushed anew by another client"
         record = await self._begin(fault, what)
-        self._place.tell(f"{fault.node} {what}")
+        self._context.tell(f"{fault.node} {what}")
         switch.wiped += 1
         try:
-            await asyncio.to_thread(meddling.push, switch, self._place.dataplane)
+            await asyncio.to_thread(meddling.push, switch, self._context.dataplane)
         except SwitchError as error:
-            self._place.tell(f"{fault.node}: its program could not be pushed: {error}")
+            self._context.tell(f"{fault.node}: its program could not be pushed: {error}")
         record.over = time.monotonic()
 
     async def _disconnect(self, fault: Fault) -> None:
-        switch = self._place.nodes.switches[fault.node]
-        controller = self._place.nodes.controller.process
+        switch = self._context.nodes.switches[fault.node]
+        controller = self._context.nodes.controller.process
         what = f"lost its P4Runtime connection for {fault.span}"
         record = await self._begin(fault, what)
-        self._place.tell(f"{fault.node} {what}")
+        self._context.tell(f"{fault.node} {what}")
         with switch.unplugged():
             if controller is not None and controller.running:
                 bound = switch.address.removeprefix("unix:")
@@ -189,7 +189,7 @@ class Chaos:
                 except (ProcessLookupError, FileNotFoundError):
                     pass  # it has ended, and its connections with it
                 except OSError as error:
-                    self._place.tell(f"{fault.node}: its connection could not be cut: {error}")
+                    self._context.tell(f"{fault.node}: its connection could not be cut: {error}")
             await self._last(fault)
         record.over = time.monotonic()
 
@@ -199,12 +199,12 @@ class Chaos:
         what = f"was impaired for {fault.span}: {words}"
         links = [
             (link.a, link.b)
-            for link in self._place.network.topology.links
+            for link in self._context.network.topology.links
             if fault.ends == EVERY_LINK or {link.a, link.b} == set(fault.ends)
         ]
-        controller = self._place.nodes.controller
+        controller = self._context.nodes.controller
         record = await self._begin(fault, what)
-        self._place.tell(f"{fault.where} {what}")
+        self._context.tell(f"{fault.where} {what}")
         try:
             await self._ordered(fault, controller.impair(links, quality))
             await self._last(fault)
@@ -222,7 +222,7 @@ class Chaos:
         await asyncio.wait([answer], timeout=_ANSWER_SECONDS)
         said = answer.result() if answer.done() else "the controller does not answer"
         if said != "done":
-            self._place.tell(f"{fault.where}: links are not yet as they should be: {said}")
+            self._context.tell(f"{fault.where}: links are not yet as they should be: {said}")
 
 
 def _complain(task: asyncio.Task[None]) -> None:

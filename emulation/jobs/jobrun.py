@@ -16,8 +16,8 @@ from typing import Any
 
 from emulation.jobs.blame import cause
 from emulation.jobs.checking import reference
+from emulation.jobs.context import TestbedContext
 from emulation.jobs.inquiry import Inquiry
-from emulation.jobs.place import Place
 from emulation.jobs.tally import Tally
 from emulation.jobs.waiting import Waits
 from emulation.jobs.workers import Told, Workers
@@ -46,7 +46,7 @@ Message = dict[str, Any]
 class JobRun:
     """A job's life. ``state``: starting, running, checking, done, failed or stopped."""
 
-    place: Place
+    context: TestbedContext
     file: JobFile
     name: str
     placement: Placement
@@ -69,8 +69,8 @@ class JobRun:
         self.forecast = Forecast(
             self.file.spec,
             self.placement.workers,
-            self.place.network.addressing,
-            self.place.dataplane,
+            self.context.network.addressing,
+            self.context.dataplane,
             goes_on=self.file.restore is not None,
         )
 
@@ -105,7 +105,7 @@ class JobRun:
             await processes.stop()
             if self.number:
                 self.tally.over()
-            self.place.faults.over(self.name)
+            self.context.faults.over(self.name)
             if self.number and self.state in ("failed", "stopped"):
                 await self._withdraw()
         self.state = "done"
@@ -118,10 +118,10 @@ class JobRun:
         self.state = "running"
         cpu = cpu_seconds()
         self._trained_from = (cpu["busy"], cpu["all"])
-        names = [*self.place.nodes.switches, *self.servers]
-        found = {name: self.place.nodes.at(name) for name in names}
+        names = [*self.context.nodes.switches, *self.servers]
+        found = {name: self.context.nodes.at(name) for name in names}
         self._watches = {name: CpuWatch(one.pid) for name, one in found.items() if one is not None}
-        self.place.series.state(self.name, self.state, self.number)
+        self.context.series.state(self.name, self.state, self.number)
         self.emit({"event": "running", "job": self.name})
 
     def _heed(self) -> tuple[float, dict[str, Share | None], int]:
@@ -138,7 +138,7 @@ class JobRun:
         return share, shares, lost
 
     async def _train(self, processes: Processes) -> None:
-        placement, run = self.placement, self.place.run
+        placement, run = self.placement, self.context.run
         self._nonce, self.number, self.tree, self.servers = await self._admitted()
         self.forecast = replace(
             self.forecast, number=self.number, tree=self.tree, servers=self.servers
@@ -147,7 +147,7 @@ class JobRun:
         await asyncio.to_thread(shutil.copyfile, self.file.source, copy)
         if self.file.restore is not None:
             await asyncio.to_thread(self._restore, self.file.restore)
-        await self.place.nodes.serving.joined(self.number, CONTROLLER_SECONDS)
+        await self.context.nodes.serving.joined(self.number, CONTROLLER_SECONDS)
         await self.tally.begin()
         members = range(len(placement.workers))
         commands = [self._command(rank, str(copy)) for rank in members]
@@ -155,7 +155,7 @@ class JobRun:
         self.workers.start(self._nonce, commands, self._process_name, processes, waits)
         await self.workers.until_ended()
         busy, shares, lost = self._heed()
-        self.place.faults.over(self.name)
+        self.context.faults.over(self.name)
         known = self.forecast.predictable and not self._planned_anew
         await self.tally.end(self.forecast.expected() if known else None)
         self._cpus = scheduling.machine(busy, shares, lost + self.tally.overrun)
@@ -185,11 +185,11 @@ class JobRun:
     def _unwanted(self, creating: asyncio.Task[Service]) -> None:
         if not creating.cancelled() and creating.exception() is None:
             self.number = creating.result().job
-            self.place.nodes.controller.stop_job(self.number, self.ending)
+            self.context.nodes.controller.stop_job(self.number, self.ending)
 
     async def _withdraw(self) -> None:
         """The controller is not to wait for members that do not come, and hold slots for them."""
-        controller = self.place.nodes.controller
+        controller = self.context.nodes.controller
         # Most know of it already, from workers who left; then this is refused.
         told = controller.stop_job(self.number, self.reason.split("\n", 1)[0])
         process = controller.process
@@ -210,7 +210,7 @@ class JobRun:
 
     def _restore(self, path: Path) -> None:
         """Keeps the checkpoint that it goes on from with the run, whatever becomes of the file."""
-        kept = self.place.run.path / f"restored-{self.name}.checkpoint"
+        kept = self.context.run.path / f"restored-{self.name}.checkpoint"
         try:
             shutil.copyfile(path, kept)
             checkpoint = read(kept)
@@ -221,26 +221,26 @@ class JobRun:
         self._restored_from = kept
         self.workers.go_on_from(checkpoint.calls)
         # Chunks of another size have no exponents yet.
-        contacted = checkpoint.lanes == self.place.dataplane.lanes
+        contacted = checkpoint.lanes == self.context.dataplane.lanes
         self.forecast = replace(self.forecast, before=checkpoint.calls, contacted=contacted)
 
     def _command(self, rank: int, file: str) -> list[str]:
         """Starts a worker of the job in ``file``."""
         name = self.placement.workers[rank]
-        end = self.place.network.addressing.host_interfaces(name)[0]
+        end = self.context.network.addressing.host_interfaces(name)[0]
         program = python(
             "testbed.worker",
             *("--job", file, "--rank", str(rank), "--world", str(len(self.placement.workers))),
             *("--service", JOBS_ADDRESS, "--address", str(end.ipv4)),
             *("--queue-bytes", str(end.outgoing.queue_bytes)),
             *("--link-rate", str(end.outgoing.rate)),
-            *("--weights", str(self.place.run.path / f"weights-{self.name}.npz")),
+            *("--weights", str(self.context.run.path / f"weights-{self.name}.npz")),
             *self._restoring,
         )
         if self.file.spec.checkpoint is not None:
-            folder = self.place.run.path / self.file.spec.checkpoint.to
+            folder = self.context.run.path / self.file.spec.checkpoint.to
             program += ["--checkpoints", str(folder / self.name)]
-        return self.place.network.node(name).command(program)
+        return self.context.network.node(name).command(program)
 
     @property
     def restart_delays(self) -> dict[str, float]:
@@ -253,13 +253,13 @@ class JobRun:
         name = getattr(error, "name", None) or getattr(error, "process", None)
         hosts = enumerate(self.placement.workers)
         said = [errors[r] for r, host in hosts if r in errors and self._process_name(host) == name]
-        stuck = [*processes.stopped(), *await self.place.suspects()]
+        stuck = [*processes.stopped(), *await self.context.suspects()]
         absent, members = self.workers.waits.missing(), self._processes()
         return cause(self.name, error, said[0] if said else "", stuck, absent, members)
 
     def _processes(self) -> list[tuple[str, Process]]:
         """Its members' processes, by what the job service calls them."""
-        servers = [(name, self.place.nodes.at(name)) for name in self.servers]
+        servers = [(name, self.context.nodes.at(name)) for name in self.servers]
         return [*self.members.items(), *((name, p) for name, p in servers if p is not None)]
 
     def _process_name(self, host: str) -> str:
@@ -273,7 +273,7 @@ class JobRun:
             self.name,
             self.placement.workers,
             self.file.spec,
-            self.place,
+            self.context,
             Told(
                 self._begun,
                 self.emit,
@@ -286,7 +286,7 @@ class JobRun:
     @cached_property
     def inquiry(self) -> Inquiry:
         """Asks what it waits for."""
-        return Inquiry(self, self.place.nodes, JOBS_ADDRESS)
+        return Inquiry(self, self.context.nodes, JOBS_ADDRESS)
 
     @property
     def members(self) -> Mapping[str, Process]:
@@ -317,12 +317,12 @@ class JobRun:
 
     async def _reference(self, processes: Processes) -> Message:
         """What a single process without a network makes of the same job."""
-        attendance = self.place.run.path / f"attendance-{self.name}.json"
+        attendance = self.context.run.path / f"attendance-{self.name}.json"
         attendance.write_text(json.dumps(self.workers.attendance.spans()))
         arguments = (
-            *("--job", str(self.place.run.path / f"job-{self.name}.yaml")),
+            *("--job", str(self.context.run.path / f"job-{self.name}.yaml")),
             *("--world", str(len(self.placement.workers))),
-            *("--lanes", str(self.place.dataplane.lanes)),
+            *("--lanes", str(self.context.dataplane.lanes)),
             *("--attendance", str(attendance)),
             *self._restoring,
         )
@@ -351,7 +351,7 @@ class JobRun:
     @cached_property
     def tally(self) -> Tally:
         """What its switches and links count; from when it has a number."""
-        return self.place.tallies.of(self.name, self.forecast.trees)
+        return self.context.tallies.of(self.name, self.forecast.trees)
 
     @property
     def _planned_anew(self) -> str:
@@ -411,12 +411,12 @@ class JobRun:
             "number": self.number,
             "state": self.state,
             "reason": self.reason.split("\n", 1)[0],
-            "target": self.place.nodes.target,
-            "clock": self.place.clock,
+            "target": self.context.nodes.target,
+            "clock": self.context.clock,
             **results.about(
                 self.file,
                 self.placement,
-                self.place.network.topology,
+                self.context.network.topology,
                 self.tree or self.file.spec.tree,
                 self.forecast.before,
             ),
@@ -451,7 +451,7 @@ class JobRun:
             # Which server came by parameters in a change of epoch, and from whom: a server (perhaps
             # itself: it had the replica) with the optimizer's state, or a worker, without.
             "restored": self._restored,
-            "checkpoints": results.checkpoints(self.workers.checkpoints, self.place.run.path),
+            "checkpoints": results.checkpoints(self.workers.checkpoints, self.context.run.path),
             "links": tally.carried,
             "machine": results.machine(self.workers.results, wall, self._cpus),
         }

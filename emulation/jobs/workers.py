@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from emulation.jobs.place import Place
+from emulation.jobs.context import TestbedContext
 from emulation.jobs.waiting import Waits
 from emulation.jobs.worker_supervisor import SupervisorCallbacks, WorkerSupervisor
 from emulation.nodes.processes import Process, ProcessError, Processes
@@ -48,7 +48,7 @@ class Workers:
     """
 
     def __init__(
-        self, job: str, hosts: Sequence[str], spec: JobSpec, place: Place, told: Told
+        self, job: str, hosts: Sequence[str], spec: JobSpec, context: TestbedContext, told: Told
     ) -> None:
         self.results: dict[int, Message] = {}
         self.checkpoints: list[Message] = []
@@ -59,7 +59,7 @@ class Workers:
         self._job = job
         self._hosts = hosts
         self._spec = spec
-        self._place = place
+        self._context = context
         self._told = told
         self._supervisor: WorkerSupervisor | None = None
         self._started = 0
@@ -95,7 +95,7 @@ class Workers:
                 lambda: self._running,
                 lambda: bool(self.results),
                 self._lost,
-                self._place.tell,
+                self._context.tell,
             ),
         )
         self._supervisor.start()
@@ -189,7 +189,7 @@ class Workers:
         assert self._supervisor is not None
         report: Message = json.loads(line)
         kind = report.pop("report")
-        faults, series = self._place.faults, self._place.series
+        faults, series = self._context.faults, self._context.series
         if kind == "started":
             if report["joined"]:
                 self._joined(self._supervisor, rank, report["done"])
@@ -226,19 +226,19 @@ class Workers:
         """The job goes on without one, for now at least."""
         self.progress.drop(rank)
         self.waits.over(rank)
-        self._place.faults.died(self._hosts[rank], what)
-        self._place.faults.lost(self._job, rank)
+        self._context.faults.died(self._hosts[rank], what)
+        self._context.faults.lost(self._job, rank)
 
     def _joined(self, supervisor: WorkerSupervisor, rank: int, done: int) -> None:
         """One that was lost is in the job again, after so many iterations."""
         self.attendance.begin(rank)
         self.progress.join(rank, done)
         supervisor.joined(rank)
-        self._place.faults.joined(self._job, rank, self._hosts[rank])
+        self._context.faults.joined(self._job, rank, self._hosts[rank])
 
     async def _explain(self, processes: Processes) -> None:
         """Tells whoever watches that and why the job waits."""
-        stuck = [*processes.stopped(), *await self._place.suspects()]
+        stuck = [*processes.stopped(), *await self._context.suspects()]
         if self.waits.seconds:
             why = "; ".join(f"{one.name} {one.what}" for one in stuck) or str(self.waits)
             self._told.waits(self.waits.seconds, why)

@@ -13,9 +13,9 @@ from typing import Any
 
 from controller.p4rt.dataplane import DataPlane
 from emulation.faults.chaos import Chaos
+from emulation.jobs.context import TestbedContext
 from emulation.jobs.jobrun import JobRun
 from emulation.jobs.others import Others
-from emulation.jobs.place import Place
 from emulation.jobs.recovery import FaultLog
 from emulation.jobs.snapshot import Observer
 from emulation.jobs.tally import Tallies
@@ -67,7 +67,7 @@ class Testbed:
         self.jobs: dict[str, JobRun] = {}
         self.others = Others(self.nodes, self.jobs)
         self.observer = Observer(self.nodes, self.jobs, self.others, self.dataplane, self.describe)
-        self.place = Place(
+        self.context = TestbedContext(
             run,
             self.network,
             self.dataplane,
@@ -165,8 +165,8 @@ class Testbed:
             raise ControlError(str(error)) from error
         name = _unique(file.spec.name, {*self.jobs, *(one.name for one in self.others.alive)})
         emit({"event": "starting", "job": name})
-        chaos = Chaos(self.place, faults, emit)
-        job = self.jobs[name] = JobRun(self.place, file, name, placement, chaos.heard)
+        chaos = Chaos(self.context, faults, emit)
+        job = self.jobs[name] = JobRun(self.context, file, name, placement, chaos.heard)
         conducted = self._conduct(job, chaos)
         task = self._tasks[name] = asyncio.get_running_loop().create_task(conducted)
         try:

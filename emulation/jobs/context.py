@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Place:
+class TestbedContext:
     """What a job needs of the testbed that it runs on.
 
     suspects: an error for each of the testbed's processes that is stuck. tallies: of all jobs.
