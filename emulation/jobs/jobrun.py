@@ -14,10 +14,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from emulation.jobs.blame import cause
 from emulation.jobs.checking import reference
 from emulation.jobs.context import TestbedContext
 from emulation.jobs.inquiry import Inquiry
+from emulation.jobs.root_cause import root_cause
 from emulation.jobs.tally import Tally
 from emulation.jobs.waiting import Waits
 from emulation.jobs.workers import Told, Workers
@@ -93,7 +93,7 @@ class JobRun:
             self._check_staleness()
         except (ProcessError, ClientError, TimeoutError, JobError) as error:
             self.state, self.reason = "failed", str(error)
-            failure = await self._cause(error, processes)
+            failure = await self._root_cause(error, processes)
             self.reason = str(failure)
             raise failure from error
         except asyncio.CancelledError:
@@ -247,7 +247,7 @@ class JobRun:
         """See WorkerSupervisor."""
         return self.workers.restart_delays
 
-    async def _cause(self, error: Exception, processes: Processes) -> JobError:
+    async def _root_cause(self, error: Exception, processes: Processes) -> JobError:
         """What made it fail, where its first symptom was this error."""
         errors = self.workers.errors
         name = getattr(error, "name", None) or getattr(error, "process", None)
@@ -255,7 +255,7 @@ class JobRun:
         said = [errors[r] for r, host in hosts if r in errors and self._process_name(host) == name]
         stuck = [*processes.stopped(), *await self.context.suspects()]
         absent, members = self.workers.waits.missing(), self._processes()
-        return cause(self.name, error, said[0] if said else "", stuck, absent, members)
+        return root_cause(self.name, error, said[0] if said else "", stuck, absent, members)
 
     def _processes(self) -> list[tuple[str, Process]]:
         """Its members' processes, by what the job service calls them."""

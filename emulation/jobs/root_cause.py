@@ -10,7 +10,7 @@ from observability.processinfo import tail
 from testbed.errors import CONSEQUENCE, JobError
 
 
-def cause(
+def root_cause(
     job: str,
     error: Exception,
     said: str,
