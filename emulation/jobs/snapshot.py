@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from controller.p4rt.dataplane import DataPlane
-from emulation.jobs.others import Others, status_of
+from emulation.jobs.external_jobs import ExternalJobs, status_of
 from emulation.nodes import counters
 from emulation.nodes.process_supervisor import CONTROLLER, ProcessSupervisor
 from emulation.nodes.switchprocess import PortCounters, SwitchProcess
@@ -56,13 +56,13 @@ class Observer:
         self,
         nodes: ProcessSupervisor,
         jobs: Mapping[str, JobRun],
-        others: Others,
+        external: ExternalJobs,
         dataplane: DataPlane,
         describe: Callable[[], Message],
     ) -> None:
         self._nodes = nodes
         self._jobs = jobs
-        self._others = others
+        self._external = external
         self._dataplane = dataplane
         self._describe = describe
         self._taking: asyncio.Task[Message] | None = None
@@ -131,7 +131,7 @@ class Observer:
             "servers": [self._server(host, ports) for host in self._server_hosts],
             "jobs": [
                 *(self._job(job, jobs.get(job.number)) for job in self._jobs.values()),
-                *(_untold(row, jobs.get(row["number"])) for row in self._others.rows(status)),
+                *(_untold(row, jobs.get(row["number"])) for row in self._external.rows(status)),
             ],
         }
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from controller.p4rt.dataplane import DataPlane
 from controller.planning.tree_planner import Tree
-from emulation.jobs.others import Others
+from emulation.jobs.external_jobs import ExternalJobs
 from emulation.nodes import counters, link_counters
 from emulation.nodes.process_supervisor import ProcessSupervisor
 from observability import links, outcomes
@@ -27,10 +27,12 @@ Message = dict[str, Any]
 class Tallies:
     """Of all jobs on a testbed. others: those that were not submitted."""
 
-    def __init__(self, nodes: ProcessSupervisor, dataplane: DataPlane, others: Others) -> None:
+    def __init__(
+        self, nodes: ProcessSupervisor, dataplane: DataPlane, external: ExternalJobs
+    ) -> None:
         self.nodes = nodes
         self.dataplane = dataplane
-        self.others = others
+        self.external = external
         self.training: list[Tally] = []  # of jobs that train now
 
     def of(self, name: str, trees: Sequence[Tree]) -> Tally:
@@ -80,7 +82,7 @@ class Tally:
         """It has trained. expected: what it alone should have put on links; None: who knows."""
         wipes, counts, carried = self._before
         mine = outcomes.switches_of(self._trees)
-        for visitor in self._among.others.since(self._began):
+        for visitor in self._among.external.since(self._began):
             self.alongside.add(visitor.name)
             if mine & visitor.switches:
                 self.shared_with.add(visitor.name)

@@ -34,7 +34,7 @@ class Requests:
             self._testbed.stopping.set()
             return [
                 *(_job_row(self._testbed.jobs[name]) for name in self._testbed.running()),
-                *self._testbed.others.rows(None),
+                *self._testbed.external.rows(None),
             ]
         await self._until_ready()
         if do == "submit":
@@ -63,11 +63,11 @@ class Requests:
     async def _why(self, name: str) -> Message:
         own = self._testbed.jobs.get(name)
         if own is None or own.state in ("done", "failed", "stopped"):
-            told = await self._testbed.others.why(name)
+            told = await self._testbed.external.why(name)
             if told is not None:
                 return told
         if own is None:
-            known = [*self._testbed.jobs, *(job.name for job in self._testbed.others.known)]
+            known = [*self._testbed.jobs, *(job.name for job in self._testbed.external.known)]
             there = f"there are: {', '.join(known)}" if known else "none has been submitted yet"
             raise ControlError(f"no job {name!r}; {there}")
         return await own.inquiry.why()
@@ -75,7 +75,7 @@ class Requests:
     async def _job_rows(self) -> list[Message]:
         return [
             *(_job_row(job) for job in self._testbed.jobs.values()),
-            *await self._testbed.others.told(),
+            *await self._testbed.external.told(),
         ]
 
     async def _status(self) -> Message:

@@ -14,8 +14,8 @@ from typing import Any
 from controller.p4rt.dataplane import DataPlane
 from emulation.faults.chaos import Chaos
 from emulation.jobs.context import TestbedContext
+from emulation.jobs.external_jobs import ExternalJobs
 from emulation.jobs.jobrun import JobRun
-from emulation.jobs.others import Others
 from emulation.jobs.recovery import FaultLog
 from emulation.jobs.snapshot import Observer
 from emulation.jobs.tally import Tallies
@@ -65,8 +65,10 @@ class Testbed:
         self.faults = FaultLog(self.nodes.switches, self._read, self.dataplane.frame_bytes)
         self.series = SeriesWriter(run.path / SERIES)
         self.jobs: dict[str, JobRun] = {}
-        self.others = Others(self.nodes, self.jobs)
-        self.observer = Observer(self.nodes, self.jobs, self.others, self.dataplane, self.describe)
+        self.external = ExternalJobs(self.nodes, self.jobs)
+        self.observer = Observer(
+            self.nodes, self.jobs, self.external, self.dataplane, self.describe
+        )
         self.context = TestbedContext(
             run,
             self.network,
@@ -74,7 +76,7 @@ class Testbed:
             self.nodes,
             self.facts["clock"],
             self.suspects,
-            Tallies(self.nodes, self.dataplane, self.others),
+            Tallies(self.nodes, self.dataplane, self.external),
             self.faults,
             self._tell,
             self.series,
@@ -128,7 +130,7 @@ class Testbed:
             self.jobs[name].ending = why
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
-        await self.others.stop_all(why, _STOP_SECONDS)
+        await self.external.stop_all(why, _STOP_SECONDS)
         try:
             await self._write_summary()
         except (ProcessError, TimeoutError, OSError, ValueError) as error:
@@ -163,7 +165,7 @@ class Testbed:
             placement = file.place(self.topology)
         except JobFileError as error:
             raise ControlError(str(error)) from error
-        name = _unique(file.spec.name, {*self.jobs, *(one.name for one in self.others.alive)})
+        name = _unique(file.spec.name, {*self.jobs, *(one.name for one in self.external.alive)})
         emit({"event": "starting", "job": name})
         chaos = Chaos(self.context, faults, emit)
         job = self.jobs[name] = JobRun(self.context, file, name, placement, chaos.heard)
@@ -185,9 +187,9 @@ class Testbed:
         """Ends a job, whoever created it. Raises ``ControlError``."""
         task = self._tasks.get(name)
         if task is None or task.done():
-            if await self.others.stop(name, "stopped on request"):
+            if await self.external.stop(name, "stopped on request"):
                 return
-            others = [job.name for job in self.others.alive]
+            others = [job.name for job in self.external.alive]
             running = ", ".join([*self.running(), *others]) or "none"
             raise ControlError(f"no job {name!r} runs; running: {running}")
         task.cancel()
@@ -245,7 +247,7 @@ class Testbed:
             try:
                 now = await self.measure()
                 # What an unfinished or disturbed job should have sent, nobody can say.
-                whole = not self.others.known and all(
+                whole = not self.external.known and all(
                     job.state == "done" and not job.disturbed and job.forecast.predictable
                     for job in self.jobs.values()
                 )
@@ -301,7 +303,7 @@ class Testbed:
 
     async def history(self) -> list[Message]:
         """Jobs that were not submitted, in seconds as the series has them."""
-        return await self.others.history(self.series.started)
+        return await self.external.history(self.series.started)
 
     async def measure(self) -> links.Measured:
         """What links have carried by now; raises ``TimeoutError``."""

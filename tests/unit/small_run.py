@@ -152,7 +152,7 @@ def job(name: str = "digits", *, matches: bool = True, **changes: Any) -> Messag
 
 
 def other(number: int, name: str = "mine", **changes: Any) -> Message:
-    """A job that was not submitted, as a summary has it (``emulation.jobs.others``)."""
+    """A job that was not submitted, as a summary has it (``emulation.jobs.external_jobs``)."""
     return {
         "job": name, "number": number, "state": "done", "reason": "", "workers": 8,
         "present": None, "tree": "two-level", "plan_epoch": 1, "iteration": None,

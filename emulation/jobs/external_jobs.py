@@ -47,7 +47,7 @@ class Submitted(Protocol):
         ...
 
 
-class Others:
+class ExternalJobs:
     """Of one testbed. jobs: those that were submitted, by name."""
 
     def __init__(self, nodes: ProcessSupervisor, jobs: Mapping[str, Submitted]) -> None:
