@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from controller.p4rt.dataplane import DataPlane
+from emulation.jobs.counter_delta import CounterDeltas
 from emulation.jobs.recovery import FaultLog
-from emulation.jobs.tally import Tallies
 from emulation.nodes.process_supervisor import ProcessSupervisor
 from emulation.nodes.processes import ProcessError
 from observability.record import RunDirectory
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class TestbedContext:
     """What a job needs of the testbed that it runs on.
 
-    suspects: an error for each of the testbed's processes that is stuck. tallies: of all jobs.
+    suspects: an error for each of the testbed's processes that is stuck. deltas: of all jobs.
     tell: tells whoever watches of a fault. series: how it goes on.
     """
 
@@ -33,7 +33,7 @@ class TestbedContext:
     nodes: ProcessSupervisor
     clock: str
     suspects: Callable[[], Awaitable[list[ProcessError]]]
-    tallies: Tallies
+    deltas: CounterDeltas
     faults: FaultLog
     tell: Callable[[str], None]
     series: SeriesWriter

@@ -16,9 +16,9 @@ from typing import Any
 
 from emulation.jobs.checking import reference
 from emulation.jobs.context import TestbedContext
+from emulation.jobs.counter_delta import CounterDelta
 from emulation.jobs.inquiry import Inquiry
 from emulation.jobs.root_cause import root_cause
-from emulation.jobs.tally import Tally
 from emulation.jobs.waiting import Waits
 from emulation.jobs.workers import Told, Workers
 from emulation.nodes.process_supervisor import JOBS_ADDRESS
@@ -104,7 +104,7 @@ class JobRun:
             self.workers.over()
             await processes.stop()
             if self.number:
-                self.tally.over()
+                self.delta.over()
             self.context.faults.over(self.name)
             if self.number and self.state in ("failed", "stopped"):
                 await self._withdraw()
@@ -148,7 +148,7 @@ class JobRun:
         if self.file.restore is not None:
             await asyncio.to_thread(self._restore, self.file.restore)
         await self.context.nodes.serving.joined(self.number, CONTROLLER_SECONDS)
-        await self.tally.begin()
+        await self.delta.begin()
         members = range(len(placement.workers))
         commands = [self._command(rank, str(copy)) for rank in members]
         waits = Waits(self.forecast.trees, self.servers)
@@ -157,8 +157,8 @@ class JobRun:
         busy, shares, lost = self._heed()
         self.context.faults.over(self.name)
         known = self.forecast.predictable and not self._planned_anew
-        await self.tally.end(self.forecast.expected() if known else None)
-        self._cpus = scheduling.machine(busy, shares, lost + self.tally.overrun)
+        await self.delta.end(self.forecast.expected() if known else None)
+        self._cpus = scheduling.machine(busy, shares, lost + self.delta.overrun)
         self._restored = await self.inquiry.restored()
 
     async def _admitted(self) -> Service:
@@ -349,9 +349,9 @@ class JobRun:
         return "; ".join(cause for cause in causes if cause)
 
     @cached_property
-    def tally(self) -> Tally:
+    def delta(self) -> CounterDelta:
         """What its switches and links count; from when it has a number."""
-        return self.context.tallies.of(self.name, self.forecast.trees)
+        return self.context.deltas.of(self.name, self.forecast.trees)
 
     @property
     def _planned_anew(self) -> str:
@@ -361,8 +361,8 @@ class JobRun:
     @property
     def disturbed(self) -> str:
         """Why switches' counts say nothing of a job that is done; empty if they do."""
-        if self.tally.wiped:
-            return f"{', '.join(self.tally.wiped)} lost what was counted there"
+        if self.delta.wiped:
+            return f"{', '.join(self.delta.wiped)} lost what was counted there"
         return self._planned_anew
 
     def _check_sums(self) -> int | None:
@@ -376,7 +376,7 @@ class JobRun:
             return 0
         one = results.fullest(self.workers.results)["statistics"]
         kinds = ("completed", "completed_direct", "exponent_rounds", "initial")
-        self.tally.check(sum(one[kind] for kind in kinds))
+        self.delta.check(sum(one[kind] for kind in kinds))
         return int(one["completed"])
 
     def _check_staleness(self) -> None:
@@ -425,7 +425,7 @@ class JobRun:
     def _summary(self, reference: Message | None, counted: int | None, wall: float) -> Message:
         workers, served = self.placement.workers, self.tree == "none"
         apart = not self.file.spec.consistency.together
-        tally = self.tally
+        delta = self.delta
         return {
             **self._described(),
             **results.weights(
@@ -442,16 +442,16 @@ class JobRun:
             "workers_per_iteration": [] if apart else self.workers.attendance.counts(),
             "attendance": [] if apart else self.workers.attendance.told(workers),
             "chunks": results.chunks(
-                self.workers.results, counted, self.disturbed, tally.sent_again, served=served
+                self.workers.results, counted, self.disturbed, delta.sent_again, served=served
             ),
             "plans": results.plans(self.workers.results),
             # Switches count for all their jobs: with these what they sent again is theirs too.
-            "shared_with": sorted(tally.shared_with),
-            "alongside": sorted(tally.alongside),
+            "shared_with": sorted(delta.shared_with),
+            "alongside": sorted(delta.alongside),
             # Which server came by parameters in a change of epoch, and from whom: a server (perhaps
             # itself: it had the replica) with the optimizer's state, or a worker, without.
             "restored": self._restored,
             "checkpoints": results.checkpoints(self.workers.checkpoints, self.context.run.path),
-            "links": tally.carried,
+            "links": delta.carried,
             "machine": results.machine(self.workers.results, wall, self._cpus),
         }

@@ -14,11 +14,11 @@ from typing import Any
 from controller.p4rt.dataplane import DataPlane
 from emulation.faults.chaos import Chaos
 from emulation.jobs.context import TestbedContext
+from emulation.jobs.counter_delta import CounterDeltas
 from emulation.jobs.external_jobs import ExternalJobs
 from emulation.jobs.jobrun import JobRun
 from emulation.jobs.recovery import FaultLog
 from emulation.jobs.snapshot import Observer
-from emulation.jobs.tally import Tallies
 from emulation.network.emulated import Network
 from emulation.nodes import counters, link_counters
 from emulation.nodes.forkserver import FRESH, ForkServer
@@ -76,7 +76,7 @@ class Testbed:
             self.nodes,
             self.facts["clock"],
             self.suspects,
-            Tallies(self.nodes, self.dataplane, self.external),
+            CounterDeltas(self.nodes, self.dataplane, self.external),
             self.faults,
             self._tell,
             self.series,

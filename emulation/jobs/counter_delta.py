@@ -24,7 +24,7 @@ from testbed.errors import JobError
 Message = dict[str, Any]
 
 
-class Tallies:
+class CounterDeltas:
     """Of all jobs on a testbed. others: those that were not submitted."""
 
     def __init__(
@@ -33,14 +33,14 @@ class Tallies:
         self.nodes = nodes
         self.dataplane = dataplane
         self.external = external
-        self.training: list[Tally] = []  # of jobs that train now
+        self.training: list[CounterDelta] = []  # of jobs that train now
 
-    def of(self, name: str, trees: Sequence[Tree]) -> Tally:
+    def of(self, name: str, trees: Sequence[Tree]) -> CounterDelta:
         """That of a job with these trees."""
-        return Tally(name, trees, self)
+        return CounterDelta(name, trees, self)
 
 
-class Tally:
+class CounterDelta:
     """Of a job with these trees, from ``begin`` to ``end``.
 
     alongside: names of jobs that trained meanwhile; shared_with: of those on the same switches.
@@ -48,7 +48,7 @@ class Tally:
     counted. overrun: frames that switches did not fetch in time.
     """
 
-    def __init__(self, name: str, trees: Sequence[Tree], among: Tallies) -> None:
+    def __init__(self, name: str, trees: Sequence[Tree], among: CounterDeltas) -> None:
         self.name = name
         self.alongside: set[str] = set()
         self.shared_with: set[str] = set()
