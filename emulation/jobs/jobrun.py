@@ -20,7 +20,7 @@ from emulation.jobs.counter_delta import CounterDelta
 from emulation.jobs.inquiry import Inquiry
 from emulation.jobs.root_cause import root_cause
 from emulation.jobs.waiting import Waits
-from emulation.jobs.workers import Told, Workers
+from emulation.jobs.workers import WorkerCallbacks, Workers
 from emulation.nodes.process_supervisor import JOBS_ADDRESS
 from emulation.nodes.processes import Process, ProcessError, Processes, python
 from hosts.data.checkpoint import read
@@ -274,7 +274,7 @@ class JobRun:
             self.placement.workers,
             self.file.spec,
             self.context,
-            Told(
+            WorkerCallbacks(
                 self._begun,
                 self.emit,
                 self.inquiry.answer,

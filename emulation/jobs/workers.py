@@ -26,7 +26,7 @@ Message = dict[str, Any]
 
 
 @dataclass
-class Told:
+class WorkerCallbacks:
     """Who is told what.
 
     begun: that all run. emit: whoever watches. outline: a worker's answer to a question (see
@@ -48,7 +48,12 @@ class Workers:
     """
 
     def __init__(
-        self, job: str, hosts: Sequence[str], spec: JobSpec, context: TestbedContext, told: Told
+        self,
+        job: str,
+        hosts: Sequence[str],
+        spec: JobSpec,
+        context: TestbedContext,
+        callbacks: WorkerCallbacks,
     ) -> None:
         self.results: dict[int, Message] = {}
         self.checkpoints: list[Message] = []
@@ -60,7 +65,7 @@ class Workers:
         self._hosts = hosts
         self._spec = spec
         self._context = context
-        self._told = told
+        self._callbacks = callbacks
         self._supervisor: WorkerSupervisor | None = None
         self._started = 0
         self._running = False
@@ -198,7 +203,7 @@ class Workers:
             if self._started == len(self._hosts):
                 self._running, self.plan = True, report["plan"]
                 faults.runs(self._job, range(self._started), self.plan)
-                self._told.begun()
+                self._callbacks.begun()
         elif kind == "progress":
             self._heard = time.monotonic()
             self.waits.over(rank)
@@ -206,14 +211,16 @@ class Workers:
             faults.progress(self._job, rank, report)
             if self.progress.take(rank, report):
                 series.iterations(self._job, self.progress.latest)
-                self._told.emit({"event": "progress", "job": self._job, **self._told.progress()})
+                self._callbacks.emit(
+                    {"event": "progress", "job": self._job, **self._callbacks.progress()}
+                )
         elif kind == "waiting":
             self.waits.take(rank, report)
             if self._explaining is None or self._explaining.done():
                 explaining = self._explain(self._supervisor.processes)
                 self._explaining = asyncio.get_running_loop().create_task(explaining)
         elif kind == "outline":
-            self._told.outline(self.members[self._hosts[rank]], report)
+            self._callbacks.outline(self.members[self._hosts[rank]], report)
         elif kind == "checkpoint":
             self.checkpoints.append({"iteration": report["iteration"], "file": report["file"]})
         elif kind == "failed":
@@ -241,4 +248,4 @@ class Workers:
         stuck = [*processes.stopped(), *await self._context.suspects()]
         if self.waits.seconds:
             why = "; ".join(f"{one.name} {one.what}" for one in stuck) or str(self.waits)
-            self._told.waits(self.waits.seconds, why)
+            self._callbacks.waits(self.waits.seconds, why)
