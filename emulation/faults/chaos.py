@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 
 from controller.p4rt.connection import SwitchError
-from emulation.faults import meddling
+from emulation.faults import rogue_controller
 from emulation.faults.severing import sever
 from emulation.jobs.context import TestbedContext
 from emulation.jobs.jobrun import JobRun
@@ -170,7 +170,7 @@ class Chaos:
         self._context.tell(f"{fault.node} {what}")
         switch.wiped += 1
         try:
-            await asyncio.to_thread(meddling.push, switch, self._context.dataplane)
+            await asyncio.to_thread(rogue_controller.push, switch, self._context.dataplane)
         except SwitchError as error:
             self._context.tell(f"{fault.node}: its program could not be pushed: {error}")
         record.over = time.monotonic()
