@@ -17,7 +17,7 @@ from typing import Any
 from emulation.jobs.checking import reference
 from emulation.jobs.context import TestbedContext
 from emulation.jobs.counter_delta import CounterDelta
-from emulation.jobs.inquiry import Inquiry
+from emulation.jobs.diagnostics import Diagnostics
 from emulation.jobs.root_cause import root_cause
 from emulation.jobs.waiting import Waits
 from emulation.jobs.workers import WorkerCallbacks, Workers
@@ -80,7 +80,7 @@ class JobRun:
         processes: a group of its own, so that a failing worker takes the job with it and no more.
         """
         start = time.monotonic()
-        watching = asyncio.get_running_loop().create_task(self.inquiry.watch())
+        watching = asyncio.get_running_loop().create_task(self.diagnostics.watch())
         try:
             await self._train(processes)
             wall = time.monotonic() - start
@@ -159,7 +159,7 @@ class JobRun:
         known = self.forecast.predictable and not self._planned_anew
         await self.delta.end(self.forecast.expected() if known else None)
         self._cpus = scheduling.machine(busy, shares, lost + self.delta.overrun)
-        self._restored = await self.inquiry.restored()
+        self._restored = await self.diagnostics.restored()
 
     async def _admitted(self) -> Service:
         """The job service has it; raises ``ClientError``."""
@@ -277,16 +277,16 @@ class JobRun:
             WorkerCallbacks(
                 self._begun,
                 self.emit,
-                self.inquiry.answer,
+                self.diagnostics.answer,
                 self._say_that_it_waits,
                 self.progress,
             ),
         )
 
     @cached_property
-    def inquiry(self) -> Inquiry:
+    def diagnostics(self) -> Diagnostics:
         """Asks what it waits for."""
-        return Inquiry(self, self.context.nodes, JOBS_ADDRESS)
+        return Diagnostics(self, self.context.nodes, JOBS_ADDRESS)
 
     @property
     def members(self) -> Mapping[str, Process]:

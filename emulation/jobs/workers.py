@@ -30,7 +30,7 @@ class WorkerCallbacks:
     """Who is told what.
 
     begun: that all run. emit: whoever watches. outline: a worker's answer to a question (see
-    ``emulation.jobs.inquiry``). waits: for how many seconds the job has waited, and why.
+    ``emulation.jobs.diagnostics``). waits: for how many seconds the job has waited, and why.
     progress: how far it is, as it is told.
     """
 

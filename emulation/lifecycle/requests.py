@@ -70,7 +70,7 @@ class Requests:
             known = [*self._testbed.jobs, *(job.name for job in self._testbed.external.known)]
             there = f"there are: {', '.join(known)}" if known else "none has been submitted yet"
             raise ControlError(f"no job {name!r}; {there}")
-        return await own.inquiry.why()
+        return await own.diagnostics.why()
 
     async def _job_rows(self) -> list[Message]:
         return [

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from cli.explained import show_why
 from controller.planning.tree_planner import TreeKind
-from emulation.jobs.inquiry import Inquiry
+from emulation.jobs.diagnostics import Diagnostics
 from emulation.nodes.processes import Processes
 from hosts.worker.explanation import Outline, StreamOutline, Waiting
 from observability.why import LATE, after, explain, sentences
@@ -230,7 +230,7 @@ def test_it_fits_a_terminal(width: int) -> None:
 
 
 class _Job:
-    """As much of a job as its inquiry touches before there are outlines."""
+    """As much of a job as its diagnostics touches before there are outlines."""
 
     name, state, number = "digits", "running", 1
 
@@ -242,21 +242,21 @@ def test_a_worker_that_never_answers_is_asked_once_and_does_not_hold_the_others_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Real processes: one answers each line, one reads nothing at all."""
-    monkeypatch.setattr("emulation.jobs.inquiry._ANSWER_SECONDS", 3.0)
+    monkeypatch.setattr("emulation.jobs.diagnostics._ANSWER_SECONDS", 3.0)
     answer = json.dumps({"doing": "computes", "seconds": 1.0, "iteration": 2, "outline": None})
     script = f"import sys\nfor line in sys.stdin: print({answer!r}, flush=True)"
 
     async def run() -> list[list[str]]:
         processes = Processes(tmp_path, ROOT)
-        inquiry: Inquiry
+        diagnostics: Diagnostics
         good = processes.start(
             "good", [sys.executable, "-c", script], wants_input=True,
-            on_line=lambda line: inquiry.answer(good, json.loads(line)),
+            on_line=lambda line: diagnostics.answer(good, json.loads(line)),
         )  # fmt: skip
         deaf = processes.start("deaf", ["sleep", "60"], wants_input=True)
         job = _Job({"w0": good, "w1": deaf})
-        inquiry = Inquiry(job, None, "unix:none")  # type: ignore[arg-type]
-        told = [[one["doing"] for one in await inquiry._workers()] for _ in range(2)]
+        diagnostics = Diagnostics(job, None, "unix:none")  # type: ignore[arg-type]
+        told = [[one["doing"] for one in await diagnostics._workers()] for _ in range(2)]
         assert deaf.popen.stdin is not None
         await processes.stop()
         return told

@@ -34,8 +34,8 @@ _LOOK_SECONDS = 1.0
 _SAY_AGAIN_SECONDS = 5.0
 
 
-class Asked(Protocol):
-    """A job, as much of it as an inquiry needs.
+class DiagnosedJob(Protocol):
+    """A job, as much of it as an diagnostics needs.
 
     servers: its server processes, by rank; members: its workers' processes, by host; present:
     hosts of those that are in it.
@@ -59,10 +59,10 @@ class Asked(Protocol):
     def forecast(self) -> Forecast: ...
 
 
-class Inquiry:
+class Diagnostics:
     """Of one job."""
 
-    def __init__(self, job: Asked, nodes: ProcessSupervisor, service: str) -> None:
+    def __init__(self, job: DiagnosedJob, nodes: ProcessSupervisor, service: str) -> None:
         self._job = job
         self._nodes = nodes
         self._service = service
