@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from observability.record import RunDirectory
 from observability.report.reading import read
-from observability.report.telling import tell
+from observability.report.report_context import report_context
 
 __all__ = ["make"]
 
@@ -27,4 +27,6 @@ def make(run: RunDirectory) -> str:
     )
     templates.filters["svg"] = Markup  # of our own drawing, whose texts are escaped
     style, _, _ = templates.loader.get_source(templates, "page.css")  # type: ignore[union-attr]
-    return templates.get_template("page.html").render(style=Markup(style), **tell(read(run)))
+    return templates.get_template("page.html").render(
+        style=Markup(style), **report_context(read(run))
+    )

@@ -21,7 +21,7 @@ Message = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Story:
+class RunData:
     """All that is known of a run.
 
     summary: with ``links``, ``jobs``, ``others`` and ``faults`` in any case. undrawable: why the
@@ -39,7 +39,7 @@ class Story:
     ended: str
 
 
-def read(run: RunDirectory) -> Story:
+def read(run: RunDirectory) -> RunData:
     """What is known of a run; ``RunError`` if that is nothing."""
     facts, alive = run.facts, run.alive
     if not facts:
@@ -58,7 +58,7 @@ def read(run: RunDirectory) -> Story:
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise RunError(f"{run.path / series.FILE} cannot be read: {error}") from error
     ended = "" if alive else _ended(run, summary)
-    return Story(run, facts, told, over_time, topology, undrawable, alive, ended)
+    return RunData(run, facts, told, over_time, topology, undrawable, alive, ended)
 
 
 def _now(run: RunDirectory) -> Message:

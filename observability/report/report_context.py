@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run's story as the page's template has it."""
+"""A run's data as the page's template has it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 from observability.report.charts import Axis, Line, Mark, chart
 from observability.report.loads import loads, size
-from observability.report.reading import Story
+from observability.report.reading import RunData
 from observability.series import Curve, Series, covered
 from observability.wording import count, sums
 from topologies.model.units import time_text
@@ -38,9 +38,9 @@ _COUNTS = {
 _SECONDS = Axis("seconds since the first job ran")
 
 
-def tell(story: Story) -> Message:
+def report_context(data: RunData) -> Message:
     """What the template fills in."""
-    summary, series = story.summary, story.series
+    summary, series = data.summary, data.series
     current = {row["job"]: row for row in summary.get("current", ())}
     done = [_job(row, current.get(row["job"])) for row in summary["jobs"]]
     known = {row["job"] for row in summary["jobs"]}
@@ -50,20 +50,20 @@ def tell(story: Story) -> Message:
     faults = _faults(summary["faults"])
     marks = [_mark(fault) for fault in faults if fault["at"] is not None]
     return {
-        "name": story.run.name,
-        "directory": story.run.path.name,
-        "facts": _facts(story),
-        "verdict": _verdict(story, done),
-        "ended": story.ended,
-        "alive": story.alive,
+        "name": data.run.name,
+        "directory": data.run.path.name,
+        "facts": _facts(data),
+        "verdict": _verdict(data, done),
+        "ended": data.ended,
+        "alive": data.alive,
         "jobs": done,
         "others": summary["others"][-MOST_OTHERS:],
         "others_left_out": max(0, len(summary["others"]) - MOST_OTHERS),
-        "loads": loads(story.topology, summary["links"], _seconds(summary, series)),
+        "loads": loads(data.topology, summary["links"], _seconds(summary, series)),
         "lost": sorted(
             {row["unknown"].removeprefix("packets: ") for row in summary["links"] if row["unknown"]}
         ),
-        "undrawable": story.undrawable,
+        "undrawable": data.undrawable,
         "curves": _curves(series, marks),
         "slots": _slots(series, marks),
         "slots_left_out": max(0, sum(map(bool, _most_held(series).values())) - MOST_PANELS),
@@ -80,8 +80,8 @@ def tell(story: Story) -> Message:
 # --- the head ---
 
 
-def _facts(story: Story) -> list[str]:
-    facts, topology = story.facts, story.topology
+def _facts(data: RunData) -> list[str]:
+    facts, topology = data.facts, data.topology
     parts = []
     if topology is not None:
         parts.append(f"topology {topology.name}")
@@ -90,23 +90,23 @@ def _facts(story: Story) -> list[str]:
     parts.append(f"{facts['target']} target, {facts['clock']} clock")
     if topology is not None and facts["clock"] == "virtual" and (more := costs(topology.costs)):
         parts.append(more)
-    started = datetime.fromtimestamp((story.run.path / "testbed.json").stat().st_mtime)
+    started = datetime.fromtimestamp((data.run.path / "testbed.json").stat().st_mtime)
     parts.append(f"started {started:%Y-%m-%d %H:%M:%S}")
     return parts
 
 
-def _verdict(story: Story, jobs: Sequence[Message]) -> Message:
+def _verdict(data: RunData, jobs: Sequence[Message]) -> Message:
     """What came of it, in a line, and how good that is: good, bad, open."""
-    failure = story.summary.get("failure")
-    if story.alive:
+    failure = data.summary.get("failure")
+    if data.alive:
         return {"kind": "open", "text": "still up: this is what is known so far"}
     if failure is not None:
         process = f" ({failure['process']})" if failure.get("process") else ""
         return {"kind": "bad", "text": f"failed: {failure['message']}{process}"}
-    if story.ended:
+    if data.ended:
         return {"kind": "bad", "text": "ended without a summary: it was killed"}
     if not jobs:
-        others = story.summary["others"]
+        others = data.summary["others"]
         more = f"; {count(len(others), 'job')} of other programs, see below" if others else ""
         return {"kind": "open", "text": f"no job was submitted{more}"}
     wrong = [job["name"] for job in jobs if job["matches"] is False]
