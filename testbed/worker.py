@@ -32,7 +32,7 @@ from observability.scheduling import CpuWatch
 from protocol.world import REAL, World
 from specs.jobfile import JobFile, JobFileError, load
 from testbed.errors import CONSEQUENCE
-from workloads.attendance import Diary, entry_of
+from workloads.attendance import ParticipationLog, entry_of
 from workloads.models import Parameters
 from workloads.observer import NOBODY, Observer
 from workloads.pacing import Pacing
@@ -58,7 +58,7 @@ class _Reporter:
         plan: Callable[[], int],
         iterations: int,
         per_pass: float,
-        diary: Diary,
+        participation: ParticipationLog,
         emit: Emit,
         clock: Callable[[], float],
     ) -> None:
@@ -67,7 +67,7 @@ class _Reporter:
         self._plan = plan
         self._iterations = iterations
         self._per_pass = per_pass
-        self._diary = diary
+        self._diary = participation
         self._next = 0.0
         self._losses: list[float | None] = []  # of all iterations since the last report
         self._spans: list[tuple[float, float]] = []  # when they began and ended
@@ -102,7 +102,7 @@ class _Desk:
         self, questions: Iterable[bytes], client: Client, emit: Emit, world: World
     ) -> None:
         self._emit, self._clock = emit, world.now
-        self.diary = Diary()
+        self.participation = ParticipationLog()
         self.first = 0  # rank of the first worker that is in all sums of the last iteration
         self._questions = questions
         self._client = client
@@ -116,7 +116,7 @@ class _Desk:
     def resumes(self, iterations: int) -> None:
         """So many iterations went by without this process."""
         self._calls = iterations
-        self.diary = Diary(iterations)
+        self.participation = ParticipationLog(iterations)
 
     def exchange(self, gradients: Parameters, call: Callable[[Parameters, int], Sums]) -> Sums:
         """What comes of a call with the gradients of the next iteration, and its number; notes that
@@ -129,7 +129,7 @@ class _Desk:
             self.computes()
         workers = np.concatenate([came.workers[name] for name in gradients])
         entry = entry_of(workers, came.members)
-        self.diary.note(entry)
+        self.participation.note(entry)
         # Which all who are in the sums tell alike.
         self.first = min(set.intersection(*(set(ranks) for ranks, _ in entry)))
         return came
@@ -243,7 +243,7 @@ def work(
                 lambda: client.epoch,
                 job.iterations,
                 replica.per_pass,
-                desk.diary,
+                desk.participation,
                 emit,
                 world.now,
             )
@@ -285,7 +285,7 @@ def work(
         seconds=seconds,
         statistics=statistics,
         plan=plan,
-        attendance=desk.diary.tell(all_of_it=True),
+        attendance=desk.participation.tell(all_of_it=True),
         scheduling=scheduling,
     )
     return 0

@@ -31,7 +31,7 @@ def entry_of(workers: npt.NDArray[np.int64], members: Mapping[int, Sequence[int]
     return tuple((tuple(members[n]), tuple(np.flatnonzero(workers == n).tolist())) for n in counts)
 
 
-class Diary:
+class ParticipationLog:
     """What one worker process tells. It begins after iteration ``before``."""
 
     def __init__(self, before: int = 0) -> None:
@@ -72,7 +72,7 @@ class Attendance:
         self._last.pop(rank, None)
 
     def take(self, rank: int, told: Mapping[str, Any]) -> None:
-        """See ``Diary.tell``."""
+        """See ``ParticipationLog.tell``."""
         changes = {int(iteration): _entry(given) for iteration, given in told["changes"]}
         for iteration in range(told["after"] + 1, told["until"] + 1):
             self._last[rank] = changes.get(iteration, self._last.get(rank, ()))
