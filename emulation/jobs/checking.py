@@ -22,9 +22,10 @@ async def reference(
     processes: Processes,
     waits: Callable[[float, str], None],
 ) -> Message:
-    """What the reference came to, run as a process of this name; raises ``ProcessError``.
+    """Runs the reference as a process of this name and returns its result.
 
-    waits: told for how many seconds it has been waited for, and why, when it is stuck.
+    waits: called with the seconds waited so far and the reason while a process is stuck.
+    Raises ``ProcessError``.
     """
     told: list[str] = []
     program = python("workloads.reference", *arguments)

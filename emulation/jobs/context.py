@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The testbed that a job runs on, as the job sees it."""
+"""The parts of a testbed that its jobs use."""
 
 from __future__ import annotations
 
@@ -21,10 +21,13 @@ if TYPE_CHECKING:
 
 @dataclass
 class TestbedContext:
-    """What a job needs of the testbed that it runs on.
+    """The parts of a testbed that its jobs use.
 
-    suspects: an error for each of the testbed's processes that is stuck. deltas: of all jobs.
-    tell: tells whoever watches of a fault. series: how it goes on.
+    suspects: returns an error for each of the testbed's processes that is stuck.
+    deltas: counters of all jobs that train.
+    faults: log of faults and of jobs' recovery from them.
+    tell: reports a fault to the jobs' watchers.
+    series: time series of the run.
     """
 
     run: RunDirectory

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The workers of a job: what they tell, who of them is in it, and when all have ended.
+"""Handles the reports of a job's workers, tracks which of them are in the job, and waits for their
+end.
 
-Their processes are a ``WorkerSupervisor``'s; what they tell is lines of JSON (``testbed.worker``).
+A ``WorkerSupervisor`` runs the processes; each reports lines of JSON (``testbed.worker``).
 """
 
 from __future__ import annotations
@@ -27,11 +28,13 @@ Message = dict[str, Any]
 
 @dataclass
 class WorkerCallbacks:
-    """Who is told what.
+    """Callbacks of ``Workers``.
 
-    begun: that all run. emit: whoever watches. outline: a worker's answer to a question (see
-    ``emulation.jobs.diagnostics``). waits: for how many seconds the job has waited, and why.
-    progress: how far it is, as it is told.
+    begun: all workers run.
+    emit: sends an event to the job's watchers.
+    outline: takes a worker's answer to a query (``emulation.jobs.diagnostics``).
+    waits: the job has waited for so many seconds, and why.
+    progress: returns the progress to report.
     """
 
     begun: Callable[[], None]
@@ -42,9 +45,12 @@ class WorkerCallbacks:
 
 
 class Workers:
-    """Of one job, on these hosts by rank.
+    """The workers of one job.
 
-    results: final reports, by rank. checkpoints: that were written. plan: their first epoch.
+    hosts: host names, by rank.
+    results: final reports, by rank.
+    checkpoints: iteration and file of each checkpoint written so far.
+    plan: the first epoch in which all workers ran.
     """
 
     def __init__(
@@ -69,11 +75,11 @@ class Workers:
         self._supervisor: WorkerSupervisor | None = None
         self._started = 0
         self._running = False
-        self._heard = 0.0  # when one last told of its progress
+        self._heard = 0.0  # time of the last progress report
         self._explaining: asyncio.Task[None] | None = None
 
     def go_on_from(self, iterations: int) -> None:
-        """The job goes on after so many iterations of an earlier one."""
+        """Sets the iterations that an earlier job did: this one continues from its checkpoint."""
         self.attendance = Attendance(iterations)
         self.progress = Progress(len(self._hosts), self._spec.iterations, iterations)
 
@@ -85,8 +91,11 @@ class Workers:
         processes: Processes,
         waits: Waits,
     ) -> None:
-        """Starts all. commands: their command lines, by rank. process_name: of one on a host.
-        waits: what they may wait for."""
+        """Starts all workers.
+
+        commands: command lines, by rank. process_name: maps a host to the name of its process.
+        waits: tracks which workers wait, and for what.
+        """
         self.waits = waits
         self._supervisor = WorkerSupervisor(
             self._job,
@@ -106,7 +115,7 @@ class Workers:
         self._supervisor.start()
 
     async def until_ended(self) -> None:
-        """Until all have ended; once one has, the others get as long as a sum may take.
+        """Waits until all workers have ended; once one has, the others have `patience` left.
 
         Raises ``ProcessError``, and ``JobError`` if one has ended without a result.
         """
@@ -119,41 +128,41 @@ class Workers:
             raise JobError(f"{', '.join(silent)}: ended without a result", silent[0])
 
     def over(self) -> None:
-        """The job is not running any more."""
+        """Marks the job as not running, so that nothing is restarted or explained."""
         self._running = False
         if self._explaining is not None:
             self._explaining.cancel()
 
     @property
     def members(self) -> Mapping[str, Process]:
-        """Their processes, by host."""
+        """Worker processes, by host."""
         return self._supervisor.members if self._supervisor is not None else {}
 
     @property
     def present(self) -> list[str]:
-        """Hosts of those that are in the job: they run, and do not wait to join."""
+        """Hosts of the workers that are in the job: they run and do not wait to rejoin."""
         members, lost = self.members, self.lost
         hosts = enumerate(self._hosts)
         return [n for rank, n in hosts if rank not in lost and n in members and members[n].running]
 
     @property
     def restart_delays(self) -> dict[str, float]:
-        """See WorkerSupervisor, as of the following."""
+        """``WorkerSupervisor.restart_delays``."""
         return self._supervisor.restart_delays if self._supervisor is not None else {}
 
     @property
     def lost(self) -> Mapping[int, str]:
-        """How those ended that are not in the job now."""
+        """How the workers ended that are not in the job now, by rank."""
         return self._supervisor.lost if self._supervisor is not None else {}
 
     @property
     def errors(self) -> Mapping[int, str]:
-        """What they said before they ended."""
+        """Last error message of each worker, by rank."""
         return self._supervisor.errors if self._supervisor is not None else {}
 
     @property
     def back(self) -> Mapping[int, int]:
-        """How often each has joined again."""
+        """Number of times each worker has rejoined, by rank."""
         return self._supervisor.back if self._supervisor is not None else {}
 
     # --- inside ---
@@ -182,13 +191,13 @@ class Workers:
                 raise ProcessError(left[0], what, members[left[0]].log)
             over = [p for p in members.values() if p.judged.done()]
             if not all(process.judged.result() for process in over):
-                # The group tells which end was the cause.
+                # The group's failure is the process that caused the others to end.
                 await asyncio.wait([processes.failure])
                 processes.failure.result()
             first = next((hosts[rank] for rank in self.results), None)
 
     def _take(self, rank: int, line: str) -> None:
-        """A line of a worker's output."""
+        """Handles a line of a worker's output."""
         if not line.startswith("{"):
             return
         assert self._supervisor is not None
@@ -230,21 +239,21 @@ class Workers:
             self.results[rank] = report
 
     def _lost(self, rank: int, what: str) -> None:
-        """The job goes on without one, for now at least."""
+        """Records that the job continues without a worker."""
         self.progress.drop(rank)
         self.waits.over(rank)
         self._context.faults.died(self._hosts[rank], what)
         self._context.faults.lost(self._job, rank)
 
     def _joined(self, supervisor: WorkerSupervisor, rank: int, done: int) -> None:
-        """One that was lost is in the job again, after so many iterations."""
+        """Records that a lost worker has rejoined the job after so many iterations."""
         self.attendance.begin(rank)
         self.progress.join(rank, done)
         supervisor.joined(rank)
         self._context.faults.joined(self._job, rank, self._hosts[rank])
 
     async def _explain(self, processes: Processes) -> None:
-        """Tells whoever watches that and why the job waits."""
+        """Reports how long the job has waited, and why."""
         stuck = [*processes.stopped(), *await self._context.suspects()]
         if self.waits.seconds:
             why = "; ".join(f"{one.name} {one.what}" for one in stuck) or str(self.waits)

@@ -168,7 +168,7 @@ class Testbed:
         name = _unique(file.spec.name, {*self.jobs, *(one.name for one in self.external.alive)})
         emit({"event": "starting", "job": name})
         chaos = Chaos(self.context, faults, emit)
-        job = self.jobs[name] = JobRun(self.context, file, name, placement, chaos.heard)
+        job = self.jobs[name] = JobRun(self.context, file, name, placement, chaos.forward)
         conducted = self._conduct(job, chaos)
         task = self._tasks[name] = asyncio.get_running_loop().create_task(conducted)
         try:
