@@ -101,7 +101,7 @@ class Observer:
         try:
             series.sample(await self.snapshot())
         except Exception:
-            log.exception("a sample could not be taken")
+            log.exception("cannot take a sample of the series")
 
     # --- inside ---
 

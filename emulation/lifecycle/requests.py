@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a testbed is asked at its control socket (``observability.control``), and its answers."""
+"""Handles requests at a testbed's control socket (``observability.control``)."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ __all__ = ["Requests"]
 
 
 class Requests:
-    """To one testbed."""
+    """Handles the requests to one testbed."""
 
     def __init__(self, testbed: Testbed) -> None:
         self._testbed = testbed
 
     async def handle(self, request: Message, emit: Emit) -> Any:
-        """One request of ``observability.control``."""
+        """Handles one request and returns its result; raises ``ControlError``."""
         do = request["do"]
         if do == "wait":
             await self._until_ready()
@@ -98,7 +98,7 @@ class Requests:
             "name": name,
             "kind": kind,
             "address": str(self._testbed.addressing.address(name)),
-            # In the sandbox; whoever asks knows them by other numbers.
+            # In the sandbox; outside of it they have other numbers.
             "pids": pids + [pid for job in self._testbed.jobs.values() for pid in job.pids(name)],
             "p4runtime": switches[name].address if name in switches else None,
         }

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps track of the jobs that are alive, and has their servers join them.
+"""Tracks the jobs that are alive and makes their server processes join them.
 
-The controller tells of them (``controller.service.notices``): the server processes that one names
-join it, whichever program created it, and join it again when they were started again.
+The controller reports live jobs (``controller.service.notices``). The server processes that a job
+names join it, whichever program created it, and rejoin it after a restart.
 """
 
 from __future__ import annotations
@@ -26,10 +26,12 @@ Message = Mapping[str, Any]
 
 @dataclass
 class Alive:
-    """A job that is alive, or was: since when, and ``until`` when if it is over (both
-    ``time.monotonic``).
+    """A job that is or was alive.
 
-    workers: hosts, servers: processes, by rank. switches: that held slots for it, in any epoch.
+    workers: hosts, by rank.
+    servers: names of server processes, by rank.
+    switches: those that held slots for it in any epoch.
+    since, until: begin and end (``time.monotonic``); ``until`` is None while it is alive.
     """
 
     number: int
@@ -43,10 +45,12 @@ class Alive:
 
 
 class Serving:
-    """The jobs of a testbed. ``known``: those that ever were, by number.
+    """Tracks the jobs of a testbed and the joins of their servers.
 
-    servers: by name of the process. start: starts those of them that are not there. tell: tells
-    whoever watches that a job has to do without a server.
+    known: all jobs so far, by number.
+    servers: by name of the process.
+    start: starts those of these servers that do not exist yet.
+    tell: reports to the jobs' watchers that a job continues without a server.
     """
 
     def __init__(
@@ -64,11 +68,11 @@ class Serving:
 
     @property
     def alive(self) -> list[Alive]:
-        """The oldest first."""
+        """Live jobs, the oldest first."""
         return [job for job in self.known.values() if job.until is None]
 
     def told(self, jobs: Iterable[Message]) -> None:
-        """Takes what the controller tells: all jobs that are alive."""
+        """Takes a notice of the controller: all live jobs."""
         numbers = set()
         for one in jobs:
             number = int(one["job"])
@@ -80,7 +84,7 @@ class Serving:
                 continue
             workers, servers = tuple(one["workers"]), tuple(one["servers"])
             job = Alive(number, one["name"], one["nonce"], workers, servers, switches)
-            self.known.pop(number, None)  # numbers come again after 65,535 jobs
+            self.known.pop(number, None)  # numbers repeat after 65,535 jobs
             self.known[number] = job
             task = asyncio.get_running_loop().create_task(self._join(job))
             task.add_done_callback(partial(self._joined, job))
@@ -96,14 +100,16 @@ class Serving:
         self._news = asyncio.get_running_loop().create_future()
 
     async def joined(self, number: int, seconds: float) -> None:
-        """Returns when all servers of a job have joined it. Raises ``JobError`` if one refuses or
-        the job is over, ``ProcessError`` if one cannot, ``TimeoutError`` if the controller does not
-        tell of the job in so many seconds."""
+        """Waits until all servers of a job have joined it.
+
+        Raises ``JobError`` if one refuses or the job is over, ``ProcessError`` if one fails,
+        ``TimeoutError`` if the controller does not report the job within so many seconds.
+        """
         deadline = time.monotonic() + seconds
         while number not in self.known:
             left = max(0.0, deadline - time.monotonic())
             if not (await asyncio.wait([self._news], timeout=left))[0]:
-                raise TimeoutError(f"the controller did not tell of it within {seconds:g} s")
+                raise TimeoutError(f"the controller did not report the job within {seconds:g} s")
         task = self._joining.get(number)
         if task is not None:
             await asyncio.wait([task])
@@ -112,14 +118,14 @@ class Serving:
         task.result()
 
     async def again(self, server: str) -> None:
-        """A server process was started again: it joins the jobs that name it.
+        """Makes a restarted server process rejoin the live jobs that name it.
 
-        However long that takes: the controller may be away as well.
+        There is no time limit: the controller may be restarting as well.
         """
         await asyncio.gather(*(self._take_back(job, server) for job in self.alive))
 
     def stop(self) -> None:
-        """From now on nobody joins."""
+        """Cancels all joins under way."""
         for task in self._joining.values():
             task.cancel()
 
@@ -147,5 +153,5 @@ class Serving:
         except JobError as error:
             if job.until is None:
                 self._tell(f"job {job.name} goes on without {error}")
-        except ProcessError as error:  # it was killed once more: the next process joins
+        except ProcessError as error:  # it was killed again: the next process joins
             log.info("job %s: %s %s", job.name, error.name, error.what)
