@@ -369,7 +369,7 @@ class JobRun:
     def disturbed(self) -> str:
         """Why switches' counters cannot be compared with the job's sums; empty if they can."""
         if self.delta.wiped:
-            return f"{', '.join(self.delta.wiped)} lost what was counted there"
+            return f"{', '.join(self.delta.wiped)} lost its counters"
         return self._replanned
 
     def _check_sums(self) -> int | None:

@@ -86,7 +86,7 @@ def carried(*, beyond: int = 0, lost: str = "") -> list[Message]:
         load_there = wanted.get(way)
         found[way] = Carried(load_there.bytes, load_there.packets) if load_there else Carried(0, 0)
         if node == lost:
-            found[way] = Carried(None, None, f"{lost} has lost what it had counted")
+            found[way] = Carried(None, None, f"{lost} has lost its counters")
     (up,) = addressing.ports_between("tor0", "core0")
     if beyond:
         way = Direction("tor0", up.interface)

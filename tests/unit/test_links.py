@@ -66,7 +66,7 @@ def test_a_switch_that_was_started_again_is_known_by_its_neighbours() -> None:
 
 def test_what_only_the_lost_counters_knew_is_unknown_and_why_is_said() -> None:
     found = carried(measured(1), measured(3, tor0=2))
-    why = "tor0 has lost what it had counted"
+    why = "tor0 has lost its counters"
     assert found["tor0", "w0"] == Carried(None, None, why)
     assert found["w0", "tor0"] == Carried(2 * number("w0", "tor0"), None, f"packets: {why}")
     assert found["tor0", "core0"].bytes == 2 * number("tor0", "core0") - 20
@@ -76,6 +76,6 @@ def test_what_only_the_lost_counters_knew_is_unknown_and_why_is_said() -> None:
 
 def test_between_two_that_were_started_again_nobody_knows() -> None:
     found = carried(measured(1), measured(3, tor0=2, core0=2))
-    assert found["tor0", "core0"] == Carried(None, None, "tor0 has lost what it had counted")
-    assert found["core0", "tor0"] == Carried(None, None, "core0 has lost what it had counted")
+    assert found["tor0", "core0"] == Carried(None, None, "tor0 has lost its counters")
+    assert found["core0", "tor0"] == Carried(None, None, "core0 has lost its counters")
     assert found["core0", "tor1"].bytes == 2 * number("core0", "tor1") - 20

@@ -200,7 +200,7 @@ def test_what_servers_carried_is_shown_over_time_if_they_did() -> None:
 def test_bytes_that_a_fault_took_along_are_unknown_and_it_is_said_why() -> None:
     page = Page(make(small_run.finished(links=small_run.carried(lost="tor0"))))
     assert page.row(">tor0 to core0<")[1] == "-"
-    assert "Unknown: tor0 has lost what it had counted." in page.all("p")
+    assert "Unknown: tor0 has lost its counters." in page.all("p")
     assert "deviation" not in page.all("th")
 
 

@@ -139,7 +139,7 @@ def test_a_server_that_refuses_is_told_of(tmp_path: Path) -> None:
 def test_a_job_that_nobody_tells_of_is_waited_for_no_longer(tmp_path: Path) -> None:
     async def run() -> None:
         async with Site(tmp_path) as site:
-            with pytest.raises(TimeoutError, match="did not tell"):
+            with pytest.raises(TimeoutError, match="did not report"):
                 await site.serving.joined(7, 0)
 
     asyncio.run(run())

@@ -76,7 +76,7 @@ def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
 def test_what_is_no_capture_is_named(tmp_path: Path) -> None:
     path = tmp_path / "a.pcap"
     path.write_bytes(b"no capture, but long enough to be one")
-    with pytest.raises(CaptureError, match=f"{path}: it does not begin as a packet capture"):
+    with pytest.raises(CaptureError, match=f"{path}: not a packet capture"):
         list(packets(path))
 
 
