@@ -61,7 +61,7 @@ def sums_made(trees: Sequence[Tree], counts: Mapping[str, Counter[Outcome]]) -> 
     return completed + partial
 
 
-def sent_again(trees: Sequence[Tree], counts: Mapping[str, Counter[Outcome]]) -> int:
+def retransmitted(trees: Sequence[Tree], counts: Mapping[str, Counter[Outcome]]) -> int:
     """Returns the packets that switches of these trees retransmitted: results and partial sums."""
     return sum(
         counts[name][Outcome.REPLAYED] + counts[name][Outcome.RESENT] for name in switches_of(trees)

@@ -18,10 +18,10 @@ Message = dict[str, Any]
 _ROOT_IS_SWITCH = ("two-level", "core")
 
 
-def sent_again(statistics: Message) -> int:
-    """Contributions sent beyond those that were needed, at the end of an iteration.
+def retransmitted(statistics: Message) -> int:
+    """Returns the contributions that a worker sent beyond the necessary ones, after an iteration.
 
-    A chunk that the server sums is contributed twice: it comes back flagged before.
+    A chunk that a server sums in float32 needs two contributions: the first comes back flagged.
     """
     needed = statistics["completed"] + statistics["exponent_rounds"]
     twice = statistics["completed_direct"] + statistics["initial"]
@@ -139,7 +139,7 @@ def chunks(
     by_server = (one["completed"] if served else 0) + direct
     # After a change of epoch a contribution is sent again under another number.
     again = sum(
-        max(result["statistics"]["retransmitted"], sent_again(result["statistics"]))
+        max(result["statistics"]["retransmitted"], retransmitted(result["statistics"]))
         for result in results.values()
     )
     return {
@@ -154,13 +154,17 @@ def chunks(
     }
 
 
-def planned_anew(first: int, results: Mapping[int, Message]) -> str:
-    """That a job was, if so: then switches' counts and links' bytes say nothing of it, for what is
-    done in an epoch that ends may be done once more. first: its epoch when it began to train,
-    before which servers with an optimizer were given initial parameters in that one or others."""
+def replanned(first: int, results: Mapping[int, Message]) -> str:
+    """Returns a text that a job was replanned; empty if it was not.
+
+    Work of an epoch that ends may be repeated in the next, so the counters of switches and links
+    cannot be compared with expectations then.
+    first: epoch at the start of training. Servers with an optimizer got initial parameters in that
+    epoch or earlier ones.
+    """
     plan = max((one["plan"] for one in results.values()), default=first)
     first = min([first, *(one["statistics"]["plans"][0]["epoch"] for one in results.values())])
-    return f"the job was planned anew on its way, epoch {plan}" if plan != first else ""
+    return f"the job was replanned, up to epoch {plan}" if plan != first else ""
 
 
 def staleness(results: Mapping[int, Message]) -> Message:

@@ -113,9 +113,9 @@ class CounterDelta:
             self._among.training.remove(self)
 
     @property
-    def sent_again(self) -> int | None:
+    def retransmitted(self) -> int | None:
         """Packets that its switches retransmitted; None if counts were lost."""
-        return None if self.wiped else outcomes.sent_again(self._trees, self._counted)
+        return None if self.wiped else outcomes.retransmitted(self._trees, self._counted)
 
     def check(self, received: int) -> None:
         """Raises ``JobError`` unless switches made as many sums as each worker received."""

@@ -363,7 +363,7 @@ class JobRun:
     @property
     def _replanned(self) -> str:
         """Text that the job's trees were replanned; empty if they were not."""
-        return results.planned_anew(self.workers.plan, self.workers.results)
+        return results.replanned(self.workers.plan, self.workers.results)
 
     @property
     def disturbed(self) -> str:
@@ -449,7 +449,7 @@ class JobRun:
             "workers_per_iteration": [] if apart else self.workers.attendance.counts(),
             "attendance": [] if apart else self.workers.attendance.told(workers),
             "chunks": results.chunks(
-                self.workers.results, counted, self.disturbed, delta.sent_again, served=served
+                self.workers.results, counted, self.disturbed, delta.retransmitted, served=served
             ),
             "plans": results.plans(self.workers.results),
             # Switches' counters include retransmissions for these jobs.

@@ -20,7 +20,7 @@ from typing import Any
 
 from emulation.nodes.switchprocess import SwitchProcess
 from observability import outcomes
-from observability.results import sent_again
+from observability.results import retransmitted
 from protocol.outcomes import Outcome
 
 Message = dict[str, Any]
@@ -34,7 +34,7 @@ class Impact:
     job: str
     waits_for: set[int]  # ranks that have not recovered
     plan: int
-    sent_again: dict[int, int]  # packets retransmitted before the fault, by rank
+    retransmitted: dict[int, int]  # packets retransmitted before the fault, by rank
     again: int = 0  # packets that workers retransmitted since
     latest: float = 0.0  # time of the latest recovery of a worker
     plan_after: int | None = None
@@ -81,7 +81,7 @@ class _Trained:
 
     plan: int
     ranks: set[int]
-    sent_again: dict[int, int] = field(default_factory=dict)
+    retransmitted: dict[int, int] = field(default_factory=dict)
 
 
 class FaultLog:
@@ -138,7 +138,7 @@ class FaultLog:
         if kind == "kill":
             self._expected.update(dict.fromkeys(killed or (node,), fault))
         for name, job in self._jobs.items():
-            again = dict(job.sent_again)
+            again = dict(job.retransmitted)
             fault.impacts.append(Impact(name, set(job.ranks), job.plan, again))
         self.faults.append(fault)
         return fault
@@ -191,15 +191,15 @@ class FaultLog:
         if known is None:
             return
         known.plan = max(known.plan, report["plan"])
-        known.sent_again[rank] = sent_again(report["statistics"])
+        known.retransmitted[rank] = retransmitted(report["statistics"])
         for fault in self.faults:
             for impact in fault.impacts:
                 if impact.job != job or rank not in impact.waits_for:
                     continue
                 ended = next((end for began, end in report["spans"] if began > fault.over), None)
                 if ended is not None:
-                    had = impact.sent_again.get(rank, 0)
-                    impact.again += max(0, known.sent_again[rank] - had)
+                    had = impact.retransmitted.get(rank, 0)
+                    impact.again += max(0, known.retransmitted[rank] - had)
                     impact.plan_after = max(impact.plan_after or 0, report["plan"])
                     self._gone_on(fault, impact, rank, ended)
 

@@ -61,7 +61,7 @@ def test_a_job_counts_what_the_switches_of_its_trees_did(
     name: str, kind: TreeKind, sums: int, again: int
 ) -> None:
     assert outcomes.sums_made(trees(kind, name), COUNTS) == sums
-    assert outcomes.sent_again(trees(kind, name), COUNTS) == again
+    assert outcomes.retransmitted(trees(kind, name), COUNTS) == again
 
 
 def test_only_what_was_counted_since_is_the_jobs() -> None:
