@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the switches did with packets, by their own counters.
-
-These are the data plane's ``outcomes`` (p4src/outcomes.p4), which do not tell jobs apart.
-"""
+"""Evaluates the outcome counters of switches (p4src/outcomes.p4), which do not distinguish jobs."""
 
 from __future__ import annotations
 

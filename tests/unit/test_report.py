@@ -91,7 +91,7 @@ def test_a_job_that_was_done_is_told_with_its_figures() -> None:
     assert tiles["iterations"] == "4"
     assert tiles["median iteration"] == "750 ms"
     assert tiles["summed by switches"] == "100.0 %"
-    assert tiles["packets sent again"] == "3"
+    assert tiles["retransmitted packets"] == "3"
     assert {"Loss", "Test accuracy", "tor0", "tor1", "core0"} <= set(page.all("strong"))
     assert tiles["kernel"]
     # Every link, both ways; its bytes beside what they should be.
@@ -386,7 +386,7 @@ def test_what_is_no_run_is_refused_with_what_there_is(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"series\.jsonl cannot be read: 'job'"):
         make(run)
     (run.path / "testbed.json").write_text("{")
-    with pytest.raises(RunError, match=r"tells nothing of a run: its testbed\.json"):
+    with pytest.raises(RunError, match=r"is no run directory: its testbed\.json"):
         make(RunDirectory(run.path))
 
 

@@ -157,7 +157,7 @@ def test_a_switch_that_is_stopped_is_the_reason() -> None:
     found = why(asked, stuck={"core0": "is not running"})
     assert found["reason"] == "core0 is not running"
     found = why(asked)
-    assert "nothing is known of core0: 56 questions are unanswered" in found["reason"]
+    assert "nothing is known of core0: 56 queries are unanswered" in found["reason"]
 
 
 def test_a_tree_under_a_server_names_the_server_of_the_chunk() -> None:
