@@ -155,8 +155,8 @@ class Exporter(Collector):
 def _answer(future: Future[Any]) -> Message | None:
     # In Python 3.10, TimeoutError of concurrent.futures is not the built-in one.
     with contextlib.suppress(ControlError, NoAnswerError):
-        told: Message = future.result(_ANSWER_SECONDS)
-        return told
+        snapshot: Message = future.result(_ANSWER_SECONDS)
+        return snapshot
     return None
 
 

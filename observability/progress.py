@@ -100,9 +100,9 @@ class Progress:
 
         Only iteration numbers are present before all workers have completed one.
         """
-        told: Message = {"iteration": self.iteration, "iterations": self.iterations}
+        message: Message = {"iteration": self.iteration, "iterations": self.iterations}
         if self.iteration == self._before:
-            return told
+            return message
         in_tree = self._statistics["completed"]
         chunks = in_tree + self._statistics["completed_direct"]
         now = self._clock()
@@ -113,7 +113,7 @@ class Progress:
             rate = (chunks - before) / (now - then)
             self._rate = (now, chunks, rate)
         return {
-            **told,
+            **message,
             "passes": self.iteration / self._per_pass,
             "loss": self._loss,
             "accuracy": self._accuracy,

@@ -188,12 +188,12 @@ def staleness(results: Mapping[int, Message]) -> Message:
 def checkpoints(written: Sequence[Message], run: Path) -> list[Message]:
     """Returns the checkpoints with paths relative to the run directory, so that equal runs have
     equal summaries."""
-    told = []
+    rows = []
     for one in written:
         file = Path(one["file"])
         inside = file.is_relative_to(run)
-        told.append({**one, "file": str(file.relative_to(run) if inside else file)})
-    return told
+        rows.append({**one, "file": str(file.relative_to(run) if inside else file)})
+    return rows
 
 
 def plans(results: Mapping[int, Message]) -> list[Message]:
@@ -202,17 +202,17 @@ def plans(results: Mapping[int, Message]) -> list[Message]:
 
     Counted by the worker with the most iterations, without chunks in float32.
     """
-    told = []
+    rows = []
     for plan in fullest(results)["statistics"]["plans"]:
         at_switch = plan["tree"] in _ROOT_IS_SWITCH
-        told.append(
+        rows.append(
             {
                 **{name: plan[name] for name in ("epoch", "tree", "roots")},
                 "by_switch": plan["chunks"] if at_switch else 0,
                 "by_server": 0 if at_switch else plan["chunks"],
             }
         )
-    return told
+    return rows
 
 
 def machine(results: Mapping[int, Message], wall: float, cpus: Message | None) -> Message:

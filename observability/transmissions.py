@@ -105,8 +105,8 @@ def note(run: RunDirectory, addressing: Addressing) -> None:
     summary: dict[str, Any] = json.loads(run.summary.read_text())
     found = of_captures(run.pcap, addressing)
     for row in summary["links"]:
-        told = found[Direction(row["from"], row["interface"])]
-        row["first_bytes"] = told.first_bytes
-        row["again_packets"] = told.again_packets
-        row["again_bytes"] = told.again_bytes
+        counts = found[Direction(row["from"], row["interface"])]
+        row["first_bytes"] = counts.first_bytes
+        row["again_packets"] = counts.again_packets
+        row["again_bytes"] = counts.again_bytes
     run.write_summary(summary)

@@ -332,21 +332,21 @@ def _row(worker: Message, chunks: Sequence[Message]) -> Message:
     return row
 
 
-def sentences(job: str, told: Message) -> list[str]:
+def sentences(job: str, found: Message) -> list[str]:
     """Formats a result of ``explain`` as lines of a log."""
-    if not told["waits"]:
-        if told["workers"] is None:
+    if not found["waits"]:
+        if found["workers"] is None:
             return [f"{job}: all members have joined and have its plan; no more is known"]
-        if not told["chunks"]:
+        if not found["chunks"]:
             return [f"{job} does not wait: no chunk is in flight"]
-        oldest = told["chunks"][0]
+        oldest = found["chunks"][0]
         return [
             f"{job} does not wait: its oldest chunk has been in flight for"
             f" {oldest['seconds'] or 0.0:.3f} s ({oldest['timeouts']:.1f} timeouts)"
         ]
-    waits = f"has waited for {told['seconds']:.1f} s" if told["seconds"] else "waits"
-    lines = [f"{job} {waits}: {told['reason']}"]
-    for chunk in told["chunks"]:
+    waits = f"has waited for {found['seconds']:.1f} s" if found["seconds"] else "waits"
+    lines = [f"{job} {waits}: {found['reason']}"]
+    for chunk in found["chunks"]:
         if chunk["late"]:
             lines.append(heading(chunk))
             lines += [f"  {_node_text(row)}" for row in chunk["nodes"]]

@@ -382,7 +382,7 @@ class VirtualJob:
             "staleness_seen": results.staleness(self.results) if apart else None,
             "rejoined_workers": {},
             "workers_per_iteration": [] if apart else self.attendance.counts(),
-            "attendance": [] if apart else self.attendance.told(workers),
+            "attendance": [] if apart else self.attendance.summary(workers),
             "chunks": results.chunks(
                 self.results, in_network, self.disturbed, again, served=served
             ),

@@ -39,7 +39,7 @@ class ParticipationLog:
     """The entries that one worker process reports. It begins after iteration ``before``."""
 
     def __init__(self, before: int = 0) -> None:
-        self._told = before
+        self._reported = before
         self._noted = before
         self._waiting: list[tuple[int, Entry]] = []
         self._last: Entry | None = None
@@ -52,14 +52,14 @@ class ParticipationLog:
     def tell(self, *, all_of_it: bool = False) -> dict[str, Any]:
         """Returns the certain entries that were not reported yet: iterations after ``after`` up to
         ``until``, and ``changes``, the entries that differ from the one before."""
-        until = self._noted if all_of_it else max(self._told, self._noted - 1)
+        until = self._noted if all_of_it else max(self._reported, self._noted - 1)
         changes = []
         for iteration, entry in self._waiting:
             if iteration <= until and entry != self._last:
                 changes.append([iteration, entry])
                 self._last = entry
         self._waiting = [one for one in self._waiting if one[0] > until]
-        after, self._told = self._told, until
+        after, self._reported = self._reported, until
         return {"after": after, "until": until, "changes": changes}
 
 
@@ -75,10 +75,10 @@ class Attendance:
         """Prepares for the reports of a new process of this rank."""
         self._last.pop(rank, None)
 
-    def take(self, rank: int, told: Mapping[str, Any]) -> None:
+    def take(self, rank: int, report: Mapping[str, Any]) -> None:
         """Takes a report of ``ParticipationLog.tell``."""
-        changes = {int(iteration): _entry(given) for iteration, given in told["changes"]}
-        for iteration in range(told["after"] + 1, told["until"] + 1):
+        changes = {int(iteration): _entry(given) for iteration, given in report["changes"]}
+        for iteration in range(report["after"] + 1, report["until"] + 1):
             self._last[rank] = changes.get(iteration, self._last.get(rank, ()))
             self._entries[iteration] = self._last[rank]
 
@@ -105,7 +105,7 @@ class Attendance:
             spans.append((inside[0], inside[-1], entry))
         return spans
 
-    def told(self, names: Sequence[str]) -> list[dict[str, Any]]:
+    def summary(self, names: Sequence[str]) -> list[dict[str, Any]]:
         """Returns ``spans`` for the summary: workers' names, and numbers of chunks (None: all)."""
         return [
             {

@@ -85,12 +85,12 @@ class Diagnostics:
         where = shares(work.counts, work.chunks_per_slice, max(1, len(servers)), 1)
         # The reason that the service reports for a job that is over is how it ended.
         change = await self._change() if job.state in ("starting", "running") else ""
-        told = explain(
+        found = explain(
             workers, trees, lambda chunk: servers[where.server_of(chunk)],
             self._stuck(), change,
         )  # fmt: skip
-        reason = told["reason"] or job.reason.split("\n", 1)[0]
-        return {"job": job.name, "state": job.state, **told, "reason": reason}
+        reason = found["reason"] or job.reason.split("\n", 1)[0]
+        return {"job": job.name, "state": job.state, **found, "reason": reason}
 
     async def watch(self) -> None:
         """Logs late chunks and long changes of epoch, at intervals; runs until cancelled."""
@@ -100,11 +100,11 @@ class Diagnostics:
             await asyncio.sleep(_LOOK_SECONDS)
             if self._job.state != "running" or time.monotonic() < said + _SAY_AGAIN_SECONDS:
                 continue
-            told = await self.why()
-            lasts, change = told["change"] and told["change"] == change, told["change"]
-            if lasts or any(chunk["late"] for chunk in told["chunks"]):
+            found = await self.why()
+            lasts, change = found["change"] and found["change"] == change, found["change"]
+            if lasts or any(chunk["late"] for chunk in found["chunks"]):
                 said = time.monotonic()
-                log.info("%s", "\n".join(sentences(self._job.name, told)))
+                log.info("%s", "\n".join(sentences(self._job.name, found)))
 
     async def _workers(self) -> list[Message]:
         """Queries every worker that runs; returns what each of them does."""

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import grpc
 
 from emulation.nodes.process_supervisor import JOBS_ADDRESS, ProcessSupervisor
-from emulation.nodes.serving import Alive
+from emulation.nodes.serving import JobLife
 from observability.control import ControlError
 from protocol import jobs_pb2, jobs_pb2_grpc
 
@@ -57,19 +57,19 @@ class ExternalJobs:
         self._nodes = nodes
         self._jobs = jobs
         self._stopped: set[int] = set()  # on request
-        self._told: dict[str, Message] = {}  # last known row of each, by nonce
+        self._last_rows: dict[str, Message] = {}  # last known row of each, by nonce
 
     @property
-    def known(self) -> list[Alive]:
+    def known(self) -> list[JobLife]:
         """All external jobs so far."""
         return [job for job in self._nodes.serving.known.values() if not self._submitted(job)]
 
     @property
-    def alive(self) -> list[Alive]:
+    def alive(self) -> list[JobLife]:
         """External jobs that are not over, the oldest first."""
         return [job for job in self.known if job.until is None]
 
-    def since(self, when: float) -> list[Alive]:
+    def since(self, when: float) -> list[JobLife]:
         """Returns those that were alive at that time (``time.monotonic``) or later."""
         return [job for job in self.known if job.until is None or job.until >= when]
 
@@ -84,7 +84,7 @@ class ExternalJobs:
             return [self._row(job, None) for job in self.alive]
         return [self._row(known[one.job], one) for one in status.jobs if one.job in known]
 
-    async def told(self) -> list[Message]:
+    async def query(self) -> list[Message]:
         """Queries the job service and returns ``rows``."""
         return self.rows(await asyncio.to_thread(status_of, _ANSWER_SECONDS)) if self.known else []
 
@@ -94,11 +94,11 @@ class ExternalJobs:
         origin: ``began`` and ``ended`` are seconds after it (``time.monotonic``); ``ended`` of a
         job that is alive is now.
         """
-        await self.told()
+        await self.query()
         now = time.monotonic()
         found = []
         for job in self.known:
-            row = self._told.get(job.nonce) or self._row(job, None)
+            row = self._last_rows.get(job.nonce) or self._row(job, None)
             ended = now if job.until is None else job.until
             over = {"ended": round(ended - origin, 4), "alive": job.until is None}
             if job.until is not None and row["state"] in ("starting", "running"):
@@ -108,7 +108,7 @@ class ExternalJobs:
 
     async def why(self, name: str) -> Message | None:
         """Returns why a job waits, as far as the job service knows; None for unknown names."""
-        found = [row for row in await self.told() if row["job"] == name]
+        found = [row for row in await self.query() if row["job"] == name]
         if not found:
             return None
         row = found[-1]
@@ -142,13 +142,13 @@ class ExternalJobs:
     async def stop_all(self, why: str, seconds: float) -> None:
         """Ends all jobs; gives up waiting for the controller after so many seconds."""
         self._stopped |= {job.number for job in self.alive}
-        told = [self._nodes.controller.stop_job(job.number, why) for job in self.alive]
-        if told:
-            await asyncio.wait(told, timeout=seconds)
+        answers = [self._nodes.controller.stop_job(job.number, why) for job in self.alive]
+        if answers:
+            await asyncio.wait(answers, timeout=seconds)
 
     # --- inside ---
 
-    def _submitted(self, job: Alive) -> bool:
+    def _submitted(self, job: JobLife) -> bool:
         """Returns whether a job was submitted, also before the submitter knows its number."""
         own = self._jobs.get(job.name)
         if own is None:
@@ -156,7 +156,7 @@ class ExternalJobs:
         # A submitted job without a number has reserved its name, which is unique among live jobs.
         return own.number == job.number or (own.number == 0 and own.state == "starting")
 
-    def _row(self, job: Alive, status: jobs_pb2.Job | None) -> Message:
+    def _row(self, job: JobLife, status: jobs_pb2.Job | None) -> Message:
         state = None if status is None else _STATES[status.state]
         stopped = state == "failed" and job.number in self._stopped
         row: Message = {
@@ -172,7 +172,7 @@ class ExternalJobs:
             "iterations": None,
         }
         if status is not None:
-            self._told[job.nonce] = row
+            self._last_rows[job.nonce] = row
         return row
 
 

@@ -138,10 +138,10 @@ class JobRun:
         shares = {name: watch.share() for name, watch in self._watches.items()}
         lost = sum(watch.dropped() for name, watch in self._watches.items() if name in self.servers)
         for rank, result in sorted(self.workers.results.items()):
-            told = result["scheduling"]
-            own = None if told["share"] is None else Share(**told["share"])
+            reported = result["scheduling"]
+            own = None if reported["share"] is None else Share(**reported["share"])
             shares[self.placement.workers[rank]] = own
-            lost += told["dropped"]
+            lost += reported["dropped"]
         return share, shares, lost
 
     async def _train(self, processes: Processes) -> None:
@@ -198,10 +198,10 @@ class JobRun:
         """Ends the job at the controller, so that it frees its slots and awaits no members."""
         controller = self.context.nodes.controller
         # If workers have left, the controller has ended the job already and refuses this.
-        told = controller.stop_job(self.number, self.reason.split("\n", 1)[0])
+        answer = controller.stop_job(self.number, self.reason.split("\n", 1)[0])
         process = controller.process
         if process is not None and process.running and not process.stopped:  # else: after restart
-            await asyncio.wait([told], timeout=WITHDRAW_SECONDS)
+            await asyncio.wait([answer], timeout=WITHDRAW_SECONDS)
 
     @property
     def _reset(self) -> str:
@@ -307,11 +307,11 @@ class JobRun:
 
     def progress(self) -> Message:
         """Returns iteration, passes, loss, accuracy, chunks/s and share in the network."""
-        told = self.workers.progress.message()
-        if "share_in_tree" in told:
-            share = told.pop("share_in_tree")
-            told["share_in_network"] = share if self.tree != "none" else 0.0
-        return told
+        progress = self.workers.progress.message()
+        if "share_in_tree" in progress:
+            share = progress.pop("share_in_tree")
+            progress["share_in_network"] = share if self.tree != "none" else 0.0
+        return progress
 
     def worker(self, host: str) -> Process | None:
         """Returns the process of the worker on a host; None if there is none."""
@@ -447,7 +447,7 @@ class JobRun:
             "rejoined_workers": {workers[rank]: n for rank, n in sorted(self.workers.back.items())},
             # Servers that step with single gradients average nothing.
             "workers_per_iteration": [] if apart else self.workers.attendance.counts(),
-            "attendance": [] if apart else self.workers.attendance.told(workers),
+            "attendance": [] if apart else self.workers.attendance.summary(workers),
             "chunks": results.chunks(
                 self.workers.results, counted, self.disturbed, delta.retransmitted, served=served
             ),

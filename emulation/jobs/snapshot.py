@@ -204,8 +204,8 @@ class Observer:
         ]
         used = [one["cpu_seconds"] for one in processes if one["cpu_seconds"] is not None]
         ends = self._nodes.addressing.host_interfaces(host)
-        told = [(ports.get(end.switch) or {}).get(end.switch_port) for end in ends]
-        known = [one for one in told if one is not None]
+        counted = [(ports.get(end.switch) or {}).get(end.switch_port) for end in ends]
+        known = [one for one in counted if one is not None]
         whole = len(known) == len(ends)
         return {
             "name": host,

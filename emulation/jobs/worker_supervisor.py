@@ -128,17 +128,17 @@ class WorkerSupervisor:
         self.lost.setdefault(rank, what)
         away = self._away(rank)
         rest = ", ".join(self.hosts[other] for other in others)
-        goes_on = f"{host} {what}; job {self.name} goes on with {rest}"
+        message = f"{host} {what}; job {self.name} goes on with {rest}"
         if ended:  # a job that it has not joined loses nothing
             log.info("%s, which was to join, %s: %s", host, what, said)
-            goes_on = f"{host}, which was to join job {self.name}, {what}"
+            message = f"{host}, which was to join job {self.name}, {what}"
         else:
             self.callbacks.lost(rank, what)
         if away == math.inf:
-            self.callbacks.tell(f"{goes_on}; it stays away")
+            self.callbacks.tell(f"{message}; it stays away")
         else:
-            then = f"for {away:g} s" if away else "until it has started again"
-            self.callbacks.tell(f"{goes_on} {then}")
+            until = f"for {away:g} s" if away else "until it has started again"
+            self.callbacks.tell(f"{message} {until}")
         task = asyncio.get_running_loop().create_task(self._return(rank, what, away))
         self._returning.add(task)
         task.add_done_callback(self._returning.discard)
@@ -165,7 +165,7 @@ class WorkerSupervisor:
             worker = jobs_pb2.WORKER
             await asyncio.to_thread(report_gone, JOBS_ADDRESS, self.nonce, worker, rank, what)
         except ClientError as error:  # the service will miss its heartbeats
-            log.warning("%s: the job service was not told that it %s: %s",
+            log.warning("%s: cannot report to the job service that it %s: %s",
                         self.hosts[rank], what, error)  # fmt: skip
         if seconds == math.inf:
             return

@@ -63,9 +63,9 @@ class Requests:
     async def _why(self, name: str) -> Message:
         own = self._testbed.jobs.get(name)
         if own is None or own.state in ("done", "failed", "stopped"):
-            told = await self._testbed.external.why(name)
-            if told is not None:
-                return told
+            found = await self._testbed.external.why(name)
+            if found is not None:
+                return found
         if own is None:
             known = [*self._testbed.jobs, *(job.name for job in self._testbed.external.known)]
             there = f"there are: {', '.join(known)}" if known else "none has been submitted yet"
@@ -75,7 +75,7 @@ class Requests:
     async def _job_rows(self) -> list[Message]:
         return [
             *(_job_row(job) for job in self._testbed.jobs.values()),
-            *await self._testbed.external.told(),
+            *await self._testbed.external.query(),
         ]
 
     async def _status(self) -> Message:

@@ -97,7 +97,7 @@ class Testbed:
         self.ready.add_done_callback(lambda f: f.cancelled() or f.exception())
         self._started = time.monotonic()
         self._before: links.Measured | None = None
-        self._told = 0  # fault events emitted
+        self._fault_events = 0  # fault events emitted
         self._tasks: dict[str, asyncio.Task[Message]] = {}
         self._going_down = False
 
@@ -119,10 +119,10 @@ class Testbed:
 
     def _tell(self, text: str) -> None:
         """Reports a fault to the watchers of all running jobs."""
-        self._told += 1
+        self._fault_events += 1
         for name in self.running():
             job = self.jobs[name]
-            job.emit({"event": "fault", "job": name, "number": self._told, "text": text})
+            job.emit({"event": "fault", "job": name, "number": self._fault_events, "text": text})
 
     async def take_down(self) -> None:
         """Stops jobs, then all processes in the reverse order of their start."""
@@ -338,15 +338,15 @@ class Testbed:
         # The path of the run directory may exceed the limit of a socket address; this one, by the
         # working directory of this process, does not.
         socket = JOBS_ADDRESS.removeprefix("unix:")
-        told = {SERVICE: f"unix:/proc/{os.getpid()}/cwd/{socket}"}
+        variables = {SERVICE: f"unix:/proc/{os.getpid()}/cwd/{socket}"}
         if self.topology.by_name[node].kind != "switch":
             end = self.addressing.host_interfaces(node)[0]
-            told |= {
+            variables |= {
                 HOST: node,
                 ADDRESS: str(end.ipv4),
                 QUEUE_BYTES: str(end.outgoing.queue_bytes),
             }
-        return told
+        return variables
 
 
 def _unique(wanted: str, taken: set[str]) -> str:

@@ -33,11 +33,11 @@ class ControllerHost:
     Orders are sent one at a time, since a full pipe to a stopped process would block the writer. A
     restarted controller gets the unanswered orders and the impairments in force.
 
-    told: called with the live jobs whenever the controller reports them.
+    on_jobs: called with the live jobs whenever the controller reports them.
     """
 
-    def __init__(self, told: Callable[[list[dict[str, Any]]], None] = lambda jobs: None) -> None:
-        self._told = told
+    def __init__(self, on_jobs: Callable[[list[dict[str, Any]]], None] = lambda jobs: None) -> None:
+        self._on_jobs = on_jobs
         self.process: Process | None = None
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._orders: deque[_Order] = deque()
@@ -52,7 +52,7 @@ class ControllerHost:
     def line(self, line: str) -> None:
         """Takes a line of the controller's standard output."""
         if line.startswith('{"jobs":'):
-            self._told(json.loads(line)["jobs"])
+            self._on_jobs(json.loads(line)["jobs"])
         elif not self.ready.done():
             if line.startswith("ready"):
                 self.ready.set_result(None)

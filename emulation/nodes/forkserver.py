@@ -197,13 +197,13 @@ def main(arguments: Sequence[str]) -> None:
             return
         order = json.loads(data)
         try:
-            pid, told = _fork()
+            pid, pid_pipe = _fork()
         except OSError as error:
             answer: Message = {"error": f"fork: {error.strerror}"}
         else:
             if pid == 0:
                 connection.close()
-                become(order, files, told)
+                become(order, files, pid_pipe)
                 return
             answer = {"pid": pid}
         for file in files:
@@ -229,16 +229,16 @@ def _fork() -> tuple[int, int]:
         os.close(read)
         return 0, write
     os.close(write)
-    with os.fdopen(read, "rb") as told:
+    with os.fdopen(read, "rb") as pid_pipe:
         os.waitpid(between, 0)
-        pid = int.from_bytes(told.read(8), "little")
+        pid = int.from_bytes(pid_pipe.read(8), "little")
     if not pid:
         raise OSError(0, "it has ended at once; its log may say why")
     return pid, -1
 
 
-def become(order: Message, files: Sequence[int], told: int) -> None:
-    """Turns this process into the one that an order describes, writes its pid to ``told``, and runs
+def become(order: Message, files: Sequence[int], pid_pipe: int) -> None:
+    """Turns this process into the one that an order describes, writes its pid to the pipe, and runs
     the module."""
     words = order["words"]
     os.setsid()
@@ -253,7 +253,7 @@ def become(order: Message, files: Sequence[int], told: int) -> None:
     os.environ.clear()
     os.environ.update(order["env"])
     setproctitle.setproctitle(" ".join(words))
-    with os.fdopen(told, "wb") as pipe:
+    with os.fdopen(pid_pipe, "wb") as pipe:
         pipe.write(os.getpid().to_bytes(8, "little"))
     sys.orig_argv = words
     sys.argv = ["-m", *words[3:]]

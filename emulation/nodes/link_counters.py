@@ -17,8 +17,10 @@ async def measure(network: Network, switches: Mapping[str, SwitchProcess]) -> Me
     """Returns bytes and packets of every link direction since the testbed or the switch started."""
     names = list(switches)
     starts = {name: switches[name].counting for name in names}
-    told = await asyncio.gather(*(switches[name].counters() for name in names))
-    counters = {name: ports for name, ports in zip(names, told, strict=True) if ports is not None}
+    readings = await asyncio.gather(*(switches[name].counters() for name in names))
+    counters = {
+        name: ports for name, ports in zip(names, readings, strict=True) if ports is not None
+    }
     sent: dict[Direction, Carried] = {}
     received: dict[Direction, Carried] = {}
     for name in names:

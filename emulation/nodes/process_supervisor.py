@@ -60,7 +60,7 @@ class ProcessSupervisor:
         self.switches: dict[str, SwitchProcess] = switches(self.addressing, self.target)
         self.servers: dict[str, ServerHost] = {}
         self.serving = Serving(self.servers, self.serve, tell)
-        self.controller = ControllerHost(self.serving.told)
+        self.controller = ControllerHost(self.serving.update)
         self.restart_delays: dict[str, float] = {}
         self._died = died
         self._run = run
@@ -234,7 +234,7 @@ class ProcessSupervisor:
             await self._until_ready(name)
             # If it was killed again meanwhile, the task of the next restart handles it.
             if name in self.servers and self.at(name) is started:
-                await self.serving.again(name)
+                await self.serving.rejoin(name)
         except Exception as error:
             process = self.at(name)
             # If it ended while starting, `_survived` has handled it.

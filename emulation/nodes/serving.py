@@ -25,7 +25,7 @@ Message = Mapping[str, Any]
 
 
 @dataclass
-class Alive:
+class JobLife:
     """A job that is or was alive.
 
     workers: hosts, by rank.
@@ -59,7 +59,7 @@ class Serving:
         start: Callable[[Sequence[str]], Awaitable[None]],
         tell: Callable[[str], None],
     ) -> None:
-        self.known: dict[int, Alive] = {}
+        self.known: dict[int, JobLife] = {}
         self._servers = servers
         self._start = start
         self._tell = tell
@@ -67,11 +67,11 @@ class Serving:
         self._news: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     @property
-    def alive(self) -> list[Alive]:
+    def alive(self) -> list[JobLife]:
         """Live jobs, the oldest first."""
         return [job for job in self.known.values() if job.until is None]
 
-    def told(self, jobs: Iterable[Message]) -> None:
+    def update(self, jobs: Iterable[Message]) -> None:
         """Takes a notice of the controller: all live jobs."""
         numbers = set()
         for one in jobs:
@@ -83,7 +83,7 @@ class Serving:
                 known.switches |= switches
                 continue
             workers, servers = tuple(one["workers"]), tuple(one["servers"])
-            job = Alive(number, one["name"], one["nonce"], workers, servers, switches)
+            job = JobLife(number, one["name"], one["nonce"], workers, servers, switches)
             self.known.pop(number, None)  # numbers repeat after 65,535 jobs
             self.known[number] = job
             task = asyncio.get_running_loop().create_task(self._join(job))
@@ -117,12 +117,12 @@ class Serving:
             raise JobError(f"job {number} is over")
         task.result()
 
-    async def again(self, server: str) -> None:
+    async def rejoin(self, server: str) -> None:
         """Makes a restarted server process rejoin the live jobs that name it.
 
         There is no time limit: the controller may be restarting as well.
         """
-        await asyncio.gather(*(self._take_back(job, server) for job in self.alive))
+        await asyncio.gather(*(self._rejoin(job, server) for job in self.alive))
 
     def stop(self) -> None:
         """Cancels all joins under way."""
@@ -131,12 +131,12 @@ class Serving:
 
     # --- inside ---
 
-    async def _join(self, job: Alive) -> None:
+    async def _join(self, job: JobLife) -> None:
         await self._start(job.servers)
         servers = [self._servers[name] for name in job.servers]
         await asyncio.gather(*(one.join(job.nonce, rank) for rank, one in enumerate(servers)))
 
-    def _joined(self, job: Alive, task: asyncio.Task[None]) -> None:
+    def _joined(self, job: JobLife, task: asyncio.Task[None]) -> None:
         if task.cancelled() or (error := task.exception()) is None:
             return
         if isinstance(error, JobError | ProcessError | TimeoutError):
@@ -145,7 +145,7 @@ class Serving:
         else:
             log.error("job %d (%s) is not served", job.number, job.name, exc_info=error)
 
-    async def _take_back(self, job: Alive, server: str) -> None:
+    async def _rejoin(self, job: JobLife, server: str) -> None:
         if server not in job.servers:
             return
         try:

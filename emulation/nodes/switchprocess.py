@@ -173,15 +173,15 @@ class SwitchProcess:
                 return None
             if not self._counters.done():
                 raise TimeoutError(f"{self.name} does not report its port counters")
-            told = self._counters.result()
+            counters = self._counters.result()
         return {
             port.number: PortCounters(
-                rx_packets=told[str(port.number)]["rx_packets"],
-                rx_bytes=told[str(port.number)]["rx_bytes"],
-                tx_packets=told[str(port.number)]["tx_packets"],
-                tx_bytes=told[str(port.number)]["tx_bytes"],
-                dropped=told[str(port.number)]["tx_queue_full"],
-                overrun=told[str(port.number)]["rx_overrun"],
+                rx_packets=counters[str(port.number)]["rx_packets"],
+                rx_bytes=counters[str(port.number)]["rx_bytes"],
+                tx_packets=counters[str(port.number)]["tx_packets"],
+                tx_bytes=counters[str(port.number)]["tx_bytes"],
+                dropped=counters[str(port.number)]["tx_queue_full"],
+                overrun=counters[str(port.number)]["rx_overrun"],
             )
             for port in self.ports
         }

@@ -127,9 +127,9 @@ def _drawing(topology: Topology, rows: list[Message]) -> str:
 
 
 def _lanes(topology: Topology, rows: list[Message]) -> dict[tuple[str, str], Lane]:
-    told = {(row["from"], row["interface"]): row for row in rows}
+    by_sender = {(row["from"], row["interface"]): row for row in rows}
     return {
-        (node, interface): _lane(node, quality, told.get((node, interface)))
+        (node, interface): _lane(node, quality, by_sender.get((node, interface)))
         for (node, interface), quality in _rates(topology).items()
     }
 

@@ -47,16 +47,16 @@ def read(run: RunDirectory) -> RunData:
     summary: Message | None = None
     with suppress(OSError, ValueError):
         summary = json.loads(run.summary.read_text())
-    told = {"links": [], "jobs": [], "others": [], "faults": [], **(summary or {})}
+    complete = {"links": [], "jobs": [], "others": [], "faults": [], **(summary or {})}
     if alive:
-        told |= _now(run)
+        complete |= _now(run)
     topology, undrawable = _topology(run, facts)
     try:
         over_time = series.read(run.path / series.FILE)
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise RunError(f"{run.path / series.FILE} cannot be read: {error}") from error
     ended = "" if alive else _ended(run, summary)
-    return RunData(run, facts, told, over_time, topology, undrawable, alive, ended)
+    return RunData(run, facts, complete, over_time, topology, undrawable, alive, ended)
 
 
 def _now(run: RunDirectory) -> Message:

@@ -231,7 +231,7 @@ def _curves(series: Series, marks: Sequence[Mark]) -> list[Message]:
         measured = [(one.ended - began, one.accuracy) for one in done if one.accuracy is not None]
         accuracy.append(Line(name, measured or [first], number % STYLES, dots=True))
     legend = list(curves) if len(curves) > 1 else []
-    told = [
+    rows = [
         ("Loss", "Mean over workers, each iteration when its last worker ended it.", loss,
          _loss_axis(loss)),
         ("Test accuracy", "Measured after each pass through the training set.", accuracy,
@@ -244,7 +244,7 @@ def _curves(series: Series, marks: Sequence[Mark]) -> list[Message]:
             "svg": chart(f"{title} of each job over time", lines, x, y, marks),
             "legend": legend,
         }
-        for title, note, lines, y in told
+        for title, note, lines, y in rows
         if any(value is not None for line in lines for _, value in line.points)
     ]
 
@@ -365,27 +365,27 @@ def _mark(fault: Message) -> Mark:
 
 
 def _machine(facts: Message) -> list[tuple[str, str]]:
-    told = []
+    rows = []
     for name, value in facts.items():
         if value is None:
             continue
         title = _COUNTS.get(name, name.replace("_", " "))
         if name == "cpu_waited":
             title = "threads waiting for a CPU"
-            told.append((title, ", ".join(f"{k} {v:.2f}" for k, v in value.items())))
+            rows.append((title, ", ".join(f"{k} {v:.2f}" for k, v in value.items())))
         elif isinstance(value, list):
             if value:
-                told.append((title, "; ".join(map(str, value))))
+                rows.append((title, "; ".join(map(str, value))))
         elif isinstance(value, dict):
-            told.append((title, ", ".join(f"{k} {v}" for k, v in value.items() if v)))
+            rows.append((title, ", ".join(f"{k} {v}" for k, v in value.items() if v)))
         elif name == "cpu_busy":
-            told.append((title, f"{100 * value:.0f} %"))
+            rows.append((title, f"{100 * value:.0f} %"))
         elif isinstance(value, bool):
-            told.append((title, "yes" if value else "no"))
+            rows.append((title, "yes" if value else "no"))
         elif isinstance(value, float) and name.endswith("_seconds"):
-            told.append((_TIMES.get(name, title.removesuffix(" seconds")), time_text(value)))
+            rows.append((_TIMES.get(name, title.removesuffix(" seconds")), time_text(value)))
         elif isinstance(value, float):
-            told.append((title, f"{value:,.1f}"))
+            rows.append((title, f"{value:,.1f}"))
         else:
-            told.append((title, f"{value:,}" if isinstance(value, int) else str(value)))
-    return told
+            rows.append((title, f"{value:,}" if isinstance(value, int) else str(value)))
+    return rows
