@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Orders reach the controller one by one, also the one that is started after a controller's end."""
+"""Tests that orders reach the controller one at a time, also after its restart."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_the_next_controller_gets_what_was_owed_and_what_holds(tmp_path: Path) -
     assert unasked == owed
 
 
-def test_the_next_controller_gets_what_was_said_when_one_had_just_ended(tmp_path: Path) -> None:
+def test_orders_after_an_end_reach_the_restarted_controller(tmp_path: Path) -> None:
     """Several die at once: their ends are told before the controller is started again."""
 
     async def orders() -> str:
@@ -120,7 +120,7 @@ def test_the_next_controller_gets_what_was_said_when_one_had_just_ended(tmp_path
     assert impairments(owed) == [{"ends": ["tor0", "core0"], "loss": 0.1}]
 
 
-def test_what_goes_wrong_while_an_end_is_dealt_with_is_the_groups_failure(tmp_path: Path) -> None:
+def test_an_error_while_handling_an_end_fails_the_group(tmp_path: Path) -> None:
     def survived(process: Process) -> bool:
         raise ValueError(f"what now, without {process.name}?")
 

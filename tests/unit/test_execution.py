@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`rackhub exec`, without a network: what a command has of its caller, and what of the testbed."""
+"""Tests `rackhub exec` without a network: what a command inherits from caller and testbed."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of faults: what they may say, and what becomes of them on a topology."""
+"""Tests fault files and their schedules on a topology."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_the_file_that_comes_along_has_every_kind() -> None:
     assert {fault.kind for fault in found} == set(KINDS)
 
 
-def test_faults_come_in_the_order_of_their_times_with_what_was_said() -> None:
+def test_faults_are_sorted_by_time_and_keep_their_fields() -> None:
     found = faults(
         "faults:\n"
         "  - {at: 1500 chunks, kill: core0, gone: forever}\n"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes that are forked are what the same command line, started anew, would be."""
+"""Tests that forked processes equal those that the same command line starts."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_process_has_its_own_arguments_environment_and_output(
     assert len(texts[1].splitlines()) > len(texts[0].splitlines())
 
 
-def test_what_it_ends_with_is_told(server: ForkServer, tmp_path: Path) -> None:
+def test_exit_status_is_reported(server: ForkServer, tmp_path: Path) -> None:
     wrong = start(server, tmp_path, *python("workloads.reference", "--lanes", "many"))
     assert (said(wrong), wrong.wait()) == ("", 2)
     assert "argument --lanes: invalid int value: 'many'" in (tmp_path / "log").read_text()
@@ -111,7 +111,7 @@ def test_other_programs_are_none_of_its_business(server: ForkServer, tmp_path: P
             )
 
 
-def test_without_it_processes_start_anew(server: ForkServer, tmp_path: Path) -> None:
+def test_processes_start_without_a_fork_server(server: ForkServer, tmp_path: Path) -> None:
     start(server, tmp_path, *python("switch", "--help")).wait()
     server._popen.kill()
     server._popen.wait()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the switches' counters and the workers' reports say of a job, and of who is missing."""
+"""Tests what switches' counters and workers' reports imply for a job and its missing members."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def report(children: int, node: int, phase: str | None = "AGGREGATING") -> dict[
     return {"seconds": 7.5, "oldest": oldest, "text": "no sum for 7.5 s"}
 
 
-def test_who_is_missing_is_told_by_name() -> None:
+def test_missing_members_are_named() -> None:
     (tree,) = trees(TreeKind.TWO_LEVEL)
     core, tor0, _ = tree.nodes
     waits = Waits([tree], SERVERS)

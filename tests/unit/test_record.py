@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run directories, expected bytes, and how processes' ends are told."""
+"""Tests run directories, expected bytes, and the descriptions of processes' ends."""
 
 from __future__ import annotations
 
@@ -242,7 +242,7 @@ def test_what_cannot_be_made_of_a_line_fails_its_group_at_once(tmp_path: Path) -
         (128 + 99, "ended with exit status 227"),
     ],
 )
-def test_exit_statuses_are_told_in_words(status: int, words: str) -> None:
+def test_exit_statuses_are_described_in_words(status: int, words: str) -> None:
     assert describe(status) == words
 
 

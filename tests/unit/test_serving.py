@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Server processes join the jobs that the controller tells of: each once, whoever created it, and
-again when they were started again."""
+"""Tests that server processes join each job that the controller reports once, and rejoin after a
+restart."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_servers_join_each_job_once_by_rank(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_a_server_that_was_started_again_joins_what_is_alive(tmp_path: Path) -> None:
+def test_a_restarted_server_rejoins_live_jobs(tmp_path: Path) -> None:
     async def run() -> None:
         async with Site(tmp_path) as site:
             site.serving.update([job(1, "s0"), job(2, "s0")])
@@ -120,7 +120,7 @@ def test_a_server_that_was_started_again_joins_what_is_alive(tmp_path: Path) -> 
     asyncio.run(run())
 
 
-def test_a_server_that_refuses_is_told_of(tmp_path: Path) -> None:
+def test_a_refusing_server_is_reported(tmp_path: Path) -> None:
     async def run() -> None:
         async with Site(tmp_path) as site:
             site.serving.update([job(1, "s0", nonce="forbidden")])
@@ -136,7 +136,7 @@ def test_a_server_that_refuses_is_told_of(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_a_job_that_nobody_tells_of_is_waited_for_no_longer(tmp_path: Path) -> None:
+def test_waiting_for_an_unreported_job_times_out(tmp_path: Path) -> None:
     async def run() -> None:
         async with Site(tmp_path) as site:
             with pytest.raises(TimeoutError, match="did not report"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why a job waits, told from what its workers know."""
+"""Tests explanations of why a job waits, from what its workers know."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_nothing_in_flight_is_no_wait() -> None:
     assert sentences("digits", found) == ["digits does not wait: no chunk is in flight"]
 
 
-def test_a_rack_from_which_nobody_answers_is_told_by_the_other() -> None:
+def test_the_other_rack_reports_a_rack_without_answers() -> None:
     core = told(CORE, Phase.AGGREGATING, 0b01)
     there = [worker(r, "waits", outline(r, waiting(50, **core))) for r in range(4)]
     found = why([*there, *(worker(r, "stopped") for r in range(4, 8))])
@@ -130,14 +130,14 @@ def test_a_rack_from_which_nobody_answers_is_told_by_the_other() -> None:
     assert found["reason"].startswith("core0 waits for tor1; tor1 waits for w4, w5, w6, w7; w4 is")
 
 
-def test_a_partial_sum_that_was_lost_on_its_way_up_is_said_to_be() -> None:
+def test_a_lost_partial_sum_is_reported() -> None:
     core = told(CORE, Phase.AGGREGATING, 0b01)
     found = why([worker(r, "waits", outline(r, waiting(50, **core))) for r in range(8)])
     assert found["reason"] == "core0 waits for tor1; what tor1 sent is not at core0"
     assert nodes(found)["tor1"] == ("PARTIAL", [])
 
 
-def test_a_contribution_that_was_lost_is_said_to_be() -> None:
+def test_a_lost_contribution_is_reported() -> None:
     workers = stopped_worker()
     workers[6] = worker(6, "waits", outline(6, waiting(50, sent=3, sent_last=0.3)))
     assert why(workers)["reason"].endswith(
@@ -145,7 +145,7 @@ def test_a_contribution_that_was_lost_is_said_to_be() -> None:
     )
 
 
-def test_a_result_that_was_lost_is_said_to_be() -> None:
+def test_a_lost_result_is_reported() -> None:
     others = [worker(r, "computes", outline(r, following=60)) for r in range(7)]
     core = told(CORE, Phase.FINAL, 0b11)
     found = why([*others, worker(7, "waits", outline(7, waiting(50, **core)))])
@@ -186,7 +186,7 @@ def test_workers_that_are_held_for_a_change_of_plan_are_named_first() -> None:
     assert found["reason"].startswith("held for a change of plan: w0, w3; core0 waits for tor1; ")
 
 
-def test_what_a_change_of_plan_waits_for_is_said_though_nothing_is_in_flight() -> None:
+def test_a_waiting_change_of_plan_is_reported_with_nothing_in_flight() -> None:
     change = "worker 2 (w2) is about to join; waits for worker 0 (w0) to complete round 7"
     workers = [worker(rank, "waits", outline(rank)) for rank in range(8)]
     found = explain(workers, trees(TreeKind.TWO_LEVEL), str, {}, change)
