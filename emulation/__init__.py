@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A testbed in real time: Mininet, processes, faults and jobs."""
+"""Testbeds in real time: Mininet networks, processes, faults and jobs."""

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run directories and what is kept in them: records, metrics, reports, traces."""
+"""Run directories and their content: records, metrics, time series, reports, traces."""

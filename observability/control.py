@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How commands talk to a running testbed: requests over the unix socket of its supervisor.
+"""Client and server of a testbed's control socket, over which commands send requests.
 
-A connection carries one request: a JSON object on a line, with ``do`` naming it. The answer is any
-number of objects with ``event``, then one with ``result`` or ``error``; between them ``{}`` now and
-then says that the supervisor lives. Whoever closes the connection before the end is not interested
-any more.
+A connection carries one request: a JSON object on a line, whose ``do`` names it. The answer is any
+number of objects with ``event``, then one with ``result`` or ``error``; ``{}`` between them is a
+heartbeat of the supervisor. A client that closes the connection early cancels its request.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ from observability.processinfo import state_of
 from observability.record import RunDirectory
 
 SOCKET = "control"
-_LIMIT = 16 << 20  # bytes of one line, and of what a client has not read yet
+_LIMIT = 16 << 20  # bytes of one line, and of unread answers
 _ALIVE_SECONDS = 2.0
-# A supervisor that says nothing for that long is stuck.
+# A supervisor without a heartbeat for this long is stuck.
 SILENCE_SECONDS = 20.0
 
 Message = dict[str, Any]
@@ -32,11 +31,11 @@ Emit = Callable[[Message], None]
 
 
 class ControlError(Exception):
-    """The testbed refused a request or is not there; the text is its own."""
+    """The testbed refused a request or does not answer; the text says why."""
 
 
 class SupervisorGoneError(ControlError):
-    """The supervisor went away, or is stuck; ``stuck`` says which."""
+    """The supervisor has ended, or is stuck (``stuck``)."""
 
     def __init__(self, text: str, *, stuck: bool) -> None:
         super().__init__(text)
@@ -45,7 +44,7 @@ class SupervisorGoneError(ControlError):
 
 @contextlib.contextmanager
 def short_path(path: Path) -> Iterator[str]:
-    """A name of a socket that fits into a socket address (107 bytes), wherever it is."""
+    """Yields a path to a socket that fits into a socket address (107 bytes)."""
     folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield f"/proc/self/fd/{folder}/{path.name}"
@@ -54,7 +53,7 @@ def short_path(path: Path) -> Iterator[str]:
 
 
 def connect(run: RunDirectory, name: str = SOCKET) -> socket.socket:
-    """Connects to a socket of a testbed; raises ``ControlError`` if nobody listens."""
+    """Connects to a socket of a testbed; raises ``SupervisorGoneError`` if nothing listens."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         with short_path(run.sockets / name) as path:
@@ -67,9 +66,9 @@ def connect(run: RunDirectory, name: str = SOCKET) -> socket.socket:
 
 
 def converse(run: RunDirectory, do: str, **fields: Any) -> Iterator[Message]:
-    """One request; yields its events, then the object with its result.
+    """Sends a request; yields its events, then the object with its result.
 
-    Raises ``ControlError`` with the testbed's own words, ``SupervisorGoneError``.
+    Raises ``ControlError`` with the testbed's text, ``SupervisorGoneError``.
     """
     with connect(run) as connection:
         connection.settimeout(SILENCE_SECONDS)
@@ -79,7 +78,7 @@ def converse(run: RunDirectory, do: str, **fields: Any) -> Iterator[Message]:
                 stream.flush()
                 for line in stream:
                     if not line.endswith("\n"):
-                        break  # it died while writing
+                        break  # the supervisor died while writing
                     message: Message = json.loads(line)
                     if "error" in message:
                         raise ControlError(message["error"])
@@ -96,7 +95,7 @@ def converse(run: RunDirectory, do: str, **fields: Any) -> Iterator[Message]:
 
 
 def ask(run: RunDirectory, do: str, on_event: Emit | None = None, **fields: Any) -> Any:
-    """One request; returns its result. Raises what ``converse`` does."""
+    """Sends a request; returns its result. Raises what ``converse`` raises."""
     for message in converse(run, do, **fields):
         if "result" in message:
             return message["result"]
@@ -106,7 +105,7 @@ def ask(run: RunDirectory, do: str, on_event: Emit | None = None, **fields: Any)
 
 
 def _stuck(run: RunDirectory) -> str:
-    """What is known of a supervisor that does not answer."""
+    """Describes a supervisor that does not answer, with the command that ends it."""
     text = f"supervisor of testbed {run.name} does not answer for {SILENCE_SECONDS:g} s"
     pid = run.supervisor()
     if pid is None:
@@ -116,15 +115,14 @@ def _stuck(run: RunDirectory) -> str:
     return f"{text}; `kill -KILL {pid}` ends the testbed"
 
 
-# What reading a request raises that is none. A list for an object, a text for a number, lists in
-# lists to the end of Python's stack.
+# Exceptions of parsing a malformed request: wrong types, missing keys, lists nested too deep.
 NOT_A_REQUEST = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
 
 Handler = Callable[[Message, Emit], Awaitable[Any]]
 
 
 async def _ended(reader: asyncio.StreamReader) -> None:
-    """Returns when the client has closed; what it sends after its request is for nobody."""
+    """Waits until the client closes the connection; discards what it still sends."""
     while await reader.read(1 << 16):
         pass
 
@@ -133,13 +131,13 @@ async def _ended(reader: asyncio.StreamReader) -> None:
 async def serve(path: Path, handler: Handler, owner: tuple[int, int] | None) -> AsyncIterator[None]:
     """Answers requests at a socket with ``handler(request, emit)`` while the context lasts.
 
-    ``ControlError`` of the handler goes to whoever asked. owner: user and group that may connect.
+    A ``ControlError`` of the handler is sent to the client. owner: user and group that may connect.
     """
 
     async def one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         def emit(message: Message) -> None:
             if writer.transport.get_write_buffer_size() > _LIMIT:
-                writer.transport.abort()  # it does not read: gone, for all that can be told
+                writer.transport.abort()  # a client that does not read counts as gone
             if not writer.is_closing():
                 writer.write(json.dumps(message).encode() + b"\n")
 
@@ -166,7 +164,7 @@ async def serve(path: Path, handler: Handler, owner: tuple[int, int] | None) -> 
         except NOT_A_REQUEST as error:
             emit({"error": f"not a request: {error!r:.200}"})
         except ConnectionError:
-            pass  # whoever asked is gone
+            pass  # the client is gone
         finally:
             with contextlib.suppress(ConnectionError):
                 await writer.drain()

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What went over every direction of every link, as the senders counted it.
+"""Bytes and packets that every direction of every link carried, by the senders' counters.
 
-A host's interface: its traffic-control class. A switch's port: the target's own counters, or for
-BMv2 the kernel's. Both count frames as a wire would carry them, each segment of a train with its
-headers, without FCS. Packets that a host sent are counted where they arrive, since traffic control
-counts a train as one. A switch of the embedded target that is killed takes its counters along: what
-it sent to other switches is known from those, and what it sent to hosts nobody knows (a host counts
-a train as one frame).
+A host's interface is counted by its traffic-control class, a switch's port by the target or, for
+BMv2, by the kernel. All count frames as on a wire, each segment of a train with its headers,
+without FCS. Packets of a host are counted where they arrive, since traffic control counts a train
+as one. A switch of the embedded target that is killed loses its counters: what it sent to other
+switches is known from theirs; what it sent to hosts is unknown (a host counts a train as one
+frame).
 """
 
 from __future__ import annotations
@@ -21,8 +21,11 @@ from topologies.model.addressing import Addressing
 
 @dataclass(frozen=True)
 class Carried:
-    """What a link direction carried; None where a counter was lost. ``unknown``: why, then.
-    ``dropped``: frames for which its queue had no room."""
+    """Load of a link direction; None where a counter was lost.
+
+    unknown: why counters are missing.
+    dropped: frames dropped at the full queue.
+    """
 
     bytes: int | None
     packets: int | None
@@ -30,7 +33,7 @@ class Carried:
     dropped: int | None = None
 
     def since(self, before: Carried) -> Carried:
-        """What was added."""
+        """Returns the increase since an earlier reading."""
         return Carried(
             _less(self.bytes, before.bytes),
             _less(self.packets, before.packets),
@@ -40,9 +43,13 @@ class Carried:
 
 @dataclass(frozen=True)
 class Measured:
-    """Counters of every link direction: by who sends, and of those between switches also by who
-    receives. ``counting``: which start of each switch they are of; None: there was none.
-    ``overrun``: frames that each switch did not fetch in time."""
+    """A reading of the counters of all link directions.
+
+    sent: by the sender's counters.
+    received: by the receiver's counters, for directions between switches.
+    counting: by switch, a number that changes when its counters are reset; None: not read.
+    overrun: by switch, frames that it did not fetch in time.
+    """
 
     sent: Mapping[Direction, Carried]
     received: Mapping[Direction, Carried]
@@ -51,11 +58,11 @@ class Measured:
 
 
 def since(addressing: Addressing, before: Measured, now: Measured) -> dict[Direction, Carried]:
-    """What was added to ``before``; unknown at switches that were started again meanwhile."""
+    """Returns the increase since ``before``; unknown at switches restarted in between."""
     added = {way: load.since(before.sent[way]) for way, load in now.sent.items()}
     lost = {n for n, s in now.counting.items() if s is None or s != before.counting[n]}
     for name in lost:
-        why = f"{name} has lost what it had counted"
+        why = f"{name} has lost its counters"
         for port in addressing.ports(name):
             way = Direction(name, port.interface)
             if not port.peer_is_host and port.peer not in lost:
@@ -73,7 +80,7 @@ def rows(
     carried: Mapping[Direction, Carried],
     expected: Mapping[Direction, Load] | None,
 ) -> list[dict[str, Any]]:
-    """One entry per link and direction; None where nobody can say."""
+    """Returns a row for each link direction; unknown values are None."""
     peers = {
         Direction(port.switch, port.interface): port.peer
         for node in addressing.topology.switches

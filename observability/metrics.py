@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Snapshots of running testbeds as Prometheus metrics (https://prometheus.io/docs/concepts/).
+"""Exports snapshots of running testbeds as Prometheus metrics
+(https://prometheus.io/docs/concepts/).
 
-A testbed has network namespaces of its own, in which nobody could scrape it. So a process outside
-does the listening (``rackhub metrics --listen``), and asks testbeds through their control sockets
-when, and only when, it is scraped.
+Testbeds have network namespaces of their own, where they cannot be scraped. A process outside
+listens instead (``rackhub metrics --listen``) and queries testbeds through their control sockets
+whenever it is scraped.
 """
 
 from __future__ import annotations
@@ -32,17 +33,17 @@ Family = GaugeMetricFamily | CounterMetricFamily
 
 
 class _Families:
-    """Metric families by name, in the order in which they came up."""
+    """Metric families by name, in the order of their first use."""
 
     def __init__(self) -> None:
         self.all: dict[str, Family] = {}
 
     def gauge(self, name: str, about: str, value: float | None, **labels: str) -> None:
-        """A value that goes up and down; None: nobody could tell."""
+        """Adds a value that goes up and down; None: unknown."""
         self._add(GaugeMetricFamily, name, about, value, labels)
 
     def counter(self, name: str, about: str, value: float | None, **labels: str) -> None:
-        """A value that grows, or begins anew; Prometheus adds ``_total`` to the name."""
+        """Adds a value that grows or is reset; Prometheus appends ``_total`` to the name."""
         self._add(CounterMetricFamily, name, about, value, labels)
 
     def _add(
@@ -61,7 +62,7 @@ class _Families:
 
 
 def families(snapshots: Iterable[tuple[str, Message | None]]) -> list[Metric]:
-    """Metrics of testbeds by name; None: it is up, and does not answer."""
+    """Returns the metrics of testbeds, given by name with their snapshots (None: no answer)."""
     found = _Families()
     for name, snapshot in snapshots:
         about = "Whether the testbed answers."
@@ -93,7 +94,7 @@ def _testbed(to: _Families, testbed: str, snapshot: Message) -> None:
     for state in JOB_STATES:
         count = sum(job["state"] == state for job in snapshot["jobs"])
         to.gauge("jobs", "Jobs by state.", count, testbed=testbed, state=state)
-    # Names of jobs that are over are used again; a series has one value at a time: the newest's.
+    # Jobs may reuse the name of one that is over; a series has one value, that of the newest.
     for job in {job["job"]: job for job in snapshot["jobs"]}.values():
         _job(to, {"testbed": testbed, "job": job["job"]}, job)
 
@@ -139,28 +140,28 @@ def _job(to: _Families, where: dict[str, str], job: Message) -> None:
 
 
 class Exporter(Collector):
-    """Asks testbeds, those that ``which`` gives, whenever it is scraped."""
+    """Queries the testbeds that ``which`` returns whenever it is scraped."""
 
     def __init__(self, which: Callable[[], Sequence[RunDirectory]]) -> None:
         self._which = which
         self._pool = ThreadPoolExecutor(thread_name_prefix="metrics")
 
     def collect(self) -> Iterator[Metric]:
-        """Metrics of all of them."""
+        """Yields the metrics of all testbeds."""
         asked = [(run.name, self._pool.submit(ask, run, "snapshot")) for run in self._which()]
         yield from families([(name, _answer(future)) for name, future in asked])
 
 
 def _answer(future: Future[Any]) -> Message | None:
-    # TimeoutError of Python 3.10's concurrent.futures is none of the built-in ones.
+    # In Python 3.10, TimeoutError of concurrent.futures is not the built-in one.
     with contextlib.suppress(ControlError, NoAnswerError):
-        told: Message = future.result(_ANSWER_SECONDS)
-        return told
+        snapshot: Message = future.result(_ANSWER_SECONDS)
+        return snapshot
     return None
 
 
 def registry(which: Callable[[], Sequence[RunDirectory]]) -> CollectorRegistry:
-    """What ``prometheus_client`` exposes, asked for anew each time."""
+    """Returns a registry for ``prometheus_client``, collected at every scrape."""
     asking = CollectorRegistry()
     asking.register(Exporter(which))
     return asking

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the switches did with packets, by their own counters.
-
-These are the data plane's ``outcomes`` (p4src/outcomes.p4), which do not tell jobs apart.
-"""
+"""Evaluates the outcome counters of switches (p4src/outcomes.p4), which do not distinguish jobs."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ Counts = dict[str, Counter[Outcome]]
 
 
 def since(before: Counts, now: Counts) -> Counts:
-    """What was counted after ``before``."""
+    """Returns the increase since ``before``."""
     return {
         name: Counter({outcome: count - before[name][outcome] for outcome, count in counts.items()})
         for name, counts in now.items()
@@ -25,10 +22,10 @@ def since(before: Counts, now: Counts) -> Counts:
 
 
 def open_slots(counts: Counter[Outcome]) -> tuple[int, int]:
-    """Slots of a switch that were AGGREGATING and PARTIAL when it had counted that.
+    """Returns how many slots of a switch are AGGREGATING and PARTIAL, by its counters.
 
-    Each was claimed by one contribution, and left by another that completed the sum; a partial sum
-    is left when the parent's result comes. Slots that a change of epoch gave up stay counted.
+    One contribution claims a slot and another completes the sum; a partial sum leaves its slot when
+    the parent's result arrives. Slots that a change of epoch abandons stay counted.
     """
     partial = counts[Outcome.PARTIAL_SENT] - counts[Outcome.RESULT_DOWN]
     ended = counts[Outcome.PARTIAL_SENT] + counts[Outcome.COMPLETED]
@@ -36,17 +33,17 @@ def open_slots(counts: Counter[Outcome]) -> tuple[int, int]:
 
 
 def switches_of(trees: Sequence[Tree]) -> set[str]:
-    """Names of the switches that are nodes of these trees."""
+    """Returns the names of the switches that are nodes of these trees."""
     return {node.switch for tree in trees for node in tree.nodes if node.switch is not None}
 
 
 def sums_made(trees: Sequence[Tree], counts: Mapping[str, Counter[Outcome]]) -> int:
-    """How many rounds of a chunk the switches summed as far as the trees let them.
+    """Returns the number of rounds that the switches of these trees summed.
 
-    Under a root that is a switch each round is COMPLETED there, once. Under a server each of the
-    switches below it sends its PARTIAL_SENT sum up, once for each round; the least of them counts,
-    for the trees that have the same ones (over several cores they have others).
-    Exponent rounds, and sums that come back flagged, are rounds too.
+    A root switch counts each round once, as COMPLETED. Below a server each child switch sends its
+    partial sum once per round (PARTIAL_SENT); the minimum over them counts, once per set of
+    children (trees over several cores have different sets). Exponent rounds and flagged sums are
+    rounds too.
     """
     roots = {tree.root.switch for tree in trees if tree.root.switch is not None}
     below = {
@@ -61,8 +58,8 @@ def sums_made(trees: Sequence[Tree], counts: Mapping[str, Counter[Outcome]]) -> 
     return completed + partial
 
 
-def sent_again(trees: Sequence[Tree], counts: Mapping[str, Counter[Outcome]]) -> int:
-    """Packets that the switches of these trees sent again: results and partial sums."""
+def retransmitted(trees: Sequence[Tree], counts: Mapping[str, Counter[Outcome]]) -> int:
+    """Returns the packets that switches of these trees retransmitted: results and partial sums."""
     return sum(
         counts[name][Outcome.REPLAYED] + counts[name][Outcome.RESENT] for name in switches_of(trees)
     )

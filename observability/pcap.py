@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packet captures: reads those of the embedded target (nanoseconds) and BMv2's (microseconds), and
-writes those of virtual time.
+"""Reads packet captures of the embedded target (nanoseconds) and BMv2 (microseconds), and writes
+those of virtual time.
 
 https://www.ietf.org/archive/id/draft-ietf-opsawg-pcap-05.html
 """
@@ -25,17 +25,17 @@ _LONGEST = 1 << 18
 
 
 class CaptureError(Exception):
-    """A file is no capture; the text names it."""
+    """A file is not a capture; the text names it."""
 
 
 def header(magic: int = _MICROSECONDS) -> bytes:
-    """What a capture begins with: of Ethernet frames, in this machine's byte order."""
+    """Returns the file header of a capture of Ethernet frames, in this machine's byte order."""
     # Section 4: magic number, version, two fields of 0, the longest packet, Ethernet.
     return struct.pack("=IHHIIII", magic, 2, 4, 0, 0, _LONGEST, 1)
 
 
 class Writer:
-    """A capture of its own making, with nanoseconds. Raises OSError where it cannot be written."""
+    """Writes a capture with nanosecond times. Raises ``OSError`` if it cannot be written."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("wb")
@@ -47,8 +47,11 @@ class Writer:
         frames: npt.NDArray[np.uint8],
         lengths: npt.NDArray[np.int64],
     ) -> None:
-        """Adds n packets. times: (n,) ns since 1970. frames: (n, kept) their first bytes. lengths:
-        (n,) of the whole; what is behind the end of one is no part of it."""
+        """Adds n packets.
+
+        times: (n,) ns since 1970. frames: (n, kept), the first bytes of each frame.
+        lengths: (n,) bytes of the whole frames; bytes of ``frames`` beyond them are ignored.
+        """
         count, kept = frames.shape
         records = np.empty((count, _RECORD_HEADER + kept), np.uint8)
         fields = np.empty((count, 4), np.uint32)
@@ -62,18 +65,18 @@ class Writer:
         self._file.write(records.data)
 
     def close(self) -> None:
-        """Whole from now on."""
+        """Writes out what is buffered and closes the file."""
         self._file.close()
 
 
 def packets(
     path: Path, wanted: Callable[[memoryview], bool] = lambda frame: True
 ) -> Iterator[tuple[int, bytes, int]]:
-    """(nanoseconds since 1970, frame, its length) of each wanted packet, in order. Of a frame
-    without payload (virtual time, ``payload: none``) fewer bytes are there than it was long.
+    """Yields (nanoseconds since 1970, frame, its length) of each wanted packet, in order.
 
-    A capture that is still being written may end within a packet, which is left out then, and so
-    may one whose writer was killed. Raises CaptureError.
+    A frame without payload (virtual time, ``payload: none``) has fewer bytes than its length. A
+    packet cut off at the end of the file, by a writer that runs or was killed, is left out. Raises
+    ``CaptureError``.
     """
     with _opened(path) as data:
         for time, length, first, end in _records(path, data):
@@ -84,7 +87,7 @@ def packets(
 
 
 def heads(path: Path, most: int) -> Iterator[tuple[bytes, int]]:
-    """Of each packet its first bytes, so many at most, and how long it was. See ``packets``."""
+    """Yields the first bytes, at most ``most``, and the length of each packet, like ``packets``."""
     with _opened(path) as data:
         for _, length, first, end in _records(path, data):
             yield bytes(data[first : min(end, first + most)]), length
@@ -92,7 +95,7 @@ def heads(path: Path, most: int) -> Iterator[tuple[bytes, int]]:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[memoryview]:
-    """Its bytes; none of an idle port's file, or one that was just made."""
+    """Maps a capture into memory; yields no bytes for a file without a complete header."""
     with path.open("rb") as file:
         if file.seek(0, 2) < _FILE_HEADER:
             yield memoryview(b"")
@@ -105,12 +108,12 @@ def _opened(path: Path) -> Iterator[memoryview]:
 
 
 def _records(path: Path, data: memoryview) -> Iterator[tuple[int, int, int, int]]:
-    """Time (ns), length of the frame, and where the first and last bytes are that were kept."""
+    """Yields time (ns), frame length, and begin and end offsets of the captured bytes."""
     if not data:
         return
     order = next((o for o in "<>" if struct.unpack_from(f"{o}I", data)[0] in _TICKS), None)
     if order is None:
-        raise CaptureError(f"{path}: it does not begin as a packet capture (pcap) does")
+        raise CaptureError(f"{path}: not a packet capture (pcap): wrong magic number")
     tick = 1_000_000_000 // _TICKS[struct.unpack_from(f"{order}I", data)[0]]
     record = struct.Struct(f"{order}IIII")
     at, end = _FILE_HEADER, len(data)

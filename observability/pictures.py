@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drawings as files. All are drawn as SVG; PNG and PDF are made of that by CairoSVG
-(https://cairosvg.org), the extra ``rackhub[plots]``."""
+"""Writes drawings to files: SVG as it is, PNG and PDF by CairoSVG (https://cairosvg.org), which the
+extra ``rackhub[plots]`` installs."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ __all__ = ["KINDS", "SUFFIXES", "missing", "write"]
 
 SUFFIXES = (".svg", ".png", ".pdf")
 KINDS = "drawings are written as .svg, .png or .pdf"
-_PIXELS = 3.0  # of PNG, for each unit of the drawing: some 2,000 across
+_PIXELS = 3.0  # of PNG per unit of the drawing; about 2,000 across
 
 
 def missing(path: Path) -> str:
-    """Why a file of this kind cannot be written here, "" if it can."""
+    """Returns why a file with this suffix cannot be written here; "" if it can."""
     if path.suffix == ".svg":
         return ""
     try:
@@ -24,15 +24,17 @@ def missing(path: Path) -> str:
             f"{path.suffix} needs CairoSVG, which is not installed here: pip install"
             " 'rackhub[plots]'; .svg needs nothing"
         )
-    except OSError as error:  # the C library that it is made for
+    except OSError as error:  # the cairo library is missing
         reason = str(error).split("\n", 1)[0]
         return f"{path.suffix} needs cairo, which is not here ({reason}); .svg needs nothing"
     return ""
 
 
 def write(path: Path, svg: str) -> None:
-    """Writes a drawing, SVG that stands alone, as what the path's suffix says. Raises ``OSError``;
-    ``missing`` is to be asked first."""
+    """Writes a standalone SVG in the format of the path's suffix. Raises ``OSError``.
+
+    Call ``missing`` first.
+    """
     if path.suffix == ".svg":
         path.write_text(svg)
         return

@@ -11,7 +11,7 @@ TAIL_LINES = 20
 
 
 def tail(log: Path, lines: int = TAIL_LINES) -> str:
-    """The end of a log, with a heading that says where it is."""
+    """Returns the last lines of a log, with a heading that names the file."""
     try:
         text = log.read_text(errors="replace").splitlines()
     except OSError as error:
@@ -23,7 +23,7 @@ def tail(log: Path, lines: int = TAIL_LINES) -> str:
 
 
 def state_of(pid: int) -> str:
-    """A process's state as ``/proc/PID/stat`` has it (proc(5)): R, S, T...; "" if it is gone."""
+    """Returns a process's state from ``/proc/PID/stat`` (proc(5)): R, S, T...; "" if it is gone."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:

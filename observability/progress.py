@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far a job is, by what its workers report (``testbed.worker``, ``progress``).
+"""Tracks a job's progress from its workers' ``progress`` reports (``testbed.worker``).
 
-Workers report when it suits them, each at another iteration, with the losses of all iterations
-since. What is told of an iteration is told once every worker has reported it, so that it is the
-same in every run of the job.
+Workers report at different iterations, with the losses of all iterations since their last report.
+An iteration counts once every worker has reported it, so that its values are the same in every run
+of the job.
 """
 
 from __future__ import annotations
@@ -14,13 +14,17 @@ from typing import Any, NamedTuple
 
 Message = dict[str, Any]
 
-# Over less, chunks/s would say how reports bunch up, not how fast the job is.
+# Over shorter times, chunks/s would depend on the timing of reports.
 _RATE_SECONDS = 0.5
 
 
 class Iteration(NamedTuple):
-    """An iteration that all workers have done: when the last of them ended it (by
-    the clock), mean loss over workers, accuracy if it was measured then."""
+    """An iteration that all workers have completed.
+
+    ended: time at which the last worker ended it.
+    loss: mean over workers.
+    accuracy: if it was measured after this iteration.
+    """
 
     number: int
     ended: float
@@ -40,29 +44,30 @@ class Progress:
     ) -> None:
         self._clock = clock
         self.iterations = iterations
-        self.iteration = before  # the last that all have reported
-        self.latest: list[Iteration] = []  # what the last report made complete
+        self.iteration = before  # the last that all workers have reported
+        self.latest: list[Iteration] = []  # iterations that the last report completed
         self._before = before
         self._reached = dict.fromkeys(range(world), before)  # by rank
-        self._losses: dict[int, list[float | None]] = {}  # of iterations that not all have reported
-        self._ended: dict[int, float] = {}  # the same
+        # By iteration, of those that not all workers have reported.
+        self._losses: dict[int, list[float | None]] = {}
+        self._ended: dict[int, float] = {}
+        self._accuracies: dict[int, float] = {}
         self._loss: float | None = None
-        self._accuracies: dict[int, float] = {}  # the same
         self._accuracy: float | None = None
         self._per_pass = 1.0
-        self._statistics = {"completed": 0, "completed_direct": 0}  # of the first
-        self._rate: tuple[float, int, float] = (0.0, 0, 0.0)  # when, chunks then, chunks/s
+        self._statistics = {"completed": 0, "completed_direct": 0}  # of the lowest rank
+        self._rate: tuple[float, int, float] = (0.0, 0, 0.0)  # time, chunks then, chunks/s
 
     def drop(self, rank: int) -> None:
-        """A worker is lost; there are others."""
+        """Removes a lost worker; at least one has to remain."""
         self._reached.pop(rank, None)
 
     def join(self, rank: int, iteration: int) -> None:
-        """A worker that was lost goes on after so many iterations."""
+        """Adds a worker that rejoins after so many iterations."""
         self._reached[rank] = iteration
 
     def take(self, rank: int, report: Message) -> bool:
-        """A worker's report; returns whether there is an iteration more that all have done."""
+        """Takes a worker's report; returns whether it completes an iteration."""
         if rank not in self._reached:
             return False
         reached, losses = int(report["iteration"]), report["losses"]
@@ -80,7 +85,7 @@ class Progress:
         before, self.iteration = self.iteration, min(self._reached.values())
         self.latest = []
         for iteration in range(before + 1, self.iteration + 1):
-            # In the same order always, as a sum of floats depends on it.
+            # Sorted, as a sum of floats depends on the order.
             together = sorted(loss for loss in self._losses.pop(iteration) if loss is not None)
             self._loss = sum(together) / len(together) if together else None
             measured = self._accuracies.pop(iteration, None)
@@ -90,14 +95,14 @@ class Progress:
         return self.iteration > before
 
     def message(self) -> Message:
-        """Iteration, passes over the data, mean loss over workers, accuracy, chunks/s, summed in
-        the tree (0-1).
+        """Returns iteration, passes over the data, mean loss, accuracy, chunks/s, and the share of
+        chunks summed in the tree (0 to 1).
 
-        Without figures before all workers have done an iteration.
+        Only iteration numbers are present before all workers have completed one.
         """
-        told: Message = {"iteration": self.iteration, "iterations": self.iterations}
+        message: Message = {"iteration": self.iteration, "iterations": self.iterations}
         if self.iteration == self._before:
-            return told
+            return message
         in_tree = self._statistics["completed"]
         chunks = in_tree + self._statistics["completed_direct"]
         now = self._clock()
@@ -108,7 +113,7 @@ class Progress:
             rate = (chunks - before) / (now - then)
             self._rate = (now, chunks, rate)
         return {
-            **told,
+            **message,
             "passes": self.iteration / self._per_pass,
             "loss": self._loss,
             "accuracy": self._accuracy,

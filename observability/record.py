@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The directory of a run: logs, captures, sockets, and ``summary.json``.
+"""Creates, finds and reads run directories: logs, captures, sockets, and ``summary.json``.
 
-``runs/<time>-<name>/`` has ``logs/NAME.log`` of every process, ``pcap/`` when asked for, the files
-the run was started with, ``series.jsonl`` and ``summary.json``. ``runs/latest`` points to the
-newest. Other users see none of it.
+``runs/<time>-<name>/`` has ``logs/NAME.log`` of every process, ``pcap/`` on request, the files the
+run was started with, ``series.jsonl`` and ``summary.json``. ``runs/latest`` points to the newest.
+Other users cannot read it.
 
-As long as a testbed lives, its processes hold a lock on the file ``.lock`` in its directory: that
-is how others find it, and how they know after a crash that it is gone. When it is, the file goes,
-too: whoever started it removes it, or who looks for testbeds next.
+While a testbed is alive, its processes hold a lock on the file ``.lock`` in its directory, so that
+commands find it and detect a crash. The process that started a testbed removes the file at its end;
+after a crash, the next command that looks for testbeds does.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ from specs.paths import ROOT
 
 LOCK = ".lock"
 FACTS = "testbed.json"
-# Mode of folders whose contents are their user's own: journals and logs may have jobs' nonces.
+# Mode of folders with secrets: journals and logs may contain jobs' nonces.
 PRIVATE = 0o700
 _PACKAGES = ("numpy", "grpcio", "protobuf", "p4runtime-shell", "scikit-learn")
 
 
 class RunError(Exception):
-    """A run directory cannot be made or found; the message says why."""
+    """A run directory cannot be created or found; the text says why."""
 
 
 def shown(path: Path) -> str:
-    """A path as it is told to people: from where they are, if it is below."""
+    """Returns a path for messages: relative to the current folder if it is inside."""
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
 def runs_folder() -> Path:
-    """Where run directories are: ``$RACKHUB_RUNS``, or ``runs`` beside the sources."""
+    """Returns the folder of run directories: ``$RACKHUB_RUNS``, or ``runs`` beside the sources."""
     given = os.environ.get("RACKHUB_RUNS")
     return Path(given).resolve() if given else ROOT / "runs"
 
@@ -65,32 +65,32 @@ class RunDirectory:
 
     @property
     def logs(self) -> Path:
-        """One log per process."""
+        """Folder of logs, one per process."""
         return self.path / "logs"
 
     @property
     def sockets(self) -> Path:
-        """Unix sockets. Processes of a testbed run in ``path``, so they say ``sockets/NAME``."""
+        """Folder of Unix sockets, ``sockets/NAME`` in the working directory of processes."""
         return self.path / "sockets"
 
     @property
     def pcap(self) -> Path:
-        """Captures."""
+        """Folder of captures."""
         return self.path / "pcap"
 
     @property
     def topology(self) -> Path:
-        """The topology file that it was started with."""
+        """Copy of the topology file that the run was started with."""
         return self.path / "topology.yaml"
 
     @property
     def summary(self) -> Path:
-        """The results."""
+        """File with the results."""
         return self.path / "summary.json"
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What the testbed was started with; empty if the start did not come that far."""
+        """Parameters the testbed was started with; empty if the start failed before."""
         try:
             found: dict[str, Any] = json.loads((self.path / FACTS).read_text())
             return found
@@ -99,7 +99,7 @@ class RunDirectory:
 
     @property
     def alive(self) -> bool:
-        """Whether the testbed lives, or is being started."""
+        """Whether the testbed is up or being started."""
         try:
             with (self.path / LOCK).open() as file:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -110,25 +110,25 @@ class RunDirectory:
             return False
 
     def wait_until_gone(self) -> None:
-        """Blocks until the testbed is gone, and all of its processes with it."""
+        """Waits until all processes of the testbed have ended."""
         with suppress(FileNotFoundError), (self.path / LOCK).open() as file:
             fcntl.flock(file, fcntl.LOCK_EX)
 
     @contextmanager
     def lock(self) -> Iterator[TextIO]:
-        """Holds the lock that says that this testbed lives: whoever has the file open holds it."""
+        """Holds the lock of a live testbed; processes that inherit the open file hold it, too."""
         with (self.path / LOCK).open() as file:
             fcntl.flock(file, fcntl.LOCK_SH)
             yield file
 
     def write_summary(self, summary: dict[str, Any]) -> None:
-        """Writes ``summary.json``, whole or not at all."""
+        """Writes ``summary.json`` atomically."""
         draft = self.summary.with_suffix(".part")
         draft.write_text(json.dumps(summary, indent=2) + "\n")
         draft.replace(self.summary)
 
     def note_failure(self, message: str, process: str | None) -> None:
-        """Adds a ``failure`` to the summary for a testbed that could not, unless it has one."""
+        """Adds a ``failure`` to the summary on behalf of the testbed, unless it has one."""
         try:
             summary: dict[str, Any] = json.loads(self.summary.read_text())
         except (OSError, ValueError):
@@ -140,21 +140,21 @@ class RunDirectory:
             self.write_summary({**summary, "failure": failure})
 
     def supervisor(self) -> int | None:
-        """The process id of its supervisor, seen from here; None if there is none."""
+        """Returns its supervisor's process id in this PID namespace; None if there is none."""
         words = [b"-m", b"emulation.lifecycle.supervisor", bytes(self.path)]
         for entry in Path("/proc").iterdir():
             with suppress(OSError):
                 if not entry.name.isdecimal():
                     continue
-                # The interpreter itself, not what started it (unshare, sudo).
+                # The interpreter itself, not the commands that started it (unshare, sudo).
                 if (entry / "cmdline").read_bytes().split(b"\0")[1:4] == words:
                     return int(entry.name)
         return None
 
     def pids(self) -> dict[int, int]:
-        """Process ids of the testbed's processes as they are seen from here, by those in it.
+        """Maps process ids in the sandbox to those in this PID namespace.
 
-        Empty where they cannot be told (its supervisor is not found).
+        Empty if the supervisor is not found.
         """
         first = self.supervisor()
         parents: dict[int, int] = {}
@@ -181,30 +181,30 @@ class RunDirectory:
         return found
 
     def sweep(self) -> None:
-        """Removes what only a testbed that lives needs, its sockets and its lock, if it is gone."""
+        """Removes sockets and lock of a testbed that has ended."""
         with suppress(OSError), (self.path / LOCK).open() as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if self.facts:  # else somebody is about to start it, and waits for the lock
+            if self.facts:  # otherwise it is about to start and waits for the lock
                 self.drop_sockets()
                 (self.path / LOCK).unlink()
 
     def drop_sockets(self) -> None:
-        """Removes its sockets, which nobody uses any more."""
+        """Removes its sockets."""
         shutil.rmtree(self.sockets, ignore_errors=True)
 
     def give_to(self, user: int, group: int) -> None:
-        """Makes everything in it, and itself, a user's (a testbed under sudo writes as root)."""
+        """Changes the owner of the directory and its content; under sudo they belong to root."""
         for entry in (self.path, *self.path.rglob("*")):
             with suppress(FileNotFoundError):
                 os.chown(entry, user, group, follow_symlinks=False)
 
 
 def all_runs() -> list[RunDirectory]:
-    """Every run directory, oldest first."""
+    """Returns all run directories, the oldest first."""
     folder = runs_folder()
     try:
         found = [p for p in folder.iterdir() if p.is_dir() and not p.is_symlink()]
-        marks = LOCK, FACTS  # of one that is about to start, or that has
+        marks = LOCK, FACTS  # of a run that is about to start, or has started
         return [RunDirectory(p) for p in sorted(found) if any((p / m).exists() for m in marks)]
     except FileNotFoundError:
         return []
@@ -213,7 +213,7 @@ def all_runs() -> list[RunDirectory]:
 
 
 def live_runs() -> list[RunDirectory]:
-    """Run directories of testbeds that are up. Sweeps what those that were killed left behind."""
+    """Returns the run directories of live testbeds; cleans up those of killed ones."""
     live = []
     for run in all_runs():
         if run.alive:
@@ -224,7 +224,7 @@ def live_runs() -> list[RunDirectory]:
 
 
 def newest() -> RunDirectory:
-    """The newest run, alive or not; ``RunError`` if there is none."""
+    """Returns the newest run, alive or not; raises ``RunError`` if there is none."""
     runs = all_runs()
     if not runs:
         raise RunError(f"there is no run in {runs_folder()}")
@@ -232,8 +232,11 @@ def newest() -> RunDirectory:
 
 
 def known(name: str) -> RunDirectory:
-    """A run, alive or not: a path, the name of a run directory, ``latest``, or a testbed's name,
-    of which the newest counts. ``RunError`` if there is none."""
+    """Finds a run, alive or not.
+
+    name: a path, the name of a run directory, ``latest``, or a testbed's name (the newest counts).
+    Raises ``RunError`` if there is none.
+    """
     runs = all_runs()
     if name == "latest":
         return newest()
@@ -251,12 +254,12 @@ def known(name: str) -> RunDirectory:
 
 
 def testbeds() -> list[RunDirectory]:
-    """Run directories of testbeds that are up and can be asked: a run in virtual time cannot."""
+    """Returns live testbeds that answer requests: all but runs in virtual time."""
     return [run for run in live_runs() if run.facts.get("clock") != "virtual"]
 
 
 def find(name: str | None) -> RunDirectory:
-    """The live testbed of a name, or the only one; ``RunError`` listing those there are."""
+    """Finds the live testbed of this name, or the only one; raises ``RunError`` listing them."""
     live = testbeds()
     listed = ", ".join(run.name for run in live) or "none"
     found = [run for run in live if name in (None, run.name, run.path.name)]
@@ -267,8 +270,8 @@ def find(name: str | None) -> RunDirectory:
     virtual = [run for run in live_runs() if name in (None, run.name, run.path.name)]
     if virtual:
         raise RunError(
-            f"{virtual[0].name} runs in virtual time, where nothing can be asked of it: what it"
-            f" came to will be in {shown(virtual[0].summary)}"
+            f"{virtual[0].name} runs in virtual time and answers no requests: its results will be"
+            f" in {shown(virtual[0].summary)}"
         )
     if name is not None:
         raise RunError(f"no testbed {name!r} is up; up: {listed}")
@@ -277,10 +280,10 @@ def find(name: str | None) -> RunDirectory:
 
 @contextmanager
 def create(name: str, *, chosen: bool, facts: dict[str, Any]) -> Iterator[RunDirectory]:
-    """A new run directory, held as alive while the context lasts; ``runs/latest`` points to it.
+    """Creates a run directory and holds its lock while the context lasts; updates ``runs/latest``.
 
-    chosen: the name is somebody's wish, and refused (``RunError``) if a live testbed has it;
-    otherwise a number is added to it. Raises ``RunError`` if the runs folder cannot be used.
+    chosen: the user chose the name: ``RunError`` if a live testbed has it, else it gets a number.
+    Raises ``RunError`` if the runs folder cannot be used.
     """
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}", name):
         raise RunError(
@@ -309,7 +312,7 @@ def _unusable(folder: Path, error: OSError) -> RunError:
 def _begin(
     folder: Path, name: str, chosen: bool, facts: dict[str, Any], held: ExitStack
 ) -> RunDirectory:
-    """Makes the directory of a run, under the lock of the folder; ``held`` gets the run's own."""
+    """Creates a run's directory under the lock of the folder; ``held`` takes the run's own lock."""
     if folder.exists() and not folder.is_dir():
         raise _unusable(folder, NotADirectoryError(errno.ENOTDIR, "it is not a folder", folder))
     folder.mkdir(parents=True, exist_ok=True)
@@ -329,11 +332,11 @@ def _begin(
             name, number = f"{wanted}-{number}", number + 1
         run = RunDirectory(_make(folder, name))
         (run.path / LOCK).touch()
-        held.callback(run.sweep)  # when this process does not hold the lock any more
-        held.enter_context(run.lock())  # before it has anything that another might sweep
+        held.callback(run.sweep)  # after this process has released the lock
+        held.enter_context(run.lock())  # before it has content that another process might sweep
         for part in (run.logs, run.sockets):
             part.mkdir(PRIVATE)
-        if "topology" in facts:  # it may be changed later
+        if "topology" in facts:  # the user's file may change later
             shutil.copyfile(facts["topology"], run.topology)
         (run.path / FACTS).write_text(json.dumps({**facts, "name": name}, indent=2) + "\n")
         return run
@@ -359,7 +362,7 @@ def _point(link: Path, target: str) -> None:
 
 
 def machine(target: str) -> dict[str, Any]:
-    """What a run's speed, and nothing else, depends on."""
+    """Returns facts of the machine that a run's speed depends on, but not its results."""
     return {
         "kernel": platform.release(),
         "architecture": platform.machine(),
@@ -398,15 +401,15 @@ def _target_version(target: str) -> str | None:
 
 
 def cpu_seconds() -> dict[str, float]:
-    """Seconds that this machine's CPUs have worked, and could have, since it started."""
+    """Returns the CPU seconds of this machine since it started: ``busy``, and ``all`` of them."""
     with Path("/proc/stat").open() as file:
         values = [int(word) for word in file.readline().split()[1:]]
     ticks = os.sysconf("SC_CLK_TCK")
     idle = values[3] + values[4]
-    # Guest time is in user time already.
+    # User time includes guest time.
     return {"busy": (sum(values[:8]) - idle) / ticks, "all": sum(values[:8]) / ticks}
 
 
 def command_line() -> str:
-    """How this program was called, for the record."""
+    """Returns the command line of this program."""
     return " ".join([Path(sys.argv[0]).name, *sys.argv[1:]])

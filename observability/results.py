@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job's part of the summary, from its workers' last reports (``testbed.worker``)."""
+"""Builds a job's part of the summary from its workers' final reports (``testbed.worker``)."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ Message = dict[str, Any]
 _ROOT_IS_SWITCH = ("two-level", "core")
 
 
-def sent_again(statistics: Message) -> int:
-    """Contributions sent beyond those that were needed, at the end of an iteration.
+def retransmitted(statistics: Message) -> int:
+    """Returns the contributions that a worker sent beyond the necessary ones, after an iteration.
 
-    A chunk that the server sums is contributed twice: it comes back flagged before.
+    A chunk that a server sums in float32 needs two contributions: the first comes back flagged.
     """
     needed = statistics["completed"] + statistics["exponent_rounds"]
     twice = statistics["completed_direct"] + statistics["initial"]
@@ -31,8 +31,10 @@ def sent_again(statistics: Message) -> int:
 def about(
     file: JobFile, placement: Placement, topology: Topology, tree: str, before: int
 ) -> Message:
-    """What a job is. tree: that it has. before: iterations of those that the checkpoint had that it
-    goes on from."""
+    """Returns what a job was asked to do.
+
+    tree: the tree that it has. before: iterations of the checkpoint that it continues from.
+    """
     spec = file.spec
     return {
         "topology": topology.name,
@@ -59,8 +61,10 @@ def about(
 
 
 def no_reference(spec: JobSpec, attendance: Attendance, world: int, *, start: bool) -> str:
-    """Why a reference cannot tell what should have come of a job; empty if it can. start: see
-    ``Attendance.unknown``."""
+    """Returns why no reference run can check a job; empty if one can.
+
+    start: as of ``Attendance.unknown``.
+    """
     if not spec.consistency.together:
         return f"with consistency {spec.consistency} results depend on who is done when"
     if spec.payload == "none":
@@ -72,7 +76,7 @@ def no_reference(spec: JobSpec, attendance: Attendance, world: int, *, start: bo
 
 
 def fullest(results: Mapping[int, Message]) -> Message:
-    """The last report of who was in it for most iterations, the first of these."""
+    """Returns the final report of the worker with the most iterations, the lowest rank of these."""
     return max((results[rank] for rank in sorted(results)), key=lambda one: len(one["seconds"]))
 
 
@@ -85,13 +89,15 @@ def weights(
     *,
     apart: bool = False,
 ) -> Message:
-    """What came of it, and whether it is what should have.
+    """Returns the trained weights' quality, and whether they match the reference.
 
-    workers: names by rank. results: last reports, by rank. lost: how workers ended that are not in
-    the job any more. reference: what a single process came to (``workloads.reference``),
-    told who was in which sum; None where it cannot tell, for the reason ``unknown``: whether
-    weights match is None then, if they agree. apart: each has the parameters that it got last, and
-    they need not.
+    workers: names, by rank.
+    results: final reports, by rank.
+    lost: how the workers ended that are no longer in the job, by rank.
+    reference: result of a reference run with the same attendance (``workloads.reference``); None if
+    there is none, for the reason ``unknown``. ``matches_reference`` is None then, unless the
+    workers' weights differ.
+    apart: the job is asynchronous, so that workers' weights may differ.
     """
     first = fullest(results)
     digests = {result["digest"] for result in results.values()}
@@ -114,7 +120,7 @@ def weights(
         "reference_sha256": reference["digest"] if reference else None,
         "reference_accuracy": reference["accuracy"] if reference else None,
         "reference_test_loss": reference["test_loss"] if reference else None,
-        # Rounds of chunks that had to go to a server, by their values alone.
+        # Rounds of chunks whose values do not fit fixed point.
         "reference_in_float32": reference["in_float32"] if reference else None,
         "seconds_per_iteration": first["seconds"],
         "wrong_checksum": sum(one["statistics"]["wrong_checksum"] for one in results.values()),
@@ -129,24 +135,25 @@ def chunks(
     *,
     served: bool,
 ) -> Message:
-    """Where chunks were summed, and what was sent again.
+    """Returns where chunks were summed, and the retransmitted packets.
 
-    in_network: sums by the switches' own counters, None where nobody can tell: ``unknown`` says
-    why. by_switches: packets that they sent again, None likewise. served: all are the servers'.
+    in_network: sums by the switches' counters; None if unknown, for the reason ``unknown``.
+    by_switches: packets that switches retransmitted; None if unknown.
+    served: servers sum all chunks.
     """
     one = fullest(results)["statistics"]
     direct = one["completed_direct"]
     by_server = (one["completed"] if served else 0) + direct
-    # After a change of epoch a contribution is sent again under another number.
+    # After a change of epoch a contribution is retransmitted with a new sequence number.
     again = sum(
-        max(result["statistics"]["retransmitted"], sent_again(result["statistics"]))
+        max(result["statistics"]["retransmitted"], retransmitted(result["statistics"]))
         for result in results.values()
     )
     return {
         "aggregated_in_network": in_network,
         "unknown": unknown,
         "served_by_server": None if in_network is None else by_server,
-        # Those that went to a server because their values did not fit fixed point.
+        # Chunks summed by a server because their values do not fit fixed point.
         "in_float32": direct,
         # By workers and switches.
         "retransmitted": again + (by_switches or 0),
@@ -154,18 +161,22 @@ def chunks(
     }
 
 
-def planned_anew(first: int, results: Mapping[int, Message]) -> str:
-    """That a job was, if so: then switches' counts and links' bytes say nothing of it, for what is
-    done in an epoch that ends may be done once more. first: its epoch when it began to train,
-    before which servers with an optimizer were given initial parameters in that one or others."""
+def replanned(first: int, results: Mapping[int, Message]) -> str:
+    """Returns a text that a job was replanned; empty if it was not.
+
+    Work of an epoch that ends may be repeated in the next, so the counters of switches and links
+    cannot be compared with expectations then.
+    first: epoch at the start of training. Servers with an optimizer got initial parameters in that
+    epoch or earlier ones.
+    """
     plan = max((one["plan"] for one in results.values()), default=first)
     first = min([first, *(one["statistics"]["plans"][0]["epoch"] for one in results.values())])
-    return f"the job was planned anew on its way, epoch {plan}" if plan != first else ""
+    return f"the job was replanned, up to epoch {plan}" if plan != first else ""
 
 
 def staleness(results: Mapping[int, Message]) -> Message:
-    """By how many gradients workers were ahead of the slowest one when they got parameters: the
-    most, and the mean over all."""
+    """Returns by how many gradients workers were ahead of the slowest one when they got parameters:
+    the maximum, and the mean over all answers."""
     statistics = [result["statistics"] for result in results.values()]
     answers = sum(one["completed"] for one in statistics)
     return {
@@ -175,43 +186,46 @@ def staleness(results: Mapping[int, Message]) -> Message:
 
 
 def checkpoints(written: Sequence[Message], run: Path) -> list[Message]:
-    """Those that were written, each file as it is found from the run's directory: the summaries of
-    two runs of the same are the same."""
-    told = []
+    """Returns the checkpoints with paths relative to the run directory, so that equal runs have
+    equal summaries."""
+    rows = []
     for one in written:
         file = Path(one["file"])
         inside = file.is_relative_to(run)
-        told.append({**one, "file": str(file.relative_to(run) if inside else file)})
-    return told
+        rows.append({**one, "file": str(file.relative_to(run) if inside else file)})
+    return rows
 
 
 def plans(results: Mapping[int, Message]) -> list[Message]:
-    """The plans that a job has had: the tree of each, the roots where its sums were completed, and
-    how many chunks, of which iteration whatever, ``by_switch`` and ``by_server``.
+    """Returns the plans that a job has had: tree and roots of each, and the number of chunks
+    completed ``by_switch`` and ``by_server``.
 
-    As the worker counts that was in it for longest; chunks in float32 are not among them.
+    Counted by the worker with the most iterations, without chunks in float32.
     """
-    told = []
+    rows = []
     for plan in fullest(results)["statistics"]["plans"]:
         at_switch = plan["tree"] in _ROOT_IS_SWITCH
-        told.append(
+        rows.append(
             {
                 **{name: plan[name] for name in ("epoch", "tree", "roots")},
                 "by_switch": plan["chunks"] if at_switch else 0,
                 "by_server": 0 if at_switch else plan["chunks"],
             }
         )
-    return told
+    return rows
 
 
 def machine(results: Mapping[int, Message], wall: float, cpus: Message | None) -> Message:
-    """What depends on the machine. wall: seconds; cpus: see ``observability.scheduling``, None in
-    virtual time, where CPUs bound nothing."""
+    """Returns the results that depend on the machine.
+
+    wall: seconds. cpus: from ``observability.scheduling``; None in virtual time, which no CPU
+    bounds.
+    """
     statistics = [result["statistics"] for result in results.values()]
     return {
         "wall_seconds": wall,
         **({"cpu_bound": False} if cpus is None else cpus),
-        # How often a worker asked what became of a chunk, or heard of a full queue.
+        # Queries that workers sent, and results with an ECN mark.
         "queries": sum(one["queries"] for one in statistics),
         "congested": sum(one["congested"] for one in statistics),
     }

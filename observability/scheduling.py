@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the CPUs were what an emulated run waited for, so that its times are this machine's.
+"""Detects whether CPUs limited an emulated run, so that its times are the machine's.
 
-Busy CPUs alone do not say so: others' work may give way. What does is how long the processes that
-packets pass were ready to run and did not (``/proc/PID/task/TID/schedstat``, which the kernel has
-with CONFIG_SCHED_INFO; Documentation/scheduler/sched-stats.rst), whether one of them never rested,
-and whether packets found a process's queue full. Shares are of the time that went by, 0 to 1.
+Busy CPUs alone do not show it: other work may yield. What shows it is how long the processes that
+packets pass were runnable without running (``/proc/PID/task/TID/schedstat``, of kernels with
+CONFIG_SCHED_INFO; Documentation/scheduler/sched-stats.rst), whether one of them never slept, and
+whether packets met a full queue of a process. Shares are fractions of wall time, 0 to 1.
 """
 
 from __future__ import annotations
@@ -22,25 +22,29 @@ __all__ = ["CpuWatch", "Share", "Threads", "dropped", "machine", "reasons", "sha
 Threads: TypeAlias = dict[int, tuple[int, int]]
 """Nanoseconds that each thread ran, and waited for a CPU."""
 
-# Beyond these, times say more of the machine than of the network. A chunk waits for several
-# processes in a row, and a window hides some of it, so what a run is longer by is of that size.
+# Beyond these, times depend more on the machine than on the network. A chunk waits for several
+# processes in a row, of which a window hides a part: the run is longer by about such a share.
 MOST_WAITED = 0.30
 MOST_WORKED = 0.90
-MOST_BUSY = 0.95  # of all CPUs, where the kernel does not tell what processes wait
+MOST_BUSY = 0.95  # of all CPUs, for kernels without schedstat
 _RECEIVE_ERRORS = re.compile(r"^Udp: (?=.*RcvbufErrors)(.*)\nUdp: (.*)$", re.M)
 
 
 @dataclass(frozen=True)
 class Share:
-    """Of a process. waited: how many of its threads waited for a CPU on average, mostly no more
-    than one, as they wait for each other; worked: by the thread that did most."""
+    """CPU use of a process over some time.
+
+    worked: share that its busiest thread ran.
+    waited: threads that waited for a CPU, on average; mostly at most one, as they wait for each
+    other.
+    """
 
     worked: float
     waited: float
 
 
 def threads(pid: int | str = "self") -> Threads:
-    """Of a process, until now; empty if it is gone or the kernel does not tell."""
+    """Returns the CPU times of a process's threads so far; empty if they cannot be read."""
     found: Threads = {}
     with suppress(OSError):
         for entry in Path(f"/proc/{pid}/task").iterdir():
@@ -51,8 +55,10 @@ def threads(pid: int | str = "self") -> Threads:
 
 
 def share(before: Threads, now: Threads, seconds: float) -> Share | None:
-    """Of what went by between; None if the kernel does not tell. What threads did that have ended
-    meanwhile is not in it."""
+    """Returns the CPU use between two readings, ``seconds`` apart; None without readings.
+
+    Threads that ended in between are not included.
+    """
     if not now:
         return None
     grown = [
@@ -64,7 +70,7 @@ def share(before: Threads, now: Threads, seconds: float) -> Share | None:
 
 
 def dropped(pid: int | str = "self") -> int:
-    """UDP datagrams that found a full receive buffer in a process's network namespace."""
+    """Returns the UDP datagrams dropped at full receive buffers in a network namespace."""
     with suppress(OSError):
         match = _RECEIVE_ERRORS.search(Path(f"/proc/{pid}/net/snmp").read_text())
         if match is not None:
@@ -74,26 +80,27 @@ def dropped(pid: int | str = "self") -> int:
 
 
 class CpuWatch:
-    """Of a process, from now on."""
+    """Measures the CPU use of a process from its construction on."""
 
     def __init__(self, pid: int | str = "self") -> None:
         self._pid = pid
         self._began, self._threads, self._dropped = time.monotonic(), threads(pid), dropped(pid)
 
     def share(self) -> Share | None:
-        """Since then; None if it is gone."""
+        """Returns the CPU use since then; None if the process is gone."""
         return share(self._threads, threads(self._pid), time.monotonic() - self._began)
 
     def dropped(self) -> int:
-        """Since then, in its network namespace."""
+        """Returns the datagrams dropped since then in its network namespace."""
         return max(0, dropped(self._pid) - self._dropped)
 
 
 def reasons(busy: float, shares: Mapping[str, Share | None], lost: int) -> list[str]:
-    """Why times are not the network's; empty if they are.
+    """Returns why times depend on the machine; empty if they do not.
 
-    busy: share of all CPUs. shares: of the processes that packets pass, by name. lost: packets that
-    found the queue of a process full.
+    busy: share of all CPUs.
+    shares: CPU use of the processes that packets pass, by name.
+    lost: packets dropped at full queues of processes.
     """
     known = {name: one for name, one in shares.items() if one is not None}
     found = []
@@ -112,14 +119,14 @@ def reasons(busy: float, shares: Mapping[str, Share | None], lost: int) -> list[
 
 
 def waiting(waited: float) -> str:
-    """In words, of a process; see ``Share``."""
+    """Describes ``Share.waited`` in words."""
     if waited > 1:  # more than there is time: several threads at once
         return f"had {waited:.1f} threads waiting for a CPU at a time, on average"
     return f"waited for a CPU for {waited:.0%} of the time"
 
 
 def machine(busy: float, shares: Mapping[str, Share | None], lost: int) -> dict[str, Any]:
-    """What the summary says of it, under ``machine``."""
+    """Returns the entries for ``machine`` in the summary; arguments as of ``reasons``."""
     why = reasons(busy, shares, lost)
     return {
         "cpu_busy": busy,

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run was like over time: ``series.jsonl`` of its directory, written while it goes on.
+"""Writes and reads the time series of a run, ``series.jsonl`` in its directory.
 
-A JSON object a line, each with ``t``, seconds since the testbed was started:
+Each line is a JSON object with ``t``, seconds since the testbed was started:
 
 - ``{"t", "job", "state"}``: a job runs, or is over (done, failed, stopped); when it begins to run,
-  also ``number``, by which its packets are known;
+  also ``number``, which identifies its packets;
 - ``{"t", "job", "first", "ended", "loss", "accuracy"}``: iterations from number ``first`` on that
-  all workers have done: when the last of them ended each, and the mean loss; ``accuracy`` has the
-  iterations that it was measured at;
-- ``{"t", "switches", "servers"}``: slots of each switch that jobs hold, and how many of them were
-  AGGREGATING and PARTIAL at least; bytes of each server's links. None where nobody could tell.
+  all workers have completed: when the last worker ended each, and the mean loss; ``accuracy`` by
+  iteration, where it was measured;
+- ``{"t", "switches", "servers"}``: slots of each switch that jobs hold, and lower bounds of those
+  in AGGREGATING and PARTIAL; bytes of each server's links. Unknown values are None.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _SERVER = ("received_bytes", "sent_bytes")
 
 
 class SeriesWriter:
-    """Writes the series of a run. Where it cannot, it says so in the log, and leaves it.
+    """Writes the series of a run; after an error it logs that and stops writing.
 
-    clock: in seconds, which it counts from now on, to so many places.
+    clock: in seconds. Times count from the construction and are rounded to ``places``.
     """
 
     def __init__(
@@ -47,12 +47,12 @@ class SeriesWriter:
         self._broken = False
 
     def state(self, job: str, state: str, number: int | None = None) -> None:
-        """A job has come to another state. number: its, where it has one."""
+        """Writes a job's new state, and its number if it has one."""
         known = {} if number is None else {"number": number}
         self._write(self._clock(), {"job": job, "state": state, **known})
 
     def iterations(self, job: str, done: Sequence[Iteration]) -> None:
-        """A job's workers have all done these."""
+        """Writes iterations that all workers of a job have completed."""
         if not done:
             return
         known = {one.number: one.accuracy for one in done if one.accuracy is not None}
@@ -66,7 +66,7 @@ class SeriesWriter:
         self._write(self._clock(), row)
 
     def sample(self, snapshot: Message) -> None:
-        """The testbed as it was (``emulation.jobs.snapshot``) just now."""
+        """Writes a snapshot of the testbed (``emulation.jobs.snapshot``)."""
         row = {
             "switches": {
                 one["name"]: {name: one["slots"][name] for name in _SWITCH}
@@ -88,27 +88,31 @@ class SeriesWriter:
                 )
         except OSError as error:
             self._broken = True
-            log.error("%s is not written any more: %s", self._path, error)
+            log.error("%s: cannot be written, the series ends here: %s", self._path, error)
 
 
 @dataclass
 class Curve:
-    """A job over time: its states, and its iterations, whose ``ended`` are seconds since the start
-    of the testbed."""
+    """A job over time.
+
+    states: times and states.
+    number: identifies its packets.
+    iterations: completed ones; ``ended`` is in seconds since the testbed's start.
+    """
 
     states: list[tuple[float, str]] = field(default_factory=list)
-    number: int | None = None  # of its packets
+    number: int | None = None
     iterations: list[Iteration] = field(default_factory=list)
 
     @property
     def began(self) -> float | None:
-        """When it ran; None if it did not."""
+        """Time at which it began to run; None if it did not."""
         return next((t for t, state in self.states if state == "running"), None)
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Slots of switches and bytes of servers at a time, by name; see the head of this file."""
+    """Slots of switches and bytes of servers at a time, by name; fields as in the file."""
 
     t: float
     switches: dict[str, dict[str, int | None]]
@@ -117,19 +121,19 @@ class Sample:
 
 @dataclass
 class Series:
-    """All of it. Jobs in the order in which they ran."""
+    """The time series of a run; jobs are in the order in which they ran."""
 
     jobs: dict[str, Curve] = field(default_factory=dict)
     samples: list[Sample] = field(default_factory=list)
 
     @property
     def began(self) -> float | None:
-        """When the first job ran, which the times of faults count from; None if none did."""
+        """Time at which the first job ran, the origin of faults' times; None if none did."""
         return min((c.began for c in self.jobs.values() if c.began is not None), default=None)
 
     @property
     def spans(self) -> list[tuple[float, float]]:
-        """When each job trained, from when it ran to its last iteration."""
+        """Begin and end of each job's training, up to its last iteration."""
         return [
             (curve.began, curve.iterations[-1].ended)
             for curve in self.jobs.values()
@@ -138,7 +142,7 @@ class Series:
 
 
 def covered(spans: Iterable[tuple[float, float]]) -> float | None:
-    """For how many seconds there was at least one of these; None if there is none."""
+    """Returns the total length of the union of these spans, in seconds; None if it is empty."""
     total, reached = 0.0, float("-inf")
     for began, ended in sorted(spans):
         total += max(0.0, ended - max(began, reached))
@@ -147,7 +151,7 @@ def covered(spans: Iterable[tuple[float, float]]) -> float | None:
 
 
 def read(path: Path) -> Series:
-    """A run's series, as far as it was written; empty if there is none. OSError."""
+    """Reads a run's series as far as it was written; empty if there is none. Raises ``OSError``."""
     series = Series()
     try:
         lines = path.read_bytes().splitlines(keepends=True)
@@ -155,7 +159,7 @@ def read(path: Path) -> Series:
         return series
     for line in lines:
         if not line.endswith(b"\n"):
-            break  # still being written, or whoever wrote it was killed
+            break  # still being written, or the writer was killed
         row = json.loads(line)
         if "switches" in row:
             series.samples.append(Sample(row["t"], row["switches"], row["servers"]))

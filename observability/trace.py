@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What happened to one chunk, hop by hop, from the captures of all switch ports.
+"""Traces one chunk hop by hop through the captures of all switch ports.
 
-Which node of a tree is where, and whose the bits of its children are, follows from the packets
-themselves: a contribution's source is the child, and where it is not sent on is its node. So a
-trace needs no plan, and holds across changes of plan.
+The packets themselves show where a tree's nodes are and which child each bit stands for: the source
+of a contribution is the child, and the last receiver of it is the node. So a trace needs no plan
+and works across changes of epoch.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ _CHUNK = struct.Struct(">I")
 
 
 class TraceError(Exception):
-    """There is nothing to trace; the text says why and what to do."""
+    """Nothing can be traced; the text says why and what to do."""
 
 
 @dataclass(frozen=True)
 class _Header:
-    """What of a packet matters here."""
+    """The header fields that a trace uses."""
 
     op: Op
     flags: int
@@ -68,7 +68,7 @@ class _Header:
 
     @staticmethod
     def of(payload: bytes) -> _Header | None:
-        """None if it is no packet of the protocol."""
+        """Parses a UDP payload; returns None if it is no packet of the protocol."""
         if len(payload) < HEADER_BYTES:
             return None
         row = np.frombuffer(payload, HEADER, 1)[0]
@@ -84,29 +84,34 @@ _OnLink: TypeAlias = tuple[str, str, str, str, _Header]
 
 @dataclass
 class Hop:
-    """A packet on a link. ``time`` is in ns since 1970 (in virtual time: since the run began),
-    where it was captured first; ``length`` that of its frame, without FCS, and ``whole`` whether
-    all of it exists (its payload does not in a run without).
+    """A packet on a link.
 
-    arrived: whether the switch at the other end has captured it; None if that is a host.
+    time: ns since 1970 (in virtual time: since the run began), where it was captured first.
+    sender, receiver: ends of the link.
+    source, destination: nodes of the IPv4 addresses.
+    length: bytes of its frame, without FCS.
+    whole: the frame has its payload, which chunks without payload lack.
+    between: both ends are switches.
+    arrived: the switch at the other end captured it; None if that is a host.
+    times: how often the same packet has been on this link, including this time.
     """
 
     time: int
     sender: str
     receiver: str
-    source: str  # who its IPv4 source is
+    source: str
     destination: str
     header: _Header
     length: int
     whole: bool
-    between: bool  # switches
+    between: bool
     arrived: bool | None = None
-    times: int = 1  # that the same was on this link, this time included
+    times: int = 1
 
 
 @dataclass
 class Round:
-    """All packets of one number of a stream: an exponent round, or one iteration's sum."""
+    """All packets of one sequence number of a stream: an exponent round, or an iteration's sum."""
 
     epoch: int
     stream: int
@@ -116,23 +121,32 @@ class Round:
     iteration: int = 0
 
     @property
-    def told(self) -> bool:
-        """Whether a result has left for a host."""
+    def delivered(self) -> bool:
+        """Whether a result was sent to a host."""
         return any(hop.header.op is Op.RESULT and hop.arrived is None for hop in self.hops)
 
 
 @dataclass
 class Trace:
-    """All there is of one chunk, in the order of its rounds."""
+    """The captured packets of one chunk.
+
+    rounds: in the order of their first packets.
+    switches: names of all switches.
+    places: name of the switch or server that is a tree node, by epoch, stream and node number.
+    children: names of a node's children by their bits, by the same key.
+    """
 
     rounds: list[Round]
     switches: frozenset[str]
-    places: dict[tuple[int, int, int], str] = field(default_factory=dict)  # epoch, stream, node
+    places: dict[tuple[int, int, int], str] = field(default_factory=dict)
     children: dict[tuple[int, int, int], dict[int, str]] = field(default_factory=dict)
 
 
 def trace(folder: Path, addressing: Addressing, job: int, chunk: int) -> Trace:
-    """Reads the captures of a run. Raises TraceError if there are none, CaptureError."""
+    """Reads a chunk's packets from the captures in a folder.
+
+    Raises ``TraceError`` if there are none, ``CaptureError``.
+    """
     files = sorted(folder.rglob("*.pcap")) if folder.is_dir() else []
     if not files:
         raise TraceError(
@@ -157,20 +171,20 @@ def _of_exponents(hops: Iterable[Hop]) -> bool:
 
 
 def _count_iterations(rounds: Sequence[Round]) -> None:
-    """Numbers of later epochs repeat what had no result before."""
+    """Sets the iteration of each round: an epoch repeats rounds that had no result before it."""
     iteration, last = 0, None
     for one in rounds:
         if one.exponents:
             one.iteration = iteration + 1
             continue
-        if last is None or one.epoch == last.epoch or last.told:
+        if last is None or one.epoch == last.epoch or last.delivered:
             iteration += 1
         one.iteration = iteration
         last = one
 
 
 def _locate(found: Trace) -> None:
-    """Where tree nodes are, and whose their children's bits: by the contributions to them."""
+    """Finds the places of tree nodes and their children's bits from the contributions to them."""
     ends: defaultdict[tuple[int, int, int], Counter[str]] = defaultdict(Counter)
     for one in found.rounds:
         last: dict[tuple[str, _Header], Hop] = {}
@@ -185,7 +199,7 @@ def _locate(found: Trace) -> None:
 
 
 class _Names:
-    """Who has an address: a switch, a host, or one of several server processes of a host."""
+    """Maps addresses to names of switches, hosts, or server processes of a host."""
 
     def __init__(self, addressing: Addressing) -> None:
         self._nodes = {int(address): i.node for address, i in addressing.interfaces.items()}
@@ -198,13 +212,13 @@ class _Names:
         }
 
     def of(self, address: tuple[int, int]) -> str:
-        """The name, by IPv4 address and UDP port."""
+        """Returns the name for an IPv4 address and UDP port."""
         known = self._units.get(address) or self._nodes.get(address[0])
         return known or str(IPv4Address(address[0]))
 
 
 def _hops(files: Sequence[Path], addressing: Addressing, job: int, chunk: int) -> list[Hop]:
-    """Packets of a chunk on all links, in order of time, with how often each was there."""
+    """Returns the packets of a chunk on all links, in order of time."""
     ports = {p.interface: p for n in addressing.topology.switches for p in addressing.ports(n.name)}
     names = _Names(addressing)
     hops: list[Hop] = []
@@ -219,12 +233,12 @@ def _hops(files: Sequence[Path], addressing: Addressing, job: int, chunk: int) -
         for one in _packets_of(path, job, chunk):
             who, whom, header = names.of(one.source), names.of(one.destination), one.header
             if inwards and not port.peer_is_host:
-                # Its sender captured it, too.
+                # The sending switch captured it, too.
                 arrivals[sender, receiver, who, whom, header].append(one.time)
                 continue
             arrived = True if inwards else None
             between = not port.peer_is_host
-            # Of several processes of a host the one that it is from, or for.
+            # Of several processes of a host, the sending or receiving one.
             first = who if inwards and host_of(who) == sender else sender
             last = whom if not inwards and host_of(whom) == receiver else receiver
             size = one.length, one.whole
@@ -235,15 +249,15 @@ def _hops(files: Sequence[Path], addressing: Addressing, job: int, chunk: int) -
 
 
 def _compare(hops: Iterable[Hop], arrivals: Mapping[_OnLink, list[int]]) -> None:
-    """Notes what was sent again, and what between switches did not arrive.
+    """Sets ``times`` of all packets, and ``arrived`` of those between switches.
 
-    arrivals: when switches have captured what other switches sent.
+    arrivals: times at which switches captured packets of other switches.
     """
     seen: Counter[_OnLink] = Counter()
     between: defaultdict[_OnLink, list[Hop]] = defaultdict(list)
     for hop in hops:
         key = hop.sender, hop.receiver, hop.source, hop.destination, hop.header
-        # A worker marks what it sends again.
+        # A worker flags retransmissions.
         same = replace(hop.header, flags=hop.header.flags & ~Flag.RETRANSMIT)
         repeated = (*key[:4], same)
         seen[repeated] += 1
@@ -254,13 +268,13 @@ def _compare(hops: Iterable[Hop], arrivals: Mapping[_OnLink, list[int]]) -> None
         times = sorted(arrivals.get(key, []))
         for number, hop in enumerate(sent):
             left = len(sent) - number
-            # Links keep the order: what arrives only after the same was sent again may be either.
+            # Links keep the order: an arrival after a retransmission may be either packet.
             hop.arrived = bool(times) and (len(times) >= left or times[0] < sent[number + 1].time)
             del times[: int(hop.arrived)]
 
 
 class _Packet(NamedTuple):
-    """Of a capture. Addresses are with UDP ports; ``length`` and ``whole`` as those of `Hop`."""
+    """A packet of a capture; ends are (IPv4 address, UDP port), other fields as of `Hop`."""
 
     time: int
     source: tuple[int, int]
@@ -271,7 +285,7 @@ class _Packet(NamedTuple):
 
 
 def _packets_of(path: Path, job: int, chunk: int) -> Iterator[_Packet]:
-    """One chunk's packets in a capture."""
+    """Yields one chunk's packets in a capture."""
     jobs = slice(OVERHEAD + 2, OVERHEAD + 4)
     chunks = slice(OVERHEAD + 12, OVERHEAD + 16)
     of_job, of_chunk = _JOB.pack(job), _CHUNK.pack(chunk)
@@ -292,8 +306,8 @@ def _packets_of(path: Path, job: int, chunk: int) -> Iterator[_Packet]:
 
 
 def rows(found: Trace, one: Round) -> list[Message]:
-    """What happened in a round, in order: ``after_ns`` and ``ms`` since its first packet, the link,
-    ``bytes`` of the frame without FCS, and what."""
+    """Returns a row for each hop of a round, in order: ``after_ns`` and ``ms`` since its first
+    packet, the link, ``bytes`` of the frame without FCS, and a description."""
     first = one.hops[0].time
     return [
         {
@@ -362,14 +376,13 @@ def _state(found: Trace, hop: Hop, direct: bool) -> str:
 
 
 def read(run: RunDirectory, job: str, chunk: int, iteration: int | None) -> Message:
-    """What a run's captures have of a job's chunk in an iteration (None: the last), from 1.
+    """Traces a job's chunk in an iteration (from 1; None: the last) through a run's captures.
 
-    ``run``, ``job``, ``number``, ``clock``, ``chunk``, ``iterations`` (captured), ``rounds`` of
-    ``hops`` (see ``rows``) and whether they were of ``headers_only``, as long on the wire as with
-    payload; ``whole`` is false if captures lack their ends, as the run was killed or is in virtual
-    time and goes on.
-    Raises TraceError, CaptureError, DocumentError and, if a live testbed does not answer,
-    ControlError.
+    Returns ``run``, ``job``, ``number``, ``clock``, ``chunk``, ``iterations`` (captured), and
+    ``rounds`` with their ``hops`` (as of ``rows``); ``headers_only`` if chunks have no payload;
+    ``whole`` unless captures lack their ends, as the run was killed or still runs in virtual time.
+    Raises ``TraceError``, ``CaptureError``, ``DocumentError``, and ``ControlError`` if a live
+    testbed does not answer.
     """
     facts = run.facts
     if not facts.get("pcap"):
@@ -380,7 +393,7 @@ def read(run: RunDirectory, job: str, chunk: int, iteration: int | None) -> Mess
     if not found.rounds:
         raise TraceError(
             f"no packet of chunk {chunk} of job {job} is in {run.pcap}: either the job has fewer"
-            " chunks (they count from 0), or it has not come to it"
+            " chunks (they count from 0), or it has not reached it"
         )
     last = found.rounds[-1].iteration
     wanted = last if iteration is None else iteration
@@ -410,20 +423,20 @@ def read(run: RunDirectory, job: str, chunk: int, iteration: int | None) -> Mess
 
 
 def _is_whole(run: RunDirectory) -> bool:
-    """Whether all that its ports have seen so far can be read: in virtual time and of a run that
-    was killed the ends of captures are missing, and there is no summary."""
+    """Returns whether the captures are complete so far: those of a killed run, or one in virtual
+    time that still runs, lack their ends, and there is no summary."""
     return run.summary.exists() or (run.alive and run.facts.get("clock") != "virtual")
 
 
 def _number(run: RunDirectory, job: str) -> int:
-    """A job's number, by its name."""
+    """Returns a job's number, by its name; raises ``TraceError`` if there is none."""
     if run.alive and run.facts.get("clock") != "virtual":
         jobs = ask(run, "jobs")
     elif run.summary.exists():
         try:
             jobs = json.loads(run.summary.read_text())["jobs"]
         except (OSError, ValueError, KeyError) as error:
-            raise TraceError(f"{run.summary} does not tell of jobs: {error}") from error
+            raise TraceError(f"{run.summary}: cannot read its jobs: {error}") from error
     else:
         known = series.read(run.path / series.FILE).jobs
         jobs = [{"job": name, "number": curve.number} for name, curve in known.items()]

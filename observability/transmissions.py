@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each link direction carried for the first time, and what was sent again, from captures.
+"""Counts first transmissions and retransmissions on each link direction, from captures.
 
-A sender counts what it sends again, and a lost packet is not on the links behind the loss; so only
-captures tell link by link. A contribution or a result that passes a link direction is *first* if
-nothing with the same sender, receiver, op, job, epoch, stream, number, chunk and tree node has
-passed there before. All others are *again*, and so are questions and their answers (QUERY, STATE),
-which nobody sends unless something is late. What is no packet of the protocol is neither.
+Senders count retransmissions in total only, and a lost packet does not pass the links behind the
+loss. A contribution or result on a link direction is *first* if none with the same sender,
+receiver, op, job, epoch, stream, number, chunk and tree node has passed before. All others are
+*again*, and so are queries and their replies (QUERY, STATE), which are sent only when something is
+late. Packets of other protocols are neither.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _HEAD = np.dtype(
     ]
 )  # fmt: skip
 assert _HEAD.itemsize == OVERHEAD + HEADER_BYTES
-# Of the protocol's header; of its flags DIRECT alone: a chunk in float32 keeps its number.
+# Header fields that identify a packet, with the flag DIRECT: a chunk in float32 keeps its number.
 _SAME = ("job", "epoch", "stream", "sender", "seq", "chunk", "node")
 _UDP = 17
 
 
 @dataclass(frozen=True)
 class Transmissions:
-    """Of one link direction; bytes of frames without FCS."""
+    """Packets and bytes (frames without FCS) of one link direction."""
 
     first_packets: int = 0
     first_bytes: int = 0
@@ -50,8 +50,11 @@ class Transmissions:
 
 
 def of_heads(frames: bytes, lengths: list[int]) -> Transmissions:
-    """Of packets in order. frames: the first OVERHEAD + HEADER_BYTES of each, one behind the other,
-    filled up with zeros; lengths: of the whole frames."""
+    """Counts the packets of a link direction, given in order.
+
+    frames: the first OVERHEAD + HEADER_BYTES bytes of each, zero-padded and concatenated.
+    lengths: bytes of the whole frames.
+    """
     rows = np.frombuffer(frames, _HEAD)
     own, sizes = rows["own"], np.array(lengths, np.int64)
     ours = (rows["ethertype"] == ETHERTYPE_IPV4) & (rows["protocol"] == _UDP)
@@ -72,8 +75,10 @@ def of_heads(frames: bytes, lengths: list[int]) -> Transmissions:
 
 
 def of_captures(folder: Path, addressing: Addressing) -> dict[Direction, Transmissions]:
-    """Of every link direction: as its sender's port captured it, a host's as the switch's that
-    hears it. A port without a file carried nothing. Raises CaptureError."""
+    """Counts every link direction, by the capture at its sender, or for a host's at the switch.
+
+    A port without a file carried nothing. Raises ``CaptureError``.
+    """
     found = {}
     for node in addressing.topology.switches:
         for port in addressing.ports(node.name):
@@ -86,7 +91,7 @@ def of_captures(folder: Path, addressing: Addressing) -> dict[Direction, Transmi
 
 
 def _read(folder: Path, name: str) -> Transmissions:
-    """From all files of a port: a switch that is started again begins another one."""
+    """Counts all files of a port: a restarted switch begins a new one."""
     frames, lengths = bytearray(), []
     for path in sorted(folder.rglob(name), key=lambda one: one.stat().st_ctime_ns):
         for head, length in heads(path, _HEAD.itemsize):
@@ -96,12 +101,12 @@ def _read(folder: Path, name: str) -> Transmissions:
 
 
 def note(run: RunDirectory, addressing: Addressing) -> None:
-    """Adds to the links of a run's summary, which is over, what its captures tell of them."""
+    """Adds the counts to the links in the summary of a run that is over."""
     summary: dict[str, Any] = json.loads(run.summary.read_text())
     found = of_captures(run.pcap, addressing)
     for row in summary["links"]:
-        told = found[Direction(row["from"], row["interface"])]
-        row["first_bytes"] = told.first_bytes
-        row["again_packets"] = told.again_packets
-        row["again_bytes"] = told.again_bytes
+        counts = found[Direction(row["from"], row["interface"])]
+        row["first_bytes"] = counts.first_bytes
+        row["again_packets"] = counts.again_packets
+        row["again_bytes"] = counts.again_bytes
     run.write_summary(summary)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why a job waits: what its workers know of their oldest chunks, node by node, in names.
+"""Explains why a job waits, from what its workers know of their oldest chunks.
 
-A node that is asked (QUERY) and still sums answers with the children that are in (STATE); one that
-is PARTIAL passes the question up, so an answer from above says that of it. Together with what each
-worker says of itself that tells of every node of a tree, without asking any switch.
+A node that still sums answers a QUERY with the children whose contributions it has (STATE); one
+that is PARTIAL forwards the QUERY to its parent, so a reply from above implies that state. With
+each worker's own state this covers every node of a tree, without querying any switch.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from protocol.header import Phase
 
 Message = dict[str, Any]
 
-# Timeouts (RTO) after which a chunk is late, and its job waits.
+# Number of RTOs after which a chunk is late, and its job waits.
 LATE = 10
 _DOING = {
     "stopped": "is stopped (SIGSTOP, or a debugger)",
@@ -30,7 +30,10 @@ _DIRECT = "direct sum"
 
 @dataclass(frozen=True)
 class _Fact:
-    """What a node was when it was last asked: `heard` seconds ago, as it told the worker `told`."""
+    """State of a node in its last reply, `heard` seconds ago to the worker `told`.
+
+    children: bits of the contributions that it has.
+    """
 
     phase: Phase
     children: int | None
@@ -39,12 +42,17 @@ class _Fact:
 
 
 def after(number: int, other: int) -> int:
-    """How far a number of a stream is after another, negative if before (RFC 1982)."""
+    """Returns how far a sequence number is after another, negative if before (RFC 1982)."""
     return (number - other + (1 << 31)) % (1 << 32) - (1 << 31)
 
 
 class _Number:
-    """One number of a stream, as all workers see it."""
+    """One sequence number of a stream, as all workers see it.
+
+    open: what each worker without a result knows of it, by worker.
+    to_come: workers that have not reached it.
+    unknown: workers whose view is missing.
+    """
 
     def __init__(
         self, workers: Mapping[str, Message], views: Mapping[str, Message], oldest: Message
@@ -52,8 +60,8 @@ class _Number:
         self.workers = workers
         self.oldest = oldest
         seq = oldest["seq"]
-        self.open: dict[str, Message] = {}  # by worker: what it knows of it, if it has no result
-        self.to_come: set[str] = set()  # workers that are not so far
+        self.open: dict[str, Message] = {}
+        self.to_come: set[str] = set()
         for name, view in views.items():
             mine = next((one for one in view["oldest"] if one["seq"] == seq), None)
             if mine is not None:
@@ -64,17 +72,17 @@ class _Number:
 
     @property
     def direct(self) -> bool:
-        """Whether its server adds it up in float32."""
+        """Whether its server sums it in float32."""
         return any(one["kind"] == _DIRECT for one in self.open.values())
 
     def age(self, names: Iterable[str]) -> float | None:
-        """Seconds since the first of these workers sent it; None if none is known to have."""
+        """Returns the seconds since the first of these workers sent it; None if none has."""
         sent = [self.open[name]["sent_first"] for name in names if name in self.open]
         return max((one for one in sent if one is not None), default=None)
 
 
 class _Explained:
-    """A number against its tree: what is known of each node, and what each waits for."""
+    """A sequence number on its tree: the state of each node, and what each waits for."""
 
     def __init__(
         self, number: _Number, nodes: Sequence[TreeNode], place: Callable[[TreeNode], str],
@@ -92,7 +100,7 @@ class _Explained:
                     self._take(child.name, node)
 
     def _take(self, worker: str, node: TreeNode) -> None:
-        """Of what a worker below a node has been told."""
+        """Derives states of nodes from the last reply to a worker below ``node``."""
         mine = self._number.open.get(worker)
         if mine is None or mine["heard"] is None:
             return
@@ -100,7 +108,7 @@ class _Explained:
             return
         heard = mine["heard"]
         at: TreeNode | None = node
-        while at is not None and at.node != mine["node"]:  # it was passed on
+        while at is not None and at.node != mine["node"]:  # it forwarded the QUERY
             self._know(at.node, _Fact(Phase.PARTIAL, at.full, heard, worker))
             at = self._nodes.get(at.parent.node) if at.parent is not None else None
         if at is not None:
@@ -112,7 +120,7 @@ class _Explained:
             self._facts[node] = fact
 
     def missing(self, node: TreeNode) -> list[Child]:
-        """Children whose contributions are not in."""
+        """Returns the children whose contributions are missing."""
         fact = self._facts.get(node.node)
         if fact is None:
             return [child for child in node.children if self._lacks(child)]
@@ -121,7 +129,7 @@ class _Explained:
         return [child for child in node.children if not fact.children >> child.sender & 1]
 
     def _lacks(self, child: Child) -> bool:
-        """Whether a child has surely, or perhaps, not sent it, as far as others know."""
+        """Returns whether a child may not have sent it, as far as the workers know."""
         if child.rank is not None:
             return child.name in self._number.to_come | self._number.unknown
         node = self._nodes[child.node]
@@ -131,14 +139,14 @@ class _Explained:
         return any(self._lacks(one) for one in node.children)
 
     def below(self, node: TreeNode) -> list[str]:
-        """Names of the workers below a node."""
+        """Returns the names of the workers below a node."""
         names: list[str] = []
         for child in node.children:
             names += [child.name] if child.rank is not None else self.below(self._nodes[child.node])
         return names
 
     def causes(self) -> list[str]:
-        """What is waited for, from the root down, each in a few words."""
+        """Returns short texts of what is waited for, from the root down."""
         return list(dict.fromkeys(self._causes(self._root)))
 
     def _causes(self, node: TreeNode) -> list[str]:
@@ -161,7 +169,7 @@ class _Explained:
             for name in self.below(node)
             if name in self._number.open
         )
-        return [*said, f"nothing is known of {place}: {asked} questions are unanswered"]
+        return [*said, f"nothing is known of {place}: {asked} queries are unanswered"]
 
     def _of_child(self, place: str, child: Child) -> list[str]:
         if child.rank is None:
@@ -177,7 +185,7 @@ class _Explained:
         return [f"{child.name} {doing(self._number.workers[child.name])}"]
 
     def row(self, node: TreeNode) -> Message:
-        """What is known of a node."""
+        """Returns the row of a node."""
         fact, missing = self._facts.get(node.node), self.missing(node)
         names = [child.name for child in node.children]
         absent = [child.name for child in missing]
@@ -194,7 +202,7 @@ class _Explained:
 
 
 def doing(worker: Message) -> str:
-    """What a worker does, in words that follow its name."""
+    """Describes what a worker does, as a predicate to its name."""
     known = _DOING.get(worker["doing"])
     if known is not None:
         return known
@@ -211,13 +219,15 @@ def explain(
     stuck: Mapping[str, str],
     change: str = "",
 ) -> Message:
-    """Why a job waits, or that it does not: ``waits``, ``reason``, ``chunks``, ``workers``.
+    """Returns whether and why a job waits: ``waits``, ``reason``, ``chunks``, ``workers``.
 
     workers: ``worker``, ``doing``, ``seconds``, ``iteration`` and ``outline``
-    (``hosts.worker.explanation.Outline``, or None) of each, by rank. trees: of the newest epoch,
-    None if they are not known. server_of: name of a chunk's server. stuck: what is wrong with
-    switches and servers, by name. change: of plan that is under way, and what it waits for. Chunks
-    are the oldest of each stream, the one that is late the longest first.
+    (``hosts.worker.explanation.Outline``, or None) of each, by rank.
+    trees: of the newest epoch; None if they are unknown.
+    server_of: returns the name of a chunk's server.
+    stuck: what is wrong with switches and servers, by name.
+    change: what a change of epoch under way waits for; empty if there is none.
+    ``chunks`` has the oldest chunk of each stream, the latest one first.
     """
     by_name = {worker["worker"]: worker for worker in workers}
     newest = max((one["outline"]["epoch"] for one in workers if one["outline"]), default=0)
@@ -263,7 +273,7 @@ def _chunk(
     server_of: Callable[[int], str],
     stuck: Mapping[str, str],
 ) -> Message:
-    """The oldest number of a stream."""
+    """Explains the oldest sequence number of a stream."""
     firsts = [view["oldest"][0] for view in views.values() if view["oldest"]]
     oldest = firsts[0]
     for one in firsts:
@@ -295,7 +305,7 @@ def _chunk(
 
 
 def _direct_root(tree: Tree) -> TreeNode:
-    """The server of a chunk that is added up in float32, whose children are all workers."""
+    """Returns the server that sums a chunk in float32 as a node whose children are all workers."""
     leaves = [child for _, (_, child) in sorted(tree.leaves.items())]
     children = [
         Child(rank % 32, leaf.name, rank, 0, 1, leaf.address, 0, "")
@@ -305,7 +315,7 @@ def _direct_root(tree: Tree) -> TreeNode:
 
 
 def _row(worker: Message, chunks: Sequence[Message]) -> Message:
-    """What a worker does, and what it last sent of the oldest chunk that it has no result of."""
+    """Returns what a worker does, and what it last sent for the oldest chunk without a result."""
     row = {key: worker[key] for key in ("worker", "doing", "seconds", "iteration")}
     row |= {"says": doing(worker), "last": None, "ago": None, "sent": None}
     outline = worker["outline"]
@@ -322,21 +332,21 @@ def _row(worker: Message, chunks: Sequence[Message]) -> Message:
     return row
 
 
-def sentences(job: str, told: Message) -> list[str]:
-    """What ``explain`` found, in lines as a log has them."""
-    if not told["waits"]:
-        if told["workers"] is None:
-            return [f"{job}: all are in it, and have its plan; its workers tell nobody more"]
-        if not told["chunks"]:
+def sentences(job: str, found: Message) -> list[str]:
+    """Formats a result of ``explain`` as lines of a log."""
+    if not found["waits"]:
+        if found["workers"] is None:
+            return [f"{job}: all members have joined and have its plan; no more is known"]
+        if not found["chunks"]:
             return [f"{job} does not wait: no chunk is in flight"]
-        oldest = told["chunks"][0]
+        oldest = found["chunks"][0]
         return [
             f"{job} does not wait: its oldest chunk has been in flight for"
             f" {oldest['seconds'] or 0.0:.3f} s ({oldest['timeouts']:.1f} timeouts)"
         ]
-    waits = f"has waited for {told['seconds']:.1f} s" if told["seconds"] else "waits"
-    lines = [f"{job} {waits}: {told['reason']}"]
-    for chunk in told["chunks"]:
+    waits = f"has waited for {found['seconds']:.1f} s" if found["seconds"] else "waits"
+    lines = [f"{job} {waits}: {found['reason']}"]
+    for chunk in found["chunks"]:
         if chunk["late"]:
             lines.append(heading(chunk))
             lines += [f"  {_node_text(row)}" for row in chunk["nodes"]]
@@ -344,7 +354,7 @@ def sentences(job: str, told: Message) -> list[str]:
 
 
 def heading(chunk: Message) -> str:
-    """Which chunk it is."""
+    """Returns a heading that identifies a chunk."""
     more = f", {chunk['open'] - 1} more after it" if chunk["open"] > 1 else ""
     return (
         f"chunk {chunk['chunk']} ({chunk['kind']}, stream {chunk['stream']}, seq {chunk['seq']},"

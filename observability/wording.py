@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures of a run in words, as the terminal and the report have them."""
+"""Formats figures of a run for the terminal and the report."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ Message = dict[str, Any]
 
 
 def count(number: int, one: str, many: str = "") -> str:
-    """A number of things in words: 1 server, 2 servers, 2 switches."""
+    """Returns a number of things in words: 1 server, 2 servers, 2 switches."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
 def sums(job: Message) -> bool:
-    """Whether chunks had a payload, of which there are sums."""
+    """Returns whether a job's chunks have a payload that is summed."""
     return bool(job.get("payload") != "none")
 
 
 def sending_ends(links: Sequence[Message]) -> list[str]:
-    """Who sends on each: the node, or its interface where several links join the same two."""
+    """Returns the sender of each link: the node, or its interface where links run in parallel."""
     pairs = Counter((row["from"], row["to"]) for row in links)
     return [row["interface" if pairs[row["from"], row["to"]] > 1 else "from"] for row in links]
 
 
 def deviation(row: Message) -> str:
-    """How far a link's bytes are from what was expected, as text."""
+    """Returns the deviation of a link's bytes from the expected ones, as text."""
     carried, wanted = row["bytes"], row["expected_bytes"]
     if carried == wanted:
         return "0 %"

@@ -309,7 +309,7 @@ class VirtualJob:
     def disturbed(self) -> str:
         """Why counts of switches and links say nothing of it; empty if they do. What stays corrupt
         makes a job be planned anew."""
-        return results.planned_anew(min(self._started.values(), default=0), self.results)
+        return results.replanned(min(self._started.values(), default=0), self.results)
 
     def _check_sums(self) -> None:
         if self._service.tree == "none" or self.disturbed:
@@ -372,7 +372,7 @@ class VirtualJob:
             return {**about, **done, "chunks": {}, "links": [], "machine": {}}
         apart, served = not self.spec.consistency.together, self._service.tree == "none"
         workers, one = self.placement.workers, results.fullest(self.results)["statistics"]
-        again = outcomes.sent_again(self.forecast.trees, self._counted)
+        again = outcomes.retransmitted(self.forecast.trees, self._counted)
         in_network = None if self.disturbed else 0 if served else int(one["completed"])
         return {
             **about,
@@ -382,7 +382,7 @@ class VirtualJob:
             "staleness_seen": results.staleness(self.results) if apart else None,
             "rejoined_workers": {},
             "workers_per_iteration": [] if apart else self.attendance.counts(),
-            "attendance": [] if apart else self.attendance.told(workers),
+            "attendance": [] if apart else self.attendance.summary(workers),
             "chunks": results.chunks(
                 self.results, in_network, self.disturbed, again, served=served
             ),

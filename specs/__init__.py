@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Job, layer, fault and sweep files: read, checked, and what they mean."""
+"""Job, layer, fault and sweep files: their fields and checks."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that say which faults a run is to have, and when (docs/files.md).
+"""Fault files: which faults to inject into a run, and when (docs/files.md).
 
-``load(path)`` reads one; ``schedule(file, topology, seed)`` makes the list of faults of it, random
-ones included. Both raise ``FaultsError``, which lists everything wrong with file, line and field.
+``load(path)`` reads one; ``schedule(file, topology, seed)`` returns its list of faults, including
+random ones. Both raise ``FaultsError``, which lists all problems with file, line and field.
 """
 
 from __future__ import annotations
@@ -25,32 +25,37 @@ from topologies.model.units import TIMES, Fraction, duration, quantity
 from topologies.model.wording import few
 
 CONTROLLER = "controller"
-EVERY_LINK = ("every", "link")  # as ends
+EVERY_LINK = ("every", "link")  # value of `Fault.ends`
 Kind = Literal["kill", "stop", "repush", "disconnect", "impair"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 LASTING: tuple[Kind, ...] = ("stop", "disconnect", "impair")
-# What may last until so many chunks more are done, as the job goes on meanwhile.
+# Faults that may last for a number of chunks, as the job progresses meanwhile.
 _PROGRESSING: tuple[Kind, ...] = ("disconnect", "impair")
 _OF_SWITCHES: tuple[Kind, ...] = ("repush", "disconnect", "impair")
 _QUALITIES = ("loss", "duplicate", "reorder", "corrupt")
 _LONGEST = "1000000 s"
-# Of random faults: how long a process is stopped or a link impaired, and how badly, at most.
+# Random faults: range of durations, and the highest probabilities of impairments.
 _SECONDS = (0.2, 3.0)
 _WORST = {"loss": 0.1, "duplicate": 0.1, "reorder": 0.1, "corrupt": 0.001}
 
 
 class FaultsError(DocumentError):
-    """A file of faults that cannot be used, or not on this topology."""
+    """A fault file is invalid, or does not fit the topology."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """One fault. ``at``: seconds from when the job runs, or, with ``chunks``, that many of them.
+    """One fault.
 
-    node: of all but impair; ends: of the link to impair (``EVERY_LINK``: of all there are), by the
-    probabilities in quality. seconds: how long it lasts; of a kill, how long the process stays away
-    (inf: for good). lasts: how many chunks, instead of seconds. after: instead of ``at``, how many
-    chunks after the job has gone on after every fault before this one in the list.
+    at: seconds since the job runs.
+    chunks: completed chunks, instead of ``at``.
+    node: the node hit, except by impair.
+    ends: ends of the link to impair, or ``EVERY_LINK``.
+    seconds: duration; of a kill, the time until the restart (inf: never).
+    quality: names and probabilities of an impairment.
+    lasts: duration in chunks, instead of ``seconds``.
+    after: chunks after the job has recovered from all earlier faults of the list, instead of
+    ``at``.
     """
 
     kind: Kind
@@ -70,16 +75,16 @@ class Fault:
 
     @property
     def span(self) -> str:
-        """How long it lasts, in words."""
+        """Its duration in words."""
         return f"{self.seconds:g} s" if self.lasts is None else f"{self.lasts:,} chunks"
 
     def to_message(self) -> dict[str, Any]:
-        """As JSON takes it."""
+        """Returns the fault as JSON values."""
         return {**asdict(self), "seconds": None if self.seconds == math.inf else self.seconds}
 
     @staticmethod
     def from_message(message: dict[str, Any]) -> Fault:
-        """What ``to_message`` made."""
+        """Reads the result of ``to_message``."""
         quality = tuple((str(name), float(value)) for name, value in message["quality"])
         seconds = math.inf if message["seconds"] is None else message["seconds"]
         fields = {**message, "ends": tuple(message["ends"]), "quality": quality}
@@ -164,7 +169,7 @@ class _Random(_Strict):
 
 
 class FaultsFile(_Strict):
-    """A file's content."""
+    """The content of a fault file."""
 
     name: Name = Field(max_length=60)
     faults: list[_Fault] = []
@@ -172,7 +177,7 @@ class FaultsFile(_Strict):
 
 
 def load(path: str | Path) -> Document[FaultsFile]:
-    """Read a file of faults; raises ``FaultsError``."""
+    """Reads a fault file; raises ``FaultsError``."""
     try:
         return load_document(path, FaultsFile)
     except DocumentError as error:
@@ -180,7 +185,7 @@ def load(path: str | Path) -> Document[FaultsFile]:
 
 
 def parse(text: str, file: str = "<text>") -> Document[FaultsFile]:
-    """Read faults from text; raises ``FaultsError`` naming ``file``."""
+    """Reads faults from text; raises ``FaultsError`` naming ``file``."""
     try:
         return parse_document(text, file, FaultsFile)
     except DocumentError as error:
@@ -190,10 +195,10 @@ def parse(text: str, file: str = "<text>") -> Document[FaultsFile]:
 def schedule(
     document: Document[FaultsFile], topology: Topology, seed: int | None = None
 ) -> list[Fault]:
-    """The faults of a file on a topology, those at times in their order.
+    """Returns the faults of a file on a topology: by time, then by chunks, then relative ones.
 
-    seed: of random faults, instead of the file's. The same seed gives the same faults. Raises
-    ``FaultsError`` for nodes and links that the topology does not have, and other nonsense.
+    seed: of random faults, instead of the file's. Equal seeds give equal faults. Raises
+    ``FaultsError``, also for nodes and links that the topology lacks.
     """
     document = Document(document.file, document.content, document.lines)
     file = document.content
@@ -205,7 +210,7 @@ def schedule(
     if file.random is not None:
         faults += _drawn(document, file.random, topology, seed)
     elif not file.faults:
-        document.refuse((), "says of no fault; allowed: faults, random, or both")
+        document.refuse((), "has no faults; allowed: faults, random, or both")
     elif seed is not None:
         document.refuse((), "--seed is for random faults, and this file has no group `random`")
     try:
@@ -238,7 +243,7 @@ def _read(
     when = given.at or _When()
     span = given.for_ or _When()
     if span.chunks is not None and kind not in _PROGRESSING:
-        document.refuse((*place, "for"), f"{kind} lasts for a time: chunks may not go on meanwhile")
+        document.refuse((*place, "for"), f"{kind} lasts for a time: chunks may not progress then")
     at = {
         "at": when.seconds,
         "chunks": when.chunks,
@@ -254,14 +259,14 @@ def _read(
     if kind not in _OF_SWITCHES:
         allowed = [one.name for one in topology.nodes] + _server_processes(topology) + [CONTROLLER]
     if node not in allowed:
-        text = f"there is no such thing as {shown(node)} here; allowed: {few(allowed)}"
+        text = f"there is no {shown(node)} here; allowed: {few(allowed)}"
         document.refuse((*place, kind), text)
         return None
     return Fault(kind, node=node, **at)  # type: ignore[arg-type]
 
 
 def _server_processes(topology: Topology) -> list[str]:
-    """Of servers that have several: without the number, all of them are meant."""
+    """Returns the server processes of hosts with several; the host's name means all of them."""
     names = [topology.units_of(one.name) for one in topology.servers]
     return [name for several in names if len(several) > 1 for name in several]
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Job files: what to train, on which nodes, and how gradients get together.
+"""Job files: what to train, on which nodes, and how gradients are aggregated.
 
-``load(path)`` reads one; ``JobFileError`` lists everything wrong in it, with file, line, field and
-what is allowed. docs/files.md explains the format.
+``load(path)`` reads one; ``JobFileError`` lists all problems in it, with file, line, field and what
+is allowed. docs/files.md explains the format.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from topologies.model.documents import parse as parse_document
 from topologies.model.spec import Topology
 from topologies.model.wording import few
 
-# Ranks go into 16 bits of a packet, and a sum of more than 2^30 quantised values has no bits left.
+# A packet has 16 bits for a rank, and a sum of more than 2^30 quantised values overflows.
 MAX_WORLD = 4096
 _FLOAT_BYTES = 4
 _ROOT_IS_SWITCH = ("two-level", "core")
 
 
 class JobFileError(DocumentError):
-    """A job file that cannot be used, or not on this topology."""
+    """A job file is invalid, or does not fit the topology."""
 
 
 class OptionProblem(Problem):
-    """What is wrong with an option of the command line that goes with a job file."""
+    """A problem of a command line option that belongs to a job file."""
 
     def __str__(self) -> str:
         return f"{self.field} {self.text}"
@@ -43,7 +43,7 @@ class OptionProblem(Problem):
 
 @dataclass(frozen=True)
 class Placement:
-    """Where a job's ranks are: ``workers[rank]`` and ``servers[rank]`` are node names."""
+    """Node names of a job's workers and servers, by rank."""
 
     workers: tuple[str, ...]
     servers: tuple[str, ...]
@@ -51,49 +51,54 @@ class Placement:
 
 @dataclass(frozen=True)
 class JobFile:
-    """A valid job file."""
+    """A valid job file.
+
+    source: path of the file.
+    restored: checkpoint to continue from, instead of the file's.
+    layer_times: times of the model's layers.
+    """
 
     spec: JobSpec
     source: str
     document: Document[JobSpec]
-    restored: Path | None = None  # instead of what the file says
-    layer_times: LayerTrace | None = None  # how long its layers take
+    restored: Path | None = None
+    layer_times: LayerTrace | None = None
 
     @property
     def compute_seconds(self) -> float:
-        """What an iteration's gradients take in virtual time."""
+        """Time to compute an iteration's gradients in virtual time."""
         return self.spec.compute.seconds if self.layer_times is None else self.layer_times.seconds
 
     @property
     def restore(self) -> Path | None:
-        """The checkpoint that it goes on from; one in the file is found from where that is."""
+        """Checkpoint to continue from; a path in the file is relative to the file."""
         if self.restored is not None or self.spec.restore is None:
             return self.restored
         return Path(self.source).absolute().parent / self.spec.restore
 
     def refusal(self, location: Location, text: str) -> JobFileError:
-        """The error that a field of this file is."""
+        """Returns the error for a field of this file."""
         return JobFileError([self.document.problem(location, text)])
 
     def cannot_restore(self, text: str) -> JobFileError:
-        """The error that the checkpoint is: of the field, or of the option that stands for it."""
+        """Returns the error for the checkpoint, naming the field or the option that set it."""
         if self.restored is None:
             return self.refusal(("restore",), text)
         return JobFileError([OptionProblem(self.source, 0, "--restore", text)])
 
     def place(self, topology: Topology) -> Placement:
-        """The nodes of this job's ranks; raises ``JobFileError`` naming what the topology lacks."""
+        """Returns the job's nodes on a topology; raises ``JobFileError`` if it does not fit."""
         document = Document(self.document.file, self.spec, self.document.lines)
         spec = self.spec.placement
         everyone = [node.name for node in topology.workers]
-        nobody = f"{topology.name} has no worker"
-        workers = _named(document, "workers", spec.workers, everyone, nobody) or everyone
+        unknown = f"{topology.name} has no worker"
+        workers = _named(document, "workers", spec.workers, everyone, unknown) or everyone
         kind = kind_of(spec.kind)
         hosts = placements.hosts(kind, topology, workers)
-        nobody = f"{topology.name} has no server"
+        unknown = f"{topology.name} has no server"
         if kind is not None and kind.colocated:
-            nobody = f"placement {kind.name} has servers on hosts of workers of the job, not on"
-        servers = _named(document, "servers", spec.servers, hosts.allowed, nobody)
+            unknown = f"placement {kind.name} has servers on hosts of workers of the job, not on"
+        servers = _named(document, "servers", spec.servers, hosts.allowed, unknown)
         if "servers" in spec.model_fields_set and spec.servers is None:
             servers = list(hosts.allowed)
         if kind is not None and kind.central and len(servers) > 1:
@@ -123,22 +128,25 @@ def _named(
     role: str,
     given: list[str] | None,
     allowed: Sequence[str],
-    nobody: str,
+    unknown: str,
 ) -> list[str]:
-    """The hosts that a placement names for a role, or none; notes those that cannot be."""
+    """Returns the hosts that a placement names for a role; notes problems in the document.
+
+    unknown: begin of the error text for a host that is not allowed.
+    """
     place = ("placement", role)
     if given is not None and not given:
         document.refuse(place, f"is empty; allowed: all, or some of {few(allowed)}")
     for number, name in enumerate(given or ()):
         if name not in allowed:
-            document.refuse((*place, number), f"{nobody} {shown(name)}; allowed: {few(allowed)}")
+            document.refuse((*place, number), f"{unknown} {shown(name)}; allowed: {few(allowed)}")
         elif name in (given or ())[:number]:
             document.refuse((*place, number), f"{name} is named twice")
     return list(given or ())
 
 
 def load(path: str | Path, restore: Path | None = None) -> JobFile:
-    """Read a job file, to go on from a checkpoint if one is given; raises ``JobFileError``."""
+    """Reads a job file; ``restore`` replaces its checkpoint. Raises ``JobFileError``."""
     try:
         document = load_document(path, JobSpec)
         _settle(document)
@@ -151,7 +159,7 @@ def load(path: str | Path, restore: Path | None = None) -> JobFile:
 
 
 def parse(text: str, file: str = "<text>") -> JobFile:
-    """Read a job file from text; raises ``JobFileError`` naming ``file``."""
+    """Reads a job file from text; raises ``JobFileError`` naming ``file``."""
     try:
         document = parse_document(text, file, JobSpec)
         _settle(document)
@@ -164,7 +172,7 @@ def parse(text: str, file: str = "<text>") -> JobFile:
 
 
 def _layers(document: Document[JobSpec]) -> LayerTrace | None:
-    """The layer trace that a job names, found from where its file is. Raises ``DocumentError``."""
+    """Reads the layer trace of a job, relative to its file. Raises ``DocumentError``."""
     compute = document.content.compute
     if compute.layers is None:
         return None
@@ -179,9 +187,9 @@ def _layers(document: Document[JobSpec]) -> LayerTrace | None:
 
 
 def _settle(document: Document[JobSpec]) -> None:
-    """Writes a job's tree and who takes its steps into its spec, by its placement.
+    """Sets a job's tree and the place of its optimizer steps by its placement.
 
-    Notes in the document what the file says against it.
+    Notes contradicting fields in the document.
     """
     spec = document.content
     kind = kind_of(spec.placement.kind)
@@ -210,7 +218,7 @@ def _settle(document: Document[JobSpec]) -> None:
 
 
 def _check_workload(document: Document[JobSpec]) -> None:
-    """Notes what does not go with layers that have only sizes, or with chunks without payload."""
+    """Notes fields that do not fit a workload of layer sizes, or chunks without payload."""
     spec = document.content
     given = {field for field in type(spec).model_fields if (field,) in document.lines}
     if spec.workload == "layers" and not spec.layers:
@@ -256,7 +264,7 @@ def _check_workload(document: Document[JobSpec]) -> None:
 
 
 def _check_optimizer(document: Document[JobSpec]) -> None:
-    """What of an optimizer does not go together. Raises ``DocumentError``."""
+    """Checks that the optimizer's fields fit together. Raises ``DocumentError``."""
     spec = document.content
     optimizer, schedule = spec.optimizer, spec.optimizer.schedule
     if optimizer.at == "servers" and spec.tree in _ROOT_IS_SWITCH:
@@ -301,7 +309,7 @@ def _check_optimizer(document: Document[JobSpec]) -> None:
 
 
 def _check_apart(document: Document[JobSpec]) -> None:
-    """Notes what a job that is not synchronous cannot have."""
+    """Notes fields that an asynchronous job cannot have."""
     spec, how = document.content, f"with consistency {document.content.consistency}"
     if spec.optimizer.at != "servers":
         document.refuse(
@@ -311,7 +319,7 @@ def _check_apart(document: Document[JobSpec]) -> None:
         )
     if spec.tree != "none":
         document.refuse(
-            # (A placement's word sets the tree of files that have none.)
+            # The placement sets the tree of a file that has none.
             ("tree",) if ("tree",) in document.lines else ("consistency",),
             f"{how} a server takes a step with each worker's gradient, so that switches have"
             f" nothing to add up, and tree is {spec.tree}; allowed: none, which placements cc, cs,"

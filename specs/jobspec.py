@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fields of a job file, with what is allowed in each (docs/files.md). What does not go together
-is ``specs.jobfile``'s business."""
+"""The fields of a job file and their allowed values (docs/files.md). ``specs.jobfile`` checks that
+they fit together."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ _Count = Annotated[int, Field(strict=True, ge=0, lt=2**31)]
 
 
 class ScheduleSpec(_Strict):
-    """What the rate is multiplied by from step to step, see ``protocol.schedule``.
+    """Schedule of the learning rate (``protocol.schedule``).
 
-    steps: of the whole schedule; None: the job's iterations.
+    steps: length of the schedule; None: the job's iterations.
     """
 
     kind: Literal["constant", "step", "linear", "cosine"] = "constant"
@@ -52,18 +52,17 @@ class ScheduleSpec(_Strict):
 
 
 class KeySpec(_Strict):
-    """What differs for some keys; None: as for the others."""
+    """Options of single keys; None: as for all keys."""
 
     rate: float | None = Field(default=None, gt=0, le=100)
     weight_decay: float | None = Field(default=None, ge=0, le=1)
 
 
 class OptimizerSpec(_Strict):
-    """Stochastic gradient descent, plain (``sgd``), with ``momentum`` or ``nesterov``'s, or
-    ``adam``.
+    """Stochastic gradient descent: plain (``sgd``), with ``momentum`` or ``nesterov``, or ``adam``.
 
-    keys: by the name of a parameter, or a pattern; the first that fits counts. at: who takes the
-    steps: every worker, or the servers, each for the chunks that it sums.
+    keys: options by parameter name or pattern; the first match applies.
+    at: where steps are taken: at every worker, or at the servers, each for the chunks that it sums.
     """
 
     name: Literal["sgd", "momentum", "nesterov", "adam"] = "momentum"
@@ -78,7 +77,7 @@ class OptimizerSpec(_Strict):
     at: Literal["workers", "servers"] = "workers"
 
     def plan(self, iterations: int) -> OptimizerPlan:
-        """As workers and servers are told, in a job of so many iterations."""
+        """Returns the plan for workers and servers in a job of so many iterations."""
         schedule = self.schedule
         steps = 0
         if schedule.kind in (LINEAR, COSINE):
@@ -104,21 +103,21 @@ class OptimizerSpec(_Strict):
 
 
 class ServerSpec(_Strict):
-    """How servers work on chunks, and what of that they leave out, see ``protocol.pipeline``."""
+    """How servers process chunks, and which parts they leave out (``protocol.pipeline``)."""
 
     pipeline: Literal["tall", "wide"] = "tall"
     ablate: list[Literal["aggregation", "optimizer", "elision"]] = Field(default=[], max_length=3)
 
     @property
     def plan(self) -> Pipeline:
-        """As workers and servers are told."""
+        """The plan for workers and servers."""
         return Pipeline(self.pipeline, tuple(self.ablate))
 
 
 class CheckpointSpec(_Strict):
-    """A file ``to/NAME-ITERATION.checkpoint`` every so many iterations, and at the end.
+    """A checkpoint ``to/NAME-ITERATION.checkpoint`` every so many iterations, and at the end.
 
-    to: a folder; one that is not absolute is in the run's directory.
+    to: a folder, relative to the run's directory.
     """
 
     every: int = Field(strict=True, ge=1, le=10_000_000)
@@ -135,9 +134,9 @@ NodeNames = Annotated[list[str] | None, BeforeValidator(_node_names)]
 
 
 class PlacementSpec(_Strict):
-    """Node names by rank; ``all`` in the file (None here) is every worker or server there is.
+    """Node names by rank; None (``all`` in the file) means all workers or servers.
 
-    kind: see ``specs.placements``.
+    kind: a word of ``specs.placements``.
     """
 
     kind: Word | None = None
@@ -149,8 +148,8 @@ _DURATION = duration("0 s", "3600 s")
 
 
 class ComputeSpec(_Strict):
-    """How long an iteration's gradients take in virtual time: so many seconds in all, or by layer,
-    as a file says (``specs.layerfile``)."""
+    """Time to compute an iteration's gradients in virtual time: total seconds, or the path of a
+    layer trace (``specs.layerfile``)."""
 
     seconds: Annotated[float, _DURATION] = 0.0
     layers: str | None = Field(default=None, min_length=1, max_length=1000)
@@ -189,20 +188,21 @@ def _power_of_two(value: object) -> object:
 
 
 class JobSpec(_Strict):
-    """One training run. Sizes are per iteration over all workers together.
+    """One training run. Sizes are per iteration, over all workers together.
 
-    layers: bytes of each layer's gradients (float32), of workload ``layers``. payload: whether
-    chunks carry one, which is summed, or only occupy the wire, ``chunk_bytes`` each, in virtual
-    time.
-
-    admission: where switches have no slots for it, it is refused (network) or runs without them.
-    slice: bytes of a parameter that go to one server process as a whole. patience: seconds without
-    any sum after which a worker gives the job up. The slowest worker's computation is no fault, so
-    it should be many times longer. lease: seconds without a sign of life of a worker or server,
-    after which the others go on without it. poison: values of an iteration that do not fit fixed
-    point (``workloads.poison``). gradients: what workers round theirs to; parameters and
-    sums are float32. restore: a checkpoint's file, which the job goes on from. consistency: whose
-    gradients servers take a step with.
+    layers: bytes of each layer's gradients (float32), for workload ``layers``.
+    payload: whether chunks carry a payload, which is summed, or in virtual time only occupy the
+    wire, ``chunk_bytes`` each.
+    gradients: type that workers round gradients to; parameters and sums are float32.
+    consistency: whose gradients servers take a step with.
+    restore: checkpoint that the job continues from.
+    admission: without free slots in switches the job is refused (network) or runs without
+    (servers).
+    slice_bytes: bytes of a parameter that go to one server process as a whole.
+    patience: seconds without any sum after which a worker leaves the job; many times the slowest
+    worker's computation.
+    lease: seconds without a heartbeat of a worker or server after which the job continues without.
+    poison: values per iteration that do not fit fixed point (``workloads.poison``).
     """
 
     name: Name = Field(max_length=40)
@@ -234,7 +234,7 @@ class JobSpec(_Strict):
     compute: Annotated[ComputeSpec, BeforeValidator(_compute)] = ComputeSpec()
 
     def service(self) -> dict[str, Any]:
-        """Options of ``hosts.session.job_service.create_service``, beside name and members."""
+        """Returns the options of ``hosts.session.job_service.create_service``."""
         return {
             "tree": self.tree,
             "window": self.window,
@@ -248,10 +248,10 @@ class JobSpec(_Strict):
 
     @property
     def learns(self) -> bool:
-        """Whether there is something to learn, from data; else layers have sizes, and no more."""
+        """Whether the workload learns from data; the others have only sizes of layers."""
         return self.workload not in ("resnet50", "layers")
 
     @property
     def plan(self) -> OptimizerPlan:
-        """The optimizer as workers and servers are told."""
+        """The optimizer's plan for workers and servers."""
         return replace(self.optimizer.plan(self.iterations), consistency=self.consistency)

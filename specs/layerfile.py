@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layer traces: how long each layer of a model takes, as a profiler measured it (docs/files.md).
+"""Layer traces: the times of a model's layers, as measured by a profiler (docs/files.md).
 
     layer_times:
       - {name: layer1, forward_seconds: 0.0021, backward_seconds: 0.0043}
 
-YAML, so JSON as well. Whose layers they are is for whoever knows the model (``check``).
+The format is YAML, and so JSON. ``LayerTrace.check`` compares a trace with the layers of a model.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from topologies.model.wording import few
 
 _MOST_LAYERS = 20_000
 
-_JSON_NUMBER = re.compile(r"-?\d+(\.\d+)?[eE][+-]?\d+")  # of those that YAML 1.1 takes for text
+_JSON_NUMBER = re.compile(r"-?\d+(\.\d+)?[eE][+-]?\d+")  # YAML 1.1 reads some of these as text
 
 
 def _number(value: object) -> object:
@@ -39,7 +39,7 @@ class _Strict(BaseModel):
 
 
 class LayerTimes(_Strict):
-    """Seconds of one layer's passes, without what others take."""
+    """Seconds of one layer's forward and backward passes."""
 
     name: str = Field(min_length=1, max_length=200)
     forward_seconds: _Seconds
@@ -59,11 +59,11 @@ class LayerTrace:
 
     @property
     def seconds(self) -> float:
-        """Of both passes of all layers, one after the other."""
+        """Total of both passes of all layers."""
         return sum(one.forward_seconds + one.backward_seconds for one in self.times.values())
 
     def check(self, layers: Sequence[str], model: str) -> None:
-        """Raises ``DocumentError`` if it is not of a model with these layers."""
+        """Raises ``DocumentError`` unless the trace has exactly these layers of ``model``."""
         problems: list[Problem] = []
         for number, name in enumerate(self.times):
             if name not in layers:

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The compiled data plane: which build goes with which sources, and how to make it anew.
+"""Compiles the data plane and tracks whether its builds are up to date.
 
-``p4src/build/MANIFEST`` lists the SHA-256 of every source and every product in the format of
+``p4src/build/MANIFEST`` lists the SHA-256 of every source and product in the format of
 ``sha256sum``, so that ``cd p4src && sha256sum -c build/MANIFEST`` checks it without this project; a
-comment line says which p4c made it.
-Run as ``python -m specs.p4program`` to compile whatever is out of date.
+comment line has the version of p4c. ``python -m specs.p4program`` compiles what is out of date.
 """
 
 from __future__ import annotations
@@ -28,11 +27,12 @@ GET_COMPILER = (
 
 @dataclass(frozen=True)
 class Build:
-    """One build of the sources: its name, the number of 64-lane blocks in a chunk, and the source
-    that p4c is given.
+    """One build of the sources.
 
-    lane_by_lane: sums with a register for each lane. include: a folder with more sources, relative
-    to that of the build.
+    blocks: number of 64-lane blocks in a chunk.
+    source: file that p4c compiles.
+    lane_by_lane: sums with a register for each lane.
+    include: folder with more sources, relative to the build's.
     """
 
     name: str
@@ -46,7 +46,7 @@ BUILDS = (Build("aggregation", 4), Build("aggregation_jumbo", 32), Build("aggreg
 
 
 class DataPlaneError(Exception):
-    """The data plane cannot be made ready; the message says why and what to do."""
+    """The data plane cannot be compiled or used; the text says why and what to do."""
 
 
 def _products(build: Build) -> tuple[str, str]:
@@ -71,7 +71,7 @@ def _digests(directory: Path, builds: Sequence[Build]) -> dict[str, str]:
 
 
 def read_manifest(directory: Path = SOURCES) -> dict[str, str]:
-    """File name -> SHA-256 of when the data plane was last compiled; empty if it never was."""
+    """Returns the SHA-256 by file name at the last compilation; empty if there was none."""
     path = directory / "build" / "MANIFEST"
     if not path.exists():
         return {}
@@ -87,7 +87,7 @@ def read_manifest(directory: Path = SOURCES) -> dict[str, str]:
 
 
 def out_of_date(directory: Path = SOURCES, builds: Sequence[Build] = BUILDS) -> list[str]:
-    """Names of sources and products that are not as the MANIFEST recorded, missing or new."""
+    """Returns the sources and products that differ from the MANIFEST, are missing or new."""
     recorded = read_manifest(directory)
     present = _digests(directory, builds)
     return sorted(
@@ -100,11 +100,10 @@ def compile_all(
     say: Callable[[str], None] = print,
     builds: Sequence[Build] = BUILDS,
 ) -> str:
-    """Compile every build and write the MANIFEST; returns the compiler's version.
+    """Compiles every build and writes the MANIFEST; returns the compiler's version.
 
-    say: is told of every build as it begins, for some take long.
-    Raises:
-        DataPlaneError: p4c is missing, or refuses the program (its messages included).
+    say: called with a text at the begin of each build. Raises ``DataPlaneError`` if p4c is missing,
+    or refuses the program (with its messages).
     """
     compiler = shutil.which(COMPILER)
     if compiler is None:
@@ -145,11 +144,10 @@ def make_ready(
     say: Callable[[str], None] = print,
     builds: Sequence[Build] = BUILDS,
 ) -> list[str]:
-    """Compile if sources changed since the last build; returns the names of what had changed.
+    """Compiles if sources changed since the last build; returns the names of changed files.
 
-    say: as in ``compile_all``.
-    Raises:
-        DataPlaneError: something changed and p4c is missing or refuses the program.
+    say: as of ``compile_all``. Raises ``DataPlaneError`` if something changed and p4c is missing or
+    refuses the program.
     """
     changed = out_of_date(directory, builds)
     if changed:
@@ -163,7 +161,7 @@ def make_ready(
 
 
 def main(directory: Path = SOURCES, builds: Sequence[Build] = BUILDS) -> int:
-    """Entry point of ``make p4``."""
+    """Compiles what is out of date, for ``make p4``; returns the exit status."""
     try:
         changed = make_ready(directory, builds=builds)
     except DataPlaneError as error:

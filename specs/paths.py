@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the project's own files are."""
+"""Paths of the project's own files."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Placements: one word for the servers of a job, its trees, and who takes the optimizer's steps.
+"""Placements: words that set the servers of a job, its trees, and where optimizer steps are taken.
 
-PHub's four (SoCC'18, section 2.3) have servers on hosts of their own or on those of workers, one or
-many; two more have switches sum, up to a switch or up to a server. Everything that a word decides
-is told here: a ``Kind`` for a job file, ``hosts`` for a topology.
+PHub's four (SoCC'18, section 2.3) have one or many servers, on hosts of their own or on those of
+workers; in two more, switches sum, with a switch or a server as root. ``Kind`` has what a word
+means for a job file, ``hosts`` what it means on a topology.
 """
 
 from __future__ import annotations
@@ -34,10 +34,13 @@ _TO_A_SERVER: Mapping[str, Tree] = {
 class Kind:
     """A placement.
 
-    copies: of the gradients that one server host sends and receives in an iteration, both together,
-    for so many workers and servers. trees: what a job file may call them, and which that is; the
-    first if it does not say. colocated: servers are on hosts of workers. central: there is one.
-    single: there is one unless the file names more. steps: who takes them; "": as the file says.
+    copies: gradient copies that one server host sends plus receives in an iteration, as a function
+    of the numbers of workers and servers.
+    trees: names that a job file may use -> the tree meant; the first is the default.
+    colocated: servers run on hosts of workers.
+    central: there is exactly one server.
+    single: there is one server unless the file names more.
+    steps: where optimizer steps are taken; "": as the file says.
     """
 
     name: Word
@@ -50,12 +53,12 @@ class Kind:
     steps: Literal["workers", "servers", ""] = ""
 
     def servers(self, workers: int) -> int:
-        """How many there are where nothing else is said, and hosts enough."""
+        """Returns the default number of servers, given enough hosts."""
         return 1 if self.central or self.single else workers
 
 
-# A host that is worker and server exchanges nothing with itself: as a worker it misses its own of
-# n shards, as a server its own of N workers.
+# A host that is worker and server exchanges nothing with itself: as a worker, it skips its own of n
+# shards; as a server, its own of N workers.
 def _colocated(workers: int, servers: int) -> float:
     return 2 * (workers + servers - 2) / servers
 
@@ -83,20 +86,20 @@ _BY_NAME = {kind.name: kind for kind in KINDS}
 
 
 def kind_of(word: str | None) -> Kind | None:
-    """What a word stands for; None for none. ``KeyError`` if it is no placement."""
+    """Returns the placement of a word, None for None. Raises ``KeyError``."""
     return None if word is None else _BY_NAME[word]  # type: ignore[index]
 
 
 @dataclass(frozen=True)
 class Hosts:
-    """Names of the hosts that may be servers of a job, and of those that are if it names none."""
+    """Hosts that may be servers of a job, and those that are by default."""
 
     allowed: tuple[str, ...]
     default: tuple[str, ...]
 
 
 def hosts(kind: Kind | None, topology: Topology, workers: Sequence[str]) -> Hosts:
-    """For a job with these workers."""
+    """Returns the possible server hosts of a job with these workers."""
     allowed = tuple(node.name for node in topology.servers)
     if kind is None:
         return Hosts(allowed, allowed)

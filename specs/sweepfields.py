@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fields inside files by their paths as error messages write them: ``racks[0].workers``."""
+"""Addresses fields in files by paths, as error messages write them: ``racks[0].workers``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PART = re.compile(r"([A-Za-z_][A-Za-z0-9_-]*)((?:\[[0-9]{1,6}\])*)")
 
 
 def parse(path: str) -> Location:
-    """The parts of a path; ``ValueError`` says how one is written."""
+    """Splits a path into its parts; raises ``ValueError`` with an example if it is malformed."""
     parts: list[str | int] = []
     for word in path.split("."):
         match = _PART.fullmatch(word)
@@ -25,9 +25,9 @@ def parse(path: str) -> Location:
 
 
 def replaced(content: dict[str, Any], location: Location, value: Any) -> dict[str, Any]:
-    """A copy in which a field has another value; groups around it are made if they are not there.
+    """Returns a copy in which a field has another value; creates missing groups around it.
 
-    Raises ``ValueError`` where what is around it is no group, or a list too short.
+    Raises ``ValueError`` if a parent is no group, or a list that is too short.
     """
     result = copy.deepcopy(content)
     place: Any = result
@@ -53,7 +53,7 @@ def replaced(content: dict[str, Any], location: Location, value: Any) -> dict[st
 
 
 def found(content: Any, location: Location) -> Any:
-    """What a checked file's content has there, None if it is not spelled out that far."""
+    """Returns the value at a location in a checked file's content; None if it is not given."""
     for part in location:
         if isinstance(part, int):
             content = content[part] if isinstance(content, list) and part < len(content) else None
@@ -65,7 +65,7 @@ def found(content: Any, location: Location) -> Any:
 
 
 def within(field: str, path: str) -> bool:
-    """Whether a field, as problems name it, is at a path or inside of it."""
+    """Returns whether a field, as problems name it, is at a path or inside it."""
     return field == path or field.startswith((f"{path}.", f"{path}["))
 
 

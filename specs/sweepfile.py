@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sweep files: a topology and a job, and which of their fields take which values.
+"""Sweep files: a topology, a job, and the values that some of their fields take.
 
-``load(path)`` reads one; ``SweepFileError`` lists all that is wrong in it, with file, line and
-field. The format, explained in docs/sweeps.md::
+``load(path)`` reads one; ``SweepFileError`` lists all problems in it, with file, line and field.
+docs/sweeps.md explains the format::
 
     name: rates
     topology: ../topologies/two-racks.yaml   # from where this file is
@@ -33,16 +33,16 @@ from topologies.model.documents import load as load_document
 from topologies.model.wording import few
 
 MOST_TRIALS = 10_000
-# An axis of its own, and the fields that it gives its values to.
+# A special axis, and the fields that get its values.
 SEEDS = "seeds"
 SEEDED = ("job.seed", "topology.seed")
 KINDS = ("topology", "job")
-# Files that a trial would read or leave behind; of a trial only its summary is kept.
+# Fields with files that a trial would read or write; only a trial's summary is kept.
 _NOT_SWEPT = ("job.restore", "job.checkpoint")
 
 
 class SweepFileError(DocumentError):
-    """A sweep file that cannot be used, or has trials that cannot run."""
+    """A sweep file is invalid, or has trials that cannot run."""
 
 
 class _Strict(BaseModel):
@@ -50,8 +50,12 @@ class _Strict(BaseModel):
 
 
 class PlotSpec(_Strict):
-    """x: an axis; None: the first whose values are numbers. y: a column of the results. log: which
-    scales are logarithmic; None: those whose values span decades."""
+    """The plot of a sweep.
+
+    x: an axis; None: the first whose values are numbers.
+    y: a column of the results.
+    log: logarithmic scales; None: those whose values span decades.
+    """
 
     x: str | None = None
     y: str = "iteration_median_s"
@@ -69,7 +73,7 @@ def _seeds(value: object) -> object:
 
 
 class SweepSpec(_Strict):
-    """What a sweep file says; axes: values by path, the first part of which is the file's kind."""
+    """The content of a sweep file. axes: values by path, which begins with the kind of file."""
 
     name: Name = Field(max_length=40)
     topology: str = Field(min_length=1, max_length=1000)
@@ -82,7 +86,7 @@ class SweepSpec(_Strict):
 
 @dataclass(frozen=True)
 class Axis:
-    """A field and its values, or ``seeds`` (of two fields). place: of these in the sweep file."""
+    """A field, or ``seeds`` (two fields), and its values. place: location in the sweep file."""
 
     path: str
     values: tuple[Any, ...]
@@ -90,27 +94,27 @@ class Axis:
 
     @property
     def kind(self) -> str:
-        """Of the file that the field is in: topology or job."""
+        """Kind of the file that has the field: topology or job."""
         return self._paths[0].partition(".")[0]
 
     @property
     def field(self) -> str:
-        """The field's path in that file."""
+        """Path of the field in that file."""
         return self._paths[0].partition(".")[2]
 
     @property
     def location(self) -> Location:
-        """The same in parts."""
+        """Path of the field in parts."""
         return sweepfields.parse(self.field)
 
     def field_in(self, kind: str) -> str:
-        """The path of the field in a file of that kind; empty if it has none there."""
+        """Returns the path of the field in a file of this kind; empty if it is not there."""
         found = (path.partition(".") for path in self._paths)
         return next((field for of, _, field in found if of == kind), "")
 
     @property
     def of_seeds(self) -> bool:
-        """Whether its values are other draws of the same."""
+        """Whether its values are seeds."""
         return self.path in (SEEDS, *SEEDED)
 
     @property
@@ -120,7 +124,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class SweepFile:
-    """A sweep file whose axes can be; whether its trials can is `sweeps.trials`'s."""
+    """A sweep file with valid axes; ``sweeps.trials`` checks its trials."""
 
     spec: SweepSpec
     source: Path
@@ -128,11 +132,11 @@ class SweepFile:
     axes: tuple[Axis, ...]
 
     def base(self, kind: str) -> Path:
-        """The file of a kind that trials are made from."""
+        """Returns the file of this kind that trials are derived from."""
         return self.source.parent / str(getattr(self.spec, kind))
 
     def combinations(self) -> Iterator[tuple[int, ...]]:
-        """For each trial the number of each axis's value, the last axis changing fastest."""
+        """Yields the index of each axis's value for each trial; the last axis changes fastest."""
         for chosen in itertools.product(*(range(len(axis.values)) for axis in self.axes)):
             if not any(self._excluded(chosen, entry) for entry in self.spec.exclude):
                 yield chosen
@@ -143,14 +147,14 @@ class SweepFile:
 
 
 def same(value: Any, other: Any) -> bool:
-    """Whether two values of files are; 1 and true are not."""
+    """Returns whether two values of files are equal; 1 and true are not."""
     return json.dumps(value, sort_keys=True, default=str) == json.dumps(
         other, sort_keys=True, default=str
     )
 
 
 def load(path: Path) -> SweepFile:
-    """Read a sweep file; raises ``SweepFileError``."""
+    """Reads a sweep file; raises ``SweepFileError``."""
     try:
         document = load_document(path, SweepSpec)
         axes = tuple(_axes(document))

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a testbed is in both clocks: checks before a job, targets, a worker's process, errors."""
+"""Parts of a testbed that emulation and virtual time share: preflight checks, targets, workers."""

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can be known before anything starts: that jobs fit a topology, and it the program.
+"""Checks before a start that jobs fit the topology, and the topology the program.
 
-``check`` plans and admits jobs as the controller will, all at once on empty switches, so that a
-testbed that comes up also trains. What is wrong is an error of the file, line and field that says
-so.
+``check`` plans and admits jobs as the controller will, all together on empty switches. Errors name
+file, line and field.
 """
 
 from __future__ import annotations
@@ -41,14 +40,15 @@ from workloads.workloads import WORKLOADS, layers, open_workload, shapes
 
 __all__ = ["JobPlan", "Preflight", "admit", "check", "describe", "facts", "read_program"]
 
-MOST_SHOWN = 8  # switches under another that are told one by one
+MOST_SHOWN = 8  # child switches that are listed one by one
 
 
 @dataclass(frozen=True)
 class JobPlan:
-    """Where a job's ranks are, its trees, and what it will hold in the switches.
+    """A job's placement, trees, and slots in the switches.
 
-    servers: its server processes by rank.
+    servers: names of its server processes, by rank.
+    kind: the tree that it gets, which may differ from the one in its file.
     """
 
     file: JobFile
@@ -66,7 +66,7 @@ class JobPlan:
 
 @dataclass(frozen=True)
 class Preflight:
-    """A topology and the jobs on it that can run; warnings: what is of no use there."""
+    """A checked topology with its jobs. warnings: idle parts, and windows that overflow queues."""
 
     topology: Topology
     jobs: tuple[JobPlan, ...]
@@ -74,9 +74,9 @@ class Preflight:
 
 
 def read_program(program: Path, p4info: Path, empty_lanes: int = 0) -> DataPlane:
-    """A build of the data plane; ``DataPlaneError`` if it is none, or cannot carry gradients.
+    """Reads a build of the data plane; raises ``DataPlaneError`` if it cannot carry gradients.
 
-    empty_lanes: of chunks that are to have no payload, which is for builds that sum none.
+    empty_lanes: lanes of chunks without payload; 0 for builds that sum chunks.
     """
     for file in (program, p4info):
         if not file.is_file():
@@ -120,8 +120,11 @@ def check(
     *,
     virtual: bool = False,
 ) -> Preflight:
-    """Places, plans and admits jobs, which go on from a checkpoint if one is given; raises
-    ``TopologyError``, then ``JobFileError``. virtual: for virtual time, else for emulation."""
+    """Places, plans and admits jobs; raises ``TopologyError``, or ``JobFileError`` for all of them.
+
+    restore: checkpoint that the jobs continue from, instead of those in their files.
+    virtual: check for virtual time, not for emulation.
+    """
     _check_links(topology, plane, virtual=virtual)
     _check_routes(topology, plane)
     addressing = Addressing(topology.topology)
@@ -165,7 +168,11 @@ def admit(
     plane: DataPlane,
     most: int | None,
 ) -> JobPlan:
-    """What the job of that number would get; most: see ``choose_window``. PlanRefusedError."""
+    """Plans and admits a job; raises ``PlanRefusedError``, ``NoRoomError``.
+
+    number: index of the job, by which trees are spread over cores.
+    most: packets in a queue, as of ``choose_window``; None: no limit.
+    """
     spec, topology = file.spec, addressing.topology
     units = units_by_rank(addressing, placement.servers)
     servers = [unit.address for unit in units]
@@ -185,7 +192,7 @@ def admit(
 
 
 def _check_links(file: TopologyFile, plane: DataPlane, *, virtual: bool) -> None:
-    """What a testbed cannot do, and links that are too small for the program's chunks."""
+    """Refuses delays in emulation, MTUs too small for the program's chunks, and TLS."""
     needed = plane.packet_bytes
     for link, places in zip(file.topology.links, file.places, strict=True):
         for quality, where in zip((link.forward, link.backward), places, strict=True):
@@ -212,7 +219,8 @@ def _check_links(file: TopologyFile, plane: DataPlane, *, virtual: bool) -> None
 
 
 def _check_routes(file: TopologyFile, plane: DataPlane) -> None:
-    """A switch has a route to every interface of a host and to every other switch."""
+    """Refuses topologies with more routes than the table of a switch holds: one to every interface
+    of a host and to every other switch."""
     topology = file.topology
     held = plane.p4info.table("forwarding.routes").size
     needed = (
@@ -230,7 +238,7 @@ def _check_routes(file: TopologyFile, plane: DataPlane) -> None:
 
 
 def _check_payload(file: JobFile, plane: DataPlane, *, virtual: bool) -> None:
-    """Whether chunks can be what the job has them be. Raises ``JobFileError``."""
+    """Checks a job's payload against program and clock. Raises ``JobFileError``."""
     spec = file.spec
     if spec.payload == "none" and not virtual:
         raise file.refusal(
@@ -250,7 +258,7 @@ def _check_payload(file: JobFile, plane: DataPlane, *, virtual: bool) -> None:
 
 
 def _check_workload(file: JobFile, world: int) -> None:
-    """What fits the data and the model. Raises ``JobFileError``."""
+    """Checks a job against its data set, model and checkpoint. Raises ``JobFileError``."""
     spec = file.spec
     if file.layer_times is not None:
         try:
@@ -308,8 +316,10 @@ def _plan_problem(topology: TopologyFile, file: JobFile, refusal: PlanRefusedErr
 
 
 def _crowded(topology: TopologyFile, file: JobFile, addressing: Addressing) -> Problem | None:
-    """A rack, or racks under cores, that no job can take all of: other workers would have other
-    batches."""
+    """Returns a problem of the topology if no tree can join all its workers; else None.
+
+    Only for jobs that take all workers, as a subset would train on other batches.
+    """
     if file.spec.placement.workers is not None:
         return None
     nodes = topology.topology
@@ -326,11 +336,11 @@ def _crowded(topology: TopologyFile, file: JobFile, addressing: Addressing) -> P
 
 
 def _idle(file: TopologyFile, addressing: Addressing) -> list[Problem]:
-    """Levels of cores above the one where all racks are joined, by links and by a tree of all."""
+    """Returns warnings for core levels above the one at which all racks are joined."""
     topology = file.topology
     try:
         levels = len(join(topology, addressing, [tor.name for tor in topology.tors], 0))
-    except NotJoinedError:  # a job that takes all racks is told
+    except NotJoinedError:  # an error of the jobs that take all racks
         return []
     idle = [core.name for core in topology.cores if core.level > 1 + max(levels, 1)]
     if not idle:
@@ -342,7 +352,7 @@ def _idle(file: TopologyFile, addressing: Addressing) -> list[Problem]:
 def _overflowing(
     plan: JobPlan, addressing: Addressing, plane: DataPlane, most: int | None
 ) -> list[Problem]:
-    """That a job's windows are more than a queue holds where they meet; most: see ``admit``."""
+    """Returns a warning if a job's windows exceed a queue where they meet."""
     spec, window = plan.file.spec, plan.reservation.window
     servers = [addressing.unit(name).address for name in plan.servers]
     sizes = window, _chunks(spec, plane), plane.frame_bytes
@@ -352,7 +362,7 @@ def _overflowing(
 
 
 def facts(checked: Preflight, target: Target) -> dict[str, Any]:
-    """What was found, as data."""
+    """Returns the result of a check as data."""
     topology = checked.topology
     return {
         "topology": topology.name,
@@ -383,7 +393,7 @@ def facts(checked: Preflight, target: Target) -> dict[str, Any]:
 
 
 def describe(checked: Preflight, plane: DataPlane) -> list[str]:
-    """What was found, in lines for people."""
+    """Returns the result of a check as lines of text."""
     topology = checked.topology
     counts = [
         (topology.racks, "rack"), (len(topology.workers), "worker"),
@@ -413,32 +423,32 @@ def describe(checked: Preflight, plane: DataPlane) -> list[str]:
 
 
 def _instead(plan: JobPlan) -> str:
-    """Which tree the job asked for, where it was admitted without it."""
+    """Returns a remark if the job was admitted with another tree than it requested."""
     asked = plan.file.spec.tree
     return "" if asked == str(plan.kind) else f" (no slots are left for {asked})"
 
 
 def _servers(plan: JobPlan) -> str:
-    """Hosts, and how many processes they have where that is more than one each."""
+    """Returns the server hosts, and the number of processes if there are more."""
     hosts = few(list(plan.placement.servers))
     several = len(plan.servers) > len(plan.placement.servers)
     return f"{hosts}: {_counted(len(plan.servers), 'process')}" if several else hosts
 
 
 def _model(spec: JobSpec, plane: DataPlane) -> str:
-    """How large a job's gradients are."""
+    """Returns the size of a job's gradients in words."""
     parameters, chunks = sum(shapes(spec).values()), _chunks(spec, plane)
     size = f"{parameters:,} parameters, {_counted(chunks, 'chunk')} each way in an iteration"
     return f"{spec.workload}: {size}"
 
 
 def _chunks(spec: JobSpec, plane: DataPlane) -> int:
-    """Of an iteration."""
+    """Returns the number of chunks of an iteration."""
     return sum(-(-size // plane.lanes) for size in shapes(spec).values())
 
 
 def _shape(tree: Tree) -> str:
-    """A tree in words: core0 over tor0 (w0..w3), tor1 (w4..w7)."""
+    """Describes a tree: core0 over tor0 (w0..w3), tor1 (w4..w7)."""
     return f"{tree.root.switch or 'the servers'} over {_below(tree, tree.root)}"
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The two switch targets: which of them there is, and which one is to be used.
+"""Finds the installed switch targets and chooses one.
 
 ``embedded``: ``python -m switch``, which paces its own ports. ``bmv2``: ``simple_switch_grpc`` of
 https://github.com/p4lang/behavioral-model, whose links ``emulation.network.shaping`` shapes.
@@ -16,25 +16,26 @@ from switch.installing import is_launcher
 Target = Literal["embedded", "bmv2"]
 
 BMV2 = "simple_switch_grpc"
-# Any port number will do that no topology reaches; both targets take it from the command line.
+# A port number beyond every topology's; both targets take it from the command line.
 CPU_PORT = 510
 DEVICE_ID = 1
-# Its queues hold that many packets, whatever their size (simple_switch.cpp, `egress_buffers`).
+# Packets in a queue of BMv2, of any size (simple_switch.cpp, `egress_buffers`).
 BMV2_QUEUE_PACKETS = 64
 
 
 class TargetError(Exception):
-    """The wanted target is not on this machine; the message says how to get it."""
+    """The requested target is not installed; the text says how to get it."""
 
 
 def bmv2() -> str | None:
-    """Path of BMv2, None if it is not installed or its name is that of the embedded target."""
+    """Returns the path of BMv2; None if it is not installed, or a launcher of the embedded target
+    has its name."""
     path = shutil.which(BMV2)
     return None if path is None or is_launcher(Path(path)) else path
 
 
 def choose(wanted: str) -> Target:
-    """The target that ``auto``, ``embedded`` or ``bmv2`` means here; raises ``TargetError``."""
+    """Returns the target for ``auto``, ``embedded`` or ``bmv2``; raises ``TargetError``."""
     if wanted == "embedded":
         return "embedded"
     if bmv2() is not None:
@@ -48,7 +49,7 @@ def choose(wanted: str) -> Target:
 
 
 def because(wanted: str, chosen: Target) -> str:
-    """Why ``choose`` made that of what was wanted, and what it means for plans."""
+    """Explains the result of ``choose`` and what it means for plans."""
     queues = (
         f" (ports of BMv2 hold {BMV2_QUEUE_PACKETS} packets, so windows are"
         f" {BMV2_QUEUE_PACKETS // 2} chunks at most)"

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The worker process: ``python -m testbed.worker --help``.
+"""The worker process of a job: ``python -m testbed.worker --help``.
 
-Reads the job's nonce from its standard input, trains, and reports on its standard output, a JSON
-object a line (``started``, ``progress``, ``waiting``, ``failed``, ``done``). Each further line of
-its input asks what it does at the moment: the answer is ``outline``.
+It reads the job's nonce from its standard input, trains, and reports on its standard output, one
+JSON object a line (``started``, ``progress``, ``waiting``, ``checkpoint``, ``failed``, ``done``).
+Each further input line is a query for its current activity; the answer is ``outline``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from observability.scheduling import CpuWatch
 from protocol.runtime import REAL, Runtime
 from specs.jobfile import JobFile, JobFileError, load
 from testbed.errors import CONSEQUENCE
-from workloads.attendance import Diary, entry_of
+from workloads.attendance import ParticipationLog, entry_of
 from workloads.models import Parameters
 from workloads.observer import NOBODY, Observer
 from workloads.pacing import Pacing
@@ -43,14 +43,17 @@ _printing = REAL.lock()  # lines of two threads must not mix
 
 
 class Emit(Protocol):
-    """Reports something, and what there is to tell of it."""
+    """Emits a report of a kind, with its fields."""
 
     def __call__(self, what: str, /, **fields: Any) -> None: ...
 
 
 class _Reporter:
-    """Writes progress, not more often than somebody could follow, and at the end: after so many
-    iterations."""
+    """Emits ``progress`` reports at intervals, after evaluations, and after the last iteration.
+
+    statistics, plan: return the client's counters and epoch.
+    per_pass: iterations per pass over the data.
+    """
 
     def __init__(
         self,
@@ -58,7 +61,7 @@ class _Reporter:
         plan: Callable[[], int],
         iterations: int,
         per_pass: float,
-        diary: Diary,
+        participation: ParticipationLog,
         emit: Emit,
         clock: Callable[[], float],
     ) -> None:
@@ -67,10 +70,10 @@ class _Reporter:
         self._plan = plan
         self._iterations = iterations
         self._per_pass = per_pass
-        self._diary = diary
+        self._participation = participation
         self._next = 0.0
         self._losses: list[float | None] = []  # of all iterations since the last report
-        self._spans: list[tuple[float, float]] = []  # when they began and ended
+        self._spans: list[tuple[float, float]] = []  # their begins and ends
 
     def __call__(self, progress: Progress) -> None:
         now = self._clock()
@@ -87,7 +90,7 @@ class _Reporter:
             losses=self._losses,
             spans=self._spans,
             plan=self._plan(),
-            attendance=self._diary.tell(),
+            attendance=self._participation.tell(),
             accuracy=progress.quality and progress.quality.accuracy,
             test_loss=progress.quality and progress.quality.loss,
             statistics=self._statistics(),
@@ -95,51 +98,57 @@ class _Reporter:
         self._losses, self._spans = [], []
 
 
-class _Desk:
-    """Answers questions about what this worker does, one for each line of its input."""
+class _Activity:
+    """Tracks what this worker does and answers queries for it, one for each line of input.
+
+    participation: which workers are in the sums.
+    first: the lowest rank that is in all sums of the last iteration.
+    """
 
     def __init__(
-        self, questions: Iterable[bytes], client: Client, emit: Emit, runtime: Runtime
+        self, queries: Iterable[bytes], client: Client, emit: Emit, runtime: Runtime
     ) -> None:
         self._emit, self._clock = emit, runtime.now
-        self.diary = Diary()
-        self.first = 0  # rank of the first worker that is in all sums of the last iteration
-        self._questions = questions
+        self.participation = ParticipationLog()
+        self.first = 0
+        self._queries = queries
         self._client = client
         self._calls = 0  # of `exchange`
-        self._does = "starts", self._clock()  # what, and since when
+        self._does = "starts", self._clock()  # activity, and its begin
 
     def computes(self) -> None:
-        """From now on it computes."""
+        """Records that it begins to compute."""
         self._does = "computes", self._clock()
 
     def resumes(self, iterations: int) -> None:
-        """So many iterations went by without this process."""
+        """Sets the number of iterations done before this process joined or continued."""
         self._calls = iterations
-        self.diary = Diary(iterations)
+        self.participation = ParticipationLog(iterations)
 
     def exchange(self, gradients: Parameters, call: Callable[[Parameters, int], Sums]) -> Sums:
-        """What comes of a call with the gradients of the next iteration, and its number; notes that
-        this is what it does meanwhile, and who took part."""
+        """Calls ``call`` with the next iteration's gradients and number; returns its sums.
+
+        Records that the worker waits meanwhile, and which workers are in the sums.
+        """
         self._calls += 1
         self._does = "waits", self._clock()
         try:
-            came = call(gradients, self._calls)
+            sums = call(gradients, self._calls)
         finally:
             self.computes()
-        workers = np.concatenate([came.workers[name] for name in gradients])
-        entry = entry_of(workers, came.members)
-        self.diary.note(entry)
-        # Which all who are in the sums tell alike.
+        workers = np.concatenate([sums.workers[name] for name in gradients])
+        entry = entry_of(workers, sums.members)
+        self.participation.note(entry)
+        # All workers in the sums compute the same rank.
         self.first = min(set.intersection(*(set(ranks) for ranks, _ in entry)))
-        return came
+        return sums
 
     def run(self) -> None:
-        """Until the end of the input."""
-        for _ in self._questions:
+        """Answers queries until the end of the input."""
+        for _ in self._queries:
             try:
                 self._client.inquire(self._tell)
-            except (ClientError, RuntimeError):  # it has left, or is not in yet
+            except (ClientError, RuntimeError):  # it has left, or has not joined yet
                 self._tell(None)
 
     def _tell(self, outline: Outline | None) -> None:
@@ -154,13 +163,13 @@ class _Desk:
 
 
 def emit(what: str, /, **fields: Any) -> None:
-    """Reports on standard output. A reader that is gone is no reason to fail."""
+    """Writes a report to standard output; ignores a closed pipe."""
     with _printing, contextlib.suppress(BrokenPipeError):
         print(json.dumps({"report": what, **fields}), flush=True)
 
 
 def report_stall(stall: Stall, emit: Emit = emit) -> None:
-    """Says that this worker waits, for how long, and what it knows of the oldest chunk."""
+    """Reports that this worker waits, how long, and what it knows of its oldest chunk."""
     emit(
         "waiting",
         seconds=stall.seconds,
@@ -170,33 +179,36 @@ def report_stall(stall: Stall, emit: Emit = emit) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The worker process; returns its exit status."""
+    """Runs the worker process; returns its exit status."""
     options = parser().parse_args(arguments)
     logging.basicConfig(
         level="INFO", stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
-    # So that a worker that is told to stop leaves its job.
+    # SystemExit lets the worker leave its job.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     # Unbuffered: a thread that waits inside sys.stdin would hold its lock at exit.
-    questions = open(0, "rb", buffering=0, closefd=False)  # noqa: SIM115
-    nonce = questions.readline().decode().strip()
+    queries = open(0, "rb", buffering=0, closefd=False)  # noqa: SIM115
+    nonce = queries.readline().decode().strip()
     check_one_thread()
-    return work(options, nonce, questions)
+    return work(options, nonce, queries)
 
 
 def work(
     options: argparse.Namespace,
     nonce: str,
-    questions: Iterable[bytes],
+    queries: Iterable[bytes],
     emit: Emit = emit,
     environment: HostEnvironment = HERE,
     observer: Observer = NOBODY,
     file: JobFile | None = None,
 ) -> int:
-    """What the process does with its options; returns its exit status.
+    """Trains one worker of a job; returns its exit status.
 
-    questions: a line each asks what it does. environment: where it runs. observer: is
-    told what it does. file: the job's, if whoever calls has read it.
+    options: of ``parser``.
+    queries: lines, each a query for its activity.
+    environment: clock, threads and network of the host.
+    observer: notified of what the worker does.
+    file: the job file, if the caller has read it.
     """
     runtime = environment.runtime
     file = load(options.job) if file is None else file
@@ -212,8 +224,8 @@ def work(
             on_stall=functools.partial(report_stall, emit=emit),
             environment=environment,
         )
-        desk = _Desk(questions, client, emit, runtime)
-        runtime.thread(desk.run, name="desk", daemon=True).start()
+        activity = _Activity(queries, client, emit, runtime)
+        runtime.thread(activity.run, name="activity", daemon=True).start()
         with client:
             client.connect_service(nonce, rank=options.rank)
             at_servers = job.optimizer.at == "servers"
@@ -228,8 +240,8 @@ def work(
             done = 0 if before is None else before.calls
             if before is not None:
                 replica.resume(done, before.arrays)
-                desk.resumes(done)
-            desk.computes()
+                activity.resumes(done)
+            activity.computes()
             times = file.layer_times.times if file.layer_times is not None else None
             pacing = Pacing(
                 *(runtime, replica.model.by_layer, times, file.compute_seconds, job.iterations),
@@ -243,7 +255,7 @@ def work(
                 lambda: client.epoch,
                 job.iterations,
                 replica.per_pass,
-                desk.diary,
+                activity.participation,
                 emit,
                 runtime.now,
             )
@@ -252,15 +264,17 @@ def work(
                 return client.push(gradients, average=not at_servers)
 
             def exchange(gradients: Parameters) -> Parameters:
-                if runtime is REAL:  # there computing takes the time that it takes
-                    return desk.exchange(gradients, lambda given, _: push(given).result())
-                return desk.exchange(gradients, lambda given, n: pacing.exchange(given, n, push))
+                if runtime is REAL:  # pacing is for virtual time only
+                    return activity.exchange(gradients, lambda given, _: push(given).result())
+                return activity.exchange(
+                    gradients, lambda given, n: pacing.exchange(given, n, push)
+                )
 
             def report(progress: Progress) -> None:
                 reporter(progress)
                 end = progress.iteration == job.iterations
                 due = job.checkpoint and (end or progress.iteration % job.checkpoint.every == 0)
-                if due and options.rank == desk.first:
+                if due and options.rank == activity.first:
                     file = f"{options.checkpoints}-{progress.iteration}.checkpoint"
                     client.checkpoint(file)
                     emit("checkpoint", iteration=progress.iteration, file=file)
@@ -285,14 +299,14 @@ def work(
         seconds=seconds,
         statistics=statistics,
         plan=plan,
-        attendance=desk.diary.tell(all_of_it=True),
+        attendance=activity.participation.tell(all_of_it=True),
         scheduling=scheduling,
     )
     return 0
 
 
 def _scheduling(watch: CpuWatch | None) -> dict[str, Any] | None:
-    """What this process tells of CPUs; None in virtual time."""
+    """Returns this process's CPU use and dropped datagrams; None in virtual time."""
     if watch is None:
         return None
     known = watch.share()
@@ -301,17 +315,17 @@ def _scheduling(watch: CpuWatch | None) -> dict[str, Any] | None:
 
 
 def save(parameters: Parameters, path: Path) -> None:
-    """Writes the weights, whole or not at all. All who finish do: whichever of them are left."""
+    """Writes the weights atomically; every worker that finishes does, as any may be lost."""
     draft = path.with_name(f".{path.stem}-{os.getpid()}.npz")
     np.savez(draft, **parameters)  # type: ignore[arg-type]
     draft.replace(path)
 
 
 def parser() -> argparse.ArgumentParser:
-    """Its options."""
+    """Returns the parser of the process's options."""
     made = argparse.ArgumentParser(
         prog="python -m testbed.worker",
-        description="One worker of a job. Reads the job's nonce from standard input.",
+        description="One worker of a job. It reads the job's nonce from standard input.",
     )
     made.add_argument("--job", required=True, type=Path, metavar="FILE", help="job file")
     made.add_argument("--rank", required=True, type=int)
@@ -320,8 +334,8 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--address", required=True, metavar="IPV4", help="this host's address")
     made.add_argument("--queue-bytes", type=int, help="queue of this host's interface")
     made.add_argument("--link-rate", type=int, default=0, help="bit/s of this host's link")
-    made.add_argument("--weights", type=Path, metavar="NPZ", help="where to keep the weights")
-    made.add_argument("--restore", type=Path, metavar="FILE", help="checkpoint to go on from")
+    made.add_argument("--weights", type=Path, metavar="NPZ", help="file for the weights")
+    made.add_argument("--restore", type=Path, metavar="FILE", help="checkpoint to continue from")
     made.add_argument(
         "--checkpoints", metavar="STEM", help="checkpoints go to STEM-ITERATION.checkpoint"
     )

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who is in the sums of each iteration, as workers tell it.
+"""Records which workers are in the sums of each iteration.
 
-An *entry* is what is told of one iteration: parts of ``[ranks, chunks]``, where ``chunks`` is None
-for all of them. There is more than one part where a worker was lost in the middle: some chunks were
-complete by then, and the others were summed again without it.
+The *entry* of an iteration consists of parts ``[ranks, chunks]``, where ``chunks`` is None for all
+chunks. It has several parts if a worker was lost within the iteration: some chunks were complete by
+then, and the others were summed again without it.
 
-A worker tells of an iteration when the next one is complete, or at the end. One that dies may take
-a sum with it that the others then make without it; it has not completed the next one, so whatever
-is told is what all who stay have.
+A worker reports an iteration when the next one is complete, or at the end. A worker that dies may
+have results that the others replace by sums without it; as it did not complete the next iteration,
+it never reports these.
 """
 
 from __future__ import annotations
@@ -24,43 +24,47 @@ Entry = tuple[Part, ...]
 
 
 def entry_of(workers: npt.NDArray[np.int64], members: Mapping[int, Sequence[int]]) -> Entry:
-    """From how many are in the sum of each chunk (chunks,), and who they are by how many."""
+    """Returns the entry of an iteration.
+
+    workers: (chunks,), number of workers in the sum of each chunk.
+    members: ranks in a sum, by their number.
+    """
     counts = np.unique(workers)[::-1].tolist()
     if len(counts) == 1:
         return ((tuple(members[counts[0]]), None),)
     return tuple((tuple(members[n]), tuple(np.flatnonzero(workers == n).tolist())) for n in counts)
 
 
-class Diary:
-    """What one worker process tells. It begins after iteration ``before``."""
+class ParticipationLog:
+    """The entries that one worker process reports. It begins after iteration ``before``."""
 
     def __init__(self, before: int = 0) -> None:
-        self._told = before
+        self._reported = before
         self._noted = before
         self._waiting: list[tuple[int, Entry]] = []
         self._last: Entry | None = None
 
     def note(self, entry: Entry) -> None:
-        """The next iteration is complete."""
+        """Adds the entry of the next iteration, which is complete."""
         self._noted += 1
         self._waiting.append((self._noted, entry))
 
     def tell(self, *, all_of_it: bool = False) -> dict[str, Any]:
-        """What is certain and was not told: the iterations after ``after`` up to ``until``, and
-        ``changes``, the entries of those that differ from the one before."""
-        until = self._noted if all_of_it else max(self._told, self._noted - 1)
+        """Returns the certain entries that were not reported yet: iterations after ``after`` up to
+        ``until``, and ``changes``, the entries that differ from the one before."""
+        until = self._noted if all_of_it else max(self._reported, self._noted - 1)
         changes = []
         for iteration, entry in self._waiting:
             if iteration <= until and entry != self._last:
                 changes.append([iteration, entry])
                 self._last = entry
         self._waiting = [one for one in self._waiting if one[0] > until]
-        after, self._told = self._told, until
+        after, self._reported = self._reported, until
         return {"after": after, "until": until, "changes": changes}
 
 
 class Attendance:
-    """What all workers of a job have told. It begins after iteration ``before``."""
+    """The entries of a job, from all workers' reports. It begins after iteration ``before``."""
 
     def __init__(self, before: int = 0) -> None:
         self._before = before
@@ -68,19 +72,19 @@ class Attendance:
         self._last: dict[int, Entry] = {}  # by rank
 
     def begin(self, rank: int) -> None:
-        """A process begins to tell."""
+        """Prepares for the reports of a new process of this rank."""
         self._last.pop(rank, None)
 
-    def take(self, rank: int, told: Mapping[str, Any]) -> None:
-        """See ``Diary.tell``."""
-        changes = {int(iteration): _entry(given) for iteration, given in told["changes"]}
-        for iteration in range(told["after"] + 1, told["until"] + 1):
+    def take(self, rank: int, report: Mapping[str, Any]) -> None:
+        """Takes a report of ``ParticipationLog.tell``."""
+        changes = {int(iteration): _entry(given) for iteration, given in report["changes"]}
+        for iteration in range(report["after"] + 1, report["until"] + 1):
             self._last[rank] = changes.get(iteration, self._last.get(rank, ()))
             self._entries[iteration] = self._last[rank]
 
     def counts(self) -> list[int | None]:
-        """How many workers are in the sums of each iteration, the fewest in any chunk; None where
-        nobody lived to tell."""
+        """Returns the number of workers in the sums of each iteration, the minimum over chunks;
+        None where no worker has reported."""
         last = max(self._entries, default=0)
         return [
             min(len(ranks) for ranks, _ in self._entries[i]) if i in self._entries else None
@@ -88,12 +92,12 @@ class Attendance:
         ]
 
     def absent(self, rank: int) -> bool:
-        """Whether a worker is not in the last sums that were told of."""
+        """Returns whether a worker is missing in the last reported sums."""
         last = self._entries[max(self._entries)] if self._entries else ()
         return bool(last) and not any(rank in ranks for ranks, _ in last)
 
     def spans(self) -> list[tuple[int, int, Entry]]:
-        """(first iteration, last, entry), in order."""
+        """Returns (first iteration, last, entry), in order."""
         numbered = sorted(self._entries.items())
         spans = []
         for entry, group in groupby(numbered, key=lambda item: item[1]):
@@ -101,8 +105,8 @@ class Attendance:
             spans.append((inside[0], inside[-1], entry))
         return spans
 
-    def told(self, names: Sequence[str]) -> list[dict[str, Any]]:
-        """``spans`` for people: workers' names, and how many chunks (None: all)."""
+    def summary(self, names: Sequence[str]) -> list[dict[str, Any]]:
+        """Returns ``spans`` for the summary: workers' names, and numbers of chunks (None: all)."""
         return [
             {
                 "from": first,
@@ -116,8 +120,11 @@ class Attendance:
         ]
 
     def unknown(self, iterations: int, world: int, *, start: bool = False) -> str:
-        """Why a reference cannot follow it; empty if it can. ``start``: the first iteration's
-        exponents are those of initial parameters or a checkpoint, whoever took part."""
+        """Returns why a reference run cannot reproduce the job; empty if it can.
+
+        start: the first iteration's exponents come from initial parameters or a checkpoint, not
+        from the workers in it.
+        """
         first = self._before + 1
         missing = [i for i in range(first, iterations + 1) if i not in self._entries]
         if missing:
@@ -135,7 +142,7 @@ class Attendance:
 
 
 def entries(spans: Sequence[Any], iterations: int, before: int = 0) -> Iterator[Entry]:
-    """The entry of each iteration after ``before``, from ``Attendance.spans`` as JSON has them."""
+    """Yields the entry of each iteration after ``before``, from ``Attendance.spans`` as JSON."""
     by_first = {int(first): (int(last), _entry(given)) for first, last, given in spans}
     iteration = before + 1
     while iteration <= iterations:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Carries out faults while a job runs (``files``); ``recovery`` measures them."""
+"""Injects faults while a job runs (``specs.faultfile``)."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import time
 from collections.abc import AsyncIterator, Sequence
 
 from controller.p4rt.connection import SwitchError
-from emulation.faults import meddling
+from emulation.faults import rogue_controller
 from emulation.faults.severing import sever
+from emulation.jobs.context import TestbedContext
 from emulation.jobs.jobrun import JobRun
-from emulation.jobs.place import Place
 from emulation.jobs.recovery import Fault as Record
 from emulation.nodes.processes import Process
 from observability.control import Emit, Message
@@ -22,28 +22,28 @@ from specs.faultfile import EVERY_LINK, Fault
 from topologies.model.ring import host_of
 
 log = logging.getLogger("chaos")
-# The longest that a fault waits for sums under way.
+# The longest time that a fault waits for sums in flight.
 _AIM_SECONDS = 1.0
 _ANSWER_SECONDS = 5.0
 
 
 class Chaos:
-    """The faults that one job is to have; they end with it."""
+    """Injects the faults of one job; they end with it."""
 
-    def __init__(self, place: Place, faults: Sequence[Fault], emit: Emit) -> None:
-        self._place = place
+    def __init__(self, context: TestbedContext, faults: Sequence[Fault], emit: Emit) -> None:
+        self._context = context
         self._faults = faults
         self._emit = emit
         self._running: asyncio.Future[float] = asyncio.get_running_loop().create_future()
-        self._chunks = 0  # done
+        self._chunks = 0  # completed
         self._further = asyncio.Condition()
         self._waking: set[asyncio.Task[None]] = set()
         self._per_iteration = 0
         self._stopped: list[Process] = []
         self._tasks: list[asyncio.Task[None]] = []
 
-    def heard(self, message: Message) -> None:
-        """What the job tells whoever watches it, which goes on to them."""
+    def forward(self, message: Message) -> None:
+        """Takes an event of the job and forwards it to the job's watchers."""
         self._emit(message)
         loop = asyncio.get_running_loop()
         if message["event"] == "running" and not self._running.done():
@@ -56,12 +56,12 @@ class Chaos:
 
     @contextlib.asynccontextmanager
     async def around(self, job: JobRun) -> AsyncIterator[None]:
-        """While the job's life lasts, it has its faults."""
+        """Context in which the faults happen; leaving it ends those that last."""
         self._per_iteration = job.forecast.workload.chunks
         tasks = self._tasks
         for number, fault in enumerate(self._faults):
             tasks.append(asyncio.create_task(self._one(number, fault, job)))
-            tasks[-1].add_done_callback(_complain)
+            tasks[-1].add_done_callback(_log_failure)
         try:
             yield
         finally:
@@ -76,13 +76,13 @@ class Chaos:
             self._further.notify_all()
 
     async def _one(self, number: int, fault: Fault, job: JobRun) -> None:
-        """Waits for a fault's time, and lets it happen."""
+        """Waits until a fault is due, and injects it."""
         began = await asyncio.shield(self._running)
         if fault.after is not None:
             if self._tasks[:number]:
                 await asyncio.wait(self._tasks[:number])
             async with self._further:
-                await self._further.wait_for(self._gone_on)
+                await self._further.wait_for(self._recovered)
             await self._until(self._chunks + fault.after)
         elif fault.chunks is None:
             loop = asyncio.get_running_loop()
@@ -101,57 +101,59 @@ class Chaos:
             await self._signal(fault, job)
 
     async def _until(self, chunks: int) -> None:
-        """Until so many are done."""
+        """Waits until so many chunks are completed."""
         async with self._further:
             await self._further.wait_for(lambda: self._chunks >= chunks)
 
-    def _gone_on(self) -> bool:
-        """Whether the job has from every fault so far."""
-        records = self._place.faults.faults
+    def _recovered(self) -> bool:
+        """Returns whether all jobs have recovered from every fault so far."""
+        records = self._context.faults.faults
         return all(impact.seconds is not None for one in records for impact in one.impacts)
 
     async def _last(self, fault: Fault) -> None:
-        """While a fault lasts."""
+        """Waits until the end of a lasting fault."""
         if fault.lasts is None:
             await asyncio.sleep(fault.seconds)
         else:
             await self._until(self._chunks + fault.lasts)
 
     async def _begin(self, fault: Fault, what: str, killed: Sequence[str] = ()) -> Record:
-        """A fault begins, if it can be had while sums are under way that it can hit.
+        """Records a fault's begin, after waiting a while for sums in flight that it can hit.
 
-        killed: processes that it ends, by name.
+        killed: names of the processes that it ends.
         """
-        faults, loop = self._place.faults, asyncio.get_running_loop()
+        faults, loop = self._context.faults, asyncio.get_running_loop()
         latest = loop.time() + _AIM_SECONDS
         before = await faults.snapshot()
         while not faults.under_way(before) and loop.time() < latest:
             before = await faults.snapshot()
-        # All but a kill take their time.
+        # All faults but a kill last.
         lasting = fault.kind != "kill"
         return faults.begin(fault.kind, fault.where, what, before, lasting=lasting, killed=killed)
 
     async def _signal(self, fault: Fault, job: JobRun) -> None:
-        nodes, worker = self._place.nodes, job.worker(fault.node)
-        # (Of a worker's host that is the worker: the server there has another name.)
+        nodes, worker = self._context.nodes, job.worker(fault.node)
+        # On a worker's host the name means the worker; the server there has another name.
         hit = [p for p in nodes.all_at(fault.node) if host_of(p.name) == host_of(fault.node)]
         own = bool(hit)
         if worker is not None and not own:
             hit = [worker]
         hit = [process for process in hit if process.running]
         if not hit:
-            self._place.tell(f"{fault.node} is not there: it cannot be hit by {fault.kind}")
+            self._context.tell(f"{fault.node} is not running: {fault.kind} has no effect")
             return
         if fault.kind == "kill":
             names = [process.name for process in hit] if own else [fault.node]
             await self._begin(fault, "was killed by SIGKILL", names)
-            (nodes.hold if own else job.hold).update(dict.fromkeys(names, fault.seconds))
+            (nodes.restart_delays if own else job.restart_delays).update(
+                dict.fromkeys(names, fault.seconds)
+            )
             for process in hit:
                 process.signal(signal.SIGKILL)
             return
         what = f"was stopped for {fault.span}"
         record = await self._begin(fault, what)
-        self._place.tell(f"{fault.node} {what}")
+        self._context.tell(f"{fault.node} {what}")
         self._stopped += hit
         for process in hit:
             process.signal(signal.SIGSTOP)
@@ -162,32 +164,32 @@ class Chaos:
         record.over = time.monotonic()
 
     async def _push(self, fault: Fault) -> None:
-        switch = self._place.nodes.switches[fault.node]
-        what = "had its program pushed anew by another client"
+        switch = self._context.nodes.switches[fault.node]
+        what = "had its program pushed again by another client"
         record = await self._begin(fault, what)
-        self._place.tell(f"{fault.node} {what}")
+        self._context.tell(f"{fault.node} {what}")
         switch.wiped += 1
         try:
-            await asyncio.to_thread(meddling.push, switch, self._place.dataplane)
+            await asyncio.to_thread(rogue_controller.push, switch, self._context.dataplane)
         except SwitchError as error:
-            self._place.tell(f"{fault.node}: its program could not be pushed: {error}")
+            self._context.tell(f"{fault.node}: its program could not be pushed: {error}")
         record.over = time.monotonic()
 
     async def _disconnect(self, fault: Fault) -> None:
-        switch = self._place.nodes.switches[fault.node]
-        controller = self._place.nodes.controller.process
+        switch = self._context.nodes.switches[fault.node]
+        controller = self._context.nodes.controller.process
         what = f"lost its P4Runtime connection for {fault.span}"
         record = await self._begin(fault, what)
-        self._place.tell(f"{fault.node} {what}")
+        self._context.tell(f"{fault.node} {what}")
         with switch.unplugged():
             if controller is not None and controller.running:
                 bound = switch.address.removeprefix("unix:")
                 try:
                     await asyncio.to_thread(sever, controller.pid, bound)
                 except (ProcessLookupError, FileNotFoundError):
-                    pass  # it has ended, and its connections with it
+                    pass  # the controller has ended, and its connections with it
                 except OSError as error:
-                    self._place.tell(f"{fault.node}: its connection could not be cut: {error}")
+                    self._context.tell(f"{fault.node}: its connection could not be cut: {error}")
             await self._last(fault)
         record.over = time.monotonic()
 
@@ -197,16 +199,16 @@ class Chaos:
         what = f"was impaired for {fault.span}: {words}"
         links = [
             (link.a, link.b)
-            for link in self._place.network.topology.links
+            for link in self._context.network.topology.links
             if fault.ends == EVERY_LINK or {link.a, link.b} == set(fault.ends)
         ]
-        controller = self._place.nodes.controller
+        controller = self._context.nodes.controller
         record = await self._begin(fault, what)
-        self._place.tell(f"{fault.where} {what}")
+        self._context.tell(f"{fault.where} {what}")
         try:
             await self._ordered(fault, controller.impair(links, quality))
             await self._last(fault)
-        except BaseException:  # nobody waits for it in a job that is over
+        except BaseException:  # the job is over: do not wait for the controller
             controller.mend(links, quality)
             record.over = time.monotonic()
             raise
@@ -216,13 +218,13 @@ class Chaos:
             record.over = time.monotonic()
 
     async def _ordered(self, fault: Fault, answer: asyncio.Future[str]) -> None:
-        """The controller does it at once, or when it can."""
+        """Waits a while for the controller to carry out an order; reports if it has not."""
         await asyncio.wait([answer], timeout=_ANSWER_SECONDS)
         said = answer.result() if answer.done() else "the controller does not answer"
         if said != "done":
-            self._place.tell(f"{fault.where}: links are not yet as they should be: {said}")
+            self._context.tell(f"{fault.where}: impairments are not applied yet: {said}")
 
 
-def _complain(task: asyncio.Task[None]) -> None:
+def _log_failure(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and task.exception() is not None:
-        log.error("a fault could not be carried out", exc_info=task.exception())
+        log.error("a fault could not be injected", exc_info=task.exception())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cuts the connection between two processes over a unix socket, from outside of both."""
+"""Shuts down connections of another process over a unix socket (pidfd_getfd(2))."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def sever(pid: int, address: str) -> int:
-    """Shut down, both ways, each connection of a process to the socket bound to ``address`` (as
-    whoever listens wrote it). Both ends find it closed. Returns how many there were.
+    """Shuts down, both ways, every connection of a process to the socket bound to ``address``.
 
-    ``OSError``: the process is gone, or the kernel does not let its parent have its sockets.
+    address: exactly as the listener bound it. Returns the number of connections. Raises ``OSError``
+    if the process is gone, or the kernel does not give its parent access to its sockets.
     """
     cut = 0
     with _handle(pid) as process:
         for entry in Path(f"/proc/{pid}/fd").iterdir():
-            # It goes on meanwhile, and closes what it likes.
+            # The process runs meanwhile and may close descriptors.
             with suppress(FileNotFoundError):
                 if not entry.readlink().name.startswith("socket:"):
                     continue
@@ -48,7 +48,7 @@ def _handle(pid: int) -> Iterator[int]:
 
 
 def _copy(process: int, number: int) -> socket.socket | None:
-    """A descriptor of another process as our own; None if it has none of that number any more."""
+    """Duplicates a socket of another process; returns None if the descriptor is closed by now."""
     descriptor = _LIBC.syscall(_PIDFD_GETFD, process, number, 0)
     if descriptor >= 0:
         return socket.socket(fileno=descriptor)

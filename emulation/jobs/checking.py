@@ -22,13 +22,14 @@ async def reference(
     processes: Processes,
     waits: Callable[[float, str], None],
 ) -> Message:
-    """What the reference came to, run as a process of this name; raises ``ProcessError``.
+    """Runs the reference as a process of this name and returns its result.
 
-    waits: told for how many seconds it has been waited for, and why, when it is stuck.
+    waits: called with the seconds waited so far and the reason while a process is stuck.
+    Raises ``ProcessError``.
     """
-    told: list[str] = []
+    lines: list[str] = []
     program = python("workloads.reference", *arguments)
-    process = processes.start(name, program, on_line=told.append, may_finish=True)
+    process = processes.start(name, program, on_line=lines.append, may_finish=True)
     either: list[asyncio.Future[Any]] = [process.exited, processes.failure]
     began = time.monotonic()
     while (waited := time.monotonic() - began) < _SECONDS:
@@ -41,7 +42,7 @@ async def reference(
         await asyncio.wait([processes.failure])
     if processes.failure.done():
         processes.failure.result()
-    if process.running or not told:
+    if process.running or not lines:
         raise ProcessError(name, f"gave no result within {_SECONDS:g} s", process.log)
-    result: Message = json.loads(told[-1])
+    result: Message = json.loads(lines[-1])
     return result

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One job on a running testbed: its servers join, its workers run, the reference checks them."""
+"""Runs one job on a running testbed: admission, training, the reference check, the summary."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from emulation.jobs.blame import cause
 from emulation.jobs.checking import reference
-from emulation.jobs.inquiry import Inquiry
-from emulation.jobs.place import Place
-from emulation.jobs.tally import Tally
+from emulation.jobs.context import TestbedContext
+from emulation.jobs.counter_delta import CounterDelta
+from emulation.jobs.diagnostics import Diagnostics
+from emulation.jobs.root_cause import root_cause
 from emulation.jobs.waiting import Waits
-from emulation.jobs.workers import Told, Workers
-from emulation.nodes.keeper import JOBS_ADDRESS
+from emulation.jobs.workers import WorkerCallbacks, Workers
+from emulation.nodes.process_supervisor import JOBS_ADDRESS
 from emulation.nodes.processes import Process, ProcessError, Processes, python
 from hosts.data.checkpoint import read
 from hosts.errors import CheckpointError, ClientError
@@ -34,9 +34,9 @@ from specs.jobfile import JobFile, Placement
 from testbed.errors import JobError
 
 log = logging.getLogger("jobrun")
-# How long a job that begins waits for a controller that is started again, twice at most.
+# How long a starting job waits for a controller that is being restarted, twice at most.
 CONTROLLER_SECONDS = 60.0
-# How long one that has failed or was stopped waits for the controller to hear of it.
+# How long a failed or stopped job waits for the controller to end it there.
 WITHDRAW_SECONDS = 5.0
 
 Message = dict[str, Any]
@@ -44,23 +44,30 @@ Message = dict[str, Any]
 
 @dataclass
 class JobRun:
-    """A job's life. ``state``: starting, running, checking, done, failed or stopped."""
+    """One run of a job on a testbed.
 
-    place: Place
+    emit: sends an event to the job's watchers.
+    tree: the tree it was admitted with.
+    servers: server processes by rank (``topologies.model.addressing.Unit``).
+    state: starting, running, checking, done, failed or stopped.
+    ending: reason of a cancellation.
+    """
+
+    context: TestbedContext
     file: JobFile
     name: str
     placement: Placement
     emit: Callable[[Message], None]
     number: int = 0
-    tree: str = ""  # that it was admitted with
-    servers: tuple[str, ...] = ()  # processes by rank, see topologies.model.addressing.Unit
+    tree: str = ""
+    servers: tuple[str, ...] = ()
     state: str = "starting"
     reason: str = ""
-    ending: str = "stopped on request"  # why it is over, if it is cancelled
+    ending: str = "stopped on request"
     _nonce: str = ""
     _restored: list[Message] | None = None
     _trained_from: tuple[float, float] = (0.0, 0.0)  # CPU seconds, busy and all
-    _watches: dict[str, CpuWatch] = field(default_factory=dict)  # of the testbed's own processes
+    _watches: dict[str, CpuWatch] = field(default_factory=dict)  # by name of switch or server
     _cpus: Message = field(default_factory=dict)
     _outcome: Message | None = None  # the summary of a job that is done
     _restored_from: Path | None = None
@@ -69,18 +76,18 @@ class JobRun:
         self.forecast = Forecast(
             self.file.spec,
             self.placement.workers,
-            self.place.network.addressing,
-            self.place.dataplane,
+            self.context.network.addressing,
+            self.context.dataplane,
             goes_on=self.file.restore is not None,
         )
 
     async def execute(self, processes: Processes) -> Message:
         """Runs the job; returns its part of the summary. Raises ``JobError``.
 
-        processes: a group of its own, so that a failing worker takes the job with it and no more.
+        processes: a group of its own, so that a failing worker ends only this job.
         """
         start = time.monotonic()
-        watching = asyncio.get_running_loop().create_task(self.inquiry.watch())
+        watching = asyncio.get_running_loop().create_task(self.diagnostics.watch())
         try:
             await self._train(processes)
             wall = time.monotonic() - start
@@ -93,7 +100,7 @@ class JobRun:
             self._check_staleness()
         except (ProcessError, ClientError, TimeoutError, JobError) as error:
             self.state, self.reason = "failed", str(error)
-            failure = await self._cause(error, processes)
+            failure = await self._root_cause(error, processes)
             self.reason = str(failure)
             raise failure from error
         except asyncio.CancelledError:
@@ -104,8 +111,8 @@ class JobRun:
             self.workers.over()
             await processes.stop()
             if self.number:
-                self.tally.over()
-            self.place.faults.over(self.name)
+                self.delta.over()
+            self.context.faults.over(self.name)
             if self.number and self.state in ("failed", "stopped"):
                 await self._withdraw()
         self.state = "done"
@@ -114,31 +121,31 @@ class JobRun:
         return self._outcome
 
     def _begun(self) -> None:
-        """All workers run it."""
+        """Records that all workers run."""
         self.state = "running"
         cpu = cpu_seconds()
         self._trained_from = (cpu["busy"], cpu["all"])
-        names = [*self.place.nodes.switches, *self.servers]
-        found = {name: self.place.nodes.at(name) for name in names}
+        names = [*self.context.nodes.switches, *self.servers]
+        found = {name: self.context.nodes.at(name) for name in names}
         self._watches = {name: CpuWatch(one.pid) for name, one in found.items() if one is not None}
-        self.place.series.state(self.name, self.state, self.number)
+        self.context.series.state(self.name, self.state, self.number)
         self.emit({"event": "running", "job": self.name})
 
-    def _heed(self) -> tuple[float, dict[str, Share | None], int]:
-        """How CPUs were used since the workers had started, see ``scheduling.machine``."""
+    def _cpu_use(self) -> tuple[float, dict[str, Share | None], int]:
+        """Returns the CPU use since the workers started, as ``scheduling.machine`` takes it."""
         now, (busy, every) = cpu_seconds(), self._trained_from
         share = (now["busy"] - busy) / max(1e-9, now["all"] - every)
         shares = {name: watch.share() for name, watch in self._watches.items()}
         lost = sum(watch.dropped() for name, watch in self._watches.items() if name in self.servers)
         for rank, result in sorted(self.workers.results.items()):
-            told = result["scheduling"]
-            own = None if told["share"] is None else Share(**told["share"])
+            reported = result["scheduling"]
+            own = None if reported["share"] is None else Share(**reported["share"])
             shares[self.placement.workers[rank]] = own
-            lost += told["dropped"]
+            lost += reported["dropped"]
         return share, shares, lost
 
     async def _train(self, processes: Processes) -> None:
-        placement, run = self.placement, self.place.run
+        placement, run = self.placement, self.context.run
         self._nonce, self.number, self.tree, self.servers = await self._admitted()
         self.forecast = replace(
             self.forecast, number=self.number, tree=self.tree, servers=self.servers
@@ -147,22 +154,22 @@ class JobRun:
         await asyncio.to_thread(shutil.copyfile, self.file.source, copy)
         if self.file.restore is not None:
             await asyncio.to_thread(self._restore, self.file.restore)
-        await self.place.nodes.serving.joined(self.number, CONTROLLER_SECONDS)
-        await self.tally.begin()
+        await self.context.nodes.serving.joined(self.number, CONTROLLER_SECONDS)
+        await self.delta.begin()
         members = range(len(placement.workers))
         commands = [self._command(rank, str(copy)) for rank in members]
         waits = Waits(self.forecast.trees, self.servers)
         self.workers.start(self._nonce, commands, self._process_name, processes, waits)
         await self.workers.until_ended()
-        busy, shares, lost = self._heed()
-        self.place.faults.over(self.name)
-        known = self.forecast.predictable and not self._planned_anew
-        await self.tally.end(self.forecast.expected() if known else None)
-        self._cpus = scheduling.machine(busy, shares, lost + self.tally.overrun)
-        self._restored = await self.inquiry.restored()
+        busy, shares, lost = self._cpu_use()
+        self.context.faults.over(self.name)
+        known = self.forecast.predictable and not self._replanned
+        await self.delta.end(self.forecast.expected() if known else None)
+        self._cpus = scheduling.machine(busy, shares, lost + self.delta.overrun)
+        self._restored = await self.diagnostics.restored()
 
     async def _admitted(self) -> Service:
-        """The job service has it; raises ``ClientError``."""
+        """Creates the job at the job service; raises ``ClientError``."""
         spec, placement = self.file.spec, self.placement
         creating = asyncio.get_running_loop().create_task(
             asyncio.to_thread(
@@ -178,27 +185,27 @@ class JobRun:
         try:
             return await asyncio.shield(creating)
         except asyncio.CancelledError:
-            # The request is on its way, and nobody else knows of the job that comes of it.
+            # The request is on its way; only this task can end the job that it will create.
             creating.add_done_callback(self._unwanted)
             raise
 
     def _unwanted(self, creating: asyncio.Task[Service]) -> None:
         if not creating.cancelled() and creating.exception() is None:
             self.number = creating.result().job
-            self.place.nodes.controller.stop_job(self.number, self.ending)
+            self.context.nodes.controller.stop_job(self.number, self.ending)
 
     async def _withdraw(self) -> None:
-        """The controller is not to wait for members that do not come, and hold slots for them."""
-        controller = self.place.nodes.controller
-        # Most know of it already, from workers who left; then this is refused.
-        told = controller.stop_job(self.number, self.reason.split("\n", 1)[0])
+        """Ends the job at the controller, so that it frees its slots and awaits no members."""
+        controller = self.context.nodes.controller
+        # If workers have left, the controller has ended the job already and refuses this.
+        answer = controller.stop_job(self.number, self.reason.split("\n", 1)[0])
         process = controller.process
-        if process is not None and process.running and not process.stopped:  # else it hears later
-            await asyncio.wait([told], timeout=WITHDRAW_SECONDS)
+        if process is not None and process.running and not process.stopped:  # else: after restart
+            await asyncio.wait([answer], timeout=WITHDRAW_SECONDS)
 
     @property
     def _reset(self) -> str:
-        """Why the optimizer's state began anew on the way; empty if it did not."""
+        """Why the optimizer's state was reset during the job; empty if it was not."""
         if self.file.spec.optimizer.name == "sgd":
             return ""
         given = [
@@ -209,8 +216,8 @@ class JobRun:
         return ", ".join(given)
 
     def _restore(self, path: Path) -> None:
-        """Keeps the checkpoint that it goes on from with the run, whatever becomes of the file."""
-        kept = self.place.run.path / f"restored-{self.name}.checkpoint"
+        """Copies the checkpoint to continue from into the run directory, and reads it."""
+        kept = self.context.run.path / f"restored-{self.name}.checkpoint"
         try:
             shutil.copyfile(path, kept)
             checkpoint = read(kept)
@@ -221,125 +228,125 @@ class JobRun:
         self._restored_from = kept
         self.workers.go_on_from(checkpoint.calls)
         # Chunks of another size have no exponents yet.
-        contacted = checkpoint.lanes == self.place.dataplane.lanes
+        contacted = checkpoint.lanes == self.context.dataplane.lanes
         self.forecast = replace(self.forecast, before=checkpoint.calls, contacted=contacted)
 
     def _command(self, rank: int, file: str) -> list[str]:
-        """Starts a worker of the job in ``file``."""
+        """Returns the command line of a worker of the job in ``file``."""
         name = self.placement.workers[rank]
-        end = self.place.network.addressing.host_interfaces(name)[0]
+        end = self.context.network.addressing.host_interfaces(name)[0]
         program = python(
             "testbed.worker",
             *("--job", file, "--rank", str(rank), "--world", str(len(self.placement.workers))),
             *("--service", JOBS_ADDRESS, "--address", str(end.ipv4)),
             *("--queue-bytes", str(end.outgoing.queue_bytes)),
             *("--link-rate", str(end.outgoing.rate)),
-            *("--weights", str(self.place.run.path / f"weights-{self.name}.npz")),
+            *("--weights", str(self.context.run.path / f"weights-{self.name}.npz")),
             *self._restoring,
         )
         if self.file.spec.checkpoint is not None:
-            folder = self.place.run.path / self.file.spec.checkpoint.to
+            folder = self.context.run.path / self.file.spec.checkpoint.to
             program += ["--checkpoints", str(folder / self.name)]
-        return self.place.network.node(name).command(program)
+        return self.context.network.node(name).command(program)
 
     @property
-    def hold(self) -> dict[str, float]:
-        """See Crew."""
-        return self.workers.hold
+    def restart_delays(self) -> dict[str, float]:
+        """``WorkerSupervisor.restart_delays``."""
+        return self.workers.restart_delays
 
-    async def _cause(self, error: Exception, processes: Processes) -> JobError:
-        """What made it fail, where its first symptom was this error."""
+    async def _root_cause(self, error: Exception, processes: Processes) -> JobError:
+        """Returns the cause of a failure whose first symptom was this error."""
         errors = self.workers.errors
         name = getattr(error, "name", None) or getattr(error, "process", None)
         hosts = enumerate(self.placement.workers)
         said = [errors[r] for r, host in hosts if r in errors and self._process_name(host) == name]
-        stuck = [*processes.stopped(), *await self.place.suspects()]
+        stuck = [*processes.stopped(), *await self.context.suspects()]
         absent, members = self.workers.waits.missing(), self._processes()
-        return cause(self.name, error, said[0] if said else "", stuck, absent, members)
+        return root_cause(self.name, error, said[0] if said else "", stuck, absent, members)
 
     def _processes(self) -> list[tuple[str, Process]]:
-        """Its members' processes, by what the job service calls them."""
-        servers = [(name, self.place.nodes.at(name)) for name in self.servers]
+        """Returns the members' processes with the names that the job service gives them."""
+        servers = [(name, self.context.nodes.at(name)) for name in self.servers]
         return [*self.members.items(), *((name, p) for name, p in servers if p is not None)]
 
     def _process_name(self, host: str) -> str:
-        # The first job of a run needs no prefix to tell its logs from others'.
+        # The first job's logs need no prefix.
         return host if self.number == 1 else f"{self.name}-{host}"
 
     @cached_property
     def workers(self) -> Workers:
-        """What they do, and have told."""
+        """The job's workers and their reports."""
         return Workers(
             self.name,
             self.placement.workers,
             self.file.spec,
-            self.place,
-            Told(
+            self.context,
+            WorkerCallbacks(
                 self._begun,
                 self.emit,
-                self.inquiry.answer,
-                self._say_that_it_waits,
+                self.diagnostics.answer,
+                self._emit_waiting,
                 self.progress,
             ),
         )
 
     @cached_property
-    def inquiry(self) -> Inquiry:
-        """Asks what it waits for."""
-        return Inquiry(self, self.place.nodes, JOBS_ADDRESS)
+    def diagnostics(self) -> Diagnostics:
+        """Explains what the job waits for."""
+        return Diagnostics(self, self.context.nodes, JOBS_ADDRESS)
 
     @property
     def members(self) -> Mapping[str, Process]:
-        """Its workers' processes, by host."""
+        """Worker processes, by host."""
         return self.workers.members
 
     @property
     def present(self) -> list[str]:
-        """Hosts whose workers are in the job: they run, and do not wait to join."""
+        """Hosts of the workers that are in the job: they run and do not wait to rejoin."""
         return self.workers.present
 
     def progress(self) -> Message:
-        """How far the job is: iteration, passes, loss, accuracy, chunks/s, share in the network."""
-        told = self.workers.progress.message()
-        if "share_in_tree" in told:
-            share = told.pop("share_in_tree")
-            told["share_in_network"] = share if self.tree != "none" else 0.0
-        return told
+        """Returns iteration, passes, loss, accuracy, chunks/s and share in the network."""
+        progress = self.workers.progress.message()
+        if "share_in_tree" in progress:
+            share = progress.pop("share_in_tree")
+            progress["share_in_network"] = share if self.tree != "none" else 0.0
+        return progress
 
     def worker(self, host: str) -> Process | None:
-        """The process of its worker on a host."""
+        """Returns the process of the worker on a host; None if there is none."""
         return self.members.get(host)
 
     def pids(self, host: str) -> list[int]:
-        """Process ids, in the sandbox, of its worker on a host."""
+        """Returns the process ids, in the sandbox, of the worker on a host."""
         worker = self.members.get(host)
         return [worker.pid] if worker is not None and worker.running else []
 
     async def _reference(self, processes: Processes) -> Message:
-        """What a single process without a network makes of the same job."""
-        attendance = self.place.run.path / f"attendance-{self.name}.json"
+        """Runs the same job in one process without a network; returns its result."""
+        attendance = self.context.run.path / f"attendance-{self.name}.json"
         attendance.write_text(json.dumps(self.workers.attendance.spans()))
         arguments = (
-            *("--job", str(self.place.run.path / f"job-{self.name}.yaml")),
+            *("--job", str(self.context.run.path / f"job-{self.name}.yaml")),
             *("--world", str(len(self.placement.workers))),
-            *("--lanes", str(self.place.dataplane.lanes)),
+            *("--lanes", str(self.context.dataplane.lanes)),
             *("--attendance", str(attendance)),
             *self._restoring,
         )
         name = "reference" if self.number == 1 else f"{self.name}-reference"
-        return await reference(name, arguments, processes, self._say_that_it_waits)
+        return await reference(name, arguments, processes, self._emit_waiting)
 
-    def _say_that_it_waits(self, seconds: float, why: str) -> None:
+    def _emit_waiting(self, seconds: float, why: str) -> None:
         self.emit({"event": "waiting", "job": self.name, "seconds": seconds, "why": why})
 
     @property
     def _restoring(self) -> list[str]:
-        """What a process that goes on from a checkpoint is started with."""
+        """Options of a process that continues from a checkpoint."""
         return ["--restore", str(self._restored_from)] if self._restored_from is not None else []
 
     @property
     def _unknown(self) -> str:
-        """Why a reference cannot tell what should have come of it; empty if it can."""
+        """Why no reference run can check the job's weights; empty if one can."""
         spec, world = self.file.spec, len(self.placement.workers)
         start = spec.optimizer.at == "servers" or self.forecast.contacted
         attendance = self.workers.attendance
@@ -349,26 +356,26 @@ class JobRun:
         return "; ".join(cause for cause in causes if cause)
 
     @cached_property
-    def tally(self) -> Tally:
-        """What its switches and links count; from when it has a number."""
-        return self.place.tallies.of(self.name, self.forecast.trees)
+    def delta(self) -> CounterDelta:
+        """Counters of its switches and links; available once the job has a number."""
+        return self.context.deltas.of(self.name, self.forecast.trees)
 
     @property
-    def _planned_anew(self) -> str:
-        """That it was, if so."""
-        return results.planned_anew(self.workers.plan, self.workers.results)
+    def _replanned(self) -> str:
+        """Text that the job's trees were replanned; empty if they were not."""
+        return results.replanned(self.workers.plan, self.workers.results)
 
     @property
     def disturbed(self) -> str:
-        """Why switches' counts say nothing of a job that is done; empty if they do."""
-        if self.tally.wiped:
-            return f"{', '.join(self.tally.wiped)} lost what was counted there"
-        return self._planned_anew
+        """Why switches' counters cannot be compared with the job's sums; empty if they can."""
+        if self.delta.wiped:
+            return f"{', '.join(self.delta.wiped)} lost its counters"
+        return self._replanned
 
     def _check_sums(self) -> int | None:
-        """Chunks that the switches summed; ``JobError`` unless workers got as many sums of them.
+        """Returns the number of chunks that switches summed; None if a fault makes it unknown.
 
-        None if nobody can tell after a fault.
+        Raises ``JobError`` unless workers received as many sums.
         """
         if self.disturbed:
             return None
@@ -376,11 +383,11 @@ class JobRun:
             return 0
         one = results.fullest(self.workers.results)["statistics"]
         kinds = ("completed", "completed_direct", "exponent_rounds", "initial")
-        self.tally.check(sum(one[kind] for kind in kinds))
+        self.delta.check(sum(one[kind] for kind in kinds))
         return int(one["completed"])
 
     def _check_staleness(self) -> None:
-        """``JobError`` if a worker got further ahead than the job allows."""
+        """Raises ``JobError`` if a worker got further ahead than the job allows."""
         consistency = self.file.spec.consistency
         if consistency.staleness is None:
             return
@@ -392,7 +399,7 @@ class JobRun:
             )
 
     def record(self) -> Message:
-        """Its part of the summary: all of it once it is done, before or otherwise what is known."""
+        """Returns its part of the summary: complete once the job is done, else what is known."""
         if self._outcome is not None:
             return self._outcome
         progress = self.progress()
@@ -411,12 +418,12 @@ class JobRun:
             "number": self.number,
             "state": self.state,
             "reason": self.reason.split("\n", 1)[0],
-            "target": self.place.nodes.target,
-            "clock": self.place.clock,
+            "target": self.context.nodes.target,
+            "clock": self.context.clock,
             **results.about(
                 self.file,
                 self.placement,
-                self.place.network.topology,
+                self.context.network.topology,
                 self.tree or self.file.spec.tree,
                 self.forecast.before,
             ),
@@ -425,7 +432,7 @@ class JobRun:
     def _summary(self, reference: Message | None, counted: int | None, wall: float) -> Message:
         workers, served = self.placement.workers, self.tree == "none"
         apart = not self.file.spec.consistency.together
-        tally = self.tally
+        delta = self.delta
         return {
             **self._described(),
             **results.weights(
@@ -438,20 +445,20 @@ class JobRun:
             ),
             "staleness_seen": results.staleness(self.workers.results) if apart else None,
             "rejoined_workers": {workers[rank]: n for rank, n in sorted(self.workers.back.items())},
-            # Where servers step with single gradients, nothing is averaged.
+            # Servers that step with single gradients average nothing.
             "workers_per_iteration": [] if apart else self.workers.attendance.counts(),
-            "attendance": [] if apart else self.workers.attendance.told(workers),
+            "attendance": [] if apart else self.workers.attendance.summary(workers),
             "chunks": results.chunks(
-                self.workers.results, counted, self.disturbed, tally.sent_again, served=served
+                self.workers.results, counted, self.disturbed, delta.retransmitted, served=served
             ),
             "plans": results.plans(self.workers.results),
-            # Switches count for all their jobs: with these what they sent again is theirs too.
-            "shared_with": sorted(tally.shared_with),
-            "alongside": sorted(tally.alongside),
-            # Which server came by parameters in a change of epoch, and from whom: a server (perhaps
-            # itself: it had the replica) with the optimizer's state, or a worker, without.
+            # Switches' counters include retransmissions for these jobs.
+            "shared_with": sorted(delta.shared_with),
+            "alongside": sorted(delta.alongside),
+            # Where servers got parameters from at changes of epoch: a server (itself, if it had the
+            # replica), with the optimizer's state; or a worker, without it.
             "restored": self._restored,
-            "checkpoints": results.checkpoints(self.workers.checkpoints, self.place.run.path),
-            "links": tally.carried,
+            "checkpoints": results.checkpoints(self.workers.checkpoints, self.context.run.path),
+            "links": delta.carried,
             "machine": results.machine(self.workers.results, wall, self._cpus),
         }

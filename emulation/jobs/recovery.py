@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What faults did to the jobs that ran: how long each took to go on, and what was sent again.
+"""Measures how jobs recover from faults: recovery times and retransmitted packets.
 
 A job has recovered from a fault when each of its workers has ended an iteration that it began after
-the fault, or, where the fault lasts, after its end: until then one may have lived on results that
-were there already. Packets sent again are counted over the same time. Workers' are what they sent
-beyond one contribution for each result that they got; switches' are results and partial sums sent
-once more, by their own counters. A switch that was killed takes its counts along, so these are the
-least that it can have been.
+the fault, or, if the fault lasts, after its end; earlier iterations may use results that already
+existed. Retransmitted packets are counted over the same time. Those of workers are what they sent
+beyond one contribution per result; those of switches are repeated results and partial sums, by
+their own counters. A killed switch loses its counts, so the numbers are lower bounds.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from typing import Any
 
 from emulation.nodes.switchprocess import SwitchProcess
 from observability import outcomes
-from observability.results import sent_again
+from observability.results import retransmitted
 from protocol.outcomes import Outcome
 
 Message = dict[str, Any]
@@ -30,14 +29,14 @@ Read = Callable[[Iterable[SwitchProcess]], Awaitable[outcomes.Counts]]
 
 @dataclass(eq=False)
 class Impact:
-    """What one fault did to one job."""
+    """The effect of one fault on one job."""
 
     job: str
-    waits_for: set[int]  # ranks that have not gone on
+    waits_for: set[int]  # ranks that have not recovered
     plan: int
-    sent_again: dict[int, int]  # by workers so far, by rank
-    again: int = 0  # by workers, since
-    latest: float = 0.0  # when the last of those who have gone on did
+    retransmitted: dict[int, int]  # packets retransmitted before the fault, by rank
+    again: int = 0  # packets that workers retransmitted since
+    latest: float = 0.0  # time of the latest recovery of a worker
     plan_after: int | None = None
     seconds: float | None = None
     by_switches: int | None = None
@@ -45,7 +44,7 @@ class Impact:
 
 @dataclass(eq=False)
 class Snapshot:
-    """What switches that could be read had counted, and how often each had been wiped by then."""
+    """Counters of the switches that could be read, and how often each had lost its counters."""
 
     counts: outcomes.Counts
     wiped: dict[str, int]
@@ -53,8 +52,15 @@ class Snapshot:
 
 @dataclass(eq=False)
 class Fault:
-    """One fault. ``at``: seconds since the testbed's first job ran; ``what``: in words; ``over``:
-    when it had ended (inf: it has not)."""
+    """One fault.
+
+    what: description in words.
+    began, over: times of begin and end (inf: it has not ended).
+    at: seconds since the testbed's first job ran.
+    before: counters just before the fault.
+    back: time when the worker that was killed rejoined.
+    aggregating, partial: slots in these states at the fault, at least.
+    """
 
     kind: str
     node: str
@@ -63,7 +69,7 @@ class Fault:
     over: float
     at: float | None
     before: Snapshot | None = None
-    back: float | None = None  # when the worker that was killed took part again
+    back: float | None = None
     aggregating: int | None = None
     partial: int | None = None
     impacts: list[Impact] = field(default_factory=list)
@@ -71,15 +77,18 @@ class Fault:
 
 @dataclass(eq=False)
 class _Trained:
-    """A job as its workers tell of it."""
+    """A job's epoch, workers and retransmissions, as its workers report them."""
 
     plan: int
     ranks: set[int]
-    sent_again: dict[int, int] = field(default_factory=dict)
+    retransmitted: dict[int, int] = field(default_factory=dict)
 
 
 class FaultLog:
-    """All faults of a testbed. ``frame_bytes``: of a packet with payload."""
+    """Records the faults of a testbed and the recovery of its jobs.
+
+    read: reads the counters of switches. frame_bytes: size of a packet with payload.
+    """
 
     def __init__(self, switches: Mapping[str, SwitchProcess], read: Read, frame_bytes: int) -> None:
         self.faults: list[Fault] = []
@@ -89,20 +98,20 @@ class FaultLog:
         self._jobs: dict[str, _Trained] = {}
         self._ran: float | None = None
         self._expected: dict[str, Fault] = {}
-        # The fewest open slots seen since the plan last changed: at least those were given up.
+        # The fewest open slots seen since the last change of epoch: those were abandoned.
         self._floor: dict[str, tuple[int, int]] = {}
         self._working: set[asyncio.Task[None]] = set()
 
     # --- faults ---
 
     async def snapshot(self) -> Snapshot:
-        """What the switches have counted now; to be had just before a fault."""
+        """Reads the switches' counters; call it just before a fault."""
         wiped = {name: switch.wiped for name, switch in self._switches.items()}
         serving = [switch for switch in self._switches.values() if switch.serving]
         return Snapshot(await self._read(serving), wiped)
 
     def under_way(self, snapshot: Snapshot) -> bool:
-        """Whether slots were AGGREGATING and PARTIAL then: all that a fault could meet."""
+        """Returns whether slots were both AGGREGATING and PARTIAL in a snapshot."""
         return all(self._open(snapshot))
 
     def begin(
@@ -115,10 +124,11 @@ class FaultLog:
         lasting: bool = False,
         killed: Sequence[str] = (),
     ) -> Fault:
-        """A fault happens now; ``before``: see ``snapshot``, None if nobody knew it would come.
+        """Records a fault that happens now.
 
-        lasting: whoever has begun it sets ``over``. killed: names of processes that it ends, if
-        not the node's.
+        before: ``snapshot`` taken just before; None if the fault was not expected.
+        lasting: the caller sets ``over`` of the result when the fault ends.
+        killed: names of the processes that a kill ends, if not the node's.
         """
         now = time.monotonic()
         at = None if self._ran is None else now - self._ran
@@ -128,13 +138,13 @@ class FaultLog:
         if kind == "kill":
             self._expected.update(dict.fromkeys(killed or (node,), fault))
         for name, job in self._jobs.items():
-            again = dict(job.sent_again)
+            again = dict(job.retransmitted)
             fault.impacts.append(Impact(name, set(job.ranks), job.plan, again))
         self.faults.append(fault)
         return fault
 
     def died(self, node: str, what: str) -> None:
-        """A process has ended: as it was told to by a fault, or by itself."""
+        """Records the end of a process, by an injected fault or by itself."""
         fault = self._expected.pop(node, None)
         if fault is not None:
             fault.what = what
@@ -148,16 +158,16 @@ class FaultLog:
     # --- jobs ---
 
     def runs(self, job: str, ranks: Iterable[int], plan: int) -> None:
-        """A job's workers have begun."""
+        """Records that a job's workers run."""
         self._ran = time.monotonic() if self._ran is None else self._ran
         self._jobs[job] = _Trained(plan, set(ranks))
 
     def over(self, job: str) -> None:
-        """A job's workers have ended."""
+        """Records that a job's workers have ended."""
         self._jobs.pop(job, None)
 
     def lost(self, job: str, rank: int) -> None:
-        """A job goes on without a worker."""
+        """Records that a job continues without a worker."""
         if job in self._jobs:
             self._jobs[job].ranks.discard(rank)
         for fault in self.faults:
@@ -166,7 +176,7 @@ class FaultLog:
                     self._gone_on(fault, impact, rank, time.monotonic())
 
     def joined(self, job: str, rank: int, node: str) -> None:
-        """A worker that was lost is in a job again."""
+        """Records that a lost worker has rejoined a job."""
         if job in self._jobs:
             self._jobs[job].ranks.add(rank)
         for fault in reversed(self.faults):
@@ -176,20 +186,20 @@ class FaultLog:
                 return
 
     def progress(self, job: str, rank: int, report: Message) -> None:
-        """A worker's report (``testbed.worker``, ``progress``)."""
+        """Takes a worker's ``progress`` report (``testbed.worker``)."""
         known = self._jobs.get(job)
         if known is None:
             return
         known.plan = max(known.plan, report["plan"])
-        known.sent_again[rank] = sent_again(report["statistics"])
+        known.retransmitted[rank] = retransmitted(report["statistics"])
         for fault in self.faults:
             for impact in fault.impacts:
                 if impact.job != job or rank not in impact.waits_for:
                     continue
                 ended = next((end for began, end in report["spans"] if began > fault.over), None)
                 if ended is not None:
-                    had = impact.sent_again.get(rank, 0)
-                    impact.again += max(0, known.sent_again[rank] - had)
+                    had = impact.retransmitted.get(rank, 0)
+                    impact.again += max(0, known.retransmitted[rank] - had)
                     impact.plan_after = max(impact.plan_after or 0, report["plan"])
                     self._gone_on(fault, impact, rank, ended)
 
@@ -201,7 +211,7 @@ class FaultLog:
             self._later(self._settle(fault, impact))
 
     async def _settle(self, fault: Fault, impact: Impact) -> None:
-        """A job has recovered: what switches have sent again by now was sent for that."""
+        """Counts what switches retransmitted until a job recovered."""
         now = await self.snapshot()
         self._open(now, renewed=impact.plan_after != impact.plan)
         if fault.before is not None:
@@ -218,12 +228,12 @@ class FaultLog:
     # --- the record ---
 
     async def settled(self) -> None:
-        """Until everything that is being read has been."""
+        """Waits until all reads under way have ended."""
         while self._working:
             await asyncio.wait(self._working)
 
     def rows(self) -> list[Message]:
-        """An entry for each fault and each job that ran when it came."""
+        """Returns a row for each fault and each job that ran when it happened."""
         none = Impact("", set(), 0, {})
         return [
             self._row(fault, impact) for fault in self.faults for impact in fault.impacts or [none]
@@ -243,7 +253,7 @@ class FaultLog:
             "job": impact.job or None,
             "seconds": impact.seconds,
             "lasted": None if fault.over == math.inf else fault.over - fault.began,
-            # After how many seconds the worker that it cost the job was in it again.
+            # Seconds until the worker that the job lost had rejoined.
             "rejoined_after": None if fault.back is None else fault.back - fault.began,
             "epoch_before": impact.plan or None,
             "epoch_after": impact.plan_after,
@@ -254,7 +264,7 @@ class FaultLog:
     # --- inside ---
 
     def _open(self, snapshot: Snapshot, *, renewed: bool = False) -> tuple[int, int]:
-        """Slots that were AGGREGATING and PARTIAL, at least, over all switches that could tell."""
+        """Returns lower bounds of the slots in AGGREGATING and PARTIAL, over all switches read."""
         total = [0, 0]
         for name, counts in snapshot.counts.items():
             # A cell may be read later than the one before it.

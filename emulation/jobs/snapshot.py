@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A running testbed in figures, at one moment: what `status --live`, metrics and series show.
+"""Takes snapshots of a running testbed for `status --live`, metrics and time series.
 
-Slots that jobs hold, epochs and trees are the controller's (its Status call); what switches count
-is read from them over P4Runtime; bytes of servers are what the switch ports at their links count;
-progress is what workers report. Whoever does not answer soon, or is stopped, has None for what it
-would have told. A snapshot is shared by all who ask while it is new, so that asking often costs no
-more than asking now and then.
+Slots held by jobs, epochs and trees come from the controller (its Status call), outcome counters
+from the switches over P4Runtime, bytes of servers from the counters of the switch ports at their
+links, and progress from workers. Fields of a process that is stopped or does not answer in time are
+None. Requests at short intervals share a snapshot, so that polling often costs no more.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from controller.p4rt.dataplane import DataPlane
-from emulation.jobs.others import Others, status_of
+from emulation.jobs.external_jobs import ExternalJobs, status_of
 from emulation.nodes import counters
-from emulation.nodes.keeper import CONTROLLER, Nodes
+from emulation.nodes.process_supervisor import CONTROLLER, ProcessSupervisor
 from emulation.nodes.switchprocess import PortCounters, SwitchProcess
 from observability import outcomes
 from protocol import jobs_pb2
@@ -37,32 +36,36 @@ if TYPE_CHECKING:
 Message = dict[str, Any]
 log = logging.getLogger("snapshot")
 
-# Those who ask within that of each other get the same.
+# Requests within this time share a snapshot.
 FRESH_SECONDS = 0.2
 _ABOUT = ("name", "topology", "target", "clock", "seconds_up")
-# Long enough for a machine that is busy; metrics are to come within ten seconds.
+# Long enough on a busy machine; metrics have to arrive within ten seconds.
 _ANSWER_SECONDS = 4.0
-# Between samples of the series: at first, at most, and so many in the time that has gone by.
+# Seconds between samples of the series, least and most; samples over the time so far.
 _LEAST_PAUSE, _MOST_PAUSE, _SAMPLES = 0.25, 5.0, 240
-# CPU time that a sample took is to be so small a part of what goes by until the next one.
+# The pause after a sample is at least its CPU time times this.
 _REST = 25
 
 
 class Observer:
-    """Takes snapshots of a testbed. jobs: that were submitted. ``describe``: tells what it is,
-    ``_ABOUT`` at least."""
+    """Takes snapshots of a testbed.
+
+    jobs: submitted jobs, by name.
+    external: jobs of users' own programs.
+    describe: returns facts of the testbed, at least those in ``_ABOUT``.
+    """
 
     def __init__(
         self,
-        nodes: Nodes,
+        nodes: ProcessSupervisor,
         jobs: Mapping[str, JobRun],
-        others: Others,
+        external: ExternalJobs,
         dataplane: DataPlane,
         describe: Callable[[], Message],
     ) -> None:
         self._nodes = nodes
         self._jobs = jobs
-        self._others = others
+        self._external = external
         self._dataplane = dataplane
         self._describe = describe
         self._taking: asyncio.Task[Message] | None = None
@@ -71,7 +74,7 @@ class Observer:
         self._asked: dict[str, asyncio.Task[dict[int, PortCounters] | None]] = {}
 
     async def snapshot(self) -> Message:
-        """The testbed now; see docs/observing.md for its fields."""
+        """Returns the state of the testbed now; docs/observing.md lists its fields."""
         over = self._taking is None or self._taking.done()
         if over and time.monotonic() - self._taken > FRESH_SECONDS:
             self._taking = asyncio.get_running_loop().create_task(self._take())
@@ -80,7 +83,7 @@ class Observer:
         return await asyncio.shield(self._taking)
 
     async def record(self, series: SeriesWriter) -> None:
-        """Adds samples to a series while jobs run, and one after; until it is cancelled."""
+        """Adds samples to a series while jobs run, and one after; runs until cancelled."""
         active, began = False, 0.0
         while True:
             before, start, used = active, time.monotonic(), time.process_time()
@@ -94,11 +97,11 @@ class Observer:
             await asyncio.sleep(min(_MOST_PAUSE, wanted))
 
     async def sample(self, series: SeriesWriter) -> None:
-        """Adds a sample to a series. Where that fails, the log has it, and all else goes on."""
+        """Adds a sample to a series; logs a failure instead of raising it."""
         try:
             series.sample(await self.snapshot())
         except Exception:
-            log.exception("a sample could not be taken")
+            log.exception("cannot take a sample of the series")
 
     # --- inside ---
 
@@ -131,14 +134,15 @@ class Observer:
             "servers": [self._server(host, ports) for host in self._server_hosts],
             "jobs": [
                 *(self._job(job, jobs.get(job.number)) for job in self._jobs.values()),
-                *(_untold(row, jobs.get(row["number"])) for row in self._others.rows(status)),
+                *(_external(row, jobs.get(row["number"])) for row in self._external.rows(status)),
             ],
         }
 
     async def _ports(
         self, serving: list[SwitchProcess]
     ) -> dict[str, dict[int, PortCounters] | None]:
-        """Counters of the switches that servers are at, of those that tell in time."""
+        """Returns port counters of the switches that servers are linked to; switches that do not
+        answer in time are left out."""
         addressing = self._nodes.addressing
         hosts = self._server_hosts
         wanted = {end.switch for host in hosts for end in addressing.host_interfaces(host)}
@@ -146,7 +150,7 @@ class Observer:
         for switch in serving:
             if switch.name not in wanted:
                 continue
-            # One that has not answered yet is not asked again.
+            # A switch that owes an answer is not queried once more.
             task = self._asked.get(switch.name)
             if task is None or task.done():
                 task = asyncio.get_running_loop().create_task(_counters(switch))
@@ -158,7 +162,7 @@ class Observer:
 
     @property
     def _server_hosts(self) -> list[str]:
-        """Hosts that have server processes."""
+        """Hosts with server processes."""
         return list(dict.fromkeys(host_of(name) for name in self._nodes.servers))
 
     def _up(self, name: str) -> bool:
@@ -192,7 +196,7 @@ class Observer:
         }
 
     def _server(self, host: str, ports: Mapping[str, dict[int, PortCounters] | None]) -> Message:
-        """A host: its links are shared by its processes."""
+        """Returns the row of a server host, whose processes share its links."""
         processes = [
             {"name": one.name, "up": self._up(name), "cpu_seconds": _cpu_seconds(self._pid(name))}
             for name, one in self._nodes.servers.items()
@@ -200,15 +204,15 @@ class Observer:
         ]
         used = [one["cpu_seconds"] for one in processes if one["cpu_seconds"] is not None]
         ends = self._nodes.addressing.host_interfaces(host)
-        told = [(ports.get(end.switch) or {}).get(end.switch_port) for end in ends]
-        known = [one for one in told if one is not None]
+        counted = [(ports.get(end.switch) or {}).get(end.switch_port) for end in ends]
+        known = [one for one in counted if one is not None]
         whole = len(known) == len(ends)
         return {
             "name": host,
             "up": all(one["up"] for one in processes),
             "received_bytes": sum(one.tx_bytes for one in known) if whole else None,
             "sent_bytes": sum(one.rx_bytes for one in known) if whole else None,
-            # Of all its links, bit/s.
+            # Sum over its links, bit/s.
             "receive_rate": sum(end.incoming.rate for end in ends),
             "send_rate": sum(end.outgoing.rate for end in ends),
             "cpu_seconds": sum(used) if used else None,
@@ -241,7 +245,7 @@ class Observer:
 
 
 def _plan(status: jobs_pb2.Job | None) -> Message:
-    """What the controller tells of a job's plan."""
+    """Returns what the controller reports of a job's plan."""
     return {
         "plan_epoch": status.epoch if status else None,
         "window": status.window if status else None,
@@ -249,8 +253,8 @@ def _plan(status: jobs_pb2.Job | None) -> Message:
     }
 
 
-def _untold(row: Message, status: jobs_pb2.Job | None) -> Message:
-    """A job whose workers tell nobody how far they are."""
+def _external(row: Message, status: jobs_pb2.Job | None) -> Message:
+    """Returns the row of an external job, whose progress is unknown."""
     return {
         **row,
         **_plan(status),
@@ -259,11 +263,10 @@ def _untold(row: Message, status: jobs_pb2.Job | None) -> Message:
 
 
 class OpenSlots:
-    """Slots that were AGGREGATING and PARTIAL when a switch had counted that, at least.
+    """Computes lower bounds of the slots in AGGREGATING and PARTIAL from switches' counters.
 
-    What a change of plan, or a job that is over, leaves behind stays counted, and cannot be told
-    from what is under way: from then on, the fewest that have been seen count as left behind. In
-    slots that no job holds nothing is under way.
+    Slots that a change of epoch or the end of a job abandons stay counted as open. From then on,
+    the fewest open slots seen count as abandoned. Slots that no job holds are not open.
     """
 
     def __init__(self) -> None:
@@ -272,13 +275,16 @@ class OpenSlots:
         self._renewed: set[str] | None = None  # switches seen since; None: no change so far
 
     def plans(self, epochs: dict[int, int]) -> None:
-        """The epoch of the plan of each job that holds slots, by the job's number."""
+        """Takes the epoch of each job that holds slots, by the job's number."""
         if any(epochs.get(number) != epoch for number, epoch in self._plans.items()):
             self._renewed = set()
         self._plans = epochs
 
     def look(self, switch: str, counts: Counter[Outcome], held: int | None) -> tuple[int, int]:
-        """How many of each. held: slots of the switch that jobs hold; None if nobody can tell."""
+        """Returns how many slots of a switch are AGGREGATING and PARTIAL.
+
+        held: slots of the switch that jobs hold; None if it is not known.
+        """
         # A cell may be read later than the one before it.
         first, second = (max(0, n) for n in outcomes.open_slots(counts))
         fewest = self._floor.get(switch, (0, 0))
@@ -302,7 +308,7 @@ async def _counters(switch: SwitchProcess) -> dict[int, PortCounters] | None:
 
 
 def _cpu_seconds(pid: int | None) -> float | None:
-    """CPU time of a process and of those that it started and that are there (proc(5))."""
+    """Returns the CPU time of a process and of its living descendants (proc(5))."""
     if pid is None:
         return None
     try:

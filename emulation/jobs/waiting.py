@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a job waits for, by what its workers report of their oldest chunks."""
+"""Derives what a job waits for from its workers' reports on their oldest chunks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Message = dict[str, Any]
 
 
 class Waits:
-    """The last report of each worker that waits (``testbed.worker``), by rank."""
+    """Keeps the last ``waiting`` report of each worker that waits (``testbed.worker``)."""
 
     def __init__(self, trees: Sequence[Tree], servers: Sequence[str]) -> None:
         self._nodes = {(tree.stream, node.node): node for tree in trees for node in tree.nodes}
@@ -21,23 +21,23 @@ class Waits:
         self._reports: dict[int, Message] = {}
 
     def take(self, rank: int, report: Message) -> None:
-        """A worker says that it waits."""
+        """Takes a worker's report that it waits."""
         self._reports[rank] = report
 
     def over(self, rank: int) -> None:
-        """A worker goes on."""
+        """Drops a worker's report: it no longer waits."""
         self._reports.pop(rank, None)
 
     @property
     def seconds(self) -> float:
-        """The longest that one has waited."""
+        """The longest time that a worker has waited."""
         return max((report["seconds"] for report in self._reports.values()), default=0.0)
 
     def missing(self) -> list[str]:
-        """Whose contributions are not in, and where: ``w2 at tor1``. Workers before switches.
+        """Returns missing contributions, as ``w2 at tor1``: those of workers, else of switches.
 
-        A node knows its own children only: that a switch has not sent its sum says less than what
-        that switch tells of its workers.
+        A node knows its own children only: a missing sum of a switch says less than the workers
+        that this switch itself reports as missing.
         """
         workers: dict[str, None] = {}
         switches: dict[str, None] = {}
@@ -60,5 +60,5 @@ class Waits:
         if absent:
             return f"missing: {', '.join(absent)}"
         if not self._reports:
-            return "nobody says that it waits"
+            return "no worker reports that it waits"
         return str(self._reports[min(self._reports)]["text"])

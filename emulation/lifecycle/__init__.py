@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A testbed from its start to its end: what starts it, and its first process."""
+"""Life cycle of a testbed: launcher, supervisor, control requests, remote commands."""

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``rackhub exec``: a command at a node of a running testbed, with the caller's terminal,
+"""Runs commands at nodes of a running testbed for ``rackhub exec``, with the caller's terminal,
 environment, umask and folder.
 
 The caller passes its standard input, output and error over the testbed's ``exec`` socket
-(SCM_RIGHTS, unix(7)), so it works the same whether the sandbox was entered as root, in a user
-namespace or through sudo. Signals are sent on; when the caller goes away the command is hung up.
+(SCM_RIGHTS, unix(7)), which works the same whether the sandbox was entered as root, in a user
+namespace or through sudo. Signals are forwarded; when the caller ends, the command gets SIGHUP.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from observability.record import RunDirectory
 
 SOCKET = "exec"
 _REQUEST_BYTES = 1 << 20
-_SENT_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGWINCH)
+_FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGWINCH)
 
 
 class CommandError(ControlError):
-    """A command cannot be run; ``status`` is what a shell would exit with (126 or 127)."""
+    """A command cannot be run; ``status`` is a shell's exit status for that (126 or 127)."""
 
     def __init__(self, text: str, status: int) -> None:
         super().__init__(text)
@@ -40,17 +40,17 @@ class CommandError(ControlError):
 
 
 def execute(run: RunDirectory, node: str, program: list[str]) -> int:
-    """Runs a command at a node; returns its exit status (128 + n when signal n ended it).
+    """Runs a command at a node; returns its exit status (128 + n if signal n ended it).
 
-    Raises what ``begin`` and ``ended`` do.
+    Raises what ``begin`` and ``ended`` raise.
     """
     with begin(run, node, program, [0, 1, 2]) as connection:
 
-        def send_on(number: int, _: object) -> None:
+        def forward(number: int, _: object) -> None:
             with contextlib.suppress(OSError):
                 connection.sendall(bytes([number]))
 
-        before = {number: signal.signal(number, send_on) for number in _SENT_ON}
+        before = {number: signal.signal(number, forward) for number in _FORWARDED}
         try:
             return ended(run, connection)
         finally:
@@ -65,9 +65,11 @@ def begin(
     files: list[int],
     environment: Mapping[str, str] = os.environ,
 ) -> socket.socket:
-    """Has a command run at a node with these descriptors for standard input, output and error;
-    returns the connection that it runs as long as. Raises ``ControlError`` where there is no such
-    testbed."""
+    """Starts a command at a node and returns the connection to it; closing it hangs up the command.
+
+    files: descriptors for standard input, output and error. Raises ``ControlError`` if the testbed
+    does not answer or the request is too long.
+    """
     request = {
         "node": node,
         "program": program,
@@ -89,10 +91,10 @@ def begin(
 
 
 def ended(run: RunDirectory, connection: socket.socket) -> int:
-    """Waits for the end of what ``begin`` began; returns what ``execute`` does.
+    """Waits for the end of a command that ``begin`` started; returns its status like ``execute``.
 
-    Raises ``CommandError`` when there is no such command, ``ControlError`` when there is no such
-    node, or the testbed went away.
+    Raises ``CommandError`` if there is no such command, ``ControlError`` if there is no such node
+    or the testbed has ended.
     """
     with connection.makefile("r", encoding="utf-8") as stream:
         answer = stream.readline()
@@ -108,16 +110,19 @@ def ended(run: RunDirectory, connection: socket.socket) -> int:
 
 
 def _umask() -> int:
-    """This process's, which can only be read by setting another (umask(2))."""
+    """Returns this process's umask, which can only be read by setting another (umask(2))."""
     umask = os.umask(0o077)
     os.umask(umask)
     return umask
 
 
 class ExecutionServer:
-    """The testbed's end; ``command(node, program)`` gives the command line, or ``ControlError``.
+    """Serves the ``exec`` socket of a testbed.
 
-    surroundings: what a command finds in its environment at a node, besides its caller's.
+    path: of the socket.
+    command: returns the command line that runs a program at a node, or raises ``ControlError``.
+    owner: user and group that may connect.
+    environment: variables of commands at a node, besides their caller's.
     """
 
     def __init__(
@@ -125,10 +130,10 @@ class ExecutionServer:
         path: Path,
         command: Callable[[str, list[str]], list[str]],
         owner: tuple[int, int] | None,
-        surroundings: Callable[[str], Mapping[str, str]] = lambda node: {},
+        environment: Callable[[str], Mapping[str, str]] = lambda node: {},
     ) -> None:
         self._command = command
-        self._surroundings = surroundings
+        self._environment = environment
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         path.unlink(missing_ok=True)
         with short_path(path) as short:
@@ -140,7 +145,7 @@ class ExecutionServer:
         threading.Thread(target=self._accept, name="exec", daemon=True).start()
 
     def close(self) -> None:
-        """Takes no more commands; those that run end with the sandbox."""
+        """Accepts no more commands; those that run end with the sandbox."""
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -158,7 +163,7 @@ class ExecutionServer:
             try:
                 length, descriptors, _, _ = socket.recv_fds(connection, 4, 3)
             except OSError:
-                return  # gone again
+                return  # the client has closed the connection
             try:
                 answer = self._run(connection, int.from_bytes(length, "big"), descriptors)
             except CommandError as error:
@@ -188,8 +193,8 @@ class ExecutionServer:
         program = [str(word) for word in request["program"]]
         node = str(request["node"])
         command = self._command(node, program)
-        # `python` is the one that has this project, wherever the caller's shell would find another.
-        # What the testbed itself finds, as mnexec, is found last.
+        # `python` has to be the interpreter with this project, before the caller's PATH; tools of
+        # the testbed, such as mnexec, come last.
         paths = (request["env"].get("PATH", ""), os.environ.get("PATH", os.defpath))
         path = ":".join([str(Path(sys.executable).parent), *filter(None, paths)])
         _check(program[0], Path(request["cwd"]), path)
@@ -202,7 +207,7 @@ class ExecutionServer:
             stdout=descriptors[1],
             stderr=descriptors[2],
             cwd=request["cwd"],
-            env={**request["env"], "PATH": path, **self._surroundings(node)},
+            env={**request["env"], "PATH": path, **self._environment(node)},
             umask=umask,
             start_new_session=True,
         )
@@ -228,14 +233,14 @@ class ExecutionServer:
                         os.killpg(process.pid, signal.SIGHUP)
                         continue
                     for number in numbers:
-                        if number in _SENT_ON:
+                        if number in _FORWARDED:
                             os.killpg(process.pid, number)
         finally:
             os.close(ended)
 
 
 def _check(name: str, cwd: Path, search: str) -> None:
-    """Raises ``CommandError``, as a shell would, for what cannot be run (POSIX, 2.8.2)."""
+    """Raises ``CommandError`` for a command that cannot be run, like a shell (POSIX, 2.8.2)."""
     if "/" in name:
         path: Path | None = cwd / name
     else:

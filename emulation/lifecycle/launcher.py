@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Starts a testbed's supervisor in a sandbox, from outside, and sees it end.
+"""Starts a testbed's supervisor in a sandbox, talks to it, and ends it.
 
-The supervisor's standard input is a pipe that this process holds: when this process goes, by
-whatever way, the testbed goes. ``Launch.detach`` lets it live on.
+The supervisor's standard input is a pipe that this process holds, so the testbed ends with this
+process, unless ``Launch.detach`` was called.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from testbed import preflight
 from testbed.targets import choose
 from topologies.model.spec import read as read_topology
 
-_DOWN_SECONDS = 120.0  # a backstop: many processes end one after the other on a busy machine
+_DOWN_SECONDS = 120.0  # long: many processes end one after the other on a busy machine
 _POLL_SECONDS = 0.02
 # From the start of the supervisor until it has built the network and answers.
 _BUILD_SECONDS = 300.0
@@ -48,11 +48,11 @@ _REAP_SECONDS = 5.0
 
 
 def _own_group() -> dict[str, Any]:
-    """Ctrl-C is for this process, which then takes the testbed down in order. (sudo remembers a
-    password per terminal, so that is kept.)
+    """Returns options of ``Popen`` for a process group of its own.
 
-    `preexec_fn` needs fork(), and threads of gRPC do not live through that (their own fork handler
-    aborts the child when its descriptors close); `process_group` is new in Python 3.11.
+    Ctrl-C then reaches only this process, which takes the testbed down in order. The terminal
+    stays, as sudo remembers a password per terminal. `process_group` is new in Python 3.11;
+    `preexec_fn` needs fork(), at which gRPC's threads may abort the child.
     """
     if sys.version_info >= (3, 11):
         return {"process_group": 0}
@@ -60,11 +60,14 @@ def _own_group() -> dict[str, Any]:
 
 
 class LaunchError(Exception):
-    """The testbed cannot be started, or ended by itself; the text says why and shows a log."""
+    """The testbed cannot be started, or has failed; the text says why and shows a log."""
 
 
 def program_files(program: Path | None, p4info: Path | None) -> tuple[Path, Path]:
-    """The build that ``--program`` and ``--p4info`` mean; ``DataPlaneError`` for one alone."""
+    """Returns the build of ``--program`` and ``--p4info``, or the default build.
+
+    Raises ``DataPlaneError`` if only one of them is given.
+    """
     if program is None and p4info is None:
         build = SOURCES / "build"
         return build / "aggregation.json", build / "aggregation.p4info.txtpb"
@@ -81,11 +84,14 @@ def program_files(program: Path | None, p4info: Path | None) -> tuple[Path, Path
 def program_for(
     jobs: Sequence[Path], program: Path | None = None, p4info: Path | None = None
 ) -> tuple[Path, Path, DataPlane]:
-    """The build for these jobs in virtual time, and what it is: those without payload have one of
-    their own. Raises ``DataPlaneError``; whether jobs go together is for ``check``."""
+    """Returns program, p4info and data plane for these jobs in virtual time.
+
+    Jobs without payload have a build of their own. Raises ``DataPlaneError``; ``preflight.check``
+    finds jobs that do not fit together.
+    """
     lanes = 0
     for path in jobs:
-        with contextlib.suppress(JobFileError):  # which `check` tells of, with all others
+        with contextlib.suppress(JobFileError):  # `preflight.check` reports it
             spec = jobfile.load(path).spec
             if spec.payload == "none":
                 lanes = max(1, spec.chunk_bytes // BYTES_PER_LANE)
@@ -105,15 +111,15 @@ def _read_program(program: Path, p4info: Path, empty_lanes: int) -> DataPlane:
 
 
 def check_jobs(up: RunDirectory, jobs: Sequence[Path], restore: Path | None = None) -> None:
-    """Raises ``JobFileError`` for jobs that cannot run on a testbed that is up, or not go on from
-    a checkpoint."""
+    """Raises ``JobFileError`` for jobs that cannot run on this testbed, or cannot continue from the
+    checkpoint ``restore``."""
     facts = up.facts
     plane = preflight.read_program(Path(facts["program"]), Path(facts["p4info"]))
     preflight.check(read_topology(facts["topology"]), jobs, plane, facts["target"], restore)
 
 
 def translate(program: Path) -> str:
-    """A program as C for the embedded target; ``LaunchError`` if that does not support it."""
+    """Translates a program to C for the embedded target; raises ``LaunchError`` if unsupported."""
     try:
         return generate(load_program(program))
     except ProgramError as error:
@@ -121,9 +127,9 @@ def translate(program: Path) -> str:
 
 
 def compile_once(program: Path) -> None:
-    """Translates the data plane for the embedded target, before all switches do so at once.
+    """Compiles the data plane for the embedded target before all switches would do it concurrently.
 
-    Raises ``LaunchError`` if the target or the compiler refuses it, or there is no place for it.
+    Raises ``LaunchError`` if target or compiler refuses it, or its folder cannot be written.
     """
     slow = threading.Timer(
         1.0, click.echo, ["compiling the data plane for this machine (once)"], {"err": True}
@@ -136,14 +142,14 @@ def compile_once(program: Path) -> None:
     except OSError as error:
         raise LaunchError(
             f"{cache_directory()}: compiled programs cannot be kept there: {error.strerror};"
-            " XDG_CACHE_HOME=FOLDER in the environment chooses another place"
+            " XDG_CACHE_HOME=FOLDER in the environment chooses another folder"
         ) from error
     finally:
         slow.cancel()
 
 
 class Launch:
-    """A supervisor that was started; a context manager that takes the testbed down at its end."""
+    """A started testbed; as a context manager it takes the testbed down at the end."""
 
     def __init__(self, run: RunDirectory, process: subprocess.Popen[bytes]) -> None:
         self.run = run
@@ -164,7 +170,7 @@ class Launch:
             self.down()
 
     def wait_until_up(self) -> dict[str, Any]:
-        """Blocks until the testbed is ready; returns what it is. Raises ``LaunchError``."""
+        """Waits until the testbed is ready; returns its description. Raises ``LaunchError``."""
         deadline = time.monotonic() + _BUILD_SECONDS
         while not self._listening():
             if self.process.poll() is not None:
@@ -172,7 +178,7 @@ class Launch:
             if time.monotonic() > deadline:
                 self._stuck = True
                 raise self._failed(f"has not built the network after {_BUILD_SECONDS:g} s")
-            time.sleep(_POLL_SECONDS)  # nothing to wait on: the socket is made by another process
+            time.sleep(_POLL_SECONDS)  # another process creates the socket: no event to wait for
         return self.ask("wait")  # type: ignore[no-any-return]
 
     def _listening(self) -> bool:
@@ -180,12 +186,12 @@ class Launch:
             return False
         try:
             connect(self.run).close()
-        except SupervisorGoneError:  # it is bound, and does not listen yet
+        except SupervisorGoneError:  # bound, but not listening yet
             return False
         return True
 
     def ask(self, do: str, **fields: Any) -> Any:
-        """``control.ask``, with the testbed's failure for an error if it ended."""
+        """Sends a request (``control.ask``); raises ``LaunchError`` with the testbed's failure."""
         try:
             return ask(self.run, do, **fields)
         except SupervisorGoneError as error:
@@ -207,30 +213,30 @@ class Launch:
         return self.run.logs / "supervisor.log"
 
     def failure(self) -> LaunchError:
-        """Why the testbed ended, in its own words or by how its supervisor did."""
+        """Returns why the testbed ended: its own text, or how its supervisor ended."""
         file = self.run.path / "failure.txt"
         with contextlib.suppress(OSError):
             why = file.read_text().rstrip()
             full = f"the testbed ended, and could not write why to {file}: is that disk full?"
             return LaunchError(why or full)
-        # It writes that file before it ends by itself. (unshare does not always pass on how.)
+        # The supervisor writes failure.txt unless it is killed; unshare may hide the signal.
         status = self.process.poll()
         if status is None:
-            return self._failed("broke off its answer and has not ended")
+            return self._failed("closed the connection without an answer and has not ended")
         return self._failed(f"was killed or crashed (what started it {describe(status)})")
 
     def _failed(self, what: str) -> LaunchError:
-        """The supervisor itself failed: also for the summary, which it cannot write any more."""
+        """Records that the supervisor itself failed, also in the summary; returns the error."""
         self.run.note_failure(f"supervisor {what}", "supervisor")
         return LaunchError(f"supervisor {what}\n{tail(self._log)}")
 
     def detach(self) -> None:
-        """Lets the testbed live on when this process ends."""
+        """Keeps the testbed up when this process ends."""
         self.ask("detach")
         self._detached = True
 
     def down(self) -> int:
-        """Takes the testbed down, kills it if it does not go; returns its exit status."""
+        """Takes the testbed down, kills it if it does not end; returns its exit status."""
         assert self.process.stdin is not None
         if self._stuck:
             self.process.kill()
@@ -238,7 +244,7 @@ class Launch:
             try:
                 ask(self.run, "down")
             except ControlError:
-                # Not that far yet, or not answering: the end of its input ends it.
+                # It does not listen or answer; closing its input ends it.
                 self.process.stdin.close()
         try:
             return self.process.wait(_DOWN_SECONDS)
@@ -267,10 +273,12 @@ def launch(
     topology_seed: int | None = None,
     tied: bool = True,
 ) -> Iterator[Launch]:
-    """Starts a testbed; take it down by leaving the context, unless it was detached.
+    """Starts a testbed; leaving the context takes it down, unless it was detached.
 
-    jobs: files that will be submitted, checked with the rest. topology_seed: instead of the file's.
-    tied: the kernel ends it when this process ends, even before it notices by itself.
+    jobs: files to be submitted later, which are checked with the topology.
+    name: of the testbed; None: the topology's, with a number if that is taken.
+    topology_seed: replaces the file's.
+    tied: the kernel ends the testbed with this process (parent-death signal).
     Raises ``TopologyError``, ``JobFileError``, ``LaunchError``, ``RunError``, ``TargetError``,
     ``SandboxError``, ``DataPlaneError``.
     """
@@ -297,7 +305,7 @@ def launch(
         "pcap": pcap,
         "program": str(program.resolve()),
         "p4info": str(p4info.resolve()),
-        # Under sudo what the testbed makes would be root's.
+        # Under sudo the testbed's files would belong to root.
         "owner": [os.getuid(), os.getgid()] if through_sudo() else None,
         "command": record.command_line(),
     }
@@ -311,7 +319,7 @@ def launch(
                 stdout=log,
                 stderr=log,
                 env=environment(),
-                # The outermost process, which ends last, holds it too.
+                # The outermost process, which ends last, holds the lock too.
                 pass_fds=[lock.fileno()],
                 **_own_group(),
             )

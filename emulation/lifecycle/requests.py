@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a testbed is asked at its control socket (``observability.control``), and its answers."""
+"""Handles requests at a testbed's control socket (``observability.control``)."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ __all__ = ["Requests"]
 
 
 class Requests:
-    """To one testbed."""
+    """Handles the requests to one testbed."""
 
     def __init__(self, testbed: Testbed) -> None:
         self._testbed = testbed
 
     async def handle(self, request: Message, emit: Emit) -> Any:
-        """One request of ``observability.control``."""
+        """Handles one request and returns its result; raises ``ControlError``."""
         do = request["do"]
         if do == "wait":
             await self._until_ready()
@@ -34,7 +34,7 @@ class Requests:
             self._testbed.stopping.set()
             return [
                 *(_job_row(self._testbed.jobs[name]) for name in self._testbed.running()),
-                *self._testbed.others.rows(None),
+                *self._testbed.external.rows(None),
             ]
         await self._until_ready()
         if do == "submit":
@@ -63,19 +63,19 @@ class Requests:
     async def _why(self, name: str) -> Message:
         own = self._testbed.jobs.get(name)
         if own is None or own.state in ("done", "failed", "stopped"):
-            told = await self._testbed.others.why(name)
-            if told is not None:
-                return told
+            found = await self._testbed.external.why(name)
+            if found is not None:
+                return found
         if own is None:
-            known = [*self._testbed.jobs, *(job.name for job in self._testbed.others.known)]
+            known = [*self._testbed.jobs, *(job.name for job in self._testbed.external.known)]
             there = f"there are: {', '.join(known)}" if known else "none has been submitted yet"
             raise ControlError(f"no job {name!r}; {there}")
-        return await own.inquiry.why()
+        return await own.diagnostics.why()
 
     async def _job_rows(self) -> list[Message]:
         return [
             *(_job_row(job) for job in self._testbed.jobs.values()),
-            *await self._testbed.others.told(),
+            *await self._testbed.external.query(),
         ]
 
     async def _status(self) -> Message:
@@ -98,7 +98,7 @@ class Requests:
             "name": name,
             "kind": kind,
             "address": str(self._testbed.addressing.address(name)),
-            # In the sandbox; whoever asks knows them by other numbers.
+            # In the sandbox; outside of it they have other numbers.
             "pids": pids + [pid for job in self._testbed.jobs.values() for pid in job.pids(name)],
             "p4runtime": switches[name].address if name in switches else None,
         }

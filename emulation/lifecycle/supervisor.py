@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The first process of a sandbox: keeps a testbed from its start to its end.
+"""The first process of a sandbox: runs a testbed from its start to its end.
 
-``python -m emulation.lifecycle.supervisor RUN_DIRECTORY``, started through
-``emulation.lifecycle.launcher``. What to bring up is in the directory's ``testbed.json``. It serves
-requests (``observability.control``) until told to go ``down``, or until one of its processes fails,
-or whoever started it goes away.
+``python -m emulation.lifecycle.supervisor RUN_DIRECTORY``, started by
+``emulation.lifecycle.launcher``. The directory's ``testbed.json`` describes the testbed. The
+process serves requests (``observability.control``) until ``down`` is requested, a process of the
+testbed fails, or the process that started it ends.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any
 from emulation.network.namespaces import SandboxError, settle
 
 if __name__ == "__main__":
-    # Before Mininet is imported, which looks at the system around it.
+    # Before Mininet is imported, which inspects the system.
     try:
         settle()
     except SandboxError as error:
@@ -46,7 +46,7 @@ log = logging.getLogger("supervisor")
 @contextlib.asynccontextmanager
 async def _serving(testbed: Testbed, owner: tuple[int, int] | None) -> AsyncIterator[None]:
     sockets = testbed.run.sockets
-    execution = ExecutionServer(sockets / EXEC_SOCKET, testbed.command, owner, testbed.surroundings)
+    execution = ExecutionServer(sockets / EXEC_SOCKET, testbed.command, owner, testbed.environment)
     try:
         async with serve(sockets / SOCKET, Requests(testbed).handle, owner):
             yield
@@ -55,7 +55,7 @@ async def _serving(testbed: Testbed, owner: tuple[int, int] | None) -> AsyncIter
 
 
 async def supervise(run: RunDirectory, lifeline: Lifeline) -> int:
-    """Brings the testbed up and keeps it until its end; returns the exit status."""
+    """Brings the testbed up and runs it to its end; returns the exit status."""
     try:
         testbed = Testbed(run)
     except (NetworkError, OSError, ValueError) as error:
@@ -68,7 +68,7 @@ async def supervise(run: RunDirectory, lifeline: Lifeline) -> int:
     log_file = run.logs / "supervisor.log"
 
     def end(number: signal.Signals) -> None:
-        # Whoever wants it down asks at the socket.
+        # An orderly end is requested at the socket; a signal is a failure.
         what = f"was ended by {number.name}"
         testbed.processes.fail(ProcessError("supervisor", what, log_file))
 
@@ -116,9 +116,9 @@ async def supervise(run: RunDirectory, lifeline: Lifeline) -> int:
 
 
 class Lifeline(threading.Thread):
-    """Watches standard input, a pipe that whoever started this holds. At its end all ends.
+    """Ends the sandbox at the end of standard input, a pipe held by the process that started it.
 
-    ``on_cut``: whether to go on nevertheless, since the testbed was left running on purpose.
+    on_cut: returns whether to continue nevertheless, as the testbed was detached.
     """
 
     def __init__(self) -> None:
@@ -130,19 +130,19 @@ class Lifeline(threading.Thread):
         while os.read(0, 4096):
             pass
         if not self.on_cut():
-            # The first process of a PID namespace: the kernel kills all others with it.
+            # This is the first process of a PID namespace: the kernel kills the others with it.
             os._exit(1)
 
 
 def main(arguments: list[str]) -> int:
-    """Entry point; returns the exit status."""
+    """Runs the supervisor of a run directory; returns the exit status."""
     run = RunDirectory(Path(arguments[0]).resolve())
     logging.basicConfig(
         level="INFO", stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
     lifeline = Lifeline()
     lifeline.start()
-    # A large topology has more pipes and terminals open than the usual soft limit of 1,024.
+    # A large topology needs more pipes and terminals than the usual soft limit of 1,024 files.
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     os.chdir(run.path)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A testbed from inside its sandbox: brought up, with jobs on it, and taken down."""
+"""Brings a testbed up inside its sandbox, runs jobs on it, and takes it down."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from typing import Any
 
 from controller.p4rt.dataplane import DataPlane
 from emulation.faults.chaos import Chaos
+from emulation.jobs.context import TestbedContext
+from emulation.jobs.counter_delta import CounterDeltas
+from emulation.jobs.external_jobs import ExternalJobs
 from emulation.jobs.jobrun import JobRun
-from emulation.jobs.others import Others
-from emulation.jobs.place import Place
 from emulation.jobs.recovery import FaultLog
 from emulation.jobs.snapshot import Observer
-from emulation.jobs.tally import Tallies
 from emulation.network.emulated import Network
 from emulation.nodes import counters, link_counters
 from emulation.nodes.forkserver import FRESH, ForkServer
-from emulation.nodes.keeper import JOBS_ADDRESS, Nodes
+from emulation.nodes.process_supervisor import JOBS_ADDRESS, ProcessSupervisor
 from emulation.nodes.processes import ProcessError, Processes, environment
 from emulation.nodes.switchprocess import SwitchProcess, complete_captures
 from hosts.session.testbed_environment import ADDRESS, HOST, QUEUE_BYTES, SERVICE
@@ -42,12 +42,19 @@ from topologies.model.spec import read as read_topology
 __all__ = ["Testbed"]
 
 log = logging.getLogger("supervisor")
-# For the controller to end jobs of which this process is not the starter.
+# Time for the controller to end external jobs.
 _STOP_SECONDS = 5.0
 
 
 class Testbed:
-    """A topology that is up: network, switches, controller, servers, and jobs on them."""
+    """A running topology: network, switches, controller, servers, and jobs on them.
+
+    problems: errors to log at the end.
+    failure: the first failure, for the summary.
+    stopping: set to take the testbed down.
+    detached: the testbed outlives the process that started it.
+    ready: future that is done when everything runs, or failed.
+    """
 
     def __init__(self, run: RunDirectory) -> None:
         self.run = run
@@ -61,41 +68,43 @@ class Testbed:
         self.dataplane = DataPlane.load(self.facts["program"], self.facts["p4info"])
         self.target = self.facts["target"]
         self.network = Network(self.topology, self.addressing, offloads=self.target == "embedded")
-        self.nodes = Nodes(run, self.network, self.processes, self._died, self._tell)
+        self.nodes = ProcessSupervisor(run, self.network, self.processes, self._died, self._tell)
         self.faults = FaultLog(self.nodes.switches, self._read, self.dataplane.frame_bytes)
         self.series = SeriesWriter(run.path / SERIES)
         self.jobs: dict[str, JobRun] = {}
-        self.others = Others(self.nodes, self.jobs)
-        self.observer = Observer(self.nodes, self.jobs, self.others, self.dataplane, self.describe)
-        self.place = Place(
+        self.external = ExternalJobs(self.nodes, self.jobs)
+        self.observer = Observer(
+            self.nodes, self.jobs, self.external, self.dataplane, self.describe
+        )
+        self.context = TestbedContext(
             run,
             self.network,
             self.dataplane,
             self.nodes,
             self.facts["clock"],
             self.suspects,
-            Tallies(self.nodes, self.dataplane, self.others),
+            CounterDeltas(self.nodes, self.dataplane, self.external),
             self.faults,
             self._tell,
             self.series,
         )
         self._recording: asyncio.Task[None] | None = None
         self.problems: list[str] = []
-        self.failure: Message | None = None  # the first, for the summary
+        self.failure: Message | None = None
         self.stopping = asyncio.Event()
         self.detached = False
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.ready.add_done_callback(lambda f: f.cancelled() or f.exception())
         self._started = time.monotonic()
         self._before: links.Measured | None = None
-        self._told = 0  # faults, to those who watch
+        self._fault_events = 0  # fault events emitted
         self._tasks: dict[str, asyncio.Task[Message]] = {}
         self._going_down = False
 
     # --- up and down ---
 
     async def bring_up(self) -> None:
-        """Starts everything, each as soon as what it needs is there; sets ``ready``."""
+        """Starts all processes, each once those it depends on are ready; sets ``ready``."""
         await self.nodes.bring_up()
         self._before = await self.measure()
         self._recording = asyncio.get_running_loop().create_task(self.observer.record(self.series))
@@ -103,20 +112,20 @@ class Testbed:
         log.info("up after %.2f s", time.monotonic() - self._started)
 
     def _died(self, name: str, what: str, then: str) -> None:
-        """A process of the testbed ended, and the testbed goes on."""
+        """Records the end of a process that the testbed survives."""
         log.warning("%s %s; %s", name, what, then)
         self.faults.died(name, what)
         self._tell(f"{name} {what}; {then}")
 
     def _tell(self, text: str) -> None:
-        """Tells everybody who watches a job of a fault."""
-        self._told += 1
+        """Reports a fault to the watchers of all running jobs."""
+        self._fault_events += 1
         for name in self.running():
             job = self.jobs[name]
-            job.emit({"event": "fault", "job": name, "number": self._told, "text": text})
+            job.emit({"event": "fault", "job": name, "number": self._fault_events, "text": text})
 
     async def take_down(self) -> None:
-        """Stops jobs, then all processes in the order opposite to their start."""
+        """Stops jobs, then all processes in the reverse order of their start."""
         why = "the testbed was told to go down"
         if self.failure is not None:
             why = f"the testbed failed: {self.failure['message']}"
@@ -128,7 +137,7 @@ class Testbed:
             self.jobs[name].ending = why
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
-        await self.others.stop_all(why, _STOP_SECONDS)
+        await self.external.stop_all(why, _STOP_SECONDS)
         try:
             await self._write_summary()
         except (ProcessError, TimeoutError, OSError, ValueError) as error:
@@ -143,11 +152,11 @@ class Testbed:
             self.fork_server.close()
 
     async def _note_transmissions(self) -> None:
-        """What was sent again is counted from captures once they are whole."""
+        """Counts retransmissions in the captures, which are complete now."""
         try:
             await asyncio.to_thread(transmissions.note, self.run, self.addressing)
         except (CaptureError, OSError, ValueError) as error:
-            self.problems.append(f"what links carried again was not counted: {error}")
+            self.problems.append(f"retransmissions on links were not counted: {error}")
 
     # --- jobs ---
 
@@ -156,17 +165,17 @@ class Testbed:
     ) -> Message:
         """Runs a job to its end, under faults; returns its summary. Raises ``ControlError``.
 
-        restore: the checkpoint that it goes on from, if it is not what the file says.
+        restore: checkpoint to continue from, instead of the file's.
         """
         try:
             file = load(path, restore)
             placement = file.place(self.topology)
         except JobFileError as error:
             raise ControlError(str(error)) from error
-        name = _unique(file.spec.name, {*self.jobs, *(one.name for one in self.others.alive)})
+        name = _unique(file.spec.name, {*self.jobs, *(one.name for one in self.external.alive)})
         emit({"event": "starting", "job": name})
-        chaos = Chaos(self.place, faults, emit)
-        job = self.jobs[name] = JobRun(self.place, file, name, placement, chaos.heard)
+        chaos = Chaos(self.context, faults, emit)
+        job = self.jobs[name] = JobRun(self.context, file, name, placement, chaos.forward)
         conducted = self._conduct(job, chaos)
         task = self._tasks[name] = asyncio.get_running_loop().create_task(conducted)
         try:
@@ -176,29 +185,29 @@ class Testbed:
         except TimeoutError as error:
             raise ControlError(f"job {name}: {job.state}, but {error}") from error
         except asyncio.CancelledError:
-            # Either the job was stopped, or whoever asked for it went away: a job goes on then.
+            # Either the job was stopped, or the client disconnected: then the job continues.
             if not task.cancelled() and not task.done():
                 raise
             raise ControlError(f"job {name}: {job.reason or 'stopped'}") from None
 
     async def stop_job(self, name: str) -> None:
-        """Ends a job, whoever created it. Raises ``ControlError``."""
+        """Ends a job, submitted or external. Raises ``ControlError``."""
         task = self._tasks.get(name)
         if task is None or task.done():
-            if await self.others.stop(name, "stopped on request"):
+            if await self.external.stop(name, "stopped on request"):
                 return
-            others = [job.name for job in self.others.alive]
+            others = [job.name for job in self.external.alive]
             running = ", ".join([*self.running(), *others]) or "none"
             raise ControlError(f"no job {name!r} runs; running: {running}")
         task.cancel()
         await asyncio.wait([task])
 
     def running(self) -> list[str]:
-        """Names of jobs that were submitted and are not over."""
+        """Returns the names of submitted jobs that are not over."""
         return [name for name, task in self._tasks.items() if not task.done()]
 
     async def _conduct(self, job: JobRun, chaos: Chaos) -> Message:
-        """Runs a job, whoever watches it, and records how it ended."""
+        """Runs a job, independently of its watchers, and records how it ended."""
         try:
             async with chaos.around(job):
                 summary = await job.execute(
@@ -216,36 +225,36 @@ class Testbed:
                 if not self._going_down:
                     await self._write_summary()
             except TimeoutError as error:
-                if job.state == "done":  # else there is a worse error to tell
+                if job.state == "done":  # otherwise the job's own error matters more
                     raise
                 self.problems.append(f"the summary is not complete: {error}")
 
     def note(self, error: BaseException, process: str | None, **more: str) -> None:
-        """Keeps the first failure for the summary: what it said (less a log's tail), and whose."""
+        """Keeps the first failure for the summary: its text (without a log's tail) and process."""
         if self.failure is None:
             self.failure = {"message": str(error).split("\n", 1)[0], "process": process, **more}
 
     async def suspects(self) -> list[ProcessError]:
-        """An error for each process of the testbed that is stuck."""
+        """Returns an error for each process of the testbed that is stuck."""
         stopped = self.processes.stopped()
         names = {one.name for one in stopped}
         chosen = [s for s in self.nodes.switches.values() if s.serving and s.name not in names]
         return [*stopped, *(await counters.read(chosen, self.dataplane))[1]]
 
     async def _read(self, chosen: Iterable[SwitchProcess]) -> outcomes.Counts:
-        """What switches have counted, of those that answer."""
+        """Reads the counters of these switches; leaves out those that do not answer."""
         return (await counters.read(chosen, self.dataplane))[0]
 
     async def _write_summary(self) -> None:
-        """Writes what is known; then raises ``TimeoutError`` if links could not be measured."""
+        """Writes the summary; then raises ``TimeoutError`` if links could not be measured."""
         rows: list[Message] = []
         silent: TimeoutError | None = None
-        # Whoever is gone or stuck does not tell what it has sent.
+        # A process that has ended or is stuck does not report what it has sent.
         if self._before and not self.processes.failure.done() and not self.processes.stopped():
             try:
                 now = await self.measure()
-                # What an unfinished or disturbed job should have sent, nobody can say.
-                whole = not self.others.known and all(
+                # The expected load of an unfinished or disturbed job is unknown.
+                whole = not self.external.known and all(
                     job.state == "done" and not job.disturbed and job.forecast.predictable
                     for job in self.jobs.values()
                 )
@@ -281,10 +290,10 @@ class Testbed:
         if silent is not None:
             raise silent
 
-    # --- what is asked of it ---
+    # --- requests ---
 
     def describe(self) -> Message:
-        """What it is."""
+        """Returns the testbed's name, target, topology and size."""
         nodes = self.topology
         return {
             "name": self.run.name,
@@ -300,47 +309,48 @@ class Testbed:
         }
 
     async def history(self) -> list[Message]:
-        """Jobs that were not submitted, in seconds as the series has them."""
-        return await self.others.history(self.series.started)
+        """Returns the external jobs so far, with times as in the series."""
+        return await self.external.history(self.series.started)
 
     async def measure(self) -> links.Measured:
-        """What links have carried by now; raises ``TimeoutError``."""
+        """Reads the counters of all links; raises ``TimeoutError``."""
         return await link_counters.measure(self.network, self.nodes.switches)
 
     def carried(
         self, now: links.Measured, loads: Mapping[Direction, Load] | None
     ) -> list[dict[str, Any]]:
-        """What links have carried since the testbed came up."""
+        """Returns rows of what links have carried since the testbed came up."""
         assert self._before is not None
         carried = links.since(self.addressing, self._before, now)
         return links.rows(self.addressing, carried, loads)
 
     def command(self, node: str, program: list[str]) -> list[str]:
-        """Command line that runs a program at a node; raises ``ControlError``."""
+        """Returns the command line that runs a program at a node; raises ``ControlError``."""
         try:
             return self.network.node(node).command(program)
         except KeyError:
             names = ", ".join(one.name for one in self.topology.nodes)
             raise ControlError(f"no node {node!r} in {self.run.name}: {names}") from None
 
-    def surroundings(self, node: str) -> dict[str, str]:
-        """The environment of a program at a node (``hosts.session.testbed_environment``)."""
-        # By way of this process, which is in the run's directory: that one's own path may be longer
-        # than a socket's may be.
+    def environment(self, node: str) -> dict[str, str]:
+        """Returns environment variables of a program at a node
+        (``hosts.session.testbed_environment``)."""
+        # The path of the run directory may exceed the limit of a socket address; this one, by the
+        # working directory of this process, does not.
         socket = JOBS_ADDRESS.removeprefix("unix:")
-        told = {SERVICE: f"unix:/proc/{os.getpid()}/cwd/{socket}"}
+        variables = {SERVICE: f"unix:/proc/{os.getpid()}/cwd/{socket}"}
         if self.topology.by_name[node].kind != "switch":
             end = self.addressing.host_interfaces(node)[0]
-            told |= {
+            variables |= {
                 HOST: node,
                 ADDRESS: str(end.ipv4),
                 QUEUE_BYTES: str(end.outgoing.queue_bytes),
             }
-        return told
+        return variables
 
 
 def _unique(wanted: str, taken: set[str]) -> str:
-    """A job's name in this testbed: the file's, with a number if that is taken."""
+    """Returns a job's name in this testbed: the file's, with a number if that is taken."""
     name, number = wanted, 2
     while name in taken:
         name, number = f"{wanted}-{number}", number + 1

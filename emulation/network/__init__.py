@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Links, hosts and namespaces that a testbed is made of, and what went over them."""
+"""Mininet networks: namespaces, links, their rates and counters."""

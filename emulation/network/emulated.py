@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A topology as Mininet hosts and veth links inside a sandbox (``emulation.network.namespaces``).
+"""Builds a topology of Mininet hosts and veth links in a sandbox.
 
 Hosts have network namespaces of their own; switches share the sandbox's. Names, MACs and addresses
-are those of the address plan. A host's interface is shaped by a token bucket (htb) with a queue
-bounded in bytes. What leaves a switch of the embedded target is paced by the target itself, which
-also holds what a host's bucket lets go until its last bit would be there. A bucket on one of BMv2's
-own ports would hold up all its ports, so there every link passes through a namespace in the middle,
-``wires``, that shapes it and is seen by neither end.
+are those of the address plan. A token bucket (htb) with a queue bounded in bytes shapes each host's
+interface. The embedded target paces its own ports, and holds a frame from a host until its last bit
+would have arrived. A bucket on one of BMv2's ports would block all its ports, so there every link
+passes through a namespace in the middle, ``wires``, that shapes it and is invisible to both ends.
 
 Import this module only in a sandbox: Mininet looks at the system as it is imported.
 """
@@ -29,37 +28,37 @@ from emulation.network.shaping import FORWARD_PROBE, forward, shape
 from topologies.model.addressing import Addressing, HostInterface
 from topologies.model.topology import LinkQuality, Topology
 
-# Mininet makes every logger that is asked for after its import its own.
+# Importing Mininet makes its logger class that of all loggers created later.
 logging.setLoggerClass(logging.Logger)
 
-# Checksum and segmentation offload: a reader without vnet headers (BMv2's libpcap) would get
-# frames of 64 KB, and packets whose checksums nobody has filled in.
+# With checksum and segmentation offload, a reader without vnet headers (BMv2's libpcap) would get
+# frames of 64 KB and packets with empty checksums.
 _OFFLOADS_OFF = "tx off rx off sg off tso off gso off gro off tx-udp-segmentation off"
 
 
 _WIRES = "wires"
-# Of interfaces that forward whatever comes, and whose own address nobody sees.
+# For interfaces in the middle, which forward every frame and whose address is never used.
 _ANY_MAC = "02:00:00:00:00:01"
 
 
 class NetworkError(Exception):
-    """The network cannot be built; the message has the node, the command and what it said."""
+    """The network cannot be built; the text has the node, the command and its output."""
 
 
 class QuietHost(Host):  # type: ignore[misc]
-    """A Mininet host whose interfaces never send anything by themselves."""
+    """A Mininet host whose interfaces send nothing by themselves."""
 
     def startShell(self, mnopts: str | None = None) -> None:  # noqa: N802
-        """Starts the node's shell, then switches IPv6 off before it has an interface."""
+        """Starts the node's shell and disables IPv6 before it has an interface."""
         super().startShell(mnopts)
         self.cmd(NO_IPV6)
 
 
 class ForeignSwitch(Switch):  # type: ignore[misc]
-    """A switch whose process is not Mininet's: it has interfaces here, and a process elsewhere."""
+    """A switch with interfaces only; Mininet does not run its process."""
 
     def start(self, controllers: object) -> None:
-        """Nothing to do; see ``emulation.lifecycle.supervisor``."""
+        """Does nothing; ``ProcessSupervisor`` starts the process."""
 
     def stop(self, deleteIntfs: bool = True) -> None:  # noqa: N803
         """Ends the node's shell, with its interfaces."""
@@ -68,22 +67,22 @@ class ForeignSwitch(Switch):  # type: ignore[misc]
 
 @dataclass(frozen=True)
 class NodeProcess:
-    """Where a command for a node runs: ``mnexec`` joins the namespaces of this pid."""
+    """A process whose namespaces commands at a node join (``mnexec``)."""
 
     name: str
     pid: int
     in_namespace: bool
 
     def command(self, program: Iterable[str]) -> list[str]:
-        """The command line that runs a program at this node."""
+        """Returns the command line that runs a program at this node."""
         return ["mnexec", "-a", str(self.pid), *program] if self.in_namespace else [*program]
 
 
 class Network:
-    """The emulated network: ``Network(topology, addressing, offloads=...)``, then ``stop()``.
+    """The emulated network: built by its constructor, ended by ``stop``.
 
-    offloads: whether interfaces keep segmentation and checksum offload (the embedded target reads
-    and writes them; BMv2 needs them off). Raises ``NetworkError``.
+    offloads: whether interfaces keep segmentation and checksum offload. The embedded target reads
+    and writes such frames; BMv2 needs offloads off. Raises ``NetworkError``.
     """
 
     def __init__(self, topology: Topology, addressing: Addressing, *, offloads: bool) -> None:
@@ -91,13 +90,13 @@ class Network:
         self.addressing = addressing
         self.offloads = offloads
         setLogLevel("warning")
-        # Mininet would raise limits of the whole machine (fixLimits); a sandbox leaves it alone.
+        # Keeps Mininet from raising limits of the whole machine (fixLimits).
         Mininet.inited = True
         self._net = Mininet(
             topo=None, controller=None, switch=ForeignSwitch, host=QuietHost, build=False
         )
         self._nodes: dict[str, Any] = {}
-        self._wires: list[str] = []  # what to set up in the middle namespace
+        self._wires: list[str] = []  # shell lines for the middle namespace
         self.shaping = "hosts: htb; switch ports: paced by the target"
         try:
             self._build()
@@ -106,7 +105,7 @@ class Network:
             raise
 
     def node(self, name: str) -> NodeProcess:
-        """How to run something at a node. ``KeyError`` if there is none of that name."""
+        """Returns the process whose namespaces a node has. Raises ``KeyError``."""
         node = self._nodes[name]
         return NodeProcess(name, node.pid, bool(node.inNamespace))
 
@@ -121,7 +120,7 @@ class Network:
         return result.stdout
 
     def stop(self) -> None:
-        """Ends the nodes' shells; interfaces go with the sandbox."""
+        """Ends the nodes' shells; the kernel removes interfaces with the sandbox."""
         for node in self._nodes.values():
             node.terminate()
         self._nodes.clear()
@@ -165,7 +164,7 @@ class Network:
             self.run(ports[0].switch, "\n".join(lines))
 
     def _find_wires(self) -> None:
-        """Makes the namespace in the middle of all links, if the kernel can forward there."""
+        """Creates the namespace in the middle of all links, if the kernel can forward there."""
         self._nodes[_WIRES] = self._net.addHost(_WIRES, ip=None)
         try:
             self.run(_WIRES, FORWARD_PROBE)
@@ -178,7 +177,10 @@ class Network:
         self, a: str, a_port: int, a_name: str, a_mac: str, b: str, b_port: int, b_name: str,
         b_mac: str, forth: LinkQuality | None, back: LinkQuality,
     ) -> None:  # fmt: skip
-        """Links two interfaces. forth, back: how to shape a to b (None: a does it) and b to a."""
+        """Links two interfaces.
+
+        forth, back: shaping from a to b (None: a shapes itself) and from b to a.
+        """
         if _WIRES not in self._nodes:
             self._pair((a, a_port, a_name, a_mac), (b, b_port, b_name, b_mac))
             return
@@ -197,7 +199,7 @@ class Network:
     def _pair(
         self, a: tuple[str, int, str, str | None], b: tuple[str, int, str, str | None]
     ) -> None:
-        """A veth pair; each end: node, port number, interface name, MAC (None: any)."""
+        """Adds a veth pair; each end: node, port number, interface name, MAC (None: any)."""
         try:
             self._net.addLink(
                 self._nodes[a[0]],
@@ -227,7 +229,7 @@ class Network:
     def _route_lines(self, end: HostInterface) -> list[str]:
         gateway, interface = self.addressing.gateway, end.interface
         neighbour = f"{gateway} lladdr {end.gateway_mac} dev {interface} nud permanent"
-        # A further interface answers from its own address, by a table of its own.
+        # Each further interface has a routing table, so that it answers from its own address.
         table = "" if end.number == self.addressing.host_interfaces(end.node)[0].number else (
             f" table {100 + end.number}"
         )  # fmt: skip
@@ -242,5 +244,5 @@ class Network:
 
 
 def shell_words(program: Iterable[str]) -> str:
-    """A command line as one would type it."""
+    """Returns a command line quoted for a shell."""
     return " ".join(shlex.quote(word) for word in program)

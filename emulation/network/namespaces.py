@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sandbox that an emulated testbed lives in: network, mount and PID namespaces of its own.
+"""Creates the sandbox of an emulated testbed: new network, mount and PID namespaces.
 
-``command(...)`` gives the command line that starts a program as the first process of a new
-sandbox. When that process ends, however it ends, the kernel ends every other process in it, and
-with them go all interfaces (namespaces(7), pid_namespaces(7)). As an ordinary user this works
-through a user namespace where the system allows them, else through sudo.
+``command(...)`` returns the command line that starts a program as the first process of a new
+sandbox. When that process ends, the kernel kills every other process in the sandbox and removes
+its interfaces (namespaces(7), pid_namespaces(7)). For an ordinary user the sandbox is entered
+through a user namespace where the system allows one, else through sudo.
 
-A sandbox's first process calls ``settle()`` before anything looks at ``/sys``.
+A sandbox's first process calls ``settle()`` before anything reads ``/sys``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import sys
 
 _UNSHARE = ["unshare", "-n", "-m", "-p", "-f", "--mount-proc", "--kill-child"]
 _UNSHARE_AS_USER = ["unshare", "-U", "-r", *_UNSHARE[1:]]
-# What Mininet needs of a namespace; allowed user namespaces without these powers exist (AppArmor).
+# What Mininet needs of a namespace. AppArmor may allow user namespaces but deny these.
 _PROBE = "mount -t sysfs sysfs /sys && ip link add probe0 type veth peer name probe1"
 _TOOLS = {
     "unshare": "util-linux",
@@ -32,17 +32,18 @@ _TOOLS = {
 
 
 class SandboxError(Exception):
-    """No sandbox can be had on this machine; the message says why and what to do."""
+    """This machine cannot create a sandbox; the text says why and what to do."""
 
 
 def _path() -> str:
-    """PATH with the folders where administration tools are, which users often lack."""
+    """Returns PATH with the folders of administration tools, which users' PATHs often lack."""
     parts = os.environ.get("PATH", "/usr/bin:/bin").split(":")
     return ":".join(parts + [p for p in ("/usr/sbin", "/sbin") if p not in parts])
 
 
 def missing_tools() -> dict[str, str]:
-    """Commands that an emulated testbed needs and this machine lacks, with their Debian package."""
+    """Returns commands that an emulated testbed needs and this machine lacks, with their Debian
+    packages."""
     return {
         tool: package
         for tool, package in _TOOLS.items()
@@ -51,7 +52,7 @@ def missing_tools() -> dict[str, str]:
 
 
 def _refusal(prefix: list[str]) -> str | None:
-    """Why a sandbox started with ``prefix`` would not do; None if it would."""
+    """Returns why a sandbox started with ``prefix`` is insufficient; None if it is sufficient."""
     result = subprocess.run(
         [*prefix, "sh", "-c", _PROBE],
         stdin=subprocess.DEVNULL,
@@ -66,9 +67,9 @@ def _refusal(prefix: list[str]) -> str | None:
 
 @functools.cache
 def way_in() -> tuple[str, ...]:
-    """The command prefix that enters a sandbox: as root, in a user namespace, or through sudo.
+    """Returns the command prefix that enters a sandbox: as root, by a user namespace, or by sudo.
 
-    Raises ``SandboxError`` when none works. Tries them for real, so it costs some milliseconds.
+    Tries them, which takes some milliseconds. Raises ``SandboxError`` if none works.
     """
     lacking = missing_tools()
     if lacking:
@@ -89,11 +90,11 @@ def way_in() -> tuple[str, ...]:
         return tuple(_UNSHARE_AS_USER)
     if shutil.which("sudo") is None:
         raise SandboxError(
-            f"user namespaces are not to be had ({refusal}) and sudo is not installed: run as root,"
+            f"user namespaces are not available ({refusal}) and sudo is not installed: run as root,"
             " or allow user namespaces (sysctl kernel.unprivileged_userns_clone=1, on Ubuntu 24.04"
             " and later kernel.apparmor_restrict_unprivileged_userns=0)"
         )
-    print(f"user namespaces are not to be had ({refusal}): using sudo", file=sys.stderr, flush=True)
+    print(f"user namespaces are not available ({refusal}): using sudo", file=sys.stderr, flush=True)
     if subprocess.run(["sudo", "-v"]).returncode != 0:
         raise SandboxError("sudo refused; run as root, or allow user namespaces")
     # sudo resets PATH even with -E.
@@ -101,25 +102,25 @@ def way_in() -> tuple[str, ...]:
 
 
 def through_sudo() -> bool:
-    """Whether the sandbox is entered as another user, root. Raises ``SandboxError``."""
+    """Returns whether the sandbox is entered as root through sudo. Raises ``SandboxError``."""
     return way_in()[0] == "sudo"
 
 
 def command(program: list[str], *, tied: bool) -> list[str]:
-    """Command line that runs ``program`` as the first process of a new sandbox.
+    """Returns the command line that runs ``program`` as the first process of a new sandbox.
 
-    tied: the sandbox dies with whoever starts the command, even by SIGKILL. (Where sudo is in
-    between, the kernel's parent-death signal does not reach; the program has to watch for the end
-    of its standard input in any case.)
+    tied: the sandbox ends with the process that starts the command, even on SIGKILL. The kernel's
+    parent-death signal does not pass sudo, so the program also has to watch for the end of its
+    standard input.
     """
     tie = ["setpriv", "--pdeathsig", "KILL"] if tied else []
     return [*tie, *way_in(), *program]
 
 
 def settle() -> None:
-    """In the first process of a sandbox: mounts this network namespace's sysfs, drops IPv6.
+    """Mounts the network namespace's sysfs and disables IPv6; for a sandbox's first process.
 
-    Raises ``SandboxError`` if this is no sandbox of its own.
+    Raises ``SandboxError`` in any other process.
     """
     if os.getpid() != 1:
         raise SandboxError("not the first process of a sandbox: start it through `rackhub`")
@@ -136,7 +137,7 @@ def settle() -> None:
         raise SandboxError(f"cannot set up the sandbox's network: {result.stderr.strip()}")
 
 
-# Nothing may send on its own on a link whose bytes are counted.
+# The kernel must not send by itself on links whose bytes are counted.
 NO_IPV6 = (
     "for scope in all default; do file=/proc/sys/net/ipv6/conf/$scope/disable_ipv6;"
     " if [ -e $file ]; then echo 1 > $file; fi; done"

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rates and queues of interfaces that the kernel shapes, and the bytes that went through them.
+"""Shapes interfaces to a rate and a queue with tc, and reads what passed them.
 
-An interface gets a token bucket (htb) whose only class has a queue bounded in bytes (bfifo). Its
-class counts bytes as a wire carries them, headers of every segment included and the FCS not, also
-when the kernel handles a train of segments as one.
+An interface gets a token bucket (htb) whose only class has a queue bounded in bytes (bfifo). The
+class counts bytes as on a wire, with the headers of every segment and without the FCS, also when
+the kernel handles a train of segments as one packet.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from dataclasses import dataclass
 
 from topologies.model.topology import LinkQuality
 
-# tc's own defaults for the second bucket let a burst through at far more than the rate or cap it
-# far below; one frame or about a millisecond, whichever is larger, meets the rate within 0.3 %.
+# With tc's defaults for the second bucket, bursts far exceed the rate or stay far below it; one
+# frame or about a millisecond, whichever is larger, meets the rate within 0.3 %.
 _BURST_SECONDS = 0.001
 _LEAST_BURST = 1600
 _QUANTUM = 60000
 
 
 def burst_bytes(quality: LinkQuality) -> int:
-    """Bytes that may pass at once after a pause: about 1 ms at the rate, and at least a frame."""
+    """Returns the burst size: about 1 ms at the rate, and at least a frame."""
     return max(_LEAST_BURST, quality.mtu + 100, int(quality.rate / 8 * _BURST_SECONDS))
 
 
 def shape(interface: str, quality: LinkQuality) -> list[str]:
-    """Shell lines that give what leaves an interface its rate and queue."""
+    """Returns shell lines that set the egress rate and queue of an interface."""
     burst = burst_bytes(quality)
     return [
         f"tc qdisc replace dev {interface} root handle 1: htb default 1",
@@ -38,7 +38,7 @@ def shape(interface: str, quality: LinkQuality) -> list[str]:
 
 
 def forward(source: str, destination: str) -> list[str]:
-    """Shell lines that make all that arrives on one interface leave by another."""
+    """Returns shell lines that redirect all ingress of one interface to another's egress."""
     return [
         f"tc qdisc replace dev {source} ingress",
         f"tc filter replace dev {source} parent ffff: protocol all prio 1 u32 match u32 0 0"
@@ -46,13 +46,13 @@ def forward(source: str, destination: str) -> list[str]:
     ]
 
 
-# Whether the kernel has what `forward` needs.
+# Fails where the kernel lacks what `forward` needs.
 FORWARD_PROBE = "\n".join([*forward("lo", "lo"), "tc qdisc del dev lo ingress"])
 
 
 @dataclass(frozen=True)
 class Passed:
-    """What went through a shaper, or did not. ``packets`` counts a train of segments once."""
+    """Counters of a shaped interface. ``packets`` counts a train of segments once."""
 
     bytes: int
     packets: int
@@ -63,9 +63,9 @@ _SENT = re.compile(r"class htb 1:1 .*?Sent (\d+) bytes (\d+) pkt \(dropped (\d+)
 
 
 def passed(statistics: str) -> Passed:
-    """Reads ``tc -s class show dev IF`` of an interface that ``shape`` set up.
+    """Parses ``tc -s class show dev IF`` for an interface that ``shape`` set up.
 
-    Raises ``ValueError`` if it has no such class. (Not tc's JSON: iproute2 5.15 has none here.)
+    Raises ``ValueError`` if it has no such class. iproute2 5.15 has no JSON output for this.
     """
     match = _SENT.search(statistics)
     if match is None:
@@ -74,7 +74,7 @@ def passed(statistics: str) -> Passed:
 
 
 def read(interface: str, prefix: list[str]) -> Passed:
-    """Counters of a shaped interface; ``prefix`` runs a command where the interface is."""
+    """Reads the counters of a shaped interface; ``prefix`` runs a command in its namespace."""
     result = subprocess.run(
         [*prefix, "tc", "-s", "class", "show", "dev", interface],
         capture_output=True,

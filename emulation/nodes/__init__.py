@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The processes of a testbed: started, watched, spoken with, started again."""
+"""Switch, controller, server and worker processes: starting, supervising, querying."""

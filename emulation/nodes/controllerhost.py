@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The controller's process: gets orders from the testbed, and tells it of jobs.
+"""The testbed's connection to the controller process: sends orders, receives notices of jobs.
 
-See ``controller.service.orders`` and ``controller.service.notices``.
+Formats: ``controller.service.orders`` and ``controller.service.notices``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from emulation.nodes.processes import Process, ProcessError
 
-Links = Sequence[tuple[str, str]]  # by their ends, in the topology's order
+Links = Sequence[tuple[str, str]]  # pairs of ends, in the topology's order
 Quality = Mapping[str, float]  # loss, duplicate, reorder, corrupt
 
 
@@ -28,31 +28,31 @@ class _Order:
 
 
 class ControllerHost:
-    """The controller, and the orders that it has not answered.
+    """The controller process and the orders that it has not answered.
 
-    They go out one by one, since what a stopped process does not read blocks whoever writes. One
-    that ends and is started again gets what it owed, and what its predecessor knew.
+    Orders are sent one at a time, since a full pipe to a stopped process would block the writer. A
+    restarted controller gets the unanswered orders and the impairments in force.
 
-    told: gets the jobs that are alive, whenever the controller tells.
+    on_jobs: called with the live jobs whenever the controller reports them.
     """
 
-    def __init__(self, told: Callable[[list[dict[str, Any]]], None] = lambda jobs: None) -> None:
-        self._told = told
+    def __init__(self, on_jobs: Callable[[list[dict[str, Any]]], None] = lambda jobs: None) -> None:
+        self._on_jobs = on_jobs
         self.process: Process | None = None
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._orders: deque[_Order] = deque()
         self._impaired: list[tuple[Links, Quality]] = []
 
     def begin(self, process: Process) -> None:
-        """Its process was started, perhaps again."""
+        """Takes a newly started controller process, the first or a restarted one."""
         self.process = process
         if self.ready.done():
             self.ready = asyncio.get_running_loop().create_future()
 
     def line(self, line: str) -> None:
-        """Takes a line of its standard output."""
+        """Takes a line of the controller's standard output."""
         if line.startswith('{"jobs":'):
-            self._told(json.loads(line)["jobs"])
+            self._on_jobs(json.loads(line)["jobs"])
         elif not self.ready.done():
             if line.startswith("ready"):
                 self.ready.set_result(None)
@@ -66,25 +66,25 @@ class ControllerHost:
             self._send()
 
     def impair(self, links: Links, quality: Quality) -> asyncio.Future[str]:
-        """Links lose, duplicate, reorder or corrupt packets, both ways, until they are mended.
+        """Makes links lose, duplicate, reorder or corrupt packets, both ways, until ``mend``.
 
-        Where a link is impaired by several, the worst counts. Returns the controller's answer:
-        ``done``, or why not.
+        Of several impairments of a link, the highest probabilities apply. Returns the controller's
+        answer: ``done``, or why not.
         """
         self._impaired.append((links, quality))
         return self._order_impairments()
 
     def mend(self, links: Links, quality: Quality) -> asyncio.Future[str]:
-        """What was impaired is not any more; see ``impair``."""
+        """Ends an impairment; arguments and result as of ``impair``."""
         self._impaired.remove((links, quality))
         return self._order_impairments()
 
     def died(self, name: str, how: str) -> None:
-        """The process of a switch or server has ended."""
+        """Reports the end of a switch's or server's process."""
         self._order("died", name, how=how)
 
     def stop_job(self, number: int, why: str) -> asyncio.Future[str]:
-        """A job fails, whoever created it. Returns the controller's answer."""
+        """Makes a job fail, whichever program created it. Returns the controller's answer."""
         return self._order("stop", number, why=why)
 
     # --- inside ---
@@ -106,6 +106,6 @@ class ControllerHost:
 
     def _send(self) -> None:
         if self._orders and self.ready.done() and self.process is not None:
-            # Whoever has just ended is started again, and gets it then.
+            # If the process has just ended, the restarted one gets the order.
             with contextlib.suppress(ProcessError):
                 self.process.write(self._orders[0].line)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the switches' own counters of what they did with packets, over P4Runtime.
+"""Reads the outcome counters of switches over P4Runtime.
 
-Any client may read (P4Runtime 1.3, section 5.3), so this is no business of the controller's, and
-works when that one is stuck.
+Any client may read (P4Runtime 1.3, section 5.3), so this needs no controller and works while the
+controller is stuck.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ ANSWER_SECONDS = 5.0
 async def read(
     switches: Iterable[SwitchProcess], dataplane: DataPlane, seconds: float | None = None
 ) -> tuple[Counts, list[ProcessError]]:
-    """The counters of each switch by name, and an error for each that does not answer in time.
+    """Returns the counters of each switch by name, and an error for each that times out.
 
-    Neither for one that refuses: it is being started again. seconds: ``ANSWER_SECONDS`` if None.
+    A switch that refuses the connection has neither: it is being restarted.
+    seconds: time to answer; ``ANSWER_SECONDS`` if None.
     """
     seconds = ANSWER_SECONDS if seconds is None else seconds
     chosen = list(switches)
@@ -54,7 +55,7 @@ async def read(
 def _read(
     address: str, request: p4runtime_pb2.ReadRequest, seconds: float
 ) -> Counter[Outcome] | grpc.StatusCode:
-    """The counters, or why they cannot be had."""
+    """Returns the counters of one switch, or the status of the failed call."""
     with grpc.insecure_channel(address, options=[("grpc.enable_http_proxy", 0)]) as channel:
         try:
             replies = p4runtime_pb2_grpc.P4RuntimeStub(channel).Read(request, timeout=seconds)

@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Python processes that start with all their modules there: forked, not started anew.
+"""Starts Python processes by forking a process that has imported their modules.
 
 A testbed has a Python process for every switch, server and worker, and each would import the same
 modules, most of a second of CPU time. The *fork server* (``python -m emulation.nodes.forkserver``)
-imports them once; for each process that is to start it forks, and the child becomes what ``python
--m MODULE ...`` would be: session, network and mount namespaces, files, environment, working
-directory, command line. Its parent is the supervisor, as of every process of a testbed (prctl(2),
-PR_SET_CHILD_SUBREAPER).
+imports them once and forks for each process; the child becomes what ``python -m MODULE ...`` would
+be: session, network and mount namespaces, files, environment, working directory, command line. Its
+parent is the supervisor, as of every process of a testbed (prctl(2), PR_SET_CHILD_SUBREAPER).
 
-``RACKHUB_FRESH=1`` in the environment does without: for what hooks into the start of an interpreter
-(debuggers, ``sitecustomize``).
+``RACKHUB_FRESH=1`` in the environment disables it, for tools that hook into the start of an
+interpreter (debuggers, ``sitecustomize``).
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from hosts.native import library
 
 log = logging.getLogger("forkserver")
 
-# As `python -m` names them, and what is imported for them.
+# Name for `python -m` -> module to import.
 MODULES = {
     "switch": "switch.__main__",
     "controller": "controller.__main__",
@@ -48,15 +47,15 @@ _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER, linux/prctl.h
 _NAMESPACES = ("net", "mnt")
 _MOST_BYTES = 1 << 20
 _MOST_SECONDS = 30.0  # for an answer
-# A process's title takes the place of its arguments, so there has to be room for it; what follows
-# them in memory is the environment, which is to stay readable in /proc.
+# A process's title overwrites its arguments, so they reserve room for it. The environment follows
+# them in memory and has to stay readable in /proc.
 _ROOM = 4000
 
 Message = dict[str, Any]
 
 
 class Forked:
-    """A process that the fork server has started; has what is needed of ``subprocess.Popen``."""
+    """A process started by the fork server; the subset of ``subprocess.Popen`` that is needed."""
 
     def __init__(self, pid: int, stdin: IO[bytes] | None, stdout: IO[bytes] | None) -> None:
         self.pid = pid
@@ -64,14 +63,14 @@ class Forked:
         self.stdout = stdout
 
     def wait(self) -> int:
-        """Waits for its end; returns its exit status, or minus the signal that killed it."""
+        """Waits for its end; returns its exit status, or minus the number of a fatal signal."""
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
 
 class ForkServer:
-    """Starts the process; ``start`` has it start others. It ends with the socket to it.
+    """Client of a fork server that it starts; the server ends when this socket is closed.
 
-    log: where its own errors go. Raises ``OSError`` if it cannot be started.
+    log: file for the server's own errors. Raises ``OSError`` if it cannot be started.
     """
 
     def __init__(self, log: Path, env: Mapping[str, str]) -> None:
@@ -99,7 +98,7 @@ class ForkServer:
             )
 
     def close(self) -> None:
-        """Ends it. What it has started goes on."""
+        """Ends the fork server; processes that it started continue."""
         self._socket.close()
         self._popen.wait()
 
@@ -113,7 +112,7 @@ class ForkServer:
         wants_input: bool,
         wants_output: bool,
     ) -> Forked | None:
-        """Starts a command line; None if that is not for the fork server, or it is gone.
+        """Starts a command line; returns None if it is not for the fork server or that has ended.
 
         output: a file descriptor for standard error, and standard output unless ``wants_output``.
         """
@@ -143,7 +142,7 @@ class ForkServer:
                 socket.send_fds(self._socket, [json.dumps(order).encode()], [read, sink, output])
                 pid = int(self._answer()["pid"])
             except (OSError, EOFError) as error:
-                log.warning("the fork server is gone, processes start anew from now on: %s", error)
+                log.warning("the fork server has ended; processes start without it: %s", error)
                 for end in (stdin, stdout):
                     if end is not None:
                         end.close()
@@ -163,8 +162,8 @@ class ForkServer:
 
 
 def _order(arguments: Sequence[str]) -> Message | None:
-    """What the fork server is told of a command line: a Python module's, perhaps in the namespaces
-    of a process (``mnexec -a PID``); None if it is another's."""
+    """Returns the order for a command line that runs a known Python module, with or without
+    ``mnexec -a PID`` in front; None for other command lines."""
     words, namespaces = list(arguments), 0
     if words[:2] == ["mnexec", "-a"]:
         namespaces, words = int(words[2]), words[3:]
@@ -177,12 +176,12 @@ def _order(arguments: Sequence[str]) -> Message | None:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Imports, then forks for each order, to the end of orders. Returns in each child, too, when
-    what that was to run has come to its end."""
+    """Imports the modules, then forks for each order until the socket is closed. Returns in each
+    child, too, after its module has run."""
     connection = socket.socket(fileno=int(arguments[0]))
     for module in MODULES.values():
         importlib.import_module(module)
-    library.library()  # compiled, or read from the cache, once for all
+    library.library()  # compiled or loaded once, for all children
     threads = len(list(Path("/proc/self/task").iterdir()))
     if threads > 1:
         # A lock that another thread holds at the fork is held for good in the child.
@@ -198,13 +197,13 @@ def main(arguments: Sequence[str]) -> None:
             return
         order = json.loads(data)
         try:
-            pid, told = _fork()
+            pid, pid_pipe = _fork()
         except OSError as error:
             answer: Message = {"error": f"fork: {error.strerror}"}
         else:
             if pid == 0:
                 connection.close()
-                become(order, files, told)
+                become(order, files, pid_pipe)
                 return
             answer = {"pid": pid}
         for file in files:
@@ -213,8 +212,11 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def _fork() -> tuple[int, int]:
-    """As os.fork, but the child's parent is whoever takes orphans: the supervisor; and the child
-    says when it can be seen as itself: 0, and the pipe that it writes its pid to then."""
+    """Forks a grandchild, which the supervisor adopts as subreaper.
+
+    Returns its pid and -1; in the grandchild 0 and a pipe. It writes its pid there once it has its
+    own session, namespaces and title; the parent waits for that.
+    """
     read, write = os.pipe()
     between = os.fork()
     if between == 0:
@@ -227,16 +229,17 @@ def _fork() -> tuple[int, int]:
         os.close(read)
         return 0, write
     os.close(write)
-    with os.fdopen(read, "rb") as told:
+    with os.fdopen(read, "rb") as pid_pipe:
         os.waitpid(between, 0)
-        pid = int.from_bytes(told.read(8), "little")
+        pid = int.from_bytes(pid_pipe.read(8), "little")
     if not pid:
         raise OSError(0, "it has ended at once; its log may say why")
     return pid, -1
 
 
-def become(order: Message, files: Sequence[int], told: int) -> None:
-    """Makes this process what an order says, tells its pid, and runs it to its end."""
+def become(order: Message, files: Sequence[int], pid_pipe: int) -> None:
+    """Turns this process into the one that an order describes, writes its pid to the pipe, and runs
+    the module."""
     words = order["words"]
     os.setsid()
     for number, file in enumerate(files):
@@ -250,18 +253,18 @@ def become(order: Message, files: Sequence[int], told: int) -> None:
     os.environ.clear()
     os.environ.update(order["env"])
     setproctitle.setproctitle(" ".join(words))
-    with os.fdopen(told, "wb") as pipe:
+    with os.fdopen(pid_pipe, "wb") as pipe:
         pipe.write(os.getpid().to_bytes(8, "little"))
     sys.orig_argv = words
     sys.argv = ["-m", *words[3:]]
-    # It is to run as the main module, for which it must not be there as another.
+    # runpy warns if the module that it is to run as __main__ is already imported.
     sys.modules.pop(words[2], None)
     gc.unfreeze()
     runpy.run_module(words[2], run_name="__main__", alter_sys=True)
 
 
 def _enter(pid: int) -> None:
-    """Network and mount namespaces of a process."""
+    """Joins the network and mount namespaces of a process."""
     kept = [os.open(f"/proc/{pid}/ns/{kind}", os.O_RDONLY) for kind in _NAMESPACES]
     for file in kept:
         _libc("setns", file, 0)
@@ -269,7 +272,7 @@ def _enter(pid: int) -> None:
 
 
 def _libc(function: str, *arguments: int) -> None:
-    """A system call that Python has no name for (setns: from 3.12 on). Raises ``OSError``."""
+    """Calls a libc function that Python lacks (setns: before 3.12). Raises ``OSError``."""
     libc = ctypes.CDLL(None, use_errno=True)
     if getattr(libc, function)(*arguments) != 0:
         error = ctypes.get_errno()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the counters of every direction of every link: ``observability.links`` tells of which."""
+"""Reads the counters of every direction of every link (``observability.links``)."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ from planner.expected import Direction
 
 
 async def measure(network: Network, switches: Mapping[str, SwitchProcess]) -> Measured:
-    """Bytes and packets of every link direction since the testbed, or that switch, came up."""
+    """Returns bytes and packets of every link direction since the testbed or the switch started."""
     names = list(switches)
     starts = {name: switches[name].counting for name in names}
-    told = await asyncio.gather(*(switches[name].counters() for name in names))
-    counters = {name: ports for name, ports in zip(names, told, strict=True) if ports is not None}
+    readings = await asyncio.gather(*(switches[name].counters() for name in names))
+    counters = {
+        name: ports for name, ports in zip(names, readings, strict=True) if ports is not None
+    }
     sent: dict[Direction, Carried] = {}
     received: dict[Direction, Carried] = {}
     for name in names:

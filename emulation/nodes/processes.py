@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes of a testbed: started, watched and stopped, each with its own log.
+"""Starts, watches and stops the processes of a testbed, each with its own log.
 
-``Processes`` starts programs and tells the first one that ends when it should not have:
-``failure`` is a future that a ``ProcessError`` is set on, with the process's name, its exit status
-and its log's last lines. Everything is by pid; nothing is ever killed by name.
+The future ``Processes.failure`` gets a ``ProcessError`` for the first process that ends
+unexpectedly, with its name, its exit status and its log's last lines. Processes are signalled by
+pid, never by name.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ _CAUSE_SECONDS = 2.0
 class ProcessError(Exception):
     """A process ended or is stuck; the text names it and shows its log's tail.
 
-    status: its exit status, if it is over.
+    name: name of the process.
+    what: what happened to it, as a predicate: "was killed by SIGKILL".
+    log: its log file.
+    status: exit status, if it has ended.
     """
 
     def __init__(self, name: str, what: str, log: Path, status: int | None = None) -> None:
@@ -46,11 +49,12 @@ class ProcessError(Exception):
 
 
 def environment() -> dict[str, str]:
-    """What every process of a testbed gets: one BLAS thread each, and this project to import.
+    """Returns the environment of every process of a testbed: one BLAS thread, this project on
+    PYTHONPATH.
 
     With more threads BLAS splits sums differently, and results differ in their last bits.
     """
-    # Mininet imports distutils. Where Python has its own, setuptools need not be imported for it.
+    # Mininet imports distutils; where Python has its own, this avoids importing setuptools.
     own = {"SETUPTOOLS_USE_DISTUTILS": "stdlib"} if sys.version_info < (3, 12) else {}
     threads = ("OPENBLAS", "OMP", "MKL", "BLIS", "VECLIB_MAXIMUM", "NUMEXPR")
     paths = [str(ROOT), *filter(None, os.environ.get("PYTHONPATH", "").split(":"))]
@@ -65,12 +69,17 @@ def environment() -> dict[str, str]:
 
 
 def python(module: str, *arguments: str) -> list[str]:
-    """Command line of a module of this project under the interpreter that runs now."""
+    """Returns the command line of a module of this project under the current interpreter."""
     return [sys.executable, "-m", module, *arguments]
 
 
 class Process:
-    """One running process. ``exited`` is a future that its exit status is set on."""
+    """One process.
+
+    expected: its end was requested.
+    exited: future of its exit status.
+    judged: future of whether the group continues after its end.
+    """
 
     def __init__(
         self,
@@ -87,9 +96,8 @@ class Process:
         loop = asyncio.get_running_loop()
         self.name = name
         self.log = log
-        self.expected = False  # whether its end is what somebody asked for
+        self.expected = False
         self.exited: asyncio.Future[int] = loop.create_future()
-        # Whether the group goes on after its end; known a moment later.
         self.judged: asyncio.Future[bool] = loop.create_future()
         self._on_line = on_line
         self._partial = b""
@@ -122,16 +130,16 @@ class Process:
 
     @property
     def pid(self) -> int:
-        """Its process id in the sandbox."""
+        """Process id in the sandbox."""
         return self.popen.pid
 
     @property
     def running(self) -> bool:
-        """Whether it has not ended."""
+        """Whether the process has not ended."""
         return not self.exited.done()
 
     def write(self, line: str) -> None:
-        """Sends a line to its standard input. Raises ``ProcessError`` if it reads no more."""
+        """Writes a line to its standard input. Raises ``ProcessError`` if that is closed."""
         assert self.popen.stdin is not None, f"{self.name} was started without input"
         if not self.running:
             raise ProcessError(self.name, "has ended", self.log, self.exited.result())
@@ -139,24 +147,24 @@ class Process:
             self.popen.stdin.write(line.encode() + b"\n")
             self.popen.stdin.flush()
         except BrokenPipeError as error:
-            raise ProcessError(self.name, "reads no more input", self.log) from error
+            raise ProcessError(self.name, "has closed its standard input", self.log) from error
 
     @property
     def stopped(self) -> bool:
-        """Whether a signal holds it (SIGSTOP, or a debugger): it lives and does nothing."""
+        """Whether it is stopped by a signal (SIGSTOP) or a debugger."""
         return self.running and state_of(self.pid) in ("T", "t")
 
     def signal(self, number: int) -> None:
-        """Sends a signal to it and all that it started, unless it has ended."""
+        """Sends a signal to the process's group, unless the process has ended."""
         if self.running:
             # The process is not reaped before `_ended`, so the pid is still its own.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, number)
 
     async def stop(self) -> int:
-        """Asks it to end (SIGTERM), insists after some seconds (SIGKILL); returns its status."""
+        """Sends SIGTERM, and SIGKILL after some seconds; returns the exit status."""
         self.expected = True
-        if self.stopped:  # it would not hear of SIGTERM
+        if self.stopped:  # it would not handle SIGTERM
             self.signal(signal.SIGKILL)
         self.signal(signal.SIGTERM)
         try:
@@ -181,7 +189,7 @@ class Process:
 
     def _line(self, line: bytes) -> None:
         assert self._on_line is not None
-        if not line.startswith(b"{"):  # structured reports are read by us, not by people
+        if not line.startswith(b"{"):  # JSON reports do not go to the log
             os.write(self._log, line + b"\n")
         self._on_line(line.decode(errors="replace"))
 
@@ -207,7 +215,7 @@ class Process:
 
 
 def describe(status: int) -> str:
-    """An exit status in words; over 128 it is a shell's way to tell of a signal."""
+    """Describes an exit status in words; a shell's status above 128 means a signal."""
     if status > 128 and status - 128 in set(signal.Signals):
         return describe(128 - status)
     if status >= 0:
@@ -219,10 +227,13 @@ def describe(status: int) -> str:
 
 
 class Processes:
-    """A group of processes that stand and fall together.
+    """A group of processes that fails when one of them ends unexpectedly.
 
-    ``failure``: a future; ``ProcessError`` is set on it when one ends that nobody stopped (unless
-    it was allowed to finish with status 0). ``fork_server`` starts what it can.
+    failure: a future that gets the ``ProcessError`` of the first process that ends without being
+    stopped, unless it may finish and its status is 0.
+    logs: folder of their logs.
+    cwd: their working directory.
+    fork_server: starts the Python processes among them.
     """
 
     def __init__(self, logs: Path, cwd: Path, fork_server: ForkServer | None = None) -> None:
@@ -233,7 +244,7 @@ class Processes:
         self._watchers: set[asyncio.Task[None]] = set()
         self._suspect: ProcessError | None = None
         self.failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        # Whoever waits for it reads it; nobody has to.
+        # Marks the exception as retrieved: not every group is waited for.
         self.failure.add_done_callback(lambda f: f.cancelled() or f.exception())
 
     def start(
@@ -249,9 +260,11 @@ class Processes:
     ) -> Process:
         """Starts a process; its standard error (and output, without ``on_line``) go to NAME.log.
 
-        on_line gets each line of its standard output; what it raises is the group's failure.
-        may_finish: ending with status 0 is fine.
-        survived: asked when it ends otherwise; True if the group goes on without it.
+        on_line: called with each line of its standard output; an exception fails the group.
+        wants_input: gives it a pipe as standard input, for ``Process.write``.
+        may_finish: exit status 0 is no failure.
+        survived: called at another unexpected end; returns whether the group continues.
+        env: variables besides those of ``environment``.
         Raises ``ProcessError`` if it cannot be started.
         """
         log = self._logs / f"{name}.log"
@@ -262,7 +275,7 @@ class Processes:
                 log,
                 cwd=self._cwd,
                 env={**environment(), **(env or {})},
-                on_line=partial(self._hear, name, on_line, log) if on_line is not None else None,
+                on_line=partial(self._take_line, name, on_line, log) if on_line else None,
                 wants_input=wants_input,
                 fork_server=self._fork_server,
             )
@@ -275,14 +288,14 @@ class Processes:
         task.add_done_callback(self._watched)
         return process
 
-    def _hear(self, name: str, on_line: Callable[[str], None], log: Path, line: str) -> None:
-        """Gives a line to whoever reads it, who may not be able to."""
+    def _take_line(self, name: str, on_line: Callable[[str], None], log: Path, line: str) -> None:
+        """Calls ``on_line``; an exception there fails the group."""
         try:
             on_line(line)
         except Exception as error:
-            _log.exception("a line of %s could not be taken: %s", name, line)
+            _log.exception("cannot process a line of %s: %s", name, line)
             said = line if len(line) <= _QUOTED else f"{line[:_QUOTED]}..."
-            what = f"said what could not be taken ({type(error).__name__}: {error}): {said}"
+            what = f"wrote a line that was not processed ({type(error).__name__}: {error}): {said}"
             self.fail(ProcessError(name, what, log))
 
     def _watched(self, task: asyncio.Task[None]) -> None:
@@ -292,7 +305,7 @@ class Processes:
             self.fail(error)
 
     def stopped(self) -> list[ProcessError]:
-        """An error for each that a signal holds."""
+        """Returns an error for each process that is stopped by a signal or a debugger."""
         return [
             ProcessError(process.name, "is stopped (SIGSTOP, or a debugger)", process.log)
             for process in self._members
@@ -300,7 +313,7 @@ class Processes:
         ]
 
     def fail(self, failure: Exception) -> None:
-        """Sets the group's failure, unless there was one before."""
+        """Sets the group's failure, unless it has failed before."""
         if not self.failure.done():
             self.failure.set_exception(failure)
 
@@ -319,7 +332,7 @@ class Processes:
             return
         failed = ProcessError(process.name, describe(status), process.log, status)
         if status == CONSEQUENCE:
-            # The one that caused this says so with its own end, perhaps a moment later.
+            # The process that caused this end fails itself, perhaps a moment later.
             if self._suspect is not None:
                 return
             self._suspect = failed
@@ -327,7 +340,10 @@ class Processes:
         self.fail(failed)
 
     async def until(self, condition: asyncio.Future[None], seconds: float, waiting: str) -> None:
-        """Waits for a condition; raises the failure, or ``TimeoutError`` saying what for."""
+        """Waits for a condition.
+
+        waiting: what for, for the text of the ``TimeoutError``. Raises the group's failure, too.
+        """
         await asyncio.wait(
             [condition, self.failure], timeout=seconds, return_when=asyncio.FIRST_COMPLETED
         )
@@ -340,8 +356,10 @@ class Processes:
     async def stop(
         self, processes: Sequence[Process] | None = None, *, in_order: bool = False
     ) -> None:
-        """Stops these, or all; in_order: the last started first, each given time to end before the
-        next."""
+        """Stops these processes, or all.
+
+        in_order: stops them one after the other, the last started first; else concurrently.
+        """
         chosen = list(reversed(self._members if processes is None else processes))
         for process in chosen:
             process.expected = True

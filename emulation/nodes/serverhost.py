@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parameter server of one host, as the testbed speaks with it (``hosts.server``)."""
+"""The testbed's connection to a parameter server process (``hosts.server``)."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _JOIN_SECONDS = 30.0
 
 
 class ServerHost:
-    """The parameter server process of one host, and the answers that it owes.
+    """A parameter server process and its pending requests.
 
-    name: the process's, which is not the host's where that has a worker's.
+    name: of the process; it differs from the host's name if a worker runs there.
     """
 
     def __init__(self, name: str) -> None:
@@ -25,7 +25,7 @@ class ServerHost:
         self._joins: dict[str, asyncio.Future[str]] = {}  # by nonce, of this process
 
     def begin(self, process: Process) -> None:
-        """Its process was started, perhaps again: what the one before owed, nobody owes now."""
+        """Takes a newly started process, the first or a restarted one; cancels pending requests."""
         self.process = process
         if self.ready.done():
             self.ready = asyncio.get_running_loop().create_future()
@@ -35,7 +35,7 @@ class ServerHost:
         self._joins.clear()
 
     def line(self, line: str) -> None:
-        """Takes a line of its standard output."""
+        """Takes a line of the server's standard output."""
         if line.startswith("ready") and not self.ready.done():
             self.ready.set_result(None)
         elif self._answers:
@@ -44,18 +44,17 @@ class ServerHost:
                 answer.set_result(line)
 
     def forget(self, nonce: str) -> None:
-        """A job is over."""
+        """Forgets a job that is over."""
         self._joins.pop(nonce, None)
 
     async def join(self, nonce: str, rank: int, seconds: float | None = _JOIN_SECONDS) -> None:
-        """Makes it a server of a job; raises ``JobError`` with its reason if it refuses. A process
-        is told once, however often it is to join.
+        """Makes the process a server of a job; repeated calls send one request per process.
 
-        seconds: that it may take, None for as long as its process lives. ``ProcessError`` if it
-        takes longer, or ends.
+        seconds: time limit; None: as long as the process lives. Raises ``JobError`` with its reason
+        if it refuses, ``ProcessError`` if it takes longer or ends.
         """
         assert self.process is not None
-        await asyncio.wait([self.ready], timeout=seconds)  # it may just be started again
+        await asyncio.wait([self.ready], timeout=seconds)  # it may be restarting
         answer = self._joins.get(nonce)
         if answer is None:
             self.process.write(f"join {nonce} {rank}")

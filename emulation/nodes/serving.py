@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps track of the jobs that are alive, and has their servers join them.
+"""Tracks the jobs that are alive and makes their server processes join them.
 
-The controller tells of them (``controller.service.notices``): the server processes that one names
-join it, whichever program created it, and join it again when they were started again.
+The controller reports live jobs (``controller.service.notices``). The server processes that a job
+names join it, whichever program created it, and rejoin it after a restart.
 """
 
 from __future__ import annotations
@@ -25,11 +25,13 @@ Message = Mapping[str, Any]
 
 
 @dataclass
-class Alive:
-    """A job that is alive, or was: since when, and ``until`` when if it is over (both
-    ``time.monotonic``).
+class JobLife:
+    """A job that is or was alive.
 
-    workers: hosts, servers: processes, by rank. switches: that held slots for it, in any epoch.
+    workers: hosts, by rank.
+    servers: names of server processes, by rank.
+    switches: those that held slots for it in any epoch.
+    since, until: begin and end (``time.monotonic``); ``until`` is None while it is alive.
     """
 
     number: int
@@ -43,10 +45,12 @@ class Alive:
 
 
 class Serving:
-    """The jobs of a testbed. ``known``: those that ever were, by number.
+    """Tracks the jobs of a testbed and the joins of their servers.
 
-    servers: by name of the process. start: starts those of them that are not there. tell: tells
-    whoever watches that a job has to do without a server.
+    known: all jobs so far, by number.
+    servers: by name of the process.
+    start: starts those of these servers that do not exist yet.
+    tell: reports to the jobs' watchers that a job continues without a server.
     """
 
     def __init__(
@@ -55,7 +59,7 @@ class Serving:
         start: Callable[[Sequence[str]], Awaitable[None]],
         tell: Callable[[str], None],
     ) -> None:
-        self.known: dict[int, Alive] = {}
+        self.known: dict[int, JobLife] = {}
         self._servers = servers
         self._start = start
         self._tell = tell
@@ -63,12 +67,12 @@ class Serving:
         self._news: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     @property
-    def alive(self) -> list[Alive]:
-        """The oldest first."""
+    def alive(self) -> list[JobLife]:
+        """Live jobs, the oldest first."""
         return [job for job in self.known.values() if job.until is None]
 
-    def told(self, jobs: Iterable[Message]) -> None:
-        """Takes what the controller tells: all jobs that are alive."""
+    def update(self, jobs: Iterable[Message]) -> None:
+        """Takes a notice of the controller: all live jobs."""
         numbers = set()
         for one in jobs:
             number = int(one["job"])
@@ -79,8 +83,8 @@ class Serving:
                 known.switches |= switches
                 continue
             workers, servers = tuple(one["workers"]), tuple(one["servers"])
-            job = Alive(number, one["name"], one["nonce"], workers, servers, switches)
-            self.known.pop(number, None)  # numbers come again after 65,535 jobs
+            job = JobLife(number, one["name"], one["nonce"], workers, servers, switches)
+            self.known.pop(number, None)  # numbers repeat after 65,535 jobs
             self.known[number] = job
             task = asyncio.get_running_loop().create_task(self._join(job))
             task.add_done_callback(partial(self._joined, job))
@@ -96,14 +100,16 @@ class Serving:
         self._news = asyncio.get_running_loop().create_future()
 
     async def joined(self, number: int, seconds: float) -> None:
-        """Returns when all servers of a job have joined it. Raises ``JobError`` if one refuses or
-        the job is over, ``ProcessError`` if one cannot, ``TimeoutError`` if the controller does not
-        tell of the job in so many seconds."""
+        """Waits until all servers of a job have joined it.
+
+        Raises ``JobError`` if one refuses or the job is over, ``ProcessError`` if one fails,
+        ``TimeoutError`` if the controller does not report the job within so many seconds.
+        """
         deadline = time.monotonic() + seconds
         while number not in self.known:
             left = max(0.0, deadline - time.monotonic())
             if not (await asyncio.wait([self._news], timeout=left))[0]:
-                raise TimeoutError(f"the controller did not tell of it within {seconds:g} s")
+                raise TimeoutError(f"the controller did not report the job within {seconds:g} s")
         task = self._joining.get(number)
         if task is not None:
             await asyncio.wait([task])
@@ -111,26 +117,26 @@ class Serving:
             raise JobError(f"job {number} is over")
         task.result()
 
-    async def again(self, server: str) -> None:
-        """A server process was started again: it joins the jobs that name it.
+    async def rejoin(self, server: str) -> None:
+        """Makes a restarted server process rejoin the live jobs that name it.
 
-        However long that takes: the controller may be away as well.
+        There is no time limit: the controller may be restarting as well.
         """
-        await asyncio.gather(*(self._take_back(job, server) for job in self.alive))
+        await asyncio.gather(*(self._rejoin(job, server) for job in self.alive))
 
     def stop(self) -> None:
-        """From now on nobody joins."""
+        """Cancels all joins under way."""
         for task in self._joining.values():
             task.cancel()
 
     # --- inside ---
 
-    async def _join(self, job: Alive) -> None:
+    async def _join(self, job: JobLife) -> None:
         await self._start(job.servers)
         servers = [self._servers[name] for name in job.servers]
         await asyncio.gather(*(one.join(job.nonce, rank) for rank, one in enumerate(servers)))
 
-    def _joined(self, job: Alive, task: asyncio.Task[None]) -> None:
+    def _joined(self, job: JobLife, task: asyncio.Task[None]) -> None:
         if task.cancelled() or (error := task.exception()) is None:
             return
         if isinstance(error, JobError | ProcessError | TimeoutError):
@@ -139,7 +145,7 @@ class Serving:
         else:
             log.error("job %d (%s) is not served", job.number, job.name, exc_info=error)
 
-    async def _take_back(self, job: Alive, server: str) -> None:
+    async def _rejoin(self, job: JobLife, server: str) -> None:
         if server not in job.servers:
             return
         try:
@@ -147,5 +153,5 @@ class Serving:
         except JobError as error:
             if job.until is None:
                 self._tell(f"job {job.name} goes on without {error}")
-        except ProcessError as error:  # it was killed once more: the next process joins
+        except ProcessError as error:  # it was killed again: the next process joins
             log.info("job %s: %s %s", job.name, error.name, error.what)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A switch of either target: how it is started, when it is ready, and its ports' counters."""
+"""Starts switches of either target, waits until they serve, and reads their port counters."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ _ANSWER_SECONDS = 10.0
 class PortCounters:
     """Packets and bytes (frames without FCS, each segment counted) in and out of a switch port.
 
-    dropped: the port's queue was full. overrun: frames that the switch did not fetch in time.
+    dropped: packets dropped at a full output queue.
+    overrun: frames lost because the switch did not fetch them in time.
     """
 
     rx_packets: int
@@ -40,7 +41,11 @@ class PortCounters:
 
 
 class SwitchProcess:
-    """One switch: its process, its P4Runtime address and its ports' counters."""
+    """One switch: its process, its P4Runtime address and its port counters.
+
+    starts: how often it was started.
+    wiped: how often its program's counters were reset, as far as is known.
+    """
 
     def __init__(self, name: str, target: Target, ports: tuple[SwitchPort, ...]) -> None:
         self.name = name
@@ -48,27 +53,27 @@ class SwitchProcess:
         self.ports = ports
         self.process: Process | None = None
         self.starts = 0
-        self.wiped = 0  # how often it lost what its program counted, as far as is known
-        self._away = 0  # how many want its socket not to be where it is looked for
+        self.wiped = 0
+        self._away = 0  # `unplugged` contexts that are open
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._counters: asyncio.Future[dict[str, Any]] | None = None
-        self._asking = asyncio.Lock()  # its answers do not say whose question they answer
+        self._asking = asyncio.Lock()  # answers carry no id of their request
 
     @property
     def address(self) -> str:
-        """Where it serves P4Runtime, seen from the run directory."""
+        """Its P4Runtime address, relative to the run directory."""
         return f"unix:sockets/{self.name}"
 
     @property
     def reached(self) -> str:
-        """Where it serves P4Runtime now, to whoever knows that it was ``unplugged``."""
+        """The address of its P4Runtime socket at the moment, also while ``unplugged``."""
         return f"{self.address}.unplugged" if self._away else self.address
 
     @contextlib.contextmanager
     def unplugged(self) -> Iterator[None]:
-        """Nobody finds its P4Runtime at its address; connections stay as they are.
+        """Context in which no client can connect at its address; open connections stay.
 
-        If it is started again meanwhile, it is found again.
+        A restart meanwhile makes it reachable again.
         """
         start = self.starts
         self._move(1)
@@ -82,18 +87,18 @@ class SwitchProcess:
         before = self.reached
         self._away += change
         if self.reached != before:
-            # Whoever was killed in the middle of binding has no socket.
+            # A process that was killed before it bound has no socket.
             with contextlib.suppress(FileNotFoundError):
                 _path(before).rename(_path(self.reached))
 
     @property
     def serving(self) -> bool:
-        """Whether it runs, and P4Runtime listens."""
+        """Whether it runs and P4Runtime listens."""
         return self.process is not None and self.process.running and self._ready.done()
 
     @property
     def counting(self) -> int:
-        """Another number when its ports' counters began anew; the kernel's, for BMv2, never do."""
+        """A number that changes when its port counters are reset (BMv2's never are)."""
         return self.starts if self.target == "embedded" else 0
 
     def start(
@@ -103,15 +108,16 @@ class SwitchProcess:
         pcap: Path | None,
         survived: Callable[[Process], bool] | None = None,
     ) -> None:
-        """Starts it, the ``number``-th switch, also again after its end; raises ``ProcessError``.
+        """Starts the switch, or restarts it after its end; raises ``ProcessError``.
 
-        pcap: folder for captures; those of each later start have one of their own in it.
+        number: index of the switch, for its Thrift port.
+        pcap: folder for captures; each restart gets a subfolder.
         """
         self.starts += 1
         self.wiped += 1
         if self._ready.done():
             self._ready = asyncio.get_running_loop().create_future()
-        # One that was killed leaves it behind, and nobody else serves there.
+        # A killed process leaves its socket behind.
         _path(self.reached).unlink(missing_ok=True)
         self._away = 0
         if pcap is not None and self.starts > 1:
@@ -138,7 +144,7 @@ class SwitchProcess:
                 looking.cancel()
 
     async def _look(self) -> None:
-        """Until something listens: BMv2 says so only once its output buffer is full."""
+        """Polls until P4Runtime listens: BMv2 buffers the output that says so."""
         path = _path(self.address)
         while not self._ready.done():
             with contextlib.suppress(OSError):
@@ -149,9 +155,9 @@ class SwitchProcess:
             await asyncio.sleep(_LOOK_SECONDS)
 
     async def counters(self) -> dict[int, PortCounters] | None:
-        """Counters of every port, now; None if there is no process that has them.
+        """Reads the counters of every port; returns None if no process has them.
 
-        ``TimeoutError`` if it does not tell.
+        Raises ``TimeoutError`` if the switch does not answer.
         """
         if self.target == "bmv2":
             return {port.number: _interface_counters(port.interface) for port in self.ports}
@@ -166,16 +172,16 @@ class SwitchProcess:
             if process.exited.done():
                 return None
             if not self._counters.done():
-                raise TimeoutError(f"{self.name} does not tell its ports' counters")
-            told = self._counters.result()
+                raise TimeoutError(f"{self.name} does not report its port counters")
+            counters = self._counters.result()
         return {
             port.number: PortCounters(
-                rx_packets=told[str(port.number)]["rx_packets"],
-                rx_bytes=told[str(port.number)]["rx_bytes"],
-                tx_packets=told[str(port.number)]["tx_packets"],
-                tx_bytes=told[str(port.number)]["tx_bytes"],
-                dropped=told[str(port.number)]["tx_queue_full"],
-                overrun=told[str(port.number)]["rx_overrun"],
+                rx_packets=counters[str(port.number)]["rx_packets"],
+                rx_bytes=counters[str(port.number)]["rx_bytes"],
+                tx_packets=counters[str(port.number)]["tx_packets"],
+                tx_bytes=counters[str(port.number)]["tx_bytes"],
+                dropped=counters[str(port.number)]["tx_queue_full"],
+                overrun=counters[str(port.number)]["rx_overrun"],
             )
             for port in self.ports
         }
@@ -194,7 +200,7 @@ class SwitchProcess:
         for port in self.ports:
             words += ["--port-rate", f"{port.number}={port.outgoing.rate}"]
             words += ["--port-queue", f"{port.number}={port.outgoing.queue_bytes}"]
-            if port.peer_is_host:  # whose token bucket lets a frame go when it begins to leave
+            if port.peer_is_host:  # its token bucket releases a frame when transmission begins
                 words += ["--port-rate-in", f"{port.number}={port.incoming.rate}"]
         return words
 
@@ -204,7 +210,7 @@ def _path(address: str) -> Path:
 
 
 def _interface_counters(interface: str) -> PortCounters:
-    """The kernel's counters: of plain frames, which is all that BMv2's interfaces see."""
+    """Reads the kernel's counters; BMv2's interfaces see no segment trains, so frames are exact."""
     folder = Path("/sys/class/net", interface, "statistics")
 
     def read(name: str) -> int:
@@ -220,9 +226,9 @@ def _interface_counters(interface: str) -> PortCounters:
 
 
 def complete_captures(folder: Path) -> None:
-    """Gives captures without a byte the header that makes them files without a packet.
+    """Writes a pcap header to empty captures.
 
-    BMv2 writes a capture's header with its first packet, so an idle port has none.
+    BMv2 writes the header with the first packet, so the capture of an idle port has none.
     """
     for capture in folder.rglob("*.pcap"):
         if capture.stat().st_size == 0:
@@ -230,7 +236,7 @@ def complete_captures(folder: Path) -> None:
 
 
 def switches(addressing: Addressing, target: Target) -> dict[str, SwitchProcess]:
-    """The switches of a topology, by name; not started."""
+    """Returns the switches of a topology, by name; not started."""
     return {
         node.name: SwitchProcess(node.name, target, addressing.ports(node.name))
         for node in addressing.topology.switches

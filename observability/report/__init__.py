@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``rackhub report``: a run as one HTML file, which needs nothing else to be read.
+"""Builds ``rackhub report``: a run as one self-contained HTML file.
 
-No script, and nothing is loaded from anywhere, which the page's own policy says, too.
+It has no scripts and loads nothing; its content security policy enforces that.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from markupsafe import Markup
 
 from observability.record import RunDirectory
 from observability.report.reading import read
-from observability.report.telling import tell
+from observability.report.report_context import report_context
 
 __all__ = ["make"]
 
 
 def make(run: RunDirectory) -> str:
-    """The page of a run, over or not. Raises ``RunError`` if nothing is known of it."""
+    """Returns the page of a run, over or not. Raises ``RunError`` if nothing is known of it."""
     templates = Environment(
         loader=PackageLoader("observability.report", "."),
         autoescape=True,
@@ -25,6 +25,8 @@ def make(run: RunDirectory) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    templates.filters["svg"] = Markup  # of our own drawing, whose texts are escaped
+    templates.filters["svg"] = Markup  # for drawings of this project, whose texts are escaped
     style, _, _ = templates.loader.get_source(templates, "page.css")  # type: ignore[union-attr]
-    return templates.get_template("page.html").render(style=Markup(style), **tell(read(run)))
+    return templates.get_template("page.html").render(
+        style=Markup(style), **report_context(read(run))
+    )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Curves over time as SVG, drawn for a page whose style sheet has the colours."""
+"""Draws charts as SVG; the page's style sheet has their colours."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ Point = tuple[float, float | None]
 WIDTH = 480.0
 LEFT, RIGHT, TOP, BOTTOM = 46.0, 12.0, 18.0, 34.0
 TICK_LENGTH = 4.0
-# Letters of the style sheet's size are about that wide.
+# Approximate width of a letter at the style sheet's size.
 LETTER = 6.6
 _PREFIXES = {3: " k", 6: " M", 9: " G", 12: " T"}
-# Of a curve no more points are drawn than can be told apart.
+# More points of a curve could not be distinguished.
 MOST_POINTS = 600
 _MOST_DOTS = 60
 _MOST_TICKS = 7
@@ -25,9 +25,13 @@ _MOST_TICKS = 7
 
 @dataclass(frozen=True)
 class Line:
-    """A curve: (x, y) in order of x, None where it is not known. ``style``: number of its colour.
+    """A curve.
 
-    step: it keeps its value until the next point. area: what is below it is filled.
+    points: (x, y) in order of x; y is None where it is unknown.
+    style: number of its colour.
+    step: keeps each value until the next point.
+    area: fills the area below.
+    dots: marks points, if there are few.
     """
 
     name: str
@@ -40,7 +44,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Mark:
-    """Something that happened at ``x``, and lasted until ``until``."""
+    """An event at ``x`` that lasted until ``until`` (None: an instant)."""
 
     label: str
     x: float
@@ -50,9 +54,10 @@ class Mark:
 
 @dataclass(frozen=True)
 class Axis:
-    """What is along an axis: its title, and the ends that it must have at least.
+    """An axis.
 
-    log: for values above 0, its scale is logarithmic.
+    low, high: ends that it includes at least.
+    log: logarithmic scale, for values above 0.
     """
 
     title: str
@@ -69,7 +74,7 @@ def chart(
     marks: Sequence[Mark] = (),
     height: float = 220.0,
 ) -> str:
-    """SVG text of curves; ``about`` says what it shows to those who do not see it."""
+    """Returns SVG text of a chart; ``about`` describes it for screen readers."""
     svg = ElementTree.Element(
         "svg",
         {"class": "chart", "viewBox": f"0 0 {WIDTH:g} {height:g}", "role": "img"},
@@ -92,7 +97,7 @@ def chart(
 
 
 class LinearScale:
-    """From values, of a span, to places. whole_ticks: it reaches from tick to tick."""
+    """Maps values of a span to coordinates. whole_ticks: extends the span to whole ticks."""
 
     def __init__(
         self,
@@ -117,12 +122,12 @@ class LinearScale:
         return self._start + (inside - self.low) * self._factor
 
     def text(self, tick: float) -> str:
-        """A tick as it is written."""
+        """Formats a tick."""
         return f"{tick:,.{self._digits}f}"
 
 
 class LogScale:
-    """Like ``LinearScale``, by the logarithms of values above 0."""
+    """Maps values above 0 to coordinates by their logarithms; used like ``LinearScale``."""
 
     def __init__(self, span: tuple[float, float], start: float, end: float) -> None:
         powers = range(math.floor(math.log10(span[0])), math.ceil(math.log10(span[1])) + 1)
@@ -140,7 +145,7 @@ class LogScale:
         return self._start + math.log10(inside / self.low) * self._factor
 
     def text(self, tick: float) -> str:
-        """A tick as it is written."""
+        """Formats a tick."""
         power = max((p for p in _PREFIXES if 10.0**p <= tick), default=0)
         return f"{tick / 10.0**power:g}{_PREFIXES.get(power, '')}"
 
@@ -149,7 +154,7 @@ Scale = LinearScale | LogScale
 
 
 def _step(least: float) -> float:
-    """The smallest of 1, 2 and 5 times a power of ten that is no less."""
+    """Returns the smallest of 1, 2 and 5 times a power of ten that is not below ``least``."""
     power = 10.0 ** math.floor(math.log10(least))
     return next(n * power for n in (1, 2, 5, 10) if n * power >= least * (1 - 1e-9))
 
@@ -194,7 +199,7 @@ def _marks(svg: ElementTree.Element, across: Scale, marks: Sequence[Mark], heigh
             _add(group, "rect", "lasts", x=at, y=TOP, width=width, height=height - BOTTOM - TOP)
         _add(group, "line", "", x1=at, x2=at, y1=TOP, y2=height - BOTTOM)
         half = len(mark.label) * LETTER / 2
-        if at - half > reached + 2:  # else the one before it stands there
+        if at - half > reached + 2:  # otherwise it would overlap the label before
             _text(group, "middle", at, TOP - 5, mark.label)
             reached = at + half
 
@@ -219,14 +224,14 @@ def _line(svg: ElementTree.Element, line: Line, across: Scale, upwards: Scale) -
 
 
 def _runs(points: Sequence[Point]) -> Iterator[list[tuple[float, float]]]:
-    """Parts of a curve that are known, one after the other."""
+    """Yields the consecutive known parts of a curve."""
     for known, part in groupby(points, lambda p: p[1] is not None and math.isfinite(p[1])):
         if known:
             yield [(x, y) for x, y in part if y is not None]
 
 
 def _thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Points enough to draw with: of many, the lowest and the highest of each small stretch."""
+    """Reduces a curve to points that suffice for drawing: the extremes of each short stretch."""
     if len(points) <= MOST_POINTS:
         return list(points)
     size = math.ceil(2 * len(points) / MOST_POINTS)

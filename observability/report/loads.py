@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Links by what they carried: the table, and the topology drawn with it."""
+"""Builds the report's table of link loads, and the drawing of the topology with them."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ Message = dict[str, Any]
 
 # Classes of load, from the lightest to the fullest; 0 is for links that carried nothing.
 CLASSES = 5
-# What deviates more from the closed form stands out, in shares of it (of the largest one where
-# nothing was expected).
+# Larger deviations from the closed form stand out; relative to it, or to the largest expected load
+# where none was expected.
 TOLERANCE = 0.02
 _SHRUNK = 0.6
 _WIDTHS = (1.2, 1.8, 2.3, 2.8, 3.3, 3.8)
@@ -27,8 +27,13 @@ _WIDTHS = (1.2, 1.8, 2.3, 2.8, 3.3, 3.8)
 
 @dataclass(frozen=True)
 class Loads:
-    """Rows for the table of links; the drawing, empty if the topology is not known; what the
-    classes of load are called; whether they are shares of the links' rates."""
+    """Link loads for the report.
+
+    rows: of the table.
+    drawing: SVG; empty if the topology is unknown.
+    classes: names of the load classes.
+    of_rate: loads are shares of the links' rates, not of the largest load.
+    """
 
     rows: list[Message]
     drawing: str
@@ -37,7 +42,7 @@ class Loads:
 
 
 def loads(topology: Topology | None, links: list[Message], seconds: float | None) -> Loads:
-    """Links as the summary has them, which carried that in so many seconds (None: unknown)."""
+    """Classifies links of a summary, which carried their bytes in ``seconds`` (None: unknown)."""
     rates = _rates(topology) if topology is not None else {}
     shares = [_share(row, rates, seconds) for row in links]
     of_rate = bool(links) and all(
@@ -69,12 +74,12 @@ def loads(topology: Topology | None, links: list[Message], seconds: float | None
 
 
 def size(count: float | None) -> str:
-    """Bytes in words."""
+    """Formats a number of bytes."""
     return "unknown" if count is None else size_text(count, 4)
 
 
 def _rates(topology: Topology) -> dict[tuple[str, str], LinkQuality]:
-    """Each direction of each link, by the node and interface that send."""
+    """Returns the quality of each link direction, by sending node and interface."""
     addressing = Addressing(topology)
     found = {}
     for node in topology.switches:
@@ -94,7 +99,7 @@ def _share(
 
 
 def _top(share: float) -> float:
-    """Where the last class ends: a round share, no less than the largest."""
+    """Returns the upper end of the last class: a round share, at least the largest."""
     steps = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.25, 0.5, 1.0)
     return next((n for n in steps if n >= share), max(share, 1.0))
 
@@ -113,7 +118,7 @@ def _off(row: Message, largest: int) -> bool:
 
 
 def _drawing(topology: Topology, rows: list[Message]) -> str:
-    """SVG text of a topology and its loads, not to be shrunk until nobody can read it."""
+    """Returns SVG of a topology with its loads; a minimum width keeps it readable."""
     lines = draw(topology, _lanes(topology, rows), style=False)
     ElementTree.register_namespace("", "http://www.w3.org/2000/svg")
     svg = ElementTree.fromstring(lines)
@@ -122,9 +127,9 @@ def _drawing(topology: Topology, rows: list[Message]) -> str:
 
 
 def _lanes(topology: Topology, rows: list[Message]) -> dict[tuple[str, str], Lane]:
-    told = {(row["from"], row["interface"]): row for row in rows}
+    by_sender = {(row["from"], row["interface"]): row for row in rows}
     return {
-        (node, interface): _lane(node, quality, told.get((node, interface)))
+        (node, interface): _lane(node, quality, by_sender.get((node, interface)))
         for (node, interface), quality in _rates(topology).items()
     }
 

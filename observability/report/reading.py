@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known of a run: its directory, and the testbed itself where that is still up."""
+"""Reads the data of a run from its directory, and from the testbed itself if that is up."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ Message = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Story:
-    """All that is known of a run.
+class RunData:
+    """The data of a run.
 
-    summary: with ``links``, ``jobs``, ``others`` and ``faults`` in any case. undrawable: why the
-    topology is not known, if it is not. ended: why it ended, in the words of its processes and
-    logs; empty for one that is still up or that ended as it should.
+    summary: always has ``links``, ``jobs``, ``others`` and ``faults``.
+    undrawable: why the topology is unknown; empty if it is known.
+    ended: why the run failed, with the end of a log; empty if it is up or ended normally.
     """
 
     run: RunDirectory
@@ -39,30 +39,28 @@ class Story:
     ended: str
 
 
-def read(run: RunDirectory) -> Story:
-    """What is known of a run; ``RunError`` if that is nothing."""
+def read(run: RunDirectory) -> RunData:
+    """Reads the data of a run; raises ``RunError`` if there is none."""
     facts, alive = run.facts, run.alive
     if not facts:
-        raise RunError(
-            f"{run.path} tells nothing of a run: its testbed.json is missing or is no JSON"
-        )
+        raise RunError(f"{run.path} is no run directory: its testbed.json is missing or is no JSON")
     summary: Message | None = None
     with suppress(OSError, ValueError):
         summary = json.loads(run.summary.read_text())
-    told = {"links": [], "jobs": [], "others": [], "faults": [], **(summary or {})}
+    complete = {"links": [], "jobs": [], "others": [], "faults": [], **(summary or {})}
     if alive:
-        told |= _now(run)
+        complete |= _now(run)
     topology, undrawable = _topology(run, facts)
     try:
         over_time = series.read(run.path / series.FILE)
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise RunError(f"{run.path / series.FILE} cannot be read: {error}") from error
     ended = "" if alive else _ended(run, summary)
-    return Story(run, facts, told, over_time, topology, undrawable, alive, ended)
+    return RunData(run, facts, complete, over_time, topology, undrawable, alive, ended)
 
 
 def _now(run: RunDirectory) -> Message:
-    """What a testbed that is up says of itself; nothing if it does not answer."""
+    """Queries a live testbed for its status; returns nothing if it does not answer."""
     try:
         status = ask(run, "status")
     except ControlError:
@@ -71,7 +69,7 @@ def _now(run: RunDirectory) -> Message:
 
 
 def current(status: Message) -> Message:
-    """Of a testbed's status what goes into a summary; ``current``: rows of submitted jobs."""
+    """Converts a testbed's status to entries of a summary; ``current``: rows of submitted jobs."""
     others = status["others"]
     numbers = {one["number"] for one in others}
     submitted = [row for row in status["jobs"] if row["number"] not in numbers]

@@ -89,7 +89,7 @@ def test_killed_process_is_restarted_and_job_continues(
     else:
         assert fault["epoch_after"] > fault["epoch_before"]
         assert summary["chunks"]["aggregated_in_network"] is None
-        assert f"{name} lost what was counted there" in summary["chunks"]["unknown"]
+        assert f"{name} lost its counters" in summary["chunks"]["unknown"]
         # BMv2's ports are counted by the kernel. What went to other switches those have counted.
         hosts = [r for r in summary["links"] if r["from"] == name and r["to"][0] in "ws"]
         between = [r for r in summary["links"] if r["from"] == name and r not in hosts]
@@ -98,7 +98,7 @@ def test_killed_process_is_restarted_and_job_continues(
         )
         assert all(row["bytes"] > 0 for row in between)
         if hosts and target == "embedded":
-            assert "unknown: tor0 has lost what it had counted." in said
+            assert "unknown: tor0 has lost its counters." in said
 
 
 WORKERS = ["w0", "w1", "w2", "w3"]

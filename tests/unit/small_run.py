@@ -86,7 +86,7 @@ def carried(*, beyond: int = 0, lost: str = "") -> list[Message]:
         load_there = wanted.get(way)
         found[way] = Carried(load_there.bytes, load_there.packets) if load_there else Carried(0, 0)
         if node == lost:
-            found[way] = Carried(None, None, f"{lost} has lost what it had counted")
+            found[way] = Carried(None, None, f"{lost} has lost its counters")
     (up,) = addressing.ports_between("tor0", "core0")
     if beyond:
         way = Direction("tor0", up.interface)
@@ -152,7 +152,7 @@ def job(name: str = "digits", *, matches: bool = True, **changes: Any) -> Messag
 
 
 def other(number: int, name: str = "mine", **changes: Any) -> Message:
-    """A job that was not submitted, as a summary has it (``emulation.jobs.others``)."""
+    """A job that was not submitted, as a summary has it (``emulation.jobs.external_jobs``)."""
     return {
         "job": name, "number": number, "state": "done", "reason": "", "workers": 8,
         "present": None, "tree": "two-level", "plan_epoch": 1, "iteration": None,

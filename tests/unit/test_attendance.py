@@ -12,7 +12,7 @@ from specs.jobfile import parse
 from specs.jobspec import JobSpec
 from workloads import reference
 from workloads import trainer as training
-from workloads.attendance import Attendance, Diary, Entry, entries, entry_of
+from workloads.attendance import Attendance, Entry, ParticipationLog, entries, entry_of
 from workloads.models import Parameters
 
 pytestmark = pytest.mark.unit
@@ -36,16 +36,16 @@ def test_entries_say_who_is_in_which_chunks() -> None:
 
 def test_iteration_is_reported_after_next_completes() -> None:
     """What a worker that dies alone has is not what the others then make."""
-    diary, attendance = Diary(), Attendance()
+    participation, attendance = ParticipationLog(), Attendance()
     for entry in (ALL, ALL, MIXED):
-        diary.note(entry)
-    attendance.take(0, passed(diary.tell()))
+        participation.note(entry)
+    attendance.take(0, passed(participation.tell()))
     assert attendance.counts() == [3, 3]
-    diary.note(TWO)
-    diary.note(TWO)
-    attendance.take(0, passed(diary.tell()))
+    participation.note(TWO)
+    participation.note(TWO)
+    attendance.take(0, passed(participation.tell()))
     assert attendance.spans() == [(1, 2, ALL), (3, 3, MIXED), (4, 4, TWO)]
-    attendance.take(0, passed(diary.tell(all_of_it=True)))
+    attendance.take(0, passed(participation.tell(all_of_it=True)))
     assert attendance.counts() == [3, 3, 2, 2, 2]
     assert list(entries(json.loads(json.dumps(attendance.spans())), 5)) == [
         ALL, ALL, MIXED, TWO, TWO,
@@ -55,7 +55,7 @@ def test_iteration_is_reported_after_next_completes() -> None:
 
 def test_rejoined_worker_reports_own_iterations() -> None:
     attendance = Attendance()
-    first, back = Diary(), Diary(before=3)
+    first, back = ParticipationLog(), ParticipationLog(before=3)
     for entry in (ALL, TWO, TWO):
         first.note(entry)
     attendance.take(0, passed(first.tell(all_of_it=True)))
@@ -68,10 +68,10 @@ def test_rejoined_worker_reports_own_iterations() -> None:
 def test_unknown_participation_is_reported() -> None:
     attendance = Attendance()
     assert "in iteration 1 is left to tell who else took part" in attendance.unknown(2, 3)
-    diary = Diary()
-    diary.note(ALL)
-    diary.note(TWO)
-    attendance.take(0, passed(diary.tell(all_of_it=True)))
+    participation = ParticipationLog()
+    participation.note(ALL)
+    participation.note(TWO)
+    attendance.take(0, passed(participation.tell(all_of_it=True)))
     assert attendance.unknown(2, 3) == ""
     assert "iteration 3" in attendance.unknown(3, 3)
     assert "lost in the first iteration" in attendance.unknown(2, 4)

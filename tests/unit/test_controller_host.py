@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that orders reach the controller one by one, across controller restarts."""
+"""Tests that orders reach the controller one at a time, also after its restart."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_restarted_controller_gets_pending_orders_and_state(tmp_path: Path) -> N
     assert unasked == owed
 
 
-def test_restarted_controller_gets_orders_sent_during_its_end(tmp_path: Path) -> None:
+def test_orders_after_an_end_reach_the_restarted_controller(tmp_path: Path) -> None:
     """Several die at once: their ends are told before the controller is started again."""
 
     async def orders() -> str:
@@ -120,7 +120,7 @@ def test_restarted_controller_gets_orders_sent_during_its_end(tmp_path: Path) ->
     assert impairments(owed) == [{"ends": ["tor0", "core0"], "loss": 0.1}]
 
 
-def test_error_while_handling_exit_fails_group(tmp_path: Path) -> None:
+def test_an_error_while_handling_an_end_fails_the_group(tmp_path: Path) -> None:
     def survived(process: Process) -> bool:
         raise ValueError(f"what now, without {process.name}?")
 

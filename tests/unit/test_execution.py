@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests `rackhub exec` without a network: inherited environment and folder."""
+"""Tests `rackhub exec` without a network: what a command inherits from caller and testbed."""
 
 from __future__ import annotations
 

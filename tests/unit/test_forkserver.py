@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that forked processes equal freshly started ones."""
+"""Tests that forked processes equal those that the same command line starts."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_other_programs_start_normally(server: ForkServer, tmp_path: Path) -> No
             )
 
 
-def test_processes_start_without_fork_server(server: ForkServer, tmp_path: Path) -> None:
+def test_processes_start_without_a_fork_server(server: ForkServer, tmp_path: Path) -> None:
     start(server, tmp_path, *python("switch", "--help")).wait()
     server._popen.kill()
     server._popen.wait()

@@ -66,7 +66,7 @@ def test_counters_of_restarted_switch_come_from_neighbours() -> None:
 
 def test_lost_counters_are_unknown_with_reason() -> None:
     found = carried(measured(1), measured(3, tor0=2))
-    why = "tor0 has lost what it had counted"
+    why = "tor0 has lost its counters"
     assert found["tor0", "w0"] == Carried(None, None, why)
     assert found["w0", "tor0"] == Carried(2 * number("w0", "tor0"), None, f"packets: {why}")
     assert found["tor0", "core0"].bytes == 2 * number("tor0", "core0") - 20
@@ -76,6 +76,6 @@ def test_lost_counters_are_unknown_with_reason() -> None:
 
 def test_counters_between_restarted_switches_are_unknown() -> None:
     found = carried(measured(1), measured(3, tor0=2, core0=2))
-    assert found["tor0", "core0"] == Carried(None, None, "tor0 has lost what it had counted")
-    assert found["core0", "tor0"] == Carried(None, None, "core0 has lost what it had counted")
+    assert found["tor0", "core0"] == Carried(None, None, "tor0 has lost its counters")
+    assert found["core0", "tor0"] == Carried(None, None, "core0 has lost its counters")
     assert found["core0", "tor1"].bytes == 2 * number("core0", "tor1") - 20

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests Prometheus metrics of snapshots."""
+"""Tests that a scrape exports the snapshots of all testbeds that answer."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def value(of: Samples, name: str, **labels: str) -> float | None:
     return of.get((f"rackhub_{name}", frozenset({"testbed": "small", **labels}.items())))
 
 
-def test_metrics_cover_whole_snapshot() -> None:
+def test_every_value_of_a_snapshot_is_exported_with_labels() -> None:
     with small_run.begun() as (run, _), answering(run, [small_run.snapshot()]):
         result = CliRunner().invoke(main, ["metrics"])
     assert result.exit_code == 0, result.output
@@ -95,7 +95,7 @@ def test_metrics_cover_whole_snapshot() -> None:
         assert value(output, f"job_{name}", job="digits") == wanted
 
 
-def test_unknown_metrics_are_omitted() -> None:
+def test_unknown_values_are_left_out() -> None:
     snapshot = small_run.snapshot(controller=False)
     silent = {**snapshot["switches"][0], "up": False, "outcomes": None, "cpu_seconds": None}
     silent["slots"] = dict.fromkeys(silent["slots"])

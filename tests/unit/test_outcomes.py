@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests a job's outcomes from switch counters and worker reports."""
+"""Tests what switches' counters and workers' reports imply for a job and its missing members."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_outcomes_count_switches_of_job_trees(
     name: str, kind: TreeKind, sums: int, again: int
 ) -> None:
     assert outcomes.sums_made(trees(kind, name), COUNTS) == sums
-    assert outcomes.sent_again(trees(kind, name), COUNTS) == again
+    assert outcomes.retransmitted(trees(kind, name), COUNTS) == again
 
 
 def test_outcomes_are_relative_to_job_start() -> None:
@@ -104,7 +104,7 @@ def report(children: int, node: int, phase: str | None = "AGGREGATING") -> dict[
     return {"seconds": 7.5, "oldest": oldest, "text": "no sum for 7.5 s"}
 
 
-def test_missing_workers_are_named() -> None:
+def test_missing_members_are_named() -> None:
     (tree,) = trees(TreeKind.TWO_LEVEL)
     core, tor0, _ = tree.nodes
     waits = Waits([tree], SERVERS)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests run directories, expected bytes, and descriptions of process ends."""
+"""Tests run directories, expected bytes, and the descriptions of processes' ends."""
 
 from __future__ import annotations
 
@@ -242,7 +242,7 @@ def test_invalid_line_fails_its_group(tmp_path: Path) -> None:
         (128 + 99, "ended with exit status 227"),
     ],
 )
-def test_exit_statuses_are_described(status: int, words: str) -> None:
+def test_exit_statuses_are_described_in_words(status: int, words: str) -> None:
     assert describe(status) == words
 
 

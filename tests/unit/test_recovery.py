@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the measurement of recovery time and retransmissions after a fault."""
+"""Tests when a job counts as recovered from a fault, and its retransmitted packets."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_fault_that_lasts_is_over_before_a_job_has_recovered() -> None:
     assert row["resent_packets"] == 3
 
 
-def test_recovery_ignores_lost_worker() -> None:
+def test_recovery_does_not_wait_for_a_lost_worker() -> None:
     async def play() -> list[dict[str, Any]]:
         log = FaultLog({}, nothing, 1000)
         log.runs("job", range(2), plan=1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the HTML report of runs in every state."""
+"""Tests that the page of a run is self-contained and shows its outcome, also of failures."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_report_is_self_contained() -> None:
     assert addresses <= {"http://www.w3.org/2000/svg"}  # a name, not a place
 
 
-def test_report_shows_figures_of_finished_job() -> None:
+def test_a_done_job_is_shown_with_its_figures() -> None:
     page = Page(make(small_run.finished()))
     assert page.verdict == "done: weights match the reference, bit by bit"
     tiles = dict(zip(page.all("dt"), page.all("dd"), strict=True))
@@ -91,7 +91,7 @@ def test_report_shows_figures_of_finished_job() -> None:
     assert tiles["iterations"] == "4"
     assert tiles["median iteration"] == "750 ms"
     assert tiles["summed by switches"] == "100.0 %"
-    assert tiles["packets sent again"] == "3"
+    assert tiles["retransmitted packets"] == "3"
     assert {"Loss", "Test accuracy", "tor0", "tor1", "core0"} <= set(page.all("strong"))
     assert tiles["kernel"]
     # Every link, both ways; its bytes beside what they should be.
@@ -101,7 +101,7 @@ def test_report_shows_figures_of_finished_job() -> None:
     assert page.all("tr", "off") == []
 
 
-def test_mixed_sums_are_attributed_to_both() -> None:
+def test_sums_of_switches_completed_by_a_server_count_as_both() -> None:
     chunks = small_run.job()["chunks"]["aggregated_in_network"]
     plan = {"epoch": 1, "tree": "inc-server", "roots": ["s0"], "by_switch": 0, "by_server": chunks}
     page = Page(make(small_run.finished(jobs=[small_run.job(tree="inc-server", plans=[plan])])))
@@ -123,7 +123,7 @@ def test_a_link_that_carried_more_than_it_should_stands_out() -> None:
         assert all(row.startswith(name) for row, name in zip(stand_out, marked, strict=True))
 
 
-def test_link_colour_shows_load() -> None:
+def test_link_loads_have_colours() -> None:
     """The job ran for 4.75 s, in which 20 Mbit/s carry 11.9 MB."""
     page = make(small_run.finished())
     (svg,) = re.findall(r'<div class="scroll"[^>]*aria-label="The topology">\s*(<svg.*?</svg>)',
@@ -197,14 +197,14 @@ def test_what_servers_carried_is_shown_over_time_if_they_did() -> None:
     assert min(y for _, y in busy) < min(y for _, y in idle)
 
 
-def test_bytes_lost_with_fault_are_unknown_with_reason() -> None:
+def test_lost_byte_counters_are_unknown_with_a_reason() -> None:
     page = Page(make(small_run.finished(links=small_run.carried(lost="tor0"))))
     assert page.row(">tor0 to core0<")[1] == "-"
-    assert "Unknown: tor0 has lost what it had counted." in page.all("p")
+    assert "Unknown: tor0 has lost its counters." in page.all("p")
     assert "deviation" not in page.all("th")
 
 
-def test_job_without_learning_has_no_curves() -> None:
+def test_a_job_that_learns_nothing_has_no_curves_and_no_warning() -> None:
     row = {**small_run.job(), "payload": "none", "workload": "layers", "test_accuracy": None}
     row |= {"matches_reference": None, "no_reference": "without payload there are no sums"}
     with small_run.begun() as (run, writer):
@@ -220,7 +220,7 @@ def test_job_without_learning_has_no_curves() -> None:
     assert any(text.startswith("It trains nothing: ") for text in page.all("p", "soft"))
 
 
-def test_differing_weights_come_first() -> None:
+def test_differing_weights_are_the_verdict() -> None:
     page = Page(make(small_run.finished(jobs=[small_run.job(matches=False)])))
     assert page.verdict == "the weights of digits differ from the reference's"
     assert page.all("p", "bad") == [page.verdict]
@@ -230,7 +230,7 @@ def test_differing_weights_come_first() -> None:
     assert page.verdict == f"done; {why}"
 
 
-def test_switches_without_slots_are_named_not_drawn() -> None:
+def test_switches_without_held_slots_are_named_and_not_drawn() -> None:
     def page(*idle: str) -> Page:
         with small_run.begun() as (run, writer):
             writer.state("digits", "running")
@@ -253,7 +253,7 @@ def test_switches_without_slots_are_named_not_drawn() -> None:
     assert "No job held slots of a switch: what switches do not sum needs none." in none.all("p")
 
 
-def test_jobs_are_distinguished() -> None:
+def test_several_jobs_are_distinguished() -> None:
     with small_run.begun() as (run, writer):
         for name in ("first", "second"):
             small_run.train(writer, name)
@@ -283,7 +283,7 @@ def test_jobs_that_were_not_submitted_are_listed_with_what_is_known() -> None:
     assert alone.verdict == "no job was submitted; 3 jobs of other programs, see below"
 
 
-def test_jobs_are_distinguished_by_number() -> None:
+def test_jobs_of_a_live_testbed_are_distinguished_by_number() -> None:
     """Rows of both are in its status, and a name may be of one of each."""
     (submitted,) = small_run.snapshot()["jobs"]
     own = [small_run.other(5, "digits", alive=True, state="running"), small_run.other(7, "digits")]
@@ -305,7 +305,7 @@ def test_failed_run_quotes_its_log() -> None:
     assert "Job digits: running" in page.all("h2")  # as far as it came
 
 
-def test_killed_run_is_reported_partially() -> None:
+def test_a_killed_run_is_shown_up_to_its_end() -> None:
     with small_run.begun() as (run, writer):
         small_run.train(writer, last=3)
         (run.logs / "supervisor.log").write_text("up after 1.5 s\n")
@@ -317,7 +317,7 @@ def test_killed_run_is_reported_partially() -> None:
     assert tiles["test accuracy"] == "0.3000"
 
 
-def test_unresponsive_run_is_reported_partially() -> None:
+def test_a_live_run_that_does_not_answer_is_shown_as_far_as_known() -> None:
     with small_run.begun() as (run, writer):
         small_run.train(writer, last=1)
         page = Page(make(run))
@@ -335,7 +335,7 @@ def test_a_run_of_before_there_was_a_series_has_all_the_rest() -> None:
     assert "core0" in page.all("text", "name")  # from the file that it was started with
 
 
-def test_unreadable_topology_is_explained() -> None:
+def test_an_unreadable_topology_is_not_drawn_with_a_reason() -> None:
     run = small_run.finished()
     run.topology.write_text("name: wrong\nracks: none\n")
     page = Page(make(run))
@@ -352,7 +352,7 @@ def rackhub(*arguments: str) -> tuple[int, str]:
     return result.exit_code, result.output
 
 
-def test_a_run_is_found_by_every_name_it_goes_by(tmp_path: Path) -> None:
+def test_a_run_is_found_by_each_of_its_names(tmp_path: Path) -> None:
     older, newer = small_run.finished(), small_run.finished()
     for name, run in (
         (older.path.name, older), (str(older.path), older), ("small", newer), ("latest", newer),
@@ -386,7 +386,7 @@ def test_unknown_run_is_rejected_with_alternatives(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"series\.jsonl cannot be read: 'job'"):
         make(run)
     (run.path / "testbed.json").write_text("{")
-    with pytest.raises(RunError, match=r"tells nothing of a run: its testbed\.json"):
+    with pytest.raises(RunError, match=r"is no run directory: its testbed\.json"):
         make(RunDirectory(run.path))
 
 

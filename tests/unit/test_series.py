@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that series of a run are readable, even if writing broke off."""
+"""Tests that the time series of a run reads back, also after a crash."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from observability.series import SeriesWriter
 from tests.unit import small_run
 
 
-def test_series_round_trip(tmp_path: Path) -> None:
+def test_a_written_series_reads_back(tmp_path: Path) -> None:
     path = tmp_path / series.FILE
     writer = SeriesWriter(path)
     small_run.train(writer)
@@ -35,7 +35,7 @@ def test_series_round_trip(tmp_path: Path) -> None:
     assert series.covered(result.spans) == pytest.approx(ends[-1] - result.began)
 
 
-def test_a_line_that_is_not_whole_is_left_out(tmp_path: Path) -> None:
+def test_an_incomplete_line_is_left_out(tmp_path: Path) -> None:
     path = tmp_path / series.FILE
     writer = SeriesWriter(path)
     writer.iterations("digits", small_run.done(1, 2))
@@ -69,7 +69,9 @@ def test_a_loss_that_is_no_number_is_kept(tmp_path: Path) -> None:
     assert math.isnan(read.loss)
 
 
-def test_unwritable_series_warns_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_write_error_is_logged_once_and_raises_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     writer = SeriesWriter(tmp_path / "gone" / series.FILE)
     writer.state("digits", "running")
     writer.state("digits", "done")

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that server processes join each listed job once, and again after a restart."""
+"""Tests that server processes join each job that the controller reports once, and rejoin after a
+restart."""
 
 from __future__ import annotations
 
@@ -85,11 +86,11 @@ def test_servers_join_each_job_once_by_rank(tmp_path: Path) -> None:
     async def run() -> None:
         async with Site(tmp_path) as site:
             waiting = asyncio.ensure_future(site.serving.joined(2, 30))
-            site.serving.told([job(1, "s0")])
-            site.serving.told([job(1, "s0"), job(2, "s1", "s0")])
+            site.serving.update([job(1, "s0")])
+            site.serving.update([job(1, "s0"), job(2, "s1", "s0")])
             await site.serving.joined(1, 30)
             await waiting
-            site.serving.told([{**job(2, "s1", "s0"), "switches": ["core0"]}])
+            site.serving.update([{**job(2, "s1", "s0"), "switches": ["core0"]}])
             (known,) = site.serving.alive
             assert (known.number, known.switches) == (2, {"tor0", "core0"})
             with pytest.raises(JobError, match="job 1 is over"):
@@ -100,45 +101,45 @@ def test_servers_join_each_job_once_by_rank(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_restarted_server_joins_live_jobs(tmp_path: Path) -> None:
+def test_a_restarted_server_rejoins_live_jobs(tmp_path: Path) -> None:
     async def run() -> None:
         async with Site(tmp_path) as site:
-            site.serving.told([job(1, "s0"), job(2, "s0")])
+            site.serving.update([job(1, "s0"), job(2, "s0")])
             await asyncio.gather(site.serving.joined(1, 30), site.serving.joined(2, 30))
-            site.serving.told([job(2, "s0")])
+            site.serving.update([job(2, "s0")])
             first = site.servers["s0"].process
             assert first is not None
             await first.stop()
             (tmp_path / "s0" / "joins").unlink()
             site.start("s0")
             # A job comes while it starts: it is told of that once, too.
-            site.serving.told([job(2, "s0"), job(3, "s0")])
-            await asyncio.gather(site.serving.again("s0"), site.serving.joined(3, 30))
+            site.serving.update([job(2, "s0"), job(3, "s0")])
+            await asyncio.gather(site.serving.rejoin("s0"), site.serving.joined(3, 30))
             assert sorted(site.joins("s0")) == ["join nonce2 0", "join nonce3 0"]
 
     asyncio.run(run())
 
 
-def test_refusing_server_is_reported(tmp_path: Path) -> None:
+def test_a_refusing_server_is_reported(tmp_path: Path) -> None:
     async def run() -> None:
         async with Site(tmp_path) as site:
-            site.serving.told([job(1, "s0", nonce="forbidden")])
+            site.serving.update([job(1, "s0", nonce="forbidden")])
             with pytest.raises(JobError, match="s0: refused for a reason"):
                 await site.serving.joined(1, 30)
             process = site.servers["s0"].process
             assert process is not None
             await process.stop()
             site.start("s0")
-            await site.serving.again("s0")
+            await site.serving.rejoin("s0")
             assert site.told == ["job job1 goes on without s0: refused for a reason"]
 
     asyncio.run(run())
 
 
-def test_unlisted_job_is_dropped(tmp_path: Path) -> None:
+def test_waiting_for_an_unreported_job_times_out(tmp_path: Path) -> None:
     async def run() -> None:
         async with Site(tmp_path) as site:
-            with pytest.raises(TimeoutError, match="did not tell"):
+            with pytest.raises(TimeoutError, match="did not report"):
                 await site.serving.joined(7, 0)
 
     asyncio.run(run())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests traces of a chunk from captures of both targets."""
+"""Tests traces of a chunk from captures, and captures as both targets write them."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_capture_round_trip(tmp_path: Path) -> None:
 def test_invalid_capture_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "a.pcap"
     path.write_bytes(b"no capture, but long enough to be one")
-    with pytest.raises(CaptureError, match=f"{path}: it does not begin as a packet capture"):
+    with pytest.raises(CaptureError, match=f"{path}: not a packet capture"):
         list(packets(path))
 
 
@@ -115,7 +115,7 @@ class Network:
         return self.folder / "pcap"
 
 
-def test_trace_shows_loss_query_and_retransmission(tmp_path: Path) -> None:
+def test_a_lost_partial_sum_is_traced_with_query_and_retransmission(tmp_path: Path) -> None:
     """Node 1 is core0, node 2 tor0; tor1's workers are not part of it."""
     net = Network(tmp_path)
     contribute = frame(Op.CONTRIBUTE, "w0", "s0")
@@ -162,7 +162,7 @@ def test_trace_shows_loss_query_and_retransmission(tmp_path: Path) -> None:
     assert links[Direction("tor1", idle.interface)] == Transmissions()
 
 
-def test_killed_run_is_traced_with_warning(
+def test_a_killed_run_is_traced_as_incomplete(
     runs: Path,
 ) -> None:
     facts = {"topology": str(ROOT / "topologies" / "two-racks.yaml"), "pcap": True}
@@ -213,7 +213,7 @@ def test_trace_names_server_process(tmp_path: Path) -> None:
     ]
 
 
-def test_traced_run_is_named_and_selectable(tmp_path: Path, runs: Path) -> None:
+def test_the_traced_run_is_named_and_can_be_chosen(tmp_path: Path, runs: Path) -> None:
     (tmp_path / "t.yaml").write_text("name: t\nracks: [{workers: 2, servers: 1}]\ncores: 0\n")
     (tmp_path / "j.yaml").write_text("name: j\nworkload: layers\nlayers: [4 kB]\niterations: 1\n")
     files = [str(tmp_path / "t.yaml"), "--job", str(tmp_path / "j.yaml"), "--clock", "virtual"]

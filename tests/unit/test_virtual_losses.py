@@ -114,7 +114,7 @@ def test_persistent_corruption_triggers_replan(
     assert len(summary["plans"]) > 1
     assert summary["matches_reference"]
     assert summary["chunks"]["aggregated_in_network"] is None
-    assert "planned anew" in summary["chunks"]["unknown"]
+    assert "replanned" in summary["chunks"]["unknown"]
     assert all(row["expected_bytes"] is None for row in summary["links"])
 
 

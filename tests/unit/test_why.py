@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests diagnoses of waiting jobs from workers' reports."""
+"""Tests explanations of why a job waits, from what its workers know."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rich.console import Console
 
 from cli.diagnostics import show_why
 from controller.planning.tree_planner import TreeKind
-from emulation.jobs.inquiry import Inquiry
+from emulation.jobs.diagnostics import Diagnostics
 from emulation.nodes.processes import Processes
 from hosts.worker.explanation import Outline, StreamOutline, Waiting
 from observability.why import LATE, after, explain, sentences
@@ -122,22 +122,22 @@ def test_no_wait_without_chunks_in_flight() -> None:
     assert sentences("digits", found) == ["digits does not wait: no chunk is in flight"]
 
 
-def test_silent_rack_is_reported_by_other_rack() -> None:
-    core = phase_report(CORE, Phase.AGGREGATING, 0b01)
+def test_the_other_rack_reports_a_rack_without_answers() -> None:
+    core = told(CORE, Phase.AGGREGATING, 0b01)
     there = [worker(r, "waits", outline(r, waiting(50, **core))) for r in range(4)]
     found = why([*there, *(worker(r, "stopped") for r in range(4, 8))])
     assert nodes(found)["tor1"] == (None, ["w4", "w5", "w6", "w7"])
     assert found["reason"].startswith("core0 waits for tor1; tor1 waits for w4, w5, w6, w7; w4 is")
 
 
-def test_lost_partial_sum_is_reported() -> None:
-    core = phase_report(CORE, Phase.AGGREGATING, 0b01)
+def test_a_lost_partial_sum_is_reported() -> None:
+    core = told(CORE, Phase.AGGREGATING, 0b01)
     found = why([worker(r, "waits", outline(r, waiting(50, **core))) for r in range(8)])
     assert found["reason"] == "core0 waits for tor1; what tor1 sent is not at core0"
     assert nodes(found)["tor1"] == ("PARTIAL", [])
 
 
-def test_lost_contribution_is_reported() -> None:
+def test_a_lost_contribution_is_reported() -> None:
     workers = stopped_worker()
     workers[6] = worker(6, "waits", outline(6, waiting(50, sent=3, sent_last=0.3)))
     assert why(workers)["reason"].endswith(
@@ -145,7 +145,7 @@ def test_lost_contribution_is_reported() -> None:
     )
 
 
-def test_lost_result_is_reported() -> None:
+def test_a_lost_result_is_reported() -> None:
     others = [worker(r, "computes", outline(r, following=60)) for r in range(7)]
     core = phase_report(CORE, Phase.FINAL, 0b11)
     found = why([*others, worker(7, "waits", outline(7, waiting(50, **core)))])
@@ -157,7 +157,7 @@ def test_a_switch_that_is_stopped_is_the_reason() -> None:
     found = why(asked, stuck={"core0": "is not running"})
     assert found["reason"] == "core0 is not running"
     found = why(asked)
-    assert "nothing is known of core0: 56 questions are unanswered" in found["reason"]
+    assert "nothing is known of core0: 56 queries are unanswered" in found["reason"]
 
 
 def test_a_tree_under_a_server_names_the_server_of_the_chunk() -> None:
@@ -186,7 +186,7 @@ def test_workers_that_are_held_for_a_change_of_plan_are_named_first() -> None:
     assert found["reason"].startswith("held for a change of plan: w0, w3; core0 waits for tor1; ")
 
 
-def test_replan_reason_is_shown_without_chunks_in_flight() -> None:
+def test_a_waiting_change_of_plan_is_reported_with_nothing_in_flight() -> None:
     change = "worker 2 (w2) is about to join; waits for worker 0 (w0) to complete round 7"
     workers = [worker(rank, "waits", outline(rank)) for rank in range(8)]
     found = explain(workers, trees(TreeKind.TWO_LEVEL), str, {}, change)
@@ -230,7 +230,7 @@ def test_it_fits_a_terminal(width: int) -> None:
 
 
 class _Job:
-    """As much of a job as its inquiry touches before there are outlines."""
+    """As much of a job as its diagnostics touches before there are outlines."""
 
     name, state, number = "digits", "running", 1
 
@@ -240,21 +240,21 @@ class _Job:
 
 def test_silent_worker_is_queried_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Real processes: one answers each line, one reads nothing at all."""
-    monkeypatch.setattr("emulation.jobs.inquiry._ANSWER_SECONDS", 3.0)
+    monkeypatch.setattr("emulation.jobs.diagnostics._ANSWER_SECONDS", 3.0)
     answer = json.dumps({"doing": "computes", "seconds": 1.0, "iteration": 2, "outline": None})
     script = f"import sys\nfor line in sys.stdin: print({answer!r}, flush=True)"
 
     async def run() -> list[list[str]]:
         processes = Processes(tmp_path, ROOT)
-        inquiry: Inquiry
+        diagnostics: Diagnostics
         good = processes.start(
             "good", [sys.executable, "-c", script], wants_input=True,
-            on_line=lambda line: inquiry.answer(good, json.loads(line)),
+            on_line=lambda line: diagnostics.answer(good, json.loads(line)),
         )  # fmt: skip
         deaf = processes.start("deaf", ["sleep", "60"], wants_input=True)
         job = _Job({"w0": good, "w1": deaf})
-        inquiry = Inquiry(job, None, "unix:none")  # type: ignore[arg-type]
-        values = [[one["doing"] for one in await inquiry._workers()] for _ in range(2)]
+        diagnostics = Diagnostics(job, None, "unix:none")  # type: ignore[arg-type]
+        told = [[one["doing"] for one in await diagnostics._workers()] for _ in range(2)]
         assert deaf.popen.stdin is not None
         await processes.stop()
         return values

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Asks a job's workers what they wait for, when somebody wants to know and when a chunk is late.
+"""Queries a job's workers for what they wait for, on request and when a chunk is late.
 
-Workers answer on their standard output (``testbed.worker``, ``outline``). Switches are not
-asked: what they told the workers (STATE) is enough, whatever they run on.
+Workers answer on their standard output (``testbed.worker``, ``outline``). Switches are not queried:
+their STATE replies to workers suffice, on every target.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import grpc
 
 from controller.planning.tree_planner import PlanRefusedError, Tree, TreeKind, plan_trees
-from emulation.nodes.keeper import Nodes
+from emulation.nodes.process_supervisor import ProcessSupervisor
 from emulation.nodes.processes import Process, ProcessError
 from observability import outcomes
 from observability.why import explain, sentences
@@ -34,11 +34,12 @@ _LOOK_SECONDS = 1.0
 _SAY_AGAIN_SECONDS = 5.0
 
 
-class Asked(Protocol):
-    """A job, as much of it as an inquiry needs.
+class DiagnosedJob(Protocol):
+    """The part of a job that ``Diagnostics`` needs.
 
-    servers: its server processes, by rank; members: its workers' processes, by host; present:
-    hosts of those that are in it.
+    servers: names of its server processes, by rank.
+    members: worker processes, by host.
+    present: hosts of the workers that are in the job now.
     """
 
     @property
@@ -59,54 +60,54 @@ class Asked(Protocol):
     def forecast(self) -> Forecast: ...
 
 
-class Inquiry:
-    """Of one job."""
+class Diagnostics:
+    """Explains what one job waits for. service: address of the job service."""
 
-    def __init__(self, job: Asked, nodes: Nodes, service: str) -> None:
+    def __init__(self, job: DiagnosedJob, nodes: ProcessSupervisor, service: str) -> None:
         self._job = job
         self._nodes = nodes
         self._service = service
-        self._owed: dict[Process, asyncio.Future[Message]] = {}
-        self._trees: tuple[int, tuple[Tree, ...] | None] = (0, None)  # of which epoch
+        self._pending: dict[Process, asyncio.Future[Message]] = {}
+        self._trees: tuple[int, tuple[Tree, ...] | None] = (0, None)  # epoch, trees
 
     def answer(self, process: Process, report: Message) -> None:
-        """Takes a worker's answer."""
-        owed = self._owed.pop(process, None)
-        if owed is not None and not owed.done():
-            owed.set_result(report)
+        """Takes a worker's answer to a query."""
+        pending = self._pending.pop(process, None)
+        if pending is not None and not pending.done():
+            pending.set_result(report)
 
     async def why(self) -> Message:
-        """What holds the job up, if anything does; see ``observability.why.explain``."""
+        """Returns what the job waits for, in the form of ``observability.why.explain``."""
         job = self._job
         workers = await self._workers()
         trees = await self._planned([one["outline"] for one in workers if one["outline"]])
         servers, work = job.servers, job.forecast.workload
         where = shares(work.counts, work.chunks_per_slice, max(1, len(servers)), 1)
-        # Of a job that is over the service tells how it ended.
+        # The reason that the service reports for a job that is over is how it ended.
         change = await self._change() if job.state in ("starting", "running") else ""
-        told = explain(
+        found = explain(
             workers, trees, lambda chunk: servers[where.server_of(chunk)],
             self._stuck(), change,
         )  # fmt: skip
-        reason = told["reason"] or job.reason.split("\n", 1)[0]
-        return {"job": job.name, "state": job.state, **told, "reason": reason}
+        reason = found["reason"] or job.reason.split("\n", 1)[0]
+        return {"job": job.name, "state": job.state, **found, "reason": reason}
 
     async def watch(self) -> None:
-        """Logs it when a chunk is late, now and then; until it is cancelled."""
+        """Logs late chunks and long changes of epoch, at intervals; runs until cancelled."""
         said = -_SAY_AGAIN_SECONDS
-        change = ""  # that was under way when looked at before
+        change = ""  # the change of epoch that the last look found
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
             if self._job.state != "running" or time.monotonic() < said + _SAY_AGAIN_SECONDS:
                 continue
-            told = await self.why()
-            lasts, change = told["change"] and told["change"] == change, told["change"]
-            if lasts or any(chunk["late"] for chunk in told["chunks"]):
+            found = await self.why()
+            lasts, change = found["change"] and found["change"] == change, found["change"]
+            if lasts or any(chunk["late"] for chunk in found["chunks"]):
                 said = time.monotonic()
-                log.info("%s", "\n".join(sentences(self._job.name, told)))
+                log.info("%s", "\n".join(sentences(self._job.name, found)))
 
     async def _workers(self) -> list[Message]:
-        """What each does."""
+        """Queries every worker that runs; returns what each of them does."""
         members = self._job.members
         asked = {}
         for process in members.values():
@@ -118,11 +119,11 @@ class Inquiry:
         return [self._worker(name, p, asked.get(p)) for name, p in members.items()]
 
     def _ask(self, process: Process) -> asyncio.Future[Message]:
-        # One question at a time: whoever is stuck must not have its pipe filled.
-        if process not in self._owed:
+        # One query at a time: those to a stuck worker would fill its pipe.
+        if process not in self._pending:
             process.write("why")
-            self._owed[process] = asyncio.get_running_loop().create_future()
-        return self._owed[process]
+            self._pending[process] = asyncio.get_running_loop().create_future()
+        return self._pending[process]
 
     def _worker(
         self, name: str, process: Process, answer: asyncio.Future[Message] | None
@@ -135,7 +136,7 @@ class Inquiry:
         return {**known, "doing": "silent" if process.running else "ended"}
 
     def _stuck(self) -> dict[str, str]:
-        """Switches and servers that do nothing."""
+        """Returns the switches and servers that are down or stopped, with their state."""
         nodes = self._nodes
         found = {}
         for name in (*nodes.switches, *self._job.servers):
@@ -147,7 +148,7 @@ class Inquiry:
         return found
 
     async def _planned(self, outlines: Sequence[Message]) -> tuple[Tree, ...] | None:
-        """Trees of the newest epoch among these; None if they are not known."""
+        """Returns the trees of the newest epoch among these outlines; None if unknown."""
         if not outlines:
             return None
         newest = max(outlines, key=lambda one: int(one["epoch"]))
@@ -162,7 +163,7 @@ class Inquiry:
         return self._trees[1]
 
     async def _change(self) -> str:
-        """What a change of plan, or somebody who joins, waits for; empty if there is none."""
+        """Returns what a change of epoch or a joining worker waits for; empty if there is none."""
         try:
             status = await asyncio.to_thread(self._status)
         except grpc.RpcError:
@@ -170,7 +171,8 @@ class Inquiry:
         return status.reason if status is not None else ""
 
     async def restored(self) -> list[Message] | None:
-        """Where servers got parameters from when plans changed; None if the service is away."""
+        """Returns where servers got parameters from at changes of epoch; None if the service does
+        not answer."""
         try:
             status = await asyncio.to_thread(self._status)
         except grpc.RpcError:
@@ -187,7 +189,8 @@ class Inquiry:
         return next((one for one in reply.jobs if one.job == self._job.number), None)
 
     def _plan(self, status: jobs_pb2.Job, streams: int) -> tuple[Tree, ...] | None:
-        """As the controller has planned it: around switches that hold no slots, if it has to."""
+        """Plans the trees of an epoch as the controller did: if need be, around the switches that
+        hold no slots. Returns None if no plan matches the status."""
         addressing = self._nodes.addressing
         members = self._job.present
         holding = set(status.slots)

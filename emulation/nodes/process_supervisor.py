@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The testbed's own processes: switches, controller, servers. One that dies is started again.
+"""Supervises the testbed's own processes (switches, controller, servers): restarts those that die.
 
-With the same interfaces, sockets, device id and command line, and its log goes on. What it had in
-memory is lost: the controller gives a switch its program and entries back, and has its own from its
-journal; a server joins its jobs again, and gets from others what it needs.
+A restarted process has the same interfaces, sockets, device id and command line, and appends to its
+log. Its memory is lost: the controller restores a switch's program and entries, and its own state
+from its journal; a server rejoins its jobs, and fetches parameters from other members.
 """
 
 from __future__ import annotations
@@ -27,20 +27,22 @@ from testbed.targets import BMV2_QUEUE_PACKETS
 JOBS_ADDRESS = "unix:sockets/jobs"
 CONTROLLER = "controller"
 JOURNAL = "journal.db"
-# A process that dies more often than that will do so again.
+# A process that dies more often than this within this time is not restarted.
 MOST_RESTARTS = 5
 RESTARTS_SECONDS = 60.0
 _READY_SECONDS = 60.0
 
 
-class Nodes:
-    """They stand and fall with ``processes``, except for what is started again.
+class ProcessSupervisor:
+    """Starts, restarts and stops the switches, the controller and the servers of a testbed.
 
-    died: told the name of a process that ended, how, and what becomes of it. tell: told of servers
-    that a job has to do without. Where ``hold`` has the name of a process, its next end is
-    somebody's wish, and it stays away for so many seconds. ``servers``: by the names of server
-    processes (``topologies.model.addressing.Unit``); on a worker's host there is one if a job has
-    asked for it.
+    processes: the group they belong to; it fails when one of them ends and is not restarted.
+    died: called with the name of a process that ended, how it ended, and what follows.
+    tell: called with a text when a job continues without a server.
+    restart_delays: seconds until a process that a fault kills is restarted (inf: never), by name.
+    switches: by name.
+    servers: by names of server processes (``topologies.model.addressing.Unit``); a worker's host
+    has some if a job has requested them.
     """
 
     def __init__(
@@ -58,8 +60,8 @@ class Nodes:
         self.switches: dict[str, SwitchProcess] = switches(self.addressing, self.target)
         self.servers: dict[str, ServerHost] = {}
         self.serving = Serving(self.servers, self.serve, tell)
-        self.controller = ControllerHost(self.serving.told)
-        self.hold: dict[str, float] = {}
+        self.controller = ControllerHost(self.serving.update)
+        self.restart_delays: dict[str, float] = {}
         self._died = died
         self._run = run
         self._pcap = run.pcap if run.facts["pcap"] else None
@@ -68,7 +70,7 @@ class Nodes:
         self._up = False
 
     async def bring_up(self) -> None:
-        """Starts everything, each as soon as what it needs is there.
+        """Starts all processes, each once those it depends on are ready.
 
         Raises ``ProcessError``, ``TimeoutError``.
         """
@@ -86,7 +88,7 @@ class Nodes:
         self._up = True
 
     async def serve(self, names: Sequence[str]) -> None:
-        """Starts those of these server processes that are not there.
+        """Starts those of these server processes that do not exist yet.
 
         Raises ``ProcessError``, ``TimeoutError``.
         """
@@ -97,31 +99,31 @@ class Nodes:
             await self._until_ready(name)
 
     def stay_down(self) -> None:
-        """From now on nothing is started again."""
+        """Cancels pending restarts; later ends restart nothing."""
         self._up = False
         self.serving.stop()
         for task in self._returning:
             task.cancel()
 
     async def stop_servers(self) -> None:
-        """Stops all server processes, of which there can be many, at once."""
+        """Stops all server processes concurrently."""
         servers = [server.process for server in self.servers.values()]
         await self.processes.stop([process for process in servers if process is not None])
 
     def process(self, name: str) -> Process | None:
-        """The process that has the name of a node or the controller's; None if there is none."""
+        """Returns the process named after a node or the controller; None if there is none."""
         if name == CONTROLLER:
             return self.controller.process
         own = self.switches.get(name) or self.servers.get(name)
         return own.process if own is not None and own.name == name else None
 
     def at(self, name: str) -> Process | None:
-        """A process of the testbed's own by a node's or server process's name, whatever it is
-        called itself; None if there is none."""
+        """Returns a process by the name of a node or server unit, which may differ from the name of
+        the process; None if there is none."""
         return self.servers[name].process if name in self.servers else self.process(name)
 
     def all_at(self, node: str) -> list[Process]:
-        """The testbed's own processes at a node: of a server's host, all that serve there."""
+        """Returns the testbed's own processes at a node: on a server's host, all its servers."""
         known = self.network.topology.by_name
         names = self.network.topology.units_of(node) if node in known else (node,)
         return [process for name in names if (process := self.at(name)) is not None]
@@ -193,9 +195,12 @@ class Nodes:
         server.begin(process)
 
     def _survived(self, name: str, process: Process) -> bool:
-        """A node's process has ended, which nobody asked for; whether it will be there again."""
+        """Handles an unrequested end of a process; returns whether the testbed continues."""
         now = time.monotonic()
-        wished, away = process.name in self.hold, self.hold.pop(process.name, 0.0)
+        wished, away = (
+            process.name in self.restart_delays,
+            self.restart_delays.pop(process.name, 0.0),
+        )
         ends = self._ends.setdefault(name, deque(maxlen=MOST_RESTARTS))
         often = len(ends) == MOST_RESTARTS and now - ends[0] < RESTARTS_SECONDS
         if not self._up or (often and not wished):
@@ -227,11 +232,11 @@ class Nodes:
                 self._start(name)
             started = self.at(name)
             await self._until_ready(name)
-            # One that was killed again meanwhile is looked after by who has started the next.
+            # If it was killed again meanwhile, the task of the next restart handles it.
             if name in self.servers and self.at(name) is started:
-                await self.serving.again(name)
+                await self.serving.rejoin(name)
         except Exception as error:
             process = self.at(name)
-            # One that ended while it was started has been looked after.
+            # If it ended while starting, `_survived` has handled it.
             if process is None or process.running:
                 self.processes.fail(error)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is done to switches behind the controller's back, by another P4Runtime client.
+"""A second P4Runtime client that changes switches without the controller's knowledge.
 
-A push needs the primary's place, so it takes it, and the controller loses it (P4Runtime 1.3,
-section 5).
+Only the primary client may push a program, so this one takes mastership from the controller
+(P4Runtime 1.3, section 5).
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from controller.p4rt.dataplane import DataPlane
 from emulation.nodes.switchprocess import SwitchProcess
 from testbed.targets import DEVICE_ID
 
-# Above any election id of the controller, which then outbids it.
+# Above every election id of the controller, which outbids it afterwards.
 _TERM = 1 << 32
 
 
 def push(switch: SwitchProcess, dataplane: DataPlane) -> None:
-    """Pushes the program anew: all entries and registers are gone. Raises ``SwitchError``."""
+    """Pushes the program again, which clears entries and registers. Raises ``SwitchError``."""
     connection = GrpcConnection(switch.name, switch.address, DEVICE_ID)
     connection.term = _TERM
     connection.open()

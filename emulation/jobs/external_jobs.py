@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs on a testbed that were not submitted to it: somebody's own programs have created them, and
-are their workers (docs/api.md, "On a testbed that is up").
+"""Jobs that users' own programs create on a testbed and work in, instead of submitting them
+(docs/api.md, "On a testbed that is up").
 
-Of these the testbed knows what the job service tells; how far they have come, nobody tells it.
+The testbed knows only what the job service reports of them; their progress is unknown.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import Any, Protocol
 
 import grpc
 
-from emulation.nodes.keeper import JOBS_ADDRESS, Nodes
-from emulation.nodes.serving import Alive
+from emulation.nodes.process_supervisor import JOBS_ADDRESS, ProcessSupervisor
+from emulation.nodes.serving import JobLife
 from observability.control import ControlError
 from protocol import jobs_pb2, jobs_pb2_grpc
 
 Message = dict[str, Any]
 
 _ANSWER_SECONDS = 4.0
-# controller.jobs.job.State, in the words of jobs that were submitted.
+# controller.jobs.job.State -> state of a submitted job.
 _STATES = {
     "created": "starting",
     "waiting": "starting",
@@ -34,77 +34,81 @@ _STATES = {
 
 
 class Submitted(Protocol):
-    """A job that was submitted, as much of it as tells it from others."""
+    """The part of a submitted job that distinguishes it from external ones."""
 
     @property
     def number(self) -> int:
-        """0 before it has one."""
+        """Number of the job; 0 before it has one."""
         ...
 
     @property
     def state(self) -> str:
-        """See ``emulation.jobs.jobrun``."""
+        """State of ``emulation.jobs.jobrun.JobRun``."""
         ...
 
 
-class Others:
-    """Of one testbed. jobs: those that were submitted, by name."""
+class ExternalJobs:
+    """Lists, explains and stops the external jobs of one testbed.
 
-    def __init__(self, nodes: Nodes, jobs: Mapping[str, Submitted]) -> None:
+    jobs: submitted jobs, by name.
+    """
+
+    def __init__(self, nodes: ProcessSupervisor, jobs: Mapping[str, Submitted]) -> None:
         self._nodes = nodes
         self._jobs = jobs
         self._stopped: set[int] = set()  # on request
-        self._told: dict[str, Message] = {}  # what was last told of each, by nonce
+        self._last_rows: dict[str, Message] = {}  # last known row of each, by nonce
 
     @property
-    def known(self) -> list[Alive]:
-        """All that there were."""
+    def known(self) -> list[JobLife]:
+        """All external jobs so far."""
         return [job for job in self._nodes.serving.known.values() if not self._submitted(job)]
 
     @property
-    def alive(self) -> list[Alive]:
-        """Those that are not over, the oldest first."""
+    def alive(self) -> list[JobLife]:
+        """External jobs that are not over, the oldest first."""
         return [job for job in self.known if job.until is None]
 
-    def since(self, when: float) -> list[Alive]:
-        """Those that were alive at that time (``time.monotonic``) or later."""
+    def since(self, when: float) -> list[JobLife]:
+        """Returns those that were alive at that time (``time.monotonic``) or later."""
         return [job for job in self.known if job.until is None or job.until >= when]
 
     def rows(self, status: jobs_pb2.StatusReply | None) -> list[Message]:
-        """What is known of each. status: what the job service tells; None: it does not answer.
+        """Returns a row for each external job.
 
-        It tells of those that are over for a while; nobody else does.
+        status: the job service's reply, which includes recently ended jobs; None if it does not
+        answer.
         """
         known = {job.number: job for job in self.known}
         if status is None:
             return [self._row(job, None) for job in self.alive]
         return [self._row(known[one.job], one) for one in status.jobs if one.job in known]
 
-    async def told(self) -> list[Message]:
-        """What is known of each, the job service asked."""
+    async def query(self) -> list[Message]:
+        """Queries the job service and returns ``rows``."""
         return self.rows(await asyncio.to_thread(status_of, _ANSWER_SECONDS)) if self.known else []
 
     async def history(self, origin: float) -> list[Message]:
-        """All that there were, the oldest first: what was last told of each, and when it was there.
+        """Returns the last known row of every external job, the oldest first, with its times.
 
-        origin: ``began`` and ``ended`` are seconds after it (``time.monotonic``). Of those that are
-        alive ``ended`` is now.
+        origin: ``began`` and ``ended`` are seconds after it (``time.monotonic``); ``ended`` of a
+        job that is alive is now.
         """
-        await self.told()
+        await self.query()
         now = time.monotonic()
         found = []
         for job in self.known:
-            row = self._told.get(job.nonce) or self._row(job, None)
+            row = self._last_rows.get(job.nonce) or self._row(job, None)
             ended = now if job.until is None else job.until
             over = {"ended": round(ended - origin, 4), "alive": job.until is None}
             if job.until is not None and row["state"] in ("starting", "running"):
-                row = {**row, "state": None, "present": None, "reason": ""}  # how, nobody told
+                row = {**row, "state": None, "present": None, "reason": ""}  # how is unknown
             found.append({**row, "began": round(job.since - origin, 4), **over})
         return found
 
     async def why(self, name: str) -> Message | None:
-        """Why one waits, as far as the job service knows; None if there is none of that name."""
-        found = [row for row in await self.told() if row["job"] == name]
+        """Returns why a job waits, as far as the job service knows; None for unknown names."""
+        found = [row for row in await self.query() if row["job"] == name]
         if not found:
             return None
         row = found[-1]
@@ -119,12 +123,12 @@ class Others:
             "change": row["reason"] if running else "",
             "epoch": row["plan_epoch"],
             "chunks": [],
-            # Nobody can ask its workers: they are none of the testbed's processes.
+            # Its workers are no processes of the testbed and cannot be queried.
             "workers": None,
         }
 
     async def stop(self, name: str, why: str) -> bool:
-        """Ends one; False if none of that name is alive. Raises ``ControlError``."""
+        """Ends a job; returns False if none of that name is alive. Raises ``ControlError``."""
         for job in self.alive:
             if job.name == name:
                 self._stopped.add(job.number)
@@ -136,23 +140,23 @@ class Others:
         return False
 
     async def stop_all(self, why: str, seconds: float) -> None:
-        """Ends all, if that is to be had in so many seconds."""
+        """Ends all jobs; gives up waiting for the controller after so many seconds."""
         self._stopped |= {job.number for job in self.alive}
-        told = [self._nodes.controller.stop_job(job.number, why) for job in self.alive]
-        if told:
-            await asyncio.wait(told, timeout=seconds)
+        answers = [self._nodes.controller.stop_job(job.number, why) for job in self.alive]
+        if answers:
+            await asyncio.wait(answers, timeout=seconds)
 
     # --- inside ---
 
-    def _submitted(self, job: Alive) -> bool:
-        """Whether a job of that number was submitted, or is about to learn its number."""
+    def _submitted(self, job: JobLife) -> bool:
+        """Returns whether a job was submitted, also before the submitter knows its number."""
         own = self._jobs.get(job.name)
         if own is None:
             return False
-        # One that has no number yet has asked for the name, which one job has at a time.
+        # A submitted job without a number has reserved its name, which is unique among live jobs.
         return own.number == job.number or (own.number == 0 and own.state == "starting")
 
-    def _row(self, job: Alive, status: jobs_pb2.Job | None) -> Message:
+    def _row(self, job: JobLife, status: jobs_pb2.Job | None) -> Message:
         state = None if status is None else _STATES[status.state]
         stopped = state == "failed" and job.number in self._stopped
         row: Message = {
@@ -168,12 +172,12 @@ class Others:
             "iterations": None,
         }
         if status is not None:
-            self._told[job.nonce] = row
+            self._last_rows[job.nonce] = row
         return row
 
 
 def status_of(seconds: float) -> jobs_pb2.StatusReply | None:
-    """What the job service says of all jobs; None if it does not answer in so many seconds."""
+    """Returns the job service's status of all jobs; None if it does not answer in time."""
     with grpc.insecure_channel(JOBS_ADDRESS) as channel:
         stub = jobs_pb2_grpc.JobServiceStub(channel)  # type: ignore[no-untyped-call]
         try:

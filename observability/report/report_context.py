@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run's story as the page's template has it."""
+"""Builds the template variables of a report from a run's data."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 from observability.report.charts import Axis, Line, Mark, chart
 from observability.report.loads import loads, size
-from observability.report.reading import Story
+from observability.report.reading import RunData
 from observability.series import Curve, Series, covered
 from observability.wording import count, sums
 from topologies.model.units import time_text
@@ -21,16 +21,16 @@ from topologies.model.wording import costs
 
 Message = dict[str, Any]
 
-# More switches than that are not drawn over time; those that held most are.
+# Switches drawn over time at most; those that held the most slots.
 MOST_PANELS = 12
-# Jobs that were not submitted: rows; the newest are told.
+# External jobs listed at most; the newest.
 MOST_OTHERS = 50
 STYLES = 8
 _FAR = 10.0
 _FEWEST_SAMPLES = 2
 _TIMES = {"wall_seconds": "wall time", "simulated_seconds": "simulating took"}
 _COUNTS = {
-    "queries": "questions about chunks",
+    "queries": "queries about chunks",
     "congested": "results marked by ECN",
     "packets": "packets on links",
     "rounds": "rounds of the simulation",
@@ -38,32 +38,32 @@ _COUNTS = {
 _SECONDS = Axis("seconds since the first job ran")
 
 
-def tell(story: Story) -> Message:
-    """What the template fills in."""
-    summary, series = story.summary, story.series
+def report_context(data: RunData) -> Message:
+    """Returns the variables of the template."""
+    summary, series = data.summary, data.series
     current = {row["job"]: row for row in summary.get("current", ())}
     done = [_job(row, current.get(row["job"])) for row in summary["jobs"]]
     known = {row["job"] for row in summary["jobs"]}
     done += [_job(row, row) for name, row in current.items() if name not in known]
-    # Of a run that was killed there is no summary, but what was written meanwhile.
-    done += [_untold(n, c) for n, c in series.jobs.items() if n not in known | set(current)]
+    # A killed run has no summary, but a series up to its end.
+    done += [_from_series(n, c) for n, c in series.jobs.items() if n not in known | set(current)]
     faults = _faults(summary["faults"])
     marks = [_mark(fault) for fault in faults if fault["at"] is not None]
     return {
-        "name": story.run.name,
-        "directory": story.run.path.name,
-        "facts": _facts(story),
-        "verdict": _verdict(story, done),
-        "ended": story.ended,
-        "alive": story.alive,
+        "name": data.run.name,
+        "directory": data.run.path.name,
+        "facts": _facts(data),
+        "verdict": _verdict(data, done),
+        "ended": data.ended,
+        "alive": data.alive,
         "jobs": done,
         "others": summary["others"][-MOST_OTHERS:],
         "others_left_out": max(0, len(summary["others"]) - MOST_OTHERS),
-        "loads": loads(story.topology, summary["links"], _seconds(summary, series)),
+        "loads": loads(data.topology, summary["links"], _seconds(summary, series)),
         "lost": sorted(
             {row["unknown"].removeprefix("packets: ") for row in summary["links"] if row["unknown"]}
         ),
-        "undrawable": story.undrawable,
+        "undrawable": data.undrawable,
         "curves": _curves(series, marks),
         "slots": _slots(series, marks),
         "slots_left_out": max(0, sum(map(bool, _most_held(series).values())) - MOST_PANELS),
@@ -80,8 +80,8 @@ def tell(story: Story) -> Message:
 # --- the head ---
 
 
-def _facts(story: Story) -> list[str]:
-    facts, topology = story.facts, story.topology
+def _facts(data: RunData) -> list[str]:
+    facts, topology = data.facts, data.topology
     parts = []
     if topology is not None:
         parts.append(f"topology {topology.name}")
@@ -90,23 +90,23 @@ def _facts(story: Story) -> list[str]:
     parts.append(f"{facts['target']} target, {facts['clock']} clock")
     if topology is not None and facts["clock"] == "virtual" and (more := costs(topology.costs)):
         parts.append(more)
-    started = datetime.fromtimestamp((story.run.path / "testbed.json").stat().st_mtime)
+    started = datetime.fromtimestamp((data.run.path / "testbed.json").stat().st_mtime)
     parts.append(f"started {started:%Y-%m-%d %H:%M:%S}")
     return parts
 
 
-def _verdict(story: Story, jobs: Sequence[Message]) -> Message:
-    """What came of it, in a line, and how good that is: good, bad, open."""
-    failure = story.summary.get("failure")
-    if story.alive:
+def _verdict(data: RunData, jobs: Sequence[Message]) -> Message:
+    """Returns the run's outcome as a line of text, and its kind: good, bad, open or plain."""
+    failure = data.summary.get("failure")
+    if data.alive:
         return {"kind": "open", "text": "still up: this is what is known so far"}
     if failure is not None:
         process = f" ({failure['process']})" if failure.get("process") else ""
         return {"kind": "bad", "text": f"failed: {failure['message']}{process}"}
-    if story.ended:
+    if data.ended:
         return {"kind": "bad", "text": "ended without a summary: it was killed"}
     if not jobs:
-        others = story.summary["others"]
+        others = data.summary["others"]
         more = f"; {count(len(others), 'job')} of other programs, see below" if others else ""
         return {"kind": "open", "text": f"no job was submitted{more}"}
     wrong = [job["name"] for job in jobs if job["matches"] is False]
@@ -133,7 +133,7 @@ def _verdict(story: Story, jobs: Sequence[Message]) -> Message:
 
 
 def _job(row: Message, current: Message | None) -> Message:
-    """current: what a testbed that is up says of it."""
+    """Returns the variables of a job. current: its row from a live testbed."""
     state = (current or row)["state"]
     seconds = row.get("seconds_per_iteration") or []
     done = len(seconds) or row.get("iterations_done", 0)
@@ -169,7 +169,7 @@ def _job(row: Message, current: Message | None) -> Message:
 
 
 def _purpose(row: Message) -> str:
-    """What a job is for that learns nothing; empty for others."""
+    """Explains the purpose of a job that learns nothing; empty for other jobs."""
     if row.get("test_accuracy", row.get("accuracy")) is not None:
         return ""
     text = f"It trains nothing: gradients of workload {row['workload']} are all-reduced, for"
@@ -178,7 +178,7 @@ def _purpose(row: Message) -> str:
     return f"{text} their times and bytes; chunks have no payload, and are as long on the wire."
 
 
-def _untold(name: str, curve: Curve) -> Message:
+def _from_series(name: str, curve: Curve) -> Message:
     state = curve.states[-1][1] if curve.states else "starting"
     reached = curve.iterations[-1].number if curve.iterations else 0
     measured = [one.accuracy for one in curve.iterations if one.accuracy is not None]
@@ -188,11 +188,11 @@ def _untold(name: str, curve: Curve) -> Message:
 
 
 def _chunks(chunks: Message, plans: Sequence[Message]) -> Message | None:
-    """Where chunks were summed, and what was sent again; None if the job did not come so far."""
+    """Returns where chunks were summed and what was retransmitted; None if it is unknown."""
     if not chunks:
         return None
     network, server = chunks["aggregated_in_network"], chunks["served_by_server"]
-    if network is None:  # a fault took switches' counts along; a worker knows what trees summed
+    if network is None:  # switches lost their counters; a worker knows the sums of each tree
         sums = [(plan["tree"], plan["by_switch"] + plan["by_server"]) for plan in plans]
         network = sum(n for tree, n in sums if tree != "none")
         server = sum(n for tree, n in sums if tree == "none") + chunks["in_float32"]
@@ -205,17 +205,17 @@ def _chunks(chunks: Message, plans: Sequence[Message]) -> Message | None:
 
 
 def _seconds(summary: Message, series: Series) -> float | None:
-    """For how long jobs trained, or were there if they were not submitted: what links carried is of
-    all of them."""
+    """Returns the seconds in which a submitted job trained or an external job existed: links
+    carried the bytes of all of them."""
     others = [(one["began"], one["ended"]) for one in summary["others"]]
     spent = max((sum(job.get("seconds_per_iteration") or []) for job in summary["jobs"]), default=0)
-    if not series.spans and spent:  # for how long is known then, not when
+    if not series.spans and spent:  # only the duration is known
         return None if others else spent
     return covered([*series.spans, *others])
 
 
 def _curves(series: Series, marks: Sequence[Mark]) -> list[Message]:
-    """Charts of loss and accuracy, of all jobs together, where there was any."""
+    """Returns charts of loss and accuracy of all jobs, where they have values."""
     began = series.began
     curves = {name: curve for name, curve in series.jobs.items() if curve.iterations}
     if began is None or not curves:
@@ -231,7 +231,7 @@ def _curves(series: Series, marks: Sequence[Mark]) -> list[Message]:
         measured = [(one.ended - began, one.accuracy) for one in done if one.accuracy is not None]
         accuracy.append(Line(name, measured or [first], number % STYLES, dots=True))
     legend = list(curves) if len(curves) > 1 else []
-    told = [
+    rows = [
         ("Loss", "Mean over workers, each iteration when its last worker ended it.", loss,
          _loss_axis(loss)),
         ("Test accuracy", "Measured after each pass through the training set.", accuracy,
@@ -244,13 +244,13 @@ def _curves(series: Series, marks: Sequence[Mark]) -> list[Message]:
             "svg": chart(f"{title} of each job over time", lines, x, y, marks),
             "legend": legend,
         }
-        for title, note, lines, y in told
+        for title, note, lines, y in rows
         if any(value is not None for line in lines for _, value in line.points)
     ]
 
 
 def _loss_axis(lines: Sequence[Line]) -> Axis:
-    """Logarithmic where a loss went down so far that its end could not be told otherwise."""
+    """Returns a logarithmic axis if losses differ by more than a factor, else a linear one."""
     values = [y for line in lines for _, y in line.points if y is not None and math.isfinite(y)]
     if values and min(values) > 0 and max(values) > _FAR * min(values):
         return Axis("loss (logarithmic)", log=True)
@@ -258,7 +258,7 @@ def _loss_axis(lines: Sequence[Line]) -> Axis:
 
 
 def _most_held(series: Series) -> dict[str, int]:
-    """How many slots of each switch jobs held at most, in the order of the topology."""
+    """Returns the most slots that jobs held in each switch, in the order of the topology."""
     most: dict[str, int] = {}
     for sample in series.samples:
         for name, slots in sample.switches.items():
@@ -267,15 +267,14 @@ def _most_held(series: Series) -> dict[str, int]:
 
 
 def _never_held(series: Series) -> list[str]:
-    """Switches of which no job held slots; none if too little was recorded to tell."""
+    """Returns the switches in which no job held slots; none if there are too few samples."""
     if series.began is None or len(series.samples) < _FEWEST_SAMPLES:
         return []
     return [name for name, most in _most_held(series).items() if not most]
 
 
 def _slots(series: Series, marks: Sequence[Mark]) -> list[Message]:
-    """A chart of each switch that ever held any: slots that jobs hold, and those with a sum under
-    way."""
+    """Returns a chart for each switch that held slots: slots held, and slots with open sums."""
     began = series.began
     if began is None or len(series.samples) < _FEWEST_SAMPLES:
         return []
@@ -310,7 +309,7 @@ def _slots(series: Series, marks: Sequence[Mark]) -> list[Message]:
 
 
 def _servers(series: Series, marks: Sequence[Mark]) -> list[Message]:
-    """Charts of what servers received and sent; none where that was next to nothing."""
+    """Returns charts of what servers received and sent; none where that was nothing."""
     began = series.began
     if began is None:
         return []
@@ -327,10 +326,10 @@ def _servers(series: Series, marks: Sequence[Mark]) -> list[Message]:
 
 
 def _rates(series: Series, field: str, began: float) -> list[Line]:
-    """A line of each server: Mbit/s from sample to sample, None where counting began anew."""
+    """Returns a line for each server: Mbit/s between samples, None where a counter was reset."""
     points: dict[str, list[tuple[float, float | None]]] = {}
     for before, now in pairwise(series.samples):
-        if now.t <= before.t:  # one more was taken at once, when something ended
+        if now.t <= before.t:  # the end of a job adds a sample at once
             continue
         for name, counts in now.servers.items():
             then, there = before.servers.get(name, {}).get(field), counts[field]
@@ -345,7 +344,7 @@ def _rates(series: Series, field: str, began: float) -> list[Line]:
 
 
 def _faults(rows: Sequence[Message]) -> list[Message]:
-    """Each fault once, numbered in the order of time, with what it did to each job."""
+    """Returns each fault once, numbered in the order of time, with its impact on each job."""
     found: dict[tuple[Any, ...], Message] = {}
     for row in rows:
         key = row["at"], row["kind"], row["node"], row["what"]
@@ -366,27 +365,27 @@ def _mark(fault: Message) -> Mark:
 
 
 def _machine(facts: Message) -> list[tuple[str, str]]:
-    told = []
+    rows = []
     for name, value in facts.items():
         if value is None:
             continue
         title = _COUNTS.get(name, name.replace("_", " "))
         if name == "cpu_waited":
             title = "threads waiting for a CPU"
-            told.append((title, ", ".join(f"{k} {v:.2f}" for k, v in value.items())))
+            rows.append((title, ", ".join(f"{k} {v:.2f}" for k, v in value.items())))
         elif isinstance(value, list):
             if value:
-                told.append((title, "; ".join(map(str, value))))
+                rows.append((title, "; ".join(map(str, value))))
         elif isinstance(value, dict):
-            told.append((title, ", ".join(f"{k} {v}" for k, v in value.items() if v)))
+            rows.append((title, ", ".join(f"{k} {v}" for k, v in value.items() if v)))
         elif name == "cpu_busy":
-            told.append((title, f"{100 * value:.0f} %"))
+            rows.append((title, f"{100 * value:.0f} %"))
         elif isinstance(value, bool):
-            told.append((title, "yes" if value else "no"))
+            rows.append((title, "yes" if value else "no"))
         elif isinstance(value, float) and name.endswith("_seconds"):
-            told.append((_TIMES.get(name, title.removesuffix(" seconds")), time_text(value)))
+            rows.append((_TIMES.get(name, title.removesuffix(" seconds")), time_text(value)))
         elif isinstance(value, float):
-            told.append((title, f"{value:,.1f}"))
+            rows.append((title, f"{value:,.1f}"))
         else:
-            told.append((title, f"{value:,}" if isinstance(value, int) else str(value)))
-    return told
+            rows.append((title, f"{value:,}" if isinstance(value, int) else str(value)))
+    return rows

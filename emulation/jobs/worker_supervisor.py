@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The worker processes of a job. One that dies is started again, and joins at its next boundary.
+"""Supervises the worker processes of a job: restarts those that die, which then rejoin.
 
-Its end is told to the job service first, so that the others go on without it at once. A worker that
-gives up is another matter: that fails the job.
+A worker's end is first reported to the job service, so that the other workers continue without it
+at once. A worker that exits with an error fails the job.
 """
 
 from __future__ import annotations
@@ -16,23 +16,25 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from emulation.nodes.keeper import JOBS_ADDRESS, MOST_RESTARTS, RESTARTS_SECONDS
+from emulation.nodes.process_supervisor import JOBS_ADDRESS, MOST_RESTARTS, RESTARTS_SECONDS
 from emulation.nodes.processes import Process, ProcessError, Processes, describe
 from hosts.errors import ClientError
 from hosts.session.job_service import report_gone
 from protocol import jobs_pb2
 from testbed.errors import CONSEQUENCE
 
-log = logging.getLogger("crew")
+log = logging.getLogger("workers")
 
 
 @dataclass
-class Calls:
-    """What becomes of workers' lives. Ranks, and texts that say what happened.
+class SupervisorCallbacks:
+    """Callbacks of a ``WorkerSupervisor``; workers are identified by rank.
 
-    line: a worker's output. running: whether the job does, so that it can go on without one.
-    ending: whether workers are done already, so that there is nothing to join. lost: it goes on
-    without. tell: tells whoever watches.
+    line: handles a line of a worker's output.
+    running: returns whether the job runs, so that it can continue without a worker.
+    ending: returns whether a worker has finished, so that there is nothing left to rejoin.
+    lost: reports that the job continues without a worker, and how that one ended.
+    tell: sends a text to the job's watchers.
     """
 
     line: Callable[[int, str], None]
@@ -43,13 +45,15 @@ class Calls:
 
 
 @dataclass
-class Crew:
-    """Of one job: hosts by rank, command lines by rank.
+class WorkerSupervisor:
+    """Starts and restarts the worker processes of one job.
 
-    hold: where it has the name of a host, its process's next end is somebody's wish, and it stays
-    away for so many seconds (inf: for good). ``lost``: how those ended that are not in the job now.
-    ``errors``: what a worker said before it ended. ``back``: how often each has joined again. All
-    by rank.
+    hosts, commands: host and command line of each worker, by rank.
+    restart_delays: seconds until a process that a fault kills is restarted (inf: never), by host.
+    members: worker processes, by host.
+    lost: how the workers ended that are not in the job now, by rank.
+    errors: last error message of each worker, by rank.
+    back: number of times each worker has rejoined, by rank.
     """
 
     name: str
@@ -58,8 +62,8 @@ class Crew:
     commands: Sequence[Sequence[str]]
     process_name: Callable[[str], str]
     processes: Processes
-    calls: Calls
-    hold: dict[str, float] = field(default_factory=dict)
+    callbacks: SupervisorCallbacks
+    restart_delays: dict[str, float] = field(default_factory=dict)
     members: dict[str, Process] = field(default_factory=dict)
     lost: dict[int, str] = field(default_factory=dict)
     errors: dict[int, str] = field(default_factory=dict)
@@ -68,26 +72,26 @@ class Crew:
     _returning: set[asyncio.Task[None]] = field(default_factory=set)
 
     def start(self) -> None:
-        """Starts all."""
+        """Starts all workers."""
         for rank in range(len(self.hosts)):
             self._start(rank)
 
     def joined(self, rank: int) -> None:
-        """A worker that was lost is in the job again."""
+        """Records that a lost worker has rejoined the job."""
         self.lost.pop(rank, None)
         self.back[rank] = self.back.get(rank, 0) + 1
-        self.calls.tell(f"{self.hosts[rank]} has joined job {self.name} again")
+        self.callbacks.tell(f"{self.hosts[rank]} has joined job {self.name} again")
 
     async def part(self, ranks: Sequence[int]) -> None:
-        """Ends processes that the job went on without, and which do not end: they are stopped, or
-        wait to join a job that is over."""
+        """Ends processes that the job continued without and that do not exit by themselves: they
+        are stopped, or wait to rejoin a job that is over."""
         self.stop()
         for rank in ranks:
             self.lost.setdefault(rank, "was too long without a sign of life")
         await self.processes.stop([self.members[self.hosts[rank]] for rank in ranks])
 
     def stop(self) -> None:
-        """From now on nothing is started again."""
+        """Cancels pending restarts; later ends restart nothing."""
         for task in self._returning:
             task.cancel()
 
@@ -98,7 +102,7 @@ class Crew:
         process = self.processes.start(
             self.process_name(host),
             self.commands[rank],
-            on_line=partial(self.calls.line, rank),
+            on_line=partial(self.callbacks.line, rank),
             wants_input=True,
             may_finish=True,
             survived=partial(self._survived, rank),
@@ -107,44 +111,45 @@ class Crew:
         process.write(self.nonce)
 
     def _survived(self, rank: int, process: Process) -> bool:
-        """A worker has ended without a result; whether the job goes on with the others.
+        """Handles a worker's end without a result; returns whether the job continues without it.
 
-        Only if it was not the worker's own doing: it was killed, or the job went on without it.
+        It does if the worker was killed or the job had already continued without it, not if the
+        worker failed.
         """
         host, status, said = self.hosts[rank], process.exited.result(), self.errors.pop(rank, "")
         others = [r for r in range(len(self.hosts)) if r != rank and r not in self.lost]
-        again = rank in self.lost  # it was to join
+        again = rank in self.lost  # it was about to rejoin
         left_behind = status == CONSEQUENCE and "goes on without" in said
         ended = again and status >= 0
-        if not self.calls.running() or not others or not (status < 0 or left_behind or ended):
+        if not self.callbacks.running() or not others or not (status < 0 or left_behind or ended):
             self.errors[rank] = said
             return False
         what = "was too long without a sign of life" if left_behind else describe(status)
         self.lost.setdefault(rank, what)
         away = self._away(rank)
         rest = ", ".join(self.hosts[other] for other in others)
-        goes_on = f"{host} {what}; job {self.name} goes on with {rest}"
+        message = f"{host} {what}; job {self.name} goes on with {rest}"
         if ended:  # a job that it has not joined loses nothing
             log.info("%s, which was to join, %s: %s", host, what, said)
-            goes_on = f"{host}, which was to join job {self.name}, {what}"
+            message = f"{host}, which was to join job {self.name}, {what}"
         else:
-            self.calls.lost(rank, what)
+            self.callbacks.lost(rank, what)
         if away == math.inf:
-            self.calls.tell(f"{goes_on}; it stays away")
+            self.callbacks.tell(f"{message}; it stays away")
         else:
-            then = f"for {away:g} s" if away else "until it has started again"
-            self.calls.tell(f"{goes_on} {then}")
+            until = f"for {away:g} s" if away else "until it has started again"
+            self.callbacks.tell(f"{message} {until}")
         task = asyncio.get_running_loop().create_task(self._return(rank, what, away))
         self._returning.add(task)
         task.add_done_callback(self._returning.discard)
         return True
 
     def _away(self, rank: int) -> float:
-        """For how many seconds a process stays away that has just ended."""
-        if self.calls.ending():
+        """Returns the seconds until a process that has just ended is restarted (inf: never)."""
+        if self.callbacks.ending():
             return math.inf
-        if self.hosts[rank] in self.hold:
-            return self.hold.pop(self.hosts[rank])
+        if self.hosts[rank] in self.restart_delays:
+            return self.restart_delays.pop(self.hosts[rank])
         now = time.monotonic()
         ends = self._ends.setdefault(rank, deque(maxlen=MOST_RESTARTS))
         if len(ends) == MOST_RESTARTS and now - ends[0] < RESTARTS_SECONDS:
@@ -153,19 +158,19 @@ class Crew:
         return 0.0
 
     async def _return(self, rank: int, what: str, seconds: float) -> None:
-        """Tells the job service of a worker's end, and starts it again."""
+        """Reports a worker's end to the job service, and restarts it after so many seconds."""
         loop = asyncio.get_running_loop()
         due = loop.time() + seconds
         try:
             worker = jobs_pb2.WORKER
             await asyncio.to_thread(report_gone, JOBS_ADDRESS, self.nonce, worker, rank, what)
-        except ClientError as error:  # then its silence tells
-            log.warning("%s: the job service was not told that it %s: %s",
+        except ClientError as error:  # the service will miss its heartbeats
+            log.warning("%s: cannot report to the job service that it %s: %s",
                         self.hosts[rank], what, error)  # fmt: skip
         if seconds == math.inf:
             return
         await asyncio.sleep(max(0.0, due - loop.time()))
-        if not self.calls.running() or self.calls.ending():
+        if not self.callbacks.running() or self.callbacks.ending():
             return
         try:
             self._start(rank)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What made a job fail, told from its first symptom."""
+"""Finds the root cause of a job's failure from its first symptom."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from observability.processinfo import tail
 from testbed.errors import CONSEQUENCE, JobError
 
 
-def cause(
+def root_cause(
     job: str,
     error: Exception,
     said: str,
@@ -18,11 +18,13 @@ def cause(
     absent: Sequence[str],
     members: Sequence[tuple[str, Process]],
 ) -> JobError:
-    """The error to show for a job.
+    """Returns the error to show for a failed job.
 
-    error: what was noticed first. said: what the process that it names said before it ended.
-    stuck: an error for each process that is stuck. absent: members that never came in. members:
-    the processes of all, by host.
+    error: the first error that was noticed.
+    said: last error message of the process that it names; empty if there is none.
+    stuck: an error for each process that is stuck.
+    absent: members whose contributions are missing.
+    members: names and processes of all workers and servers.
     """
     name = getattr(error, "name", None) or getattr(error, "process", None)
     if isinstance(error, ProcessError):
@@ -36,7 +38,7 @@ def cause(
         others = "".join(f"; {one.name} {one.what}" for one in stuck[1:])
         found = ProcessError(stuck[0].name, f"{stuck[0].what}{others}; {symptom}", stuck[0].log)
     elif isinstance(error, ProcessError) and error.status == CONSEQUENCE and said:
-        # It only followed; the job service's reason names a member (worker 2 (w2), ...).
+        # Only a consequence; the job service's reason names the member: worker 2 (w2), ...
         named = next((process for host, process in members if f"({host})" in said), None)
         if named is None:
             return JobError(f"job {job}: {said}\n{tail(error.log)}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The testbed that a job runs on, as the job sees it."""
+"""The parts of a testbed that its jobs use."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from controller.p4rt.dataplane import DataPlane
+from emulation.jobs.counter_delta import CounterDeltas
 from emulation.jobs.recovery import FaultLog
-from emulation.jobs.tally import Tallies
-from emulation.nodes.keeper import Nodes
+from emulation.nodes.process_supervisor import ProcessSupervisor
 from emulation.nodes.processes import ProcessError
 from observability.record import RunDirectory
 from observability.series import SeriesWriter
@@ -20,20 +20,23 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Place:
-    """What a job needs of the testbed that it runs on.
+class TestbedContext:
+    """The parts of a testbed that its jobs use.
 
-    suspects: an error for each of the testbed's processes that is stuck. tallies: of all jobs.
-    tell: tells whoever watches of a fault. series: how it goes on.
+    suspects: returns an error for each of the testbed's processes that is stuck.
+    deltas: counters of all jobs that train.
+    faults: log of faults and of jobs' recovery from them.
+    tell: reports a fault to the jobs' watchers.
+    series: time series of the run.
     """
 
     run: RunDirectory
     network: Network
     dataplane: DataPlane
-    nodes: Nodes
+    nodes: ProcessSupervisor
     clock: str
     suspects: Callable[[], Awaitable[list[ProcessError]]]
-    tallies: Tallies
+    deltas: CounterDeltas
     faults: FaultLog
     tell: Callable[[str], None]
     series: SeriesWriter

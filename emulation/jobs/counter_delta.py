@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a job's switches and links count while it trains, and whether that says anything of the job.
+"""Measures what switches and links count while a job trains.
 
-Neither tells jobs apart: with others alongside, the counts are of all.
+Their counters do not distinguish jobs: while several jobs train, the counts cover all of them.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any
 
 from controller.p4rt.dataplane import DataPlane
 from controller.planning.tree_planner import Tree
-from emulation.jobs.others import Others
+from emulation.jobs.external_jobs import ExternalJobs
 from emulation.nodes import counters, link_counters
-from emulation.nodes.keeper import Nodes
+from emulation.nodes.process_supervisor import ProcessSupervisor
 from observability import links, outcomes
 from planner.expected import Direction, Load
 from protocol.outcomes import Outcome
@@ -24,29 +24,36 @@ from testbed.errors import JobError
 Message = dict[str, Any]
 
 
-class Tallies:
-    """Of all jobs on a testbed. others: those that were not submitted."""
+class CounterDeltas:
+    """Creates the counter deltas of the jobs on a testbed and knows which of them overlap.
 
-    def __init__(self, nodes: Nodes, dataplane: DataPlane, others: Others) -> None:
-        self.nodes = nodes
-        self.dataplane = dataplane
-        self.others = others
-        self.training: list[Tally] = []  # of jobs that train now
-
-    def of(self, name: str, trees: Sequence[Tree]) -> Tally:
-        """That of a job with these trees."""
-        return Tally(name, trees, self)
-
-
-class Tally:
-    """Of a job with these trees, from ``begin`` to ``end``.
-
-    alongside: names of jobs that trained meanwhile; shared_with: of those on the same switches.
-    carried: rows of ``observability.links``. wiped: switches that have lost what they had
-    counted. overrun: frames that switches did not fetch in time.
+    external: jobs that were not submitted. training: deltas of the jobs that train now.
     """
 
-    def __init__(self, name: str, trees: Sequence[Tree], among: Tallies) -> None:
+    def __init__(
+        self, nodes: ProcessSupervisor, dataplane: DataPlane, external: ExternalJobs
+    ) -> None:
+        self.nodes = nodes
+        self.dataplane = dataplane
+        self.external = external
+        self.training: list[CounterDelta] = []
+
+    def of(self, name: str, trees: Sequence[Tree]) -> CounterDelta:
+        """Returns the delta of a job with these trees."""
+        return CounterDelta(name, trees, self)
+
+
+class CounterDelta:
+    """Increase of the counters of a job's switches and links from ``begin`` to ``end``.
+
+    alongside: names of jobs that trained at the same time.
+    shared_with: names of those that also used the same switches.
+    carried: rows of ``observability.links``.
+    wiped: switches that lost their counts meanwhile.
+    overrun: frames that switches did not fetch from their sockets in time.
+    """
+
+    def __init__(self, name: str, trees: Sequence[Tree], among: CounterDeltas) -> None:
         self.name = name
         self.alongside: set[str] = set()
         self.shared_with: set[str] = set()
@@ -61,8 +68,8 @@ class Tally:
         self._before: tuple[dict[str, int], outcomes.Counts, links.Measured]
 
     async def begin(self) -> None:
-        """It is about to train; raises ``ProcessError`` if a switch is stuck."""
-        # First: whoever starts or ends between here and the counting counts as being alongside.
+        """Reads the counters before training; raises ``ProcessError`` if a switch is stuck."""
+        # Before reading: a job that starts or ends during the read trained alongside.
         self._began = time.monotonic()
         mine = outcomes.switches_of(self._trees)
         for other in self._among.training:
@@ -77,10 +84,13 @@ class Tally:
         self._before = wipes, counts, measured
 
     async def end(self, expected: Mapping[Direction, Load] | None) -> None:
-        """It has trained. expected: what it alone should have put on links; None: who knows."""
+        """Reads the counters after training.
+
+        expected: load that the job alone should have put on links; None if it is not known.
+        """
         wipes, counts, carried = self._before
         mine = outcomes.switches_of(self._trees)
-        for visitor in self._among.others.since(self._began):
+        for visitor in self._among.external.since(self._began):
             self.alongside.add(visitor.name)
             if mine & visitor.switches:
                 self.shared_with.add(visitor.name)
@@ -89,7 +99,7 @@ class Tally:
         self.wiped = [n for n in now if now[n] != wipes[n] or n not in self._counted]
         network = self._nodes.network
         measured = await link_counters.measure(network, self._nodes.switches)
-        # What other jobs should have sent meanwhile, or after a fault, nobody can say either.
+        # The load of other jobs, or after a fault, cannot be predicted either.
         wanted = None if self.alongside or self.wiped else expected
         carried_since = links.since(network.addressing, carried, measured)
         self.carried = links.rows(network.addressing, carried_since, wanted)
@@ -98,17 +108,17 @@ class Tally:
         self.over()
 
     def over(self) -> None:
-        """The job trains no more, whether or not it came to its end."""
+        """Removes the job from those that train, however it ended."""
         if self in self._among.training:
             self._among.training.remove(self)
 
     @property
-    def sent_again(self) -> int | None:
-        """Packets that its switches sent again; None if nobody can tell."""
-        return None if self.wiped else outcomes.sent_again(self._trees, self._counted)
+    def retransmitted(self) -> int | None:
+        """Packets that its switches retransmitted; None if counts were lost."""
+        return None if self.wiped else outcomes.retransmitted(self._trees, self._counted)
 
     def check(self, received: int) -> None:
-        """``JobError`` unless the switches have made as many sums as each worker received."""
+        """Raises ``JobError`` unless switches made as many sums as each worker received."""
         made = outcomes.sums_made(self._trees, self._counted)
         # With other jobs on the same switches they show more.
         if made < received or (made > received and not self.shared_with):
@@ -118,14 +128,14 @@ class Tally:
             )
 
     def _wipes(self) -> dict[str, int]:
-        """How often each of its switches has lost what it had counted."""
+        """Returns how often each of its switches has lost its counts."""
         switches = self._nodes.switches
         return {name: switches[name].wiped for name in sorted(outcomes.switches_of(self._trees))}
 
     async def _count(self, *, strict: bool) -> dict[str, Counter[Outcome]]:
-        """What its switches have counted so far.
+        """Reads the counters of its switches.
 
-        strict: ``ProcessError`` if one is stuck, else those of the others.
+        strict: raises ``ProcessError`` if one is stuck; otherwise leaves that one out.
         """
         switches = self._nodes.switches
         chosen = [switches[name] for name in sorted(outcomes.switches_of(self._trees))]
