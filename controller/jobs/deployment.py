@@ -197,7 +197,7 @@ class Deployment:
         found = read([info.all_entries(table) for table in JOB_TABLES])
         wanted = {job.number: job.installation.entities(switch) for job in jobs if job.installation}
         right = {canonical(entity) for entities in wanted.values() for entity in entities}
-        groups = {place.group for job in jobs for place in job.places_at(switch)}
+        groups = {place.group for job in jobs for place in job.slot_ranges_at(switch)}
         groups |= set(self._groups_of(found))
         for group in sorted(groups):
             found += self._group(switch, group)

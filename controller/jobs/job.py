@@ -11,7 +11,7 @@ from typing import NamedTuple
 from controller.jobs.joining import Join
 from controller.jobs.members import Member, Membership, Role
 from controller.jobs.resync import Change, Pool
-from controller.p4rt.install import Installation, Place
+from controller.p4rt.install import Installation, SlotRange
 from controller.planning.admission import Reservation
 from controller.planning.tree_planner import Child as TreeChild
 from controller.planning.tree_planner import Tree, TreeKind, TreeNode
@@ -201,7 +201,7 @@ class Job:
                 held[switch] = held.get(switch, 0) + count
         return held
 
-    def places_at(self, switch: str) -> list[Place]:
+    def slot_ranges_at(self, switch: str) -> list[SlotRange]:
         """Places held in a switch."""
         return [
             place

@@ -22,7 +22,7 @@ import numpy as np
 from controller.jobs.job import Job, Key, RestoredChunks, Scheme, State
 from controller.jobs.members import Member, Membership, Role
 from controller.jobs.resync import Pool
-from controller.p4rt.install import Place
+from controller.p4rt.install import SlotRange
 from controller.planning.admission import Reservation
 from controller.planning.tree_planner import Child, Parent, Tree, TreeKind, TreeNode
 from protocol import jobs_pb2
@@ -224,7 +224,7 @@ class Journal:
             for number, part, window in self._rows("SELECT * FROM reservations ORDER BY job, part")
         }
         for number, part, stream, switch, base, group in self._rows("SELECT * FROM places"):
-            parts[number, part].places[stream, switch] = Place(base, group)
+            parts[number, part].places[stream, switch] = SlotRange(base, group)
         for (number, part), held in parts.items():
             if part:
                 by_number[number].old.append(held)

@@ -17,17 +17,17 @@ from controller.p4rt.connection import SwitchError
 from controller.p4rt.dataplane import DataPlane
 from controller.p4rt.entries import Entity, multicast_group
 from controller.p4rt.fabric import Fabric, mac_number
-from controller.planning.slots import Place
+from controller.planning.slots import SlotRange
 from controller.planning.tree_planner import Tree, TreeNode
 from protocol.header import PORT
 
-__all__ = ["Installation", "Place", "Placement", "entities_of"]
+__all__ = ["Installation", "SlotRange", "Placement", "entities_of"]
 
 log = logging.getLogger(__name__)
 
 
 # By (stream, switch).
-Placement = Mapping[tuple[int, str], Place]
+Placement = Mapping[tuple[int, str], SlotRange]
 
 
 def entities_of(
@@ -36,7 +36,7 @@ def entities_of(
     epoch: int,
     tree: Tree,
     node: TreeNode,
-    place: Place,
+    place: SlotRange,
     window: int,
     worker_ports: Sequence[int],
     address: int,

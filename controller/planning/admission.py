@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from controller.planning.slots import Place, SlotBudget, SlotsExhaustedError
+from controller.planning.slots import SlotRange, SlotBudget, SlotsExhaustedError
 from controller.planning.tree_planner import PlanRefusedError, Tree, TreeKind
 
 __all__ = ["LARGEST_WINDOW", "Admission", "NoRoomError", "Reservation", "Resources"]
@@ -44,7 +44,7 @@ class Reservation:
     """What a job holds: its window, and a place for each tree node that is a switch."""
 
     window: int
-    places: dict[tuple[int, str], Place]  # by (stream, switch)
+    places: dict[tuple[int, str], SlotRange]  # by (stream, switch)
 
     def slots(self) -> dict[str, int]:
         """Slots held, by switch."""
@@ -130,13 +130,13 @@ class Resources:
         return Reservation(reservation.window, kept) if kept else None
 
     def _reserve(self, trees: Sequence[Tree], window: int) -> Reservation:
-        places: dict[tuple[int, str], Place] = {}
+        places: dict[tuple[int, str], SlotRange] = {}
         try:
             for tree in trees:
                 for node in tree.switches:
                     assert node.switch is not None
                     base = self.budgets[node.switch].allocate(2 * window)
-                    places[tree.stream, node.switch] = Place(base, self._group(node.switch))
+                    places[tree.stream, node.switch] = SlotRange(base, self._group(node.switch))
         except SlotsExhaustedError:
             self.release(Reservation(window, places))
             raise

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Place:
+class SlotRange:
     """What one tree node holds in its switch: the first of its slots, its multicast group."""
 
     base: int
