@@ -253,7 +253,7 @@ class Epochs:
 
     # --- switches ---
 
-    def lose(self, jobs: Sequence[Job], limit: float) -> None:
+    def mark_unreachable(self, jobs: Sequence[Job], limit: float) -> None:
         """Take switches out of the routes that cannot be reached and through which members get no
         answer for ``limit`` seconds; jobs go on without them.
 
@@ -279,7 +279,7 @@ class Epochs:
         self._reroute(missing.union(gone))
         self._renew(jobs, text)
 
-    def regain(self, switch: str, jobs: Sequence[Job]) -> None:
+    def restore_switch(self, switch: str, jobs: Sequence[Job]) -> None:
         """A switch can be written and has its program: give it all it should have, and jobs what
         they lost there or can have again. SwitchError."""
         fabric = self.deployment.fabric

@@ -49,7 +49,7 @@ class Outages:
     def regained(self, switch: str) -> None:
         """A switch can be reached and has its program, see ``Fabric.restore``. SwitchError."""
         with self._roster.busy():
-            self._epochs.regain(switch, self._roster.jobs)
+            self._epochs.restore_switch(switch, self._roster.jobs)
 
     def intact(self, switch: str, seconds: float) -> bool:
         """Whether a switch has what running jobs and routes need; asks it. SwitchError."""

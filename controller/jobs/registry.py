@@ -385,7 +385,7 @@ class JobTable:
                     self.journal.save(job)
                 if not job.state.over:
                     self.departures.look_after(job, now, self.join)
-            self.epochs.lose(self.roster.jobs, self.unanswered)
+            self.epochs.mark_unreachable(self.roster.jobs, self.unanswered)
             self._expired = self.clock()
 
     def jobs(self) -> list[Job]:
@@ -416,7 +416,7 @@ class JobTable:
             try:
                 damaged += self.epochs.sweep(switch, self.roster.jobs)
                 if switch in self.fabric.addressing.missing:
-                    self.epochs.regain(switch, self.roster.jobs)
+                    self.epochs.restore_switch(switch, self.roster.jobs)
             except SwitchError as error:
                 log.error("%s is down: %s", switch, error)
                 self.fabric.down.add(switch)
