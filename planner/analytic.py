@@ -20,7 +20,7 @@ from planner.losses import Lossy, lost, often_again
 from planner.network import SERVER, WORKER, ModelError, Network
 from planner.packets import followed
 from planner.queues import overflowing, room
-from planner.routed import Parted
+from planner.routed import Slicing
 from planner.stations import (
     Station,
     links,
@@ -137,12 +137,12 @@ class Prediction:
 
 def placed(network: Network, work: Work, setting: Setting) -> list[Prediction]:
     """Of every placement with each of its trees."""
-    parted = Parted(work.counts or (work.chunks,), work.slice)
+    slicing = Slicing(work.counts or (work.chunks,), work.slice)
     found = []
     for kind in KINDS:
         for tree in dict.fromkeys(kind.trees.values()):
             try:
-                traffic = placement(network, kind, tree, parted)
+                traffic = placement(network, kind, tree, slicing)
             except ModelError as error:
                 found.append(Prediction(kind.name, tree, refused=str(error)))
                 continue

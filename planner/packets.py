@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from planner.lines import Lines, Packet
+from planner.fifo_network import FifoNetwork, Packet
 from planner.network import SERVER, Ends, Network
 from planner.stations import serving
 from topologies.model.topology import Costs
@@ -31,7 +31,7 @@ class _Chunks:
     s that the last worker is late."""
 
     def __init__(
-        self, lines: Lines, units: Sequence[int], frame: int, chunks: int, slice_: int,
+        self, lines: FifoNetwork, units: Sequence[int], frame: int, chunks: int, slice_: int,
         window: int, process: float, skew: float, turns: int,
     ) -> None:  # fmt: skip
         self._lines, self._units, self._frame, self._slice = lines, units, frame, slice_
@@ -102,7 +102,7 @@ def followed(
     turns = max(1, min(_ITERATIONS, enough // count))
     if count < chunks:  # a larger one than that limits no more
         window = min(window, max(1, count // 4))
-    lines = Lines(network, sources, costs, colocated=colocated, lossy=lossy)
+    lines = FifoNetwork(network, sources, costs, colocated=colocated, lossy=lossy)
     process = serving(payload, costs)
     one = _Chunks(lines, ends.units, frame, count, slice_, window, process, skew, turns)
     one.run()

@@ -18,13 +18,13 @@ import numpy.typing as npt
 from planner.network import SERVER, WORKER, Ends, Network
 from protocol.partition import partition
 
-__all__ = ["Counts", "Parted", "most_on", "most_pairs"]
+__all__ = ["Counts", "Slicing", "most_on", "most_pairs"]
 
 Counts = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Parted:
+class Slicing:
     """Tensors of so many chunks, in slices of at most so many; none: each server has as much."""
 
     counts: tuple[int, ...] = ()

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import deque
 from itertools import product
 
-from planner.lines import Lines, Packet
+from planner.fifo_network import FifoNetwork, Packet
 from planner.network import SERVER, WORKER, Network
 from protocol.ethernet import TCP_HEADERS
 from topologies.model.topology import Costs
@@ -29,7 +29,7 @@ class _Segments:
     """Each worker's part for each server process, of so many segments, in pieces of so many."""
 
     def __init__(
-        self, lines: Lines, units: tuple[int, ...], windows: dict[tuple[int, int], int],
+        self, lines: FifoNetwork, units: tuple[int, ...], windows: dict[tuple[int, int], int],
         segments: int, piece: int, frame: int, last: int,
     ) -> None:  # fmt: skip
         self._lines, self._units, self._windows = lines, units, windows
@@ -121,7 +121,7 @@ def served(
         last = frame
     took = []
     for one in (count, count // 2):
-        lines = Lines(network, workers, costs, colocated=False, lossy=True)
+        lines = FifoNetwork(network, workers, costs, colocated=False, lossy=True)
         streams = _Segments(lines, servers.units, windows, one, piece, frame, last)
         streams.run()
         took.append(streams.ended)
@@ -133,7 +133,7 @@ def served(
 def _windows(network: Network, costs: Costs, frame: int, most: int) -> dict[tuple[int, int], int]:
     """Segments in flight of each worker and server process, as ``flows.Wires.windows``."""
     workers, servers = network.ends(WORKER), network.ends(SERVER)
-    lines = Lines(network, workers, costs, colocated=False)
+    lines = FifoNetwork(network, workers, costs, colocated=False)
     wanted: dict[tuple[int, ...], int] = {}
     ways = {}
     for worker, (unit, link) in product(range(len(workers.racks)), enumerate(servers.units)):

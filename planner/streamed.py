@@ -29,7 +29,7 @@ from itertools import pairwise
 from planner.analytic import HOST, Prediction, Setting, Work
 from planner.flows import VALUE, piece, segment
 from planner.network import SERVER, WORKER, Network
-from planner.routed import Parted
+from planner.routed import Slicing
 from planner.segments import served
 from planner.stations import links, passing, pipeline, processor, wire_bits
 from planner.traffic import Traffic, baselines, placement
@@ -201,7 +201,7 @@ def _servers(streams: _Streams, name: str, kind: Kind) -> Prediction:
     network, ends = streams.network, streams.network.ends(SERVER)
     if kind.central:
         network = network.served_at(replace(ends.of_first(1), units=(0,)))
-    traffic = placement(network, kind, "none", Parted())
+    traffic = placement(network, kind, "none", Slicing())
     shards = len(network.ends(SERVER).units)
     part = streams.message(streams.work.data_bytes / shards)
     pairs = {one: load * shards for one, load in traffic.loads.items()}

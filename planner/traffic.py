@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from controller.planning.levels import MOST_CHILDREN
 from planner.network import SERVER, WORKER, Ends, ModelError, Network, joined_levels, uplink
-from planner.routed import Counts, Parted, most_on, most_pairs
+from planner.routed import Counts, Slicing, most_on, most_pairs
 from specs.placements import Kind
 
 __all__ = ["Step", "Traffic", "baselines", "placement"]
@@ -44,7 +44,7 @@ class Traffic:
     back again, each with the copies of this chunk that share it. flows: tree edges that queue at
     the busiest link of a class. edges: links that one chunk needs, by class. switches: whether any
     sum. rooted: whether a switch is the root. served: what a server process takes in; meeting:
-    copies of a chunk that it sums. shards: servers' links, between which slices are parted.
+    copies of a chunk that it sums. shards: servers' links, between which slices are slicing.
     colocated: whether they are workers'. placed: with these servers, where they sum alone; sources:
     what sends to them, workers or a worker for each ToR that sums. refused: why this project cannot
     run it; "": it can.
@@ -66,7 +66,7 @@ class Traffic:
     sources: Ends | None = None
 
 
-def placement(network: Network, kind: Kind, tree: str, parted: Parted) -> Traffic:
+def placement(network: Network, kind: Kind, tree: str, slicing: Slicing) -> Traffic:
     """Of a placement with one of its trees. Raises ModelError where there is no closed form."""
     if kind.colocated:
         ends = network.ends(WORKER)
@@ -83,10 +83,10 @@ def placement(network: Network, kind: Kind, tree: str, parted: Parted) -> Traffi
         return _joined(network, server=tree == "two-level-server")
     if tree in ("tor", "two-level-server"):
         tors = [min(count, 1) for count in network.workers]
-        return _to_servers(network, tors, parted, at_tors=True)
+        return _to_servers(network, tors, slicing, at_tors=True)
     if tree == "none":
-        return _to_servers(network, network.workers, parted, colocated=kind.colocated)
-    return _core(network, parted, server=tree == "core-server")
+        return _to_servers(network, network.workers, slicing, colocated=kind.colocated)
+    return _core(network, slicing, server=tree == "core-server")
 
 
 def _joined(network: Network, *, server: bool) -> Traffic:
@@ -127,7 +127,7 @@ def _joined(network: Network, *, server: bool) -> Traffic:
 def _to_servers(
     network: Network,
     sources: Sequence[int],
-    parted: Parted,
+    slicing: Slicing,
     *,
     at_tors: bool = False,
     colocated: bool = False,
@@ -140,7 +140,7 @@ def _to_servers(
     total, servers = sum(sources), sum(network.servers)
     loads: dict[str, float] = {WORKER: 1.0}
     flows, edges = {WORKER: 1}, {WORKER: network.count}
-    process, link, whole = _shares(network, parted)
+    process, link, whole = _shares(network, slicing)
     if colocated:
         # A host that is both sends itself nothing: as a worker it lacks its share of the tensor,
         # as a server one of n copies of it.
@@ -184,16 +184,16 @@ def _tors(workers: Sequence[int]) -> Ends:
     return Ends(racks, racks)
 
 
-def _shares(network: Network, parted: Parted) -> tuple[Counts, Counts, int]:
+def _shares(network: Network, slicing: Slicing) -> tuple[Counts, Counts, int]:
     """What server processes, and links of servers, have of a tensor, and all of it."""
     ends = network.ends(SERVER)
-    process = parted.over(len(ends.units))
+    process = slicing.over(len(ends.units))
     link = np.zeros(len(ends.racks), np.int64)
     np.add.at(link, list(ends.units), process)
     return process, link, int(process.sum())
 
 
-def _core(network: Network, parted: Parted, *, server: bool) -> Traffic:
+def _core(network: Network, slicing: Slicing, *, server: bool) -> Traffic:
     """Unsummed up to one core: w copies on a rack's uplink; one from there to a server."""
     if len(network.levels) != 1:
         raise ModelError(f"modelled for one level of cores, here are {len(network.levels)}")
@@ -202,7 +202,7 @@ def _core(network: Network, parted: Parted, *, server: bool) -> Traffic:
     )  # servers beside workers
     most = max(network.workers)
     # Servers behind different cores are in different streams, each of which has its core.
-    _, shares, whole = _shares(network, parted)
+    _, shares, whole = _shares(network, slicing)
     ways = np.zeros(network.ways(0), np.int64)
     np.add.at(ways, np.array(network.ends(SERVER).numbers) % len(ways), shares)
     loads = {WORKER: 1.0, uplink(0): float(most * ways.max() / whole)}

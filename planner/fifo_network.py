@@ -15,7 +15,7 @@ from planner.network import SERVER, WORKER, Ends, Network, uplink
 from planner.stations import processor, wire_bits
 from topologies.model.topology import Costs
 
-__all__ = ["Lines"]
+__all__ = ["FifoNetwork"]
 
 Key = tuple[int, ...]
 Packet = tuple[int, ...]  # whatever a user knows it by
@@ -30,7 +30,7 @@ class _Link(NamedTuple):
     queue: float
 
 
-class Lines:
+class FifoNetwork:
     """sources: links of workers, or of one for each ToR that sums; servers' links are those of the
     network, which are the same hosts' if `colocated`. lossy: with what is lost and sent again.
     """
