@@ -44,7 +44,7 @@ class Traffic:
     back again, each with the copies of this chunk that share it. flows: tree edges that queue at
     the busiest link of a class. edges: links that one chunk needs, by class. switches: whether any
     sum. rooted: whether a switch is the root. served: what a server process takes in; meeting:
-    copies of a chunk that it sums. shards: servers' links, between which slices are slicing.
+    copies of a chunk that it sums. shards: servers' links, between which slices are divided.
     colocated: whether they are workers'. placed: with these servers, where they sum alone; sources:
     what sends to them, workers or a worker for each ToR that sums. refused: why this project cannot
     run it; "": it can.

@@ -25,7 +25,7 @@ from observability.record import RunDirectory
 from planner.expected import total
 from simulation.errors import LinkError, VirtualError
 from simulation.jobrun import VirtualJob
-from simulation.kernel.progress import Pulse
+from simulation.kernel.progress import ProgressReporter
 from simulation.links.link import LinkSpec
 from simulation.links.trains import SECOND
 from simulation.network import Network
@@ -92,7 +92,7 @@ class Session:
         ]
         for job in self.jobs:
             job.alongside = sorted(other.name for other in self.jobs if other is not job)
-        self._pulse = Pulse(self.jobs, self.network.engine.settled, emit)
+        self._progress = ProgressReporter(self.jobs, self.network.engine.settled, emit)
         self._over = False
         self._seconds = 0.0
         self._heeds: list[Callable[[], object]] = []
@@ -171,7 +171,7 @@ class Session:
             heed()
         if self._tracer is not None:
             self._tracer.tick()
-        self._pulse.beat()
+        self._progress.beat()
         return self._over
 
     def _conduct(self) -> None:

@@ -21,7 +21,7 @@ from controller.planning.slots import SlotRange
 from controller.planning.tree_planner import Tree, TreeNode
 from protocol.header import PORT
 
-__all__ = ["Installation", "SlotRange", "Placement", "entities_of"]
+__all__ = ["Installation", "Placement", "SlotRange", "entities_of"]
 
 log = logging.getLogger(__name__)
 

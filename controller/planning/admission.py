@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from controller.planning.slots import SlotRange, SlotBudget, SlotsExhaustedError
+from controller.planning.slots import SlotBudget, SlotRange, SlotsExhaustedError
 from controller.planning.tree_planner import PlanRefusedError, Tree, TreeKind
 
 __all__ = ["LARGEST_WINDOW", "Admission", "NoRoomError", "Reservation", "Resources"]

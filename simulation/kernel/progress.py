@@ -27,7 +27,7 @@ class Watched(Protocol):
         """See above."""
 
 
-class Pulse:
+class ProgressReporter:
     """Tells of jobs that run every second of real time, in events ``within`` an iteration.
 
     now: the virtual time, in ps. clock: of real time, in seconds. Nothing that is simulated

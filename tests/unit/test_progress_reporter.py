@@ -12,7 +12,7 @@ import pytest
 
 from observability import record
 from simulation.kernel import progress
-from simulation.kernel.progress import PERIOD_SECONDS, Pulse
+from simulation.kernel.progress import PERIOD_SECONDS, ProgressReporter
 from simulation.links.trains import SECOND
 from tests.unit.virtual_session import run
 
@@ -38,7 +38,7 @@ class Halfway:
 def test_what_is_left_follows_from_what_was_done_since_it_began() -> None:
     told: list[dict[str, Any]] = []
     job, times = Halfway(), iter([0.0, 0.5, 5.0, 6.0, 6.5, 9.0, 20.0])
-    beats = Pulse([job], lambda: 3 * SECOND, told.append, lambda: next(times))
+    beats = ProgressReporter([job], lambda: 3 * SECOND, told.append, lambda: next(times))
     for done in (0.0, None, 0.5, 0.9, 1.25, 4.0):  # at 0.5 s it is not asked yet, nor at 6.5 s
         job.done = done
         beats.beat()
