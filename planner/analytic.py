@@ -16,26 +16,26 @@ from typing import Any
 
 from controller.planning.windows import MOST, SKEW
 from planner.expected import HEADER_FRAME_BYTES
-from planner.losses import Lossy, lost, often_again
+from planner.losses import LossProfile, may_repeat_timeouts, mean_loss_delay
 from planner.network import SERVER, WORKER, ModelError, Network
-from planner.packets import followed
-from planner.queues import overflowing, room
+from planner.packets import simulate_servers
+from planner.queues import describe_overflow, queue_frames
 from planner.routed import Slicing
 from planner.stations import (
     Station,
-    links,
-    passing,
-    pipeline,
-    processor,
-    serving,
-    slots_for,
+    full_rate_slots,
+    host_seconds,
+    link_stations,
+    pipeline_seconds,
+    server_seconds,
+    traversal_seconds,
     wire_bits,
 )
-from planner.traffic import Traffic, placement
+from planner.traffic import Traffic, placement_traffic
 from specs.placements import KINDS
 from topologies.model.topology import Costs
 
-__all__ = ["HOST", "PROCESS", "Prediction", "Setting", "Work", "placed"]
+__all__ = ["HOST", "PROCESS", "Prediction", "Setting", "Work", "predict_placements"]
 
 Message = dict[str, Any]
 HOST, PROCESS = "worker's host", "server process"  # bottlenecks that are no links
@@ -135,14 +135,14 @@ class Prediction:
         }
 
 
-def placed(network: Network, work: Work, setting: Setting) -> list[Prediction]:
+def predict_placements(network: Network, work: Work, setting: Setting) -> list[Prediction]:
     """Of every placement with each of its trees."""
     slicing = Slicing(work.counts or (work.chunks,), work.slice)
     found = []
     for kind in KINDS:
         for tree in dict.fromkeys(kind.trees.values()):
             try:
-                traffic = placement(network, kind, tree, slicing)
+                traffic = placement_traffic(network, kind, tree, slicing)
             except ModelError as error:
                 found.append(Prediction(kind.name, tree, refused=str(error)))
                 continue
@@ -155,20 +155,22 @@ def _predict(
 ) -> Prediction:
     lines, costs = network.lines, setting.costs
     bits = wire_bits(work.frame_bytes, costs)
-    host, process = processor(work.frame_bytes, costs), serving(work.payload_bytes, costs)
+    host, process = host_seconds(work.frame_bytes, costs), server_seconds(work.payload_bytes, costs)
     alone = {one: load * bits / lines[one].rate for one, load in traffic.loads.items()}
     steps = {one: took / (1 - lines[one].loss) for one, took in alone.items()}
     for one, took in ((HOST, traffic.loads[WORKER] * host), (PROCESS, traffic.served * process)):
         alone[one] = steps[one] = took
     slowest = max(steps, key=lambda one: steps[one])
     step = steps[slowest]
-    there, back = (passing(_stations(network, work, traffic, costs, up=up)) for up in (True, False))
+    there, back = (
+        traversal_seconds(_stations(network, work, traffic, costs, up=up)) for up in (True, False)
+    )
     fill = there + back + setting.skew
     window = setting.window or _window(network, work, traffic)
     edges = tuple((lines[one].loss, count) for one, count in traffic.edges.items() if one in lines)
     refused = traffic.refused
-    lossy = Lossy(edges, len(traffic.hops))
-    again = lost(work.chunks, step, fill, window, lossy, steps.get(WORKER))
+    lossy = LossProfile(edges, len(traffic.hops))
+    again = mean_loss_delay(work.chunks, step, fill, window, lossy, steps.get(WORKER))
 
     # In lines of servers that sum alone the order of packets decides, but for one beside a worker
     # whom no window limits: its links are busy all the time.
@@ -177,10 +179,10 @@ def _predict(
 
     def moving(steps: Mapping[str, float], again: float) -> float:
         if not follows:
-            return pipeline(work.chunks, max(steps.values()), fill, window)
+            return pipeline_seconds(work.chunks, max(steps.values()), fill, window)
         assert traffic.placed is not None
         assert traffic.sources is not None
-        return followed(
+        return simulate_servers(
             traffic.placed, traffic.sources, work.chunks, work.slice, window, work.frame_bytes,
             work.payload_bytes, costs, step=max(steps.values()), skew=setting.skew,
             colocated=traffic.colocated, lossy=again > 0,
@@ -192,7 +194,7 @@ def _predict(
     way = max(0.0, fill - alone[slowest])  # of a chunk, but for its turn there
     # What the slots and the window would have to be for the rate that the slowest link allows.
     rate = bits / step if step else 0.0
-    needed = slots_for(rate, fill - setting.skew, setting.skew, bits)
+    needed = full_rate_slots(rate, fill - setting.skew, setting.skew, bits)
     taken = 2 * window if traffic.switches else 0
     if not refused and setting.slots and taken > setting.slots:
         refused = f"a window of {window} takes {taken} slots, a switch has {setting.slots}"
@@ -204,9 +206,9 @@ def _predict(
     limit = "latency" if way > busy + waiting else "link" if slowest in lines else "processor"
     limit = "window" if waiting > max(busy, way) / 100 else limit
     rough = ""
-    if not refused and (full := _overflowing(network, work, traffic, window)):
+    if not refused and (full := _describe_queue(network, work, traffic, window)):
         rough = full
-    if often_again(work.chunks, window, lossy):
+    if may_repeat_timeouts(work.chunks, window, lossy):
         rough = "much of what is sent again is lost again, too: some iterations take far longer"
     return Prediction(
         name,
@@ -228,16 +230,18 @@ def _stations(
     network: Network, work: Work, traffic: Traffic, costs: Costs, *, up: bool
 ) -> list[Station]:
     """That a chunk passes from a worker to where it is summed, or back."""
-    host = processor(work.frame_bytes, costs)
+    host = host_seconds(work.frame_bytes, costs)
     sums = float(traffic.meeting)
     way = [
         Station(host),
-        *links(network, traffic.hops, work.frame_bytes, costs, beyond=up and traffic.rooted),
+        *link_stations(
+            network, traffic.hops, work.frame_bytes, costs, beyond=up and traffic.rooted
+        ),
     ]
     if traffic.colocated:
         way.append(Station(host, copies=max(1.0, sums - 1)))
     if up and sums:
-        way.append(Station(serving(work.payload_bytes, costs), copies=sums))
+        way.append(Station(server_seconds(work.payload_bytes, costs), copies=sums))
     return way
 
 
@@ -256,15 +260,15 @@ def _window(network: Network, work: Work, traffic: Traffic) -> int:
     return min(1 << (wanted - 1).bit_length(), 1 << (held.bit_length() - 1), MOST)
 
 
-def _overflowing(network: Network, work: Work, traffic: Traffic, window: int) -> str:
+def _describe_queue(network: Network, work: Work, traffic: Traffic, window: int) -> str:
     """Which queue of a switch has no room for all the frames that may meet there, in words; "" if
     none. A worker's own queue makes it wait, and flows that are alone come no faster than they go.
     """
     for name, flows in traffic.flows.items():
         where = {WORKER: "a worker's link", SERVER: "a server's link"}.get(name, "an uplink")
-        held = room(network.lines[name].queue_bytes, work.frame_bytes)
+        held = queue_frames(network.lines[name].queue_bytes, work.frame_bytes)
         meeting = flows * min(window, work.chunks)
-        if flows > 1 and (text := overflowing(f"a queue of {where}", held, meeting)):
+        if flows > 1 and (text := describe_overflow(f"a queue of {where}", held, meeting)):
             return text
     return ""
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from planner.network import SERVER, WORKER, Ends, Network, uplink
-from planner.stations import processor, wire_bits
+from planner.stations import host_seconds, wire_bits
 from topologies.model.topology import Costs
 
 __all__ = ["FifoNetwork"]
@@ -97,7 +97,7 @@ class FifoNetwork:
         way = self.way(source, server, back=back)
         if way and (self.colocated or not back):
             host = server if back else source
-            now = self.passed((12, host), now, processor(frame, self.costs))
+            now = self.passed((12, host), now, host_seconds(frame, self.costs))
         if way:
             bits = wire_bits(frame, self.costs)
             now = self.passed(way[0].key, now, bits * way[0].pace) + way[0].after
@@ -123,5 +123,5 @@ class FifoNetwork:
                     self._push(now, frame, way[1:], packet)
                     continue
                 if link.key[1] == 0:
-                    now = self.passed((13, link.key[2]), now, processor(frame, self.costs))
+                    now = self.passed((13, link.key[2]), now, host_seconds(frame, self.costs))
             come(now, packet)

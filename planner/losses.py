@@ -25,17 +25,17 @@ from dataclasses import dataclass
 from hosts.worker.round_trips import LEAST_PACKETS
 from hosts.worker.transport import WorkerTransport
 
-__all__ = ["LEAST_RTO", "Lossy", "lost", "often_again"]
+__all__ = ["MIN_RTO", "LossProfile", "may_repeat_timeouts", "mean_loss_delay"]
 
 # Of the transport: a timeout is at least, and at most, of so many seconds.
 _USUAL = inspect.signature(WorkerTransport).parameters
-LEAST_RTO, MOST_RTO = (float(_USUAL[name].default) for name in ("rto_least", "rto_most"))
+MIN_RTO, MAX_RTO = (float(_USUAL[name].default) for name in ("rto_least", "rto_most"))
 _OFTEN = 0.05
 _ENOUGH = 1e-9  # of a probability of yet another round
 
 
 @dataclass(frozen=True)
-class Lossy:
+class LossProfile:
     """edges: chance that a packet is lost on a link, and how many such links a chunk's
     contributions pass, and its results again. way: links from a worker to the root."""
 
@@ -54,15 +54,15 @@ class Lossy:
         return 2 * sum(count * math.log1p(-loss) for loss, count in self.edges)
 
     @property
-    def again(self) -> float:
+    def retransmit_chance(self) -> float:
         """That of one which was lost something is again: of the question and its answer, what is
         sent again, and, if it was a contribution, its results on all links."""
         worst = max((loss for loss, _ in self.edges), default=0.0)
         return -math.expm1(self._whole / 4 + 2.5 * self.way * math.log1p(-worst))
 
 
-def lost(
-    chunks: int, step: float, fill: float, window: int, lossy: Lossy, own: float | None = None
+def mean_loss_delay(
+    chunks: int, step: float, fill: float, window: int, lossy: LossProfile, own: float | None = None
 ) -> float:
     """Seconds that losses add to an iteration, on average.
 
@@ -73,14 +73,14 @@ def lost(
     if not chance:
         return 0.0
     held = min(window, chunks)
-    least = max(LEAST_RTO, LEAST_PACKETS * step)
-    most = max(MOST_RTO, least)
+    least = max(MIN_RTO, LEAST_PACKETS * step)
+    most = max(MAX_RTO, least)
     waits = 0.0 if own is None else held * max(0.0, step - own)
     timeout = min(max(least, 2 * max(fill, waits)), most)
     # In the last window what is sent again is lost again in further rounds, each with a timer.
     further, power = 0.0, chance
     for _ in range(60):
-        power *= lossy.again
+        power *= lossy.retransmit_chance
         any_ = _any(power, held)
         if any_ < _ENOUGH:
             break
@@ -92,10 +92,10 @@ def lost(
     return turns * 3 * fill + at_end
 
 
-def often_again(chunks: int, window: int, lossy: Lossy) -> bool:
+def may_repeat_timeouts(chunks: int, window: int, lossy: LossProfile) -> bool:
     """Whether so many windows lose again what is sent again that an iteration takes no timeout,
     one or several, by chance: a mean of few tells little then."""
-    return _any(lossy.chance * lossy.again, min(window, chunks)) > _OFTEN
+    return _any(lossy.chance * lossy.retransmit_chance, min(window, chunks)) > _OFTEN
 
 
 def _any(chance: float, count: int) -> float:

@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from planner.analytic import Prediction, Setting, Work, placed
+from planner.analytic import Prediction, Setting, Work, predict_placements
 from planner.network import Network
-from planner.streamed import without_network
+from planner.streamed import predict_baselines
 
 __all__ = ["predictions"]
 
@@ -15,5 +15,8 @@ def predictions(network: Network, work: Work, setting: Setting) -> list[Predicti
 
     Those that this project cannot run are behind those that it can.
     """
-    found = [*placed(network, work, setting), *without_network(network, work, setting)]
+    found = [
+        *predict_placements(network, work, setting),
+        *predict_baselines(network, work, setting),
+    ]
     return sorted(found, key=lambda one: (bool(one.refused), not one.bytes, one.seconds))

@@ -17,16 +17,16 @@ import numpy as np
 
 from planner.fifo_network import FifoNetwork, Packet
 from planner.network import SERVER, Ends, Network
-from planner.stations import serving
+from planner.stations import server_seconds
 from topologies.model.topology import Costs
 
-__all__ = ["followed"]
+__all__ = ["simulate_servers"]
 
 _ITERATIONS = 3  # where they are short: who is near a server begins the next one sooner
 _PASSED = 200_000  # packets at a link, after which, and two turns of all servers, a pace is taken
 
 
-class _Chunks:
+class _PacketSimulation:
     """turns: iterations of so many chunks. process: s that a server's process takes for each. skew:
     s that the last worker is late."""
 
@@ -85,7 +85,7 @@ class _Chunks:
             self._lines.leave(now, self._frame, one, link, (1, one, chunk), back=True)
 
 
-def followed(
+def simulate_servers(
     network: Network, sources: Ends, chunks: int, slice_: int, window: int, frame: int,
     payload: int, costs: Costs, *, step: float, skew: float, colocated: bool, lossy: bool,
 ) -> float:  # fmt: skip
@@ -103,8 +103,8 @@ def followed(
     if count < chunks:  # a larger one than that limits no more
         window = min(window, max(1, count // 4))
     lines = FifoNetwork(network, sources, costs, colocated=colocated, lossy=lossy)
-    process = serving(payload, costs)
-    one = _Chunks(lines, ends.units, frame, count, slice_, window, process, skew, turns)
+    process = server_seconds(payload, costs)
+    one = _PacketSimulation(lines, ends.units, frame, count, slice_, window, process, skew, turns)
     one.run()
     over = [max(one.back[number * count : (number + 1) * count]) for number in range(turns)]
     if turns > 1:

@@ -8,18 +8,18 @@ from collections.abc import Sequence
 from ipaddress import IPv4Address
 
 from controller.planning.tree_planner import Tree
-from controller.planning.windows import Crossed, crossed
+from controller.planning.windows import TreeLink, tree_links
 from topologies.model.addressing import Addressing
 
-__all__ = ["incast", "overflowing", "room"]
+__all__ = ["describe_incast", "describe_overflow", "queue_frames"]
 
 
-def room(queue_bytes: float, frame_bytes: int) -> float:
+def queue_frames(queue_bytes: float, frame_bytes: int) -> float:
     """Frames that a queue and the line behind it hold."""
     return queue_bytes / frame_bytes + 1
 
 
-def overflowing(queue: str, held: float, meeting: int) -> str:
+def describe_overflow(queue: str, held: float, meeting: int) -> str:
     """Whether a queue that holds so many frames drops some of those that may meet there, in words;
     "" if it does not."""
     if meeting <= held:
@@ -30,7 +30,7 @@ def overflowing(queue: str, held: float, meeting: int) -> str:
     )
 
 
-def incast(
+def describe_incast(
     addressing: Addressing,
     trees: Sequence[Tree],
     servers: Sequence[IPv4Address],
@@ -48,7 +48,7 @@ def incast(
     port's queue holds where the target counts packets.
     """
     hosts = {node.name for node in addressing.topology.hosts}
-    every = list(crossed(addressing, trees, servers))
+    every = list(tree_links(addressing, trees, servers))
     # Results come no faster than all contributions, and neither than they came before.
     contributed = min(one.quality.rate for one in every if one.up)
     pace: dict[tuple[str, bool], float] = {}
@@ -59,13 +59,13 @@ def incast(
     ways = {up: {(one.node, one.peer) for one in every if one.up is up} for up in (True, False)}
     shared = ways[True] & ways[False]
 
-    def held(one: Crossed) -> float:
-        frames = room(one.quality.queue_bytes, frame_bytes)
+    def held(one: TreeLink) -> float:
+        frames = queue_frames(one.quality.queue_bytes, frame_bytes)
         if queue_packets is None or one.node in hosts:
             return frames
         return min(frames, queue_packets + 1)
 
-    def waiting(one: Crossed) -> float:
+    def waiting(one: TreeLink) -> float:
         """Of windows, what may be in its queue at once."""
         if len(one.senders) > 1 or (one.node, one.peer) in shared:
             return 1.0
@@ -74,13 +74,13 @@ def incast(
             comes = min(comes, contributed)
         return max(0.0, 1 - one.quality.rate / comes) if comes else 0.0
 
-    def meeting(one: Crossed) -> int:
+    def meeting(one: TreeLink) -> int:
         frames = sum(min(streams * window, chunks) for streams in one.senders.values())
         return math.ceil(frames * waiting(one))
 
     worst = min(every, key=lambda one: held(one) / max(1, meeting(one)))
     queue = f"the queue from {worst.node} to {worst.peer}"
-    text = overflowing(queue, held(worst), meeting(worst))
+    text = describe_overflow(queue, held(worst), meeting(worst))
     if not text:
         return ""
     fitting = min(held(one) / (one.senders.total() * waiting(one)) for one in every if waiting(one))

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from planner.network import SERVER, WORKER, Ends, Network
 from protocol.partition import partition
 
-__all__ = ["Counts", "Slicing", "most_on", "most_pairs"]
+__all__ = ["Counts", "Slicing", "busiest_load", "busiest_pairs"]
 
 Counts = npt.NDArray[np.int64]
 
@@ -30,7 +30,7 @@ class Slicing:
     counts: tuple[int, ...] = ()
     most: int = 1
 
-    def over(self, servers: int) -> Counts:
+    def loads_by_process(self, servers: int) -> Counts:
         """(servers,) chunks of each process, by rank; as ``protocol.partition`` parts slices."""
         if not self.counts:
             return np.ones(servers, np.int64)
@@ -67,19 +67,21 @@ class _Level:
         return found
 
 
-def _both(one: _Level, sources: Counts, to: Ends, amounts: Counts) -> tuple[Counts, Counts]:
+def _exchange_loads(
+    one: _Level, sources: Counts, to: Ends, amounts: Counts
+) -> tuple[Counts, Counts]:
     """(pods, links) up and down, where each of so many sources of a rack sends every end so much
     (or so much in all, to each end once)."""
     here, ends = one.sums(sources)[:, None], one.by_link(to, amounts)
     return here * (ends.sum(0) - ends), (here.sum() - here) * ends
 
 
-def _from_tors(
+def _tor_loads(
     network: Network, one: _Level, tors: Counts, to: Ends, amounts: Counts
 ) -> tuple[Counts, Counts]:
     """The same of ToRs' sums, which leave by the way that goes from the server to the ToR; routing
     to the server has them from there on."""
-    up, down = _both(one, tors, to, amounts)
+    up, down = _exchange_loads(one, tors, to, amounts)
     racks = np.flatnonzero(tors)
     own = Ends(tuple(racks.tolist()), tuple(racks.tolist()))
     if one.level == 0:
@@ -116,7 +118,7 @@ def _in_racks(network: Network, ends: Ends, amounts: Counts) -> Counts:
     return found
 
 
-def most_on(
+def busiest_load(
     network: Network, level: int, sources: Sequence[int], shares: Counts, *, at_tors: bool
 ) -> int:
     """What the busiest direction of an uplink of a level carries when so many sources of each rack,
@@ -126,17 +128,17 @@ def most_on(
     if at_tors:
         racks = tuple(np.flatnonzero(count).tolist())
         back_to = Ends(racks, racks)
-        there = _from_tors(network, one, count, servers, shares)
+        there = _tor_loads(network, one, count, servers, shares)
     else:
         back_to = network.ends(WORKER)
-        there = _both(one, count, servers, shares)
-    back = _both(
+        there = _exchange_loads(one, count, servers, shares)
+    back = _exchange_loads(
         one, _in_racks(network, servers, shares), back_to, np.ones(len(back_to.racks), np.int64)
     )
     return max(int((a + b).max()) for a, b in zip(there, back, strict=True))
 
 
-def most_pairs(
+def busiest_pairs(
     network: Network, level: int, source: npt.NDArray[np.intp], to: npt.NDArray[np.intp]
 ) -> int:
     """Of messages between pairs of workers, by rack, how many pass the busiest direction of an

@@ -18,14 +18,14 @@ from planner.network import SERVER, WORKER, Network
 from protocol.ethernet import TCP_HEADERS
 from topologies.model.topology import Costs
 
-__all__ = ["served"]
+__all__ = ["simulate_streams"]
 
 Stream = tuple[int, int, int]  # direction (1: of results), worker, process
 _MOST = 40_000  # segments; beyond, the pace of the second half of so many is that of all
 _ENOUGH = 4  # windows of each stream that it takes to see a pace
 
 
-class _Segments:
+class _StreamSimulation:
     """Each worker's part for each server process, of so many segments, in pieces of so many."""
 
     def __init__(
@@ -99,7 +99,7 @@ class _Segments:
                 self._put((1, worker, unit), first, now)
 
 
-def served(
+def simulate_streams(
     network: Network, costs: Costs, segments: int, piece: int, frame: int, last: int
 ) -> float | None:
     """Seconds until all workers have all sums; None where streams are too many to be followed.
@@ -122,7 +122,7 @@ def served(
     took = []
     for one in (count, count // 2):
         lines = FifoNetwork(network, workers, costs, colocated=False, lossy=True)
-        streams = _Segments(lines, servers.units, windows, one, piece, frame, last)
+        streams = _StreamSimulation(lines, servers.units, windows, one, piece, frame, last)
         streams.run()
         took.append(streams.ended)
         if count == segments:

@@ -23,12 +23,12 @@ from topologies.model.topology import Costs
 
 __all__ = [
     "Station",
-    "links",
-    "passing",
-    "pipeline",
-    "processor",
-    "serving",
-    "slots_for",
+    "full_rate_slots",
+    "host_seconds",
+    "link_stations",
+    "pipeline_seconds",
+    "server_seconds",
+    "traversal_seconds",
     "wire_bits",
 ]
 
@@ -48,17 +48,17 @@ def wire_bits(frame_bytes: int, costs: Costs) -> float:
     return 8.0 * (max(frame_bytes, LEAST_ON_WIRE) + (FRAMING if costs.framing else 0))
 
 
-def processor(frame_bytes: int, costs: Costs) -> float:
+def host_seconds(frame_bytes: int, costs: Costs) -> float:
     """Seconds that a worker's host spends on a frame, each way."""
     return costs.host_per_packet + costs.host_per_byte * frame_bytes
 
 
-def serving(payload_bytes: int, costs: Costs) -> float:
+def server_seconds(payload_bytes: int, costs: Costs) -> float:
     """Seconds that a server process spends on a payload."""
     return 8 * payload_bytes / costs.server_rate if costs.server_rate else 0.0
 
 
-def links(
+def link_stations(
     network: Network,
     hops: Iterable[tuple[str, float]],
     frame_bytes: int,
@@ -82,7 +82,7 @@ def links(
     ]
 
 
-def passing(way: Sequence[Station]) -> float:
+def traversal_seconds(way: Sequence[Station]) -> float:
     """Seconds until the last copy of a chunk is through.
 
     Stations work at the same time: copies wait in line where that takes longest.
@@ -91,14 +91,14 @@ def passing(way: Sequence[Station]) -> float:
     return alone + max((one.copies - 1) * one.seconds for one in way)
 
 
-def pipeline(chunks: int, step: float, fill: float, window: int | None) -> float:
+def pipeline_seconds(chunks: int, step: float, fill: float, window: int | None) -> float:
     """Seconds until the last of so many chunks is back; see the module."""
     if window is None or fill <= window * step:
         return fill + (chunks - 1) * step
     return fill * (1 + (chunks - 1) // window) + step * ((chunks - 1) % window)
 
 
-def slots_for(rate: float, round_trip: float, skew: float, packet_bits: float) -> int:
+def full_rate_slots(rate: float, round_trip: float, skew: float, packet_bits: float) -> int:
     """Slots that keep a link of that rate busy: 2 ceil(rate (RTT + skew) / packet bits).
 
     SwitchML (NSDI'21, section 3.6) has one of each for the bandwidth-delay product; the second is

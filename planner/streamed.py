@@ -30,20 +30,26 @@ from planner.analytic import HOST, Prediction, Setting, Work
 from planner.flows import VALUE, piece, segment
 from planner.network import SERVER, WORKER, Network
 from planner.routed import Slicing
-from planner.segments import served
-from planner.stations import links, passing, pipeline, processor, wire_bits
-from planner.traffic import Traffic, baselines, placement
+from planner.segments import simulate_streams
+from planner.stations import (
+    host_seconds,
+    link_stations,
+    pipeline_seconds,
+    traversal_seconds,
+    wire_bits,
+)
+from planner.traffic import Traffic, baseline_traffic, placement_traffic
 from protocol.ethernet import TCP_HEADERS
 from specs.placements import Kind, kind_of
 from topologies.model.topology import Costs
 
-__all__ = ["without_network"]
+__all__ = ["predict_baselines"]
 
 _REFUSED = "a baseline, which is not run by a job's placement"
 
 
 @dataclass(frozen=True)
-class Message:
+class SegmentedMessage:
     """So many bytes in segments, and the frames that acknowledge them."""
 
     data: float
@@ -66,7 +72,7 @@ class Message:
         return frames + costs.host_per_byte * self.bytes
 
 
-class _Streams:
+class _BaselineModel:
     """What is to be summed, in segments."""
 
     def __init__(self, network: Network, work: Work, setting: Setting) -> None:
@@ -74,11 +80,11 @@ class _Streams:
         self.segment = segment(network.mtu)
         self.frame = self.segment + TCP_HEADERS
 
-    def message(self, data: float) -> Message:
+    def message(self, data: float) -> SegmentedMessage:
         segments = -int(-data // self.segment)
-        return Message(data, segments, -(-segments // 2))
+        return SegmentedMessage(data, segments, -(-segments // 2))
 
-    def seconds(self, one: str, message: Message, copies: float = 1.0) -> float:
+    def seconds(self, one: str, message: SegmentedMessage, copies: float = 1.0) -> float:
         """That links of a class, or a worker's host, have to do with so many of a message."""
         if one == HOST:
             return copies * message.worked(self.costs)
@@ -95,9 +101,9 @@ class _Streams:
         frame = TCP_HEADERS + int(min(self.segment, data))
         up = self.network.way(levels)
         names = [*up, *reversed([last, *up[1:]])]
-        host = processor(frame, self.costs) * (2 if last == WORKER else 1)
+        host = host_seconds(frame, self.costs) * (2 if last == WORKER else 1)
         hops = [(name, 1.0) for name in names]
-        return host + passing(links(self.network, hops, frame, self.costs))
+        return host + traversal_seconds(link_stations(self.network, hops, frame, self.costs))
 
     def predicted(
         self, name: str, busy: Mapping[str, float], total: float, loads: Mapping[str, float]
@@ -123,13 +129,13 @@ class _Streams:
         )
 
 
-def without_network(network: Network, work: Work, setting: Setting) -> list[Prediction]:
+def predict_baselines(network: Network, work: Work, setting: Setting) -> list[Prediction]:
     """Ring, halving and doubling, and servers, with the names that `rackhub compare` has for them.
 
     Those with servers are left out where there are none, or one for all.
     """
-    streams = _Streams(network, work, setting)
-    both = baselines(network)
+    streams = _BaselineModel(network, work, setting)
+    both = baseline_traffic(network)
     found = [_ring(streams, both["ring"]), _halving(streams, both["halving-doubling"])]
     for name, word, least in (("ps", "ncc", 1), ("sharded-ps", "ncs", 2)):
         kind = kind_of(word)
@@ -138,7 +144,7 @@ def without_network(network: Network, work: Work, setting: Setting) -> list[Pred
     return found
 
 
-def _ring(streams: _Streams, traffic: Traffic) -> Prediction:
+def _ring(streams: _BaselineModel, traffic: Traffic) -> Prediction:
     network, count = streams.network, streams.network.count
     if count == 1:
         return streams.predicted("ring", {WORKER: 0.0}, 0.0, {WORKER: 0})
@@ -156,7 +162,7 @@ def _ring(streams: _Streams, traffic: Traffic) -> Prediction:
     least = min(first + second for first, second in pairwise([*hops, hops[0]]))
     mean = (2 * once - least) / (2 * (count - 1))  # all but two neighbours' hops a second time
     hop = mean + step * (segments - 1) / segments
-    total = pipeline(2 * (count - 1) * pieces, step, hop, pieces)
+    total = pipeline_seconds(2 * (count - 1) * pieces, step, hop, pieces)
     loads = dict.fromkeys(traffic.loads, 2 * (count - 1) * part.bytes)
     return streams.predicted("ring", busy, total, loads)
 
@@ -173,7 +179,7 @@ def _crossed(network: Network) -> list[int]:
     return found
 
 
-def _halving(streams: _Streams, traffic: Traffic) -> Prediction:
+def _halving(streams: _BaselineModel, traffic: Traffic) -> Prediction:
     busy: dict[str, float] = dict.fromkeys([*traffic.loads, HOST], 0.0)
     loads: dict[str, float] = dict.fromkeys(traffic.loads, 0.0)
     total = 0.0
@@ -197,11 +203,11 @@ def _halving(streams: _Streams, traffic: Traffic) -> Prediction:
     return found
 
 
-def _servers(streams: _Streams, name: str, kind: Kind) -> Prediction:
+def _servers(streams: _BaselineModel, name: str, kind: Kind) -> Prediction:
     network, ends = streams.network, streams.network.ends(SERVER)
     if kind.central:
         network = network.served_at(replace(ends.of_first(1), units=(0,)))
-    traffic = placement(network, kind, "none", Slicing())
+    traffic = placement_traffic(network, kind, "none", Slicing())
     shards = len(network.ends(SERVER).units)
     part = streams.message(streams.work.data_bytes / shards)
     pairs = {one: load * shards for one, load in traffic.loads.items()}
@@ -221,7 +227,7 @@ def _servers(streams: _Streams, name: str, kind: Kind) -> Prediction:
     total = busy[slowest] + line + 2 * streams.way(levels, part.data, SERVER)
     size = max(1, streams.piece(shards) // streams.segment)
     last = streams.frame - (part.segments * streams.segment - math.ceil(part.data))
-    followed = served(network, streams.costs, part.segments, size, streams.frame, last)
+    followed = simulate_streams(network, streams.costs, part.segments, size, streams.frame, last)
     total = total if followed is None else max(followed, busy[slowest])
     loads = {one: count * part.bytes for one, count in pairs.items()}
     found = streams.predicted(name, busy, total, loads)

@@ -18,10 +18,10 @@ import numpy.typing as npt
 
 from controller.planning.levels import MOST_CHILDREN
 from planner.network import SERVER, WORKER, Ends, ModelError, Network, joined_levels, uplink
-from planner.routed import Counts, Slicing, most_on, most_pairs
+from planner.routed import Counts, Slicing, busiest_load, busiest_pairs
 from specs.placements import Kind
 
-__all__ = ["Step", "Traffic", "baselines", "placement"]
+__all__ = ["Step", "Traffic", "baseline_traffic", "placement_traffic"]
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Traffic:
     sources: Ends | None = None
 
 
-def placement(network: Network, kind: Kind, tree: str, slicing: Slicing) -> Traffic:
+def placement_traffic(network: Network, kind: Kind, tree: str, slicing: Slicing) -> Traffic:
     """Of a placement with one of its trees. Raises ModelError where there is no closed form."""
     if kind.colocated:
         ends = network.ends(WORKER)
@@ -80,16 +80,16 @@ def placement(network: Network, kind: Kind, tree: str, slicing: Slicing) -> Traf
     if tree in ("two-level", "two-level-server") and not (
         tree == "two-level-server" and network.top(network.workers) == 0
     ):
-        return _joined(network, server=tree == "two-level-server")
+        return _tree_traffic(network, server=tree == "two-level-server")
     if tree in ("tor", "two-level-server"):
         tors = [min(count, 1) for count in network.workers]
-        return _to_servers(network, tors, slicing, at_tors=True)
+        return _server_traffic(network, tors, slicing, at_tors=True)
     if tree == "none":
-        return _to_servers(network, network.workers, slicing, colocated=kind.colocated)
-    return _core(network, slicing, server=tree == "core-server")
+        return _server_traffic(network, network.workers, slicing, colocated=kind.colocated)
+    return _core_traffic(network, slicing, server=tree == "core-server")
 
 
-def _joined(network: Network, *, server: bool) -> Traffic:
+def _tree_traffic(network: Network, *, server: bool) -> Traffic:
     """Every edge of the tree carries U each way, whatever the number of workers.
 
     Under a server, sums go on from the root and results come back to it; where that way has a link
@@ -124,7 +124,7 @@ def _joined(network: Network, *, server: bool) -> Traffic:
     return replace(tree, served=1 / network.processes, meeting=1) if server else tree
 
 
-def _to_servers(
+def _server_traffic(
     network: Network,
     sources: Sequence[int],
     slicing: Slicing,
@@ -160,7 +160,7 @@ def _to_servers(
             leaving, entering = x * (servers - s) / servers, (total - x) * s / servers
             crossing += leaving + entering
             at_once = max(at_once, x if s < servers else 0, total - x if s else 0)
-        loads[name] = most_on(network, level, sources, link, at_tors=at_tors) / whole
+        loads[name] = busiest_load(network, level, sources, link, at_tors=at_tors) / whole
         flows[name], edges[name] = at_once, math.ceil(crossing)
     way = network.way(top)
     last = WORKER if colocated else SERVER
@@ -187,13 +187,13 @@ def _tors(workers: Sequence[int]) -> Ends:
 def _shares(network: Network, slicing: Slicing) -> tuple[Counts, Counts, int]:
     """What server processes, and links of servers, have of a tensor, and all of it."""
     ends = network.ends(SERVER)
-    process = slicing.over(len(ends.units))
+    process = slicing.loads_by_process(len(ends.units))
     link = np.zeros(len(ends.racks), np.int64)
     np.add.at(link, list(ends.units), process)
     return process, link, int(process.sum())
 
 
-def _core(network: Network, slicing: Slicing, *, server: bool) -> Traffic:
+def _core_traffic(network: Network, slicing: Slicing, *, server: bool) -> Traffic:
     """Unsummed up to one core: w copies on a rack's uplink; one from there to a server."""
     if len(network.levels) != 1:
         raise ModelError(f"modelled for one level of cores, here are {len(network.levels)}")
@@ -224,7 +224,7 @@ def _core(network: Network, slicing: Slicing, *, server: bool) -> Traffic:
     return replace(tree, served=share, meeting=1) if server else tree
 
 
-def baselines(network: Network) -> dict[str, Traffic]:
+def baseline_traffic(network: Network) -> dict[str, Traffic]:
     """Ring all-reduce, and recursive halving and doubling, of workers in the order of racks.
 
     Ring: 2 (n - 1) steps of U/n to the next one. Halving and doubling: the n' <= n workers, a power
@@ -239,10 +239,10 @@ def baselines(network: Network) -> dict[str, Traffic]:
     ring = Traffic(
         dict.fromkeys(flows, 2 * (n - 1) / n), steps=(Step(1 / n, flows, top),) * (2 * (n - 1))
     )
-    return {"ring": ring, "halving-doubling": _halving(network, top)}
+    return {"ring": ring, "halving-doubling": _halving_traffic(network, top)}
 
 
-def _halving(network: Network, top: int) -> Traffic:
+def _halving_traffic(network: Network, top: int) -> Traffic:
     n = network.count
     core = 1 << (n.bit_length() - 1)
     extra = n - core
@@ -278,7 +278,7 @@ def _step(
     flows = {WORKER: 1}
     levels = 0
     for level in range(top):
-        most = most_pairs(network, level, source, to)
+        most = busiest_pairs(network, level, source, to)
         if not most:
             break
         flows[uplink(level)], levels = most, level + 1

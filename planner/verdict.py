@@ -10,7 +10,7 @@ from planner.network import SERVER, WORKER, Network
 from planner.planning import Need
 from topologies.model.units import rate_text, size_text, time_text
 
-__all__ = ["link_name", "refusals", "why"]
+__all__ = ["explain_fastest", "link_name", "refusal_reasons"]
 
 _ALIKE = 1.001  # times as long, that nobody would notice
 
@@ -23,7 +23,7 @@ def link_name(name: str) -> str:
     return "ToR uplink" if level == "1" else f"core uplink {int(level) - 1}"
 
 
-def refusals(found: Sequence[Prediction], needs: Sequence[Need]) -> list[str]:
+def refusal_reasons(found: Sequence[Prediction], needs: Sequence[Need]) -> list[str]:
     """Why no placement can be had, each reason once; empty if one can, with or without a prediction
     of its time. needs: the same placements, planned, or none."""
     asked = [one for one in found if one.tree]
@@ -37,7 +37,7 @@ def refusals(found: Sequence[Prediction], needs: Sequence[Need]) -> list[str]:
     return list(dict.fromkeys(one.partition(";")[0] for one in reasons))
 
 
-def why(found: Sequence[Prediction], network: Network) -> str:
+def explain_fastest(found: Sequence[Prediction], network: Network) -> str:
     """Which placement is the quickest, what it waits for, and what holds the next ones back.
 
     found: quickest first, as ``predictions`` has them.

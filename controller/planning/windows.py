@@ -26,7 +26,7 @@ _Hop = tuple[str, int]
 
 
 @dataclass(frozen=True)
-class Crossed:
+class TreeLink:
     """A direction of a link that edges of trees pass.
 
     node, peer: where it begins and ends. up: whether contributions take it, or results. senders: of
@@ -40,9 +40,9 @@ class Crossed:
     senders: Counter[str]
 
 
-def crossed(
+def tree_links(
     addressing: Addressing, trees: Sequence[Tree], servers: Sequence[IPv4Address]
-) -> Iterator[Crossed]:
+) -> Iterator[TreeLink]:
     """Every direction that trees use, both of each link; ``servers`` are addresses by rank."""
     ways = _Ways(addressing, servers)
     senders: defaultdict[_Hop, Counter[str]] = defaultdict(Counter)
@@ -54,8 +54,8 @@ def crossed(
     for hop, counted in senders.items():
         peer = ways.peer(hop)
         there, back = ways.both_ways(hop)
-        yield Crossed(hop[0], peer, True, there, counted)
-        yield Crossed(peer, hop[0], False, back, counted)
+        yield TreeLink(hop[0], peer, True, there, counted)
+        yield TreeLink(peer, hop[0], False, back, counted)
 
 
 def choose_window(
@@ -79,7 +79,7 @@ def choose_window(
             hops = [ways.quality(hop) for hop in ways.to_root(tree, rank)]
             wanted = max(wanted, _frames_in_flight(hops, frame_bytes))
     held = most
-    for one in crossed(addressing, trees, servers):
+    for one in tree_links(addressing, trees, servers):
         flows = one.senders.total()
         held = min(held, one.quality.queue_bytes // (flows * frame_bytes))
         if queue_packets is not None:
