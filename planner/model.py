@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The analytic model: all that `rackhub plan` predicts for a network."""
+"""The analytic model: every prediction that `rackhub plan` makes for a network."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ __all__ = ["predictions"]
 
 
 def predictions(network: Network, work: Work, setting: Setting) -> list[Prediction]:
-    """Of every placement with each of its trees, and of the baselines, quickest first.
+    """Predicts every placement with each of its trees, and the baselines, fastest first.
 
-    Those that this project cannot run are behind those that it can.
+    Those that cannot run come last.
     """
     found = [
         *predict_placements(network, work, setting),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Queues that have no room for all the frames that windows let meet there."""
+"""Predicts queue overflow by incast: windows that exceed the queue where they meet."""
 
 from __future__ import annotations
 
@@ -15,18 +15,17 @@ __all__ = ["describe_incast", "describe_overflow", "queue_frames"]
 
 
 def queue_frames(queue_bytes: float, frame_bytes: int) -> float:
-    """Frames that a queue and the line behind it hold."""
+    """Computes the number of frames that a queue and the link behind it hold."""
     return queue_bytes / frame_bytes + 1
 
 
 def describe_overflow(queue: str, held: float, meeting: int) -> str:
-    """Whether a queue that holds so many frames drops some of those that may meet there, in words;
-    "" if it does not."""
+    """Describes the overflow of a queue of `held` frames where `meeting` may arrive; "" if none."""
     if meeting <= held:
         return ""
     return (
         f"{queue} has room for {int(held):,} of the {meeting:,} frames that can meet there, and"
-        " what it drops is sent again, which can take many times as long"
+        " retransmitting what it drops can take many times as long"
     )
 
 
@@ -39,23 +38,25 @@ def describe_incast(
     frame_bytes: int,
     queue_packets: int | None = None,
 ) -> str:
-    """Which queue overflows most with a job's windows, in words, with what would help; "" if none
-    does.
+    """Describes the queue that a job's windows overflow most, and a remedy; "" if there is none.
 
-    Where several senders meet, or contributions of one with results, all of a window may be at
-    once; from where one comes what a slower link leaves behind. servers: addresses by rank.
-    window: of each stream, chunks: of an iteration. queue_packets: what a switch
-    port's queue holds where the target counts packets.
+    Where several senders meet, or one sender's contributions meet results, whole windows may be
+    queued at once; behind a single sender, only what a slower link accumulates.
+
+    servers: addresses by rank.
+    window: chunks of each stream in flight.
+    chunks: chunks of an iteration.
+    queue_packets: capacity of a switch port's queue where the target counts packets.
     """
     hosts = {node.name for node in addressing.topology.hosts}
     every = list(tree_links(addressing, trees, servers))
-    # Results come no faster than all contributions, and neither than they came before.
+    # Results arrive no faster than the slowest contributions and than on the link before.
     contributed = min(one.quality.rate for one in every if one.up)
     pace: dict[tuple[str, bool], float] = {}
     for one in every:
         key = one.peer, one.up
         pace[key] = min(pace.get(key, math.inf), one.quality.rate)
-    # A root's server below one of its children has results on the way of that one's contributions.
+    # Below a child of the root, a server's results share links with that child's contributions.
     ways = {up: {(one.node, one.peer) for one in every if one.up is up} for up in (True, False)}
     shared = ways[True] & ways[False]
 
@@ -66,7 +67,7 @@ def describe_incast(
         return min(frames, queue_packets + 1)
 
     def waiting(one: TreeLink) -> float:
-        """Of windows, what may be in its queue at once."""
+        """Returns the fraction of the windows that may be in its queue at once."""
         if len(one.senders) > 1 or (one.node, one.peer) in shared:
             return 1.0
         comes = pace.get((one.node, one.up), 0.0)

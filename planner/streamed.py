@@ -1,22 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Baselines as `rackhub compare` runs them, in closed form: sums over streams framed like TCP.
+"""Predicts the baselines of `rackhub compare`: sums over TCP streams.
 
-Bytes are those of their messages' segments, and of frames that acknowledge them the other way
-(``planner.flows``); a message of b bytes is ceil(b / segment) of the first and half as
-many of the second. Times:
+Bytes are those of segments and of acknowledgements the other way (``planner.flows``): a message of
+b bytes has ceil(b / segment) segments and half as many acknowledgements. Times:
 
-- ring: a piece goes on as soon as it is there, so a part's pieces follow each other round the ring
-  like chunks in a window of that many: ``pipeline`` of 2 (n - 1) parts, with a hop for `fill`.
-- halving and doubling: rounds, each of which takes as long as the slowest class of links, and a
-  segment's way.
-- servers: segment by segment (``segments``), unless streams are too many: then the busiest link has
-  all to carry. Before a server's first results leave, a piece has
-  come from everybody; those in other racks wait in line behind the windows of those in its own.
+- ring: a piece is forwarded as soon as it arrives, so a part's pieces travel round the ring like
+  chunks in a window of as many: ``pipeline_seconds`` of 2 (n - 1) parts, with one hop as `fill`.
+- halving and doubling: each round takes the time of the slowest class of links plus the latency of
+  a segment.
+- servers: segment by segment (``segments``). With too many streams for that, the time of the
+  busiest link. A server's first results wait for a piece of every worker; pieces from other racks
+  queue behind the windows of those in its own.
 
-Rounds do not begin everywhere at once: where workers are no power of two, those that have nobody to
-fold with share links with those that do, and what the formula says is too quick.
+Rounds do not begin everywhere at once: if the number of workers is no power of two, workers without
+a partner to fold with share links with others, and the formula is too optimistic.
 
-What is lost costs the bandwidth of what is sent again and no timeouts, which favours baselines.
+Losses cost the bandwidth of retransmissions but no timeouts, which favours the baselines.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ _REFUSED = "a baseline, which is not run by a job's placement"
 
 @dataclass(frozen=True)
 class SegmentedMessage:
-    """So many bytes in segments, and the frames that acknowledge them."""
+    """A message of `data` bytes as segments, and the frames that acknowledge them."""
 
     data: float
     segments: int
@@ -58,22 +57,22 @@ class SegmentedMessage:
 
     @property
     def bytes(self) -> float:
-        """In both directions together: streams the other way have as much in theirs."""
+        """Bytes of one direction, which also carries the other stream's acknowledgements."""
         return self.data + TCP_HEADERS * (self.segments + self.acks)
 
     def bits(self, costs: Costs) -> float:
-        """That a link has to carry."""
+        """Computes the bits on a link."""
         extra = wire_bits(TCP_HEADERS, costs) - 8 * TCP_HEADERS
         return 8 * self.bytes + extra * (self.segments + self.acks)
 
     def worked(self, costs: Costs) -> float:
-        """Seconds of a worker's host."""
+        """Computes the seconds of a worker's host."""
         frames = costs.host_per_packet * (self.segments + self.acks)
         return frames + costs.host_per_byte * self.bytes
 
 
 class _BaselineModel:
-    """What is to be summed, in segments."""
+    """Converts the data of an iteration to segments and their times."""
 
     def __init__(self, network: Network, work: Work, setting: Setting) -> None:
         self.network, self.work, self.costs = network, work, setting.costs
@@ -85,19 +84,19 @@ class _BaselineModel:
         return SegmentedMessage(data, segments, -(-segments // 2))
 
     def seconds(self, one: str, message: SegmentedMessage, copies: float = 1.0) -> float:
-        """That links of a class, or a worker's host, have to do with so many of a message."""
+        """Computes the time of `copies` of a message on a class of links, or at HOST."""
         if one == HOST:
             return copies * message.worked(self.costs)
         line = self.network.lines[one]
         return copies * message.bits(self.costs) / (line.rate * (1 - line.loss))
 
     def piece(self, parts: int) -> int:
-        """Bytes of a part that go on before the rest has come."""
+        """Computes the bytes of a part that are forwarded before the rest arrives."""
         return VALUE * piece(self.work.data_bytes / VALUE, parts, self.segment)
 
     def way(self, levels: int, data: float, last: str = WORKER) -> float:
-        """Seconds of a message's last segment, from a worker up so many levels of uplinks and down
-        again."""
+        """Computes the latency of a message's last segment, from a worker up `levels` levels of
+        uplinks and down again."""
         frame = TCP_HEADERS + int(min(self.segment, data))
         up = self.network.way(levels)
         names = [*up, *reversed([last, *up[1:]])]
@@ -108,9 +107,9 @@ class _BaselineModel:
     def predicted(
         self, name: str, busy: Mapping[str, float], total: float, loads: Mapping[str, float]
     ) -> Prediction:
-        """busy: s that each class has to do. loads: bytes."""
+        """Builds the prediction; busy: seconds of work of each class; loads: bytes of each."""
         slowest = max(busy, key=lambda one: busy[one])
-        total = max(total, busy[slowest])  # of few segments the formulas leave out the last ones
+        total = max(total, busy[slowest])  # with few segments the formulas omit the last ones
         waits = total - busy[slowest]
         compute = self.work.compute
         return Prediction(
@@ -130,9 +129,9 @@ class _BaselineModel:
 
 
 def predict_baselines(network: Network, work: Work, setting: Setting) -> list[Prediction]:
-    """Ring, halving and doubling, and servers, with the names that `rackhub compare` has for them.
+    """Predicts ring, halving-doubling and parameter servers, by the names of `rackhub compare`.
 
-    Those with servers are left out where there are none, or one for all.
+    Parameter servers are left out without a server, sharded ones with a single one.
     """
     streams = _BaselineModel(network, work, setting)
     both = baseline_traffic(network)
@@ -154,7 +153,7 @@ def _ring(streams: _BaselineModel, traffic: Traffic) -> Prediction:
     classes = [*traffic.loads, HOST]
     busy = {one: 2 * (count - 1) * streams.seconds(one, part) for one in classes}
     step = max(busy.values()) / (2 * (count - 1) * pieces)
-    # A piece's first segments are on their way while the others still leave.
+    # The first segments of a piece propagate while the others are still being sent.
     segments = min(part.segments, size // streams.segment)
     ways = [streams.way(levels, part.data) for levels in range(len(network.levels) + 1)]
     hops = [ways[levels] for levels in _crossed(network)]
@@ -168,7 +167,7 @@ def _ring(streams: _BaselineModel, traffic: Traffic) -> Prediction:
 
 
 def _crossed(network: Network) -> list[int]:
-    """Levels of uplinks between each worker and the next one, in the order of racks."""
+    """Counts the levels of uplinks between each worker and its successor, in the order of racks."""
     racks = [rack for rack, count in enumerate(network.workers) if count]
     found = [0] * (network.count - len(racks))
     for rack, other in pairwise([*racks, racks[0]]):
@@ -185,7 +184,7 @@ def _halving(streams: _BaselineModel, traffic: Traffic) -> Prediction:
     total = 0.0
     for step in traffic.steps:
         message = streams.message(streams.work.data_bytes * step.share)
-        # The fold goes one way, and in the end the other; all else is an exchange.
+        # A fold has one direction, and the other at the end; all other rounds are exchanges.
         fold = step.share == 1
         on_wire = replace(message, acks=0) if fold else message
         took = {one: streams.seconds(one, on_wire, flows) for one, flows in step.flows.items()}
