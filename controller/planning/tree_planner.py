@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Aggregation trees of a job: which switches and servers sum what, for every stream.
+"""Plans the aggregation trees of a job: the switches and servers that sum each stream.
 
-Workers address each chunk to its server, so a tree has to stand where those packets pass. A ToR is
-always first on the way, and sends its sum up by a port of the plan's choice, as every core above it
-does (``controller.planning.levels`` says which those are); a core without ToR nodes below it must
-be on the route from every worker to every server of the stream. A server root answers to a switch's
-own address, and that answer must come in by the port that the sums leave by.
+Workers address each chunk to its server, so the nodes of a tree must be on the path of these
+packets. A ToR is always the first switch, and sends its sum up by a port that the plan chooses, as
+every core above it does (``controller.planning.levels`` selects these). A core without ToR nodes
+below it must be on the route from every worker to every server of the stream. A server root answers
+to a switch's own address, and the answer must arrive by the port that the sums leave by.
 
-Everything here is a function of its arguments: the same job in the same place has the same trees.
+Plans are deterministic: they depend on the arguments alone.
 """
 
 from __future__ import annotations
