@@ -209,7 +209,7 @@ def play(
     progress = ProgressReporter([played], network.engine.settled, tell)
 
     def over() -> bool:
-        progress.beat()
+        progress.poll()
         return played.over
 
     try:

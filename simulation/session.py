@@ -105,10 +105,10 @@ class Session:
         began = time.monotonic()
         failure: VirtualError | None = None
         stopped = False
-        with _logged(self.run.logs / "virtual.log", self.network), _collecting_rarely():
+        with _log_to_file(self.run.logs / "virtual.log", self.network), _rare_garbage_collection():
             try:
                 self.network.controller.begin()
-                self.network.operator.tasks.thread(self._conduct, name="run").start()
+                self.network.operator.tasks.thread(self._run_jobs, name="run").start()
                 with self._signals():
                     self.network.engine.run(self._ended)
             except VirtualError as error:
@@ -171,10 +171,10 @@ class Session:
             heed()
         if self._tracer is not None:
             self._tracer.tick()
-        self._progress.beat()
+        self._progress.poll()
         return self._over
 
-    def _conduct(self) -> None:
+    def _run_jobs(self) -> None:
         tasks = self.network.operator.tasks
         running = [tasks.thread(job.run, name=job.name) for job in self.jobs]
         for one in running:
@@ -237,7 +237,7 @@ class Session:
 
 
 @contextlib.contextmanager
-def _collecting_rarely() -> Iterator[None]:
+def _rare_garbage_collection() -> Iterator[None]:
     """Cycles of objects are looked for less often: with a thousand hosts there is much that stays
     to go through, and a quarter of the time would go into that."""
     before = gc.get_threshold()
@@ -257,7 +257,7 @@ def _unique(wanted: str, taken: Sequence[str]) -> str:
     return name
 
 
-class _Where(logging.Filter):
+class _VirtualTimeFilter(logging.Filter):
     """Adds to each record what the virtual time is, and whose task speaks."""
 
     def __init__(self, network: Network) -> None:
@@ -270,10 +270,10 @@ class _Where(logging.Filter):
 
 
 @contextlib.contextmanager
-def _logged(path: Path, network: Network) -> Iterator[None]:
+def _log_to_file(path: Path, network: Network) -> Iterator[None]:
     """What is said meanwhile goes to a file, each line with its virtual time."""
     handler = logging.FileHandler(path)
-    handler.addFilter(_Where(network))
+    handler.addFilter(_VirtualTimeFilter(network))
     handler.setFormatter(logging.Formatter("%(virtual)s %(levelname)s %(name)s: %(message)s"))
     root = logging.getLogger()
     before = root.level

@@ -56,8 +56,8 @@ class Horizons:
         self._leaves = np.array(leaves, np.intp)
         self._hubs = np.array([hubs[n] for n in leaves], np.intp)
         self._inner = np.setdiff1d(np.arange(count), self._leaves)
-        self._up = _Lines([out[n][0][0] for n in leaves])
-        self._down = _Lines([into[n][0] for n in leaves])
+        self._up = _LinkBank([out[n][0][0] for n in leaves])
+        self._down = _LinkBank([into[n][0] for n in leaves])
         found, firsts = np.unique(self._hubs, return_index=True)
         self._with_leaves: list[int] = found.tolist()
         self._firsts = firsts
@@ -148,7 +148,7 @@ class Horizons:
             horizons[number] = limit
 
 
-class _Lines:
+class _LinkBank:
     """Links' `earliest` for many at once; see Link. Without priorities."""
 
     def __init__(self, links: Sequence[Link]) -> None:

@@ -13,7 +13,7 @@ Message = dict[str, Any]
 PERIOD_SECONDS = 1.0
 
 
-class Watched(Protocol):
+class MonitoredJob(Protocol):
     """A job. ``iterations_done``: those that all workers have done, with the share of the chunks
     of the one under way; None unless it runs."""
 
@@ -36,7 +36,7 @@ class ProgressReporter:
 
     def __init__(
         self,
-        jobs: Sequence[Watched],
+        jobs: Sequence[MonitoredJob],
         now: Callable[[], int],
         emit: Callable[[Message], None],
         clock: Callable[[], float] = time.monotonic,
@@ -46,7 +46,7 @@ class ProgressReporter:
         self._next = self._began + PERIOD_SECONDS
         self._first: dict[str, tuple[float, float]] = {}  # by job: when it was first seen, how far
 
-    def beat(self) -> None:
+    def poll(self) -> None:
         """For whoever goes on between two steps of the simulation; mostly does nothing."""
         now = self._clock()
         if now < self._next:
@@ -55,9 +55,9 @@ class ProgressReporter:
         for job in self._jobs:
             done = job.iterations_done()
             if done is not None and done < job.iterations:
-                self._tell(job, done, now)
+                self._report(job, done, now)
 
-    def _tell(self, job: Watched, done: float, now: float) -> None:
+    def _report(self, job: MonitoredJob, done: float, now: float) -> None:
         began, before = self._first.setdefault(job.name, (now, done))
         left = (now - began) * (job.iterations - done) / (done - before) if done > before else None
         self._emit(

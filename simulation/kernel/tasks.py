@@ -345,13 +345,13 @@ class TaskLock:
         """Whether the running task holds it."""
         return self._count > 0 and self._owner is self._tasks.current()
 
-    def let_go(self) -> int:
+    def release_all(self) -> int:
         """Releases it however often it was taken; returns how often."""
         count, self._count = self._count, 0
         self._hand_over()
         return count
 
-    def take_again(self, count: int) -> None:
+    def reacquire(self, count: int) -> None:
         """Takes it so often."""
         self.acquire()
         self._count = count
@@ -381,11 +381,11 @@ class TaskCondition:
         """See threading.Condition."""
         if not self._lock.held_by_me():
             raise RuntimeError("cannot wait on a lock that is not held")
-        count = self._lock.let_go()
+        count = self._lock.release_all()
         try:
             return self._tasks.pause(self._waiters, timeout)
         finally:
-            self._lock.take_again(count)
+            self._lock.reacquire(count)
 
     def wait_for(self, predicate: Callable[[], Any], timeout: float | None = None) -> Any:
         """See threading.Condition."""

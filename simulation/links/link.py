@@ -21,7 +21,7 @@ from protocol.ethernet import HEADER as ETHERNET_HEADER
 from simulation.errors import CausalityError, LinkError, TrainError
 from simulation.links.impairments import DUPLICATION, LOSS, REORDERING, chosen, key
 from simulation.links.marking import mark
-from simulation.links.queues import Pace, Strict
+from simulation.links.queues import LineRate, StrictPriorityQueue
 from simulation.links.trains import NEVER, Times, Train, joined, picoseconds
 from switch.lines import LateError, LineError, LineQueue
 from topologies.model.topology import LinkQuality
@@ -131,16 +131,16 @@ class Link:
         self.spec, self.name, self.number = spec, name, number
         self.latency = self.free = 0
         self.head = NEVER
-        self.pace = Pace.of(spec.rate, spec.framing)
-        self.line = self.pace.line(spec.queue_bytes, spec.mtu)
+        self.line_rate = LineRate.of(spec.rate, spec.framing)
+        self.line = self.line_rate.line(spec.queue_bytes, spec.mtu)
         # Called with every train that leaves (times: when the last bit does), before faults, and
         # the times at which its packets came to the queue. Before the engine runs, see `Network`.
         self.on_departure: Callable[[Train, Times], None] | None = None
         self.passed: Callable[[], tuple[int, int, int, int, int]] | None = None
         self._queue = LineQueue(self.line)
-        self._strict = Strict(self.pace, self.line) if spec.priorities else None
+        self._strict = StrictPriorityQueue(self.line_rate, self.line) if spec.priorities else None
         self.queue_counters = (self._strict or self._queue).counters
-        self.least = self.pace.least + spec.delay
+        self.least = self.line_rate.min_time + spec.delay
         self._keys = [key(spec.seed, name, kind) for kind in (LOSS, DUPLICATION, REORDERING)]
         self._faulty = spec.loss > 0 or spec.duplicate > 0 or spec.reorder > 0
         self._sent = self._sent_bytes = self._wire_bytes = self._marked = 0
@@ -193,7 +193,7 @@ class Link:
         """
         try:
             if self._strict is not None:
-                self._send_strictly(self._strict, train)
+                self._send_by_priority(self._strict, train)
                 return
             marking = self.spec.ecn_bytes or None
             sent = self._queue.offer(train.times, train.lengths, train.stored, marking)
@@ -260,7 +260,7 @@ class Link:
             one = self._undecided.pop(item)
             length = int(one.lengths[0])
             left = one.at(np.array([end], np.int64))
-            self._depart(left, length, self.pace.on_wire(length), one.times)
+            self._depart(left, length, self.line_rate.wire_bytes(length), one.times)
         return bool(found)
 
     def earliest(self, sender: int) -> int:
@@ -286,7 +286,7 @@ class Link:
             arriving[0] = first.select(slice(count, None))
             break
         if self._late and self._late[0][0] < until:
-            found = self._with_late(found, until)
+            found = self._merge_late(found, until)
         self._look_ahead()
         count = sum(map(len, found))
         self._arrived += count
@@ -313,7 +313,7 @@ class Link:
         """Packets in a queue with priorities that were not sent yet."""
         return len(self._undecided)
 
-    def _send_strictly(self, queue: Strict, train: Train) -> None:
+    def _send_by_priority(self, queue: StrictPriorityQueue, train: Train) -> None:
         train.check()
         if len(train) and int(train.times[0]) < self._last:
             raise LateError("packets that come before the last one of before")
@@ -346,13 +346,13 @@ class Link:
         self._wire_bytes += wire_bytes
         self.seen(train, came)
         if self._faulty:
-            train = self._impaired(train, first)
+            train = self._impair(train, first)
         if len(train):
             self._arriving.append(train.at(train.times + self.spec.delay))
         if self.head == NEVER or self._faulty:
             self._look_ahead()
 
-    def _impaired(self, train: Train, first: int) -> Train:
+    def _impair(self, train: Train, first: int) -> Train:
         """What is left of packets `first` on; those that fall behind are put aside."""
         spec, n = self.spec, len(train)
         loss, duplication, reordering = self._keys
@@ -364,14 +364,14 @@ class Link:
         self._reordered += int(np.count_nonzero(late))
         for row in np.flatnonzero(late).tolist():
             one = train.select(np.repeat(row, copies[row]))
-            wire = self.pace.on_wire(int(one.lengths[0]))
-            behind = one.times + (spec.delay + self.pace.time(_REORDER_PACKETS * wire))
+            wire = self.line_rate.wire_bytes(int(one.lengths[0]))
+            behind = one.times + (spec.delay + self.line_rate.time(_REORDER_PACKETS * wire))
             self._late_count += 1
             entry = (int(behind[0]), self._late_count, one.at(behind))
             heapq.heappush(self._late, entry)
         return train.select(np.repeat(np.arange(n), np.where(late, 0, copies)))
 
-    def _with_late(self, found: list[Train], until: int) -> list[Train]:
+    def _merge_late(self, found: list[Train], until: int) -> list[Train]:
         """Those that fell behind, each behind all that arrive no later."""
         merged: list[Train] = []
         waiting = deque(found)

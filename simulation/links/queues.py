@@ -18,7 +18,7 @@ PRIORITIES = 8
 
 
 @dataclass(frozen=True)
-class Pace:
+class LineRate:
     """A byte takes `parts / whole` picoseconds; `overhead` bytes go with each frame."""
 
     parts: int
@@ -26,13 +26,13 @@ class Pace:
     overhead: int
 
     @staticmethod
-    def of(rate: int, framing: bool) -> Pace:
+    def of(rate: int, framing: bool) -> LineRate:
         """Of a rate in bit/s."""
         common = math.gcd(8 * SECOND, rate)
-        return Pace(8 * SECOND // common, rate // common, FRAMING if framing else 0)
+        return LineRate(8 * SECOND // common, rate // common, FRAMING if framing else 0)
 
     @property
-    def least(self) -> int:
+    def min_time(self) -> int:
         """Whole picoseconds that every frame takes at least."""
         return self.time(LEAST_ON_WIRE + self.overhead)
 
@@ -40,7 +40,7 @@ class Pace:
         """Whole picoseconds of so many bytes on the wire."""
         return wire * self.parts // self.whole
 
-    def on_wire(self, length: int) -> int:
+    def wire_bytes(self, length: int) -> int:
         """Bytes that a frame of this length occupies."""
         return max(length, LEAST_ON_WIRE) + self.overhead
 
@@ -57,7 +57,7 @@ class Pace:
 
 
 @dataclass(slots=True)
-class Waiting:
+class QueuedPacket:
     """A packet in a queue with priorities; `item` is whatever the link knows it by."""
 
     at: int
@@ -66,7 +66,7 @@ class Waiting:
     item: int
 
 
-class Strict:
+class StrictPriorityQueue:
     """Strict priorities: whenever the line is free the highest that waits goes, the oldest first.
 
     What waits may be overtaken, so a departure is decided only once the sender's time has come to
@@ -74,18 +74,18 @@ class Strict:
     lowest and latest first, makes room (as the target's ports do, switch/runtime/io/tm.c).
     """
 
-    def __init__(self, pace: Pace, line: Line) -> None:
-        self._pace = pace
+    def __init__(self, line_rate: LineRate, line: Line) -> None:
+        self._line_rate = line_rate
         self._line = line
         self._free = 0
-        self._queues: list[deque[Waiting]] = [deque() for _ in range(PRIORITIES)]
+        self._queues: list[deque[QueuedPacket]] = [deque() for _ in range(PRIORITIES)]
         self._held = [0] * PRIORITIES
         self._dropped = self._dropped_bytes = self._oversized = self._most = 0
 
     @property
     def free(self) -> int:
         """When all that was decided has left (ps, rounded down)."""
-        return self._free // self._pace.whole
+        return self._free // self._line_rate.whole
 
     @property
     def pending(self) -> int:
@@ -100,21 +100,21 @@ class Strict:
     def settle(self, until: int) -> list[tuple[int, int]]:
         """(item, when its last bit leaves) of all that starts up to then: nothing else will come
         before."""
-        pace, found = self._pace, []
+        line_rate, found = self._line_rate, []
         while (earliest := self.pending) != NEVER:
-            start = max(self._free, earliest * pace.whole)
-            if start > until * pace.whole:
+            start = max(self._free, earliest * line_rate.whole)
+            if start > until * line_rate.whole:
                 break
             # Who came after `start` is no candidate yet, and the head of each queue is its oldest.
             priority = max(
                 p
                 for p, queue in enumerate(self._queues)
-                if queue and queue[0].at * pace.whole <= start
+                if queue and queue[0].at * line_rate.whole <= start
             )
             one = self._queues[priority].popleft()
             self._held[priority] -= one.size
-            self._free = start + one.wire * pace.parts
-            found.append((one.item, self._free // pace.whole))
+            self._free = start + one.wire * line_rate.parts
+            found.append((one.item, self._free // line_rate.whole))
         return found
 
     def offer(self, at: int, size: int, priority: int, item: int) -> list[int]:
@@ -140,7 +140,9 @@ class Strict:
                     held[lower] -= victim.size
                     self._drop(victim.size)
                     dropped.append(victim.item)
-        self._queues[priority].append(Waiting(at, size, self._pace.on_wire(size), item))
+        self._queues[priority].append(
+            QueuedPacket(at, size, self._line_rate.wire_bytes(size), item)
+        )
         held[priority] += size
         self._most = max(self._most, sum(held))
         return dropped

@@ -15,7 +15,7 @@ _PARTS = 10**6  # of a picosecond, that a byte's cost is rounded to
 
 
 @dataclass(frozen=True)
-class Cost:
+class ProcessingCost:
     """per_packet: ps. A byte takes parts / whole ps more."""
 
     per_packet: int
@@ -28,20 +28,20 @@ class Cost:
         return took
 
 
-def of_hosts(costs: Costs) -> Cost | None:
+def of_hosts(costs: Costs) -> ProcessingCost | None:
     """What a worker's host spends on a frame, each way; None: nothing."""
     if not (costs.host_per_packet or costs.host_per_byte):
         return None
     byte = Fraction(round(costs.host_per_byte * SECOND * _PARTS), _PARTS)
-    return Cost(picoseconds(costs.host_per_packet), byte.numerator, byte.denominator)
+    return ProcessingCost(picoseconds(costs.host_per_packet), byte.numerator, byte.denominator)
 
 
-def of_servers(costs: Costs) -> Cost | None:
+def of_servers(costs: Costs) -> ProcessingCost | None:
     """What a server process spends on a payload that it gets; None: nothing."""
     if costs.server_rate is None:
         return None
     byte = Fraction(8 * SECOND, costs.server_rate)
-    return Cost(0, byte.numerator, byte.denominator)
+    return ProcessingCost(0, byte.numerator, byte.denominator)
 
 
 class Core:
@@ -50,7 +50,7 @@ class Core:
     cost: of each. free: when it is done with those that came (ps).
     """
 
-    def __init__(self, cost: Cost) -> None:
+    def __init__(self, cost: ProcessingCost) -> None:
         self.cost = cost
         self.free = 0
 

@@ -163,7 +163,7 @@ class HostNode(TaskNode):
     def transmit(self, leaving: Sequence[tuple[int, Train]]) -> None:
         """Packets that are handed over at these times, for its links of these numbers."""
         core = self._sending
-        for number, train in leaving if core is None else _worked_on(core, leaving):
+        for number, train in leaving if core is None else _after_processing(core, leaving):
             self.ports[number].send(train)
 
     @property
@@ -245,7 +245,7 @@ class HostNode(TaskNode):
                 endpoint.arrive(found.select(slice(first, last)))
 
 
-def _worked_on(core: Core, leaving: Sequence[tuple[int, Train]]) -> list[tuple[int, Train]]:
+def _after_processing(core: Core, leaving: Sequence[tuple[int, Train]]) -> list[tuple[int, Train]]:
     """The same when a processor is done with them, in the order of their times, then of links."""
     times = np.concatenate([train.times for _, train in leaving])
     lengths = np.concatenate([train.lengths for _, train in leaving])

@@ -80,9 +80,11 @@ class LinkTrace:
         ends, came, lengths = map(np.concatenate, (self._times, self._came, self._lengths))
         heads = np.concatenate(self._heads)
         self._forget()
-        pace = self._link.pace
+        line_rate = self._link.line_rate
         sizes, kinds = np.unique(lengths, return_inverse=True)
-        took = np.array([pace.time(pace.on_wire(size)) for size in sizes.tolist()])[kinds]
+        took = np.array([line_rate.time(line_rate.wire_bytes(size)) for size in sizes.tolist()])[
+            kinds
+        ]
         begins = ends - took
         self._share(begins, ends)
         waited = begins > came
@@ -135,6 +137,6 @@ class LinkTrace:
 
 def span(link: Link) -> int:
     """ps of a span of its counters: that of 16 frames of 1,500 bytes, and of one at least."""
-    pace = link.pace
-    longest = pace.on_wire(link.spec.mtu + ETHERNET_HEADER)
-    return pace.time(max(_SPAN_BYTES, longest))
+    line_rate = link.line_rate
+    longest = line_rate.wire_bytes(link.spec.mtu + ETHERNET_HEADER)
+    return line_rate.time(max(_SPAN_BYTES, longest))

@@ -41,7 +41,7 @@ def test_what_is_left_follows_from_what_was_done_since_it_began() -> None:
     beats = ProgressReporter([job], lambda: 3 * SECOND, told.append, lambda: next(times))
     for done in (0.0, None, 0.5, 0.9, 1.25, 4.0):  # at 0.5 s it is not asked yet, nor at 6.5 s
         job.done = done
-        beats.beat()
+        beats.poll()
     first, later = told  # nothing before it runs, and once all is there
     assert first["iterations_done"] == 0.5
     assert first["left_seconds"] is None
