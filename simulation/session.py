@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run in virtual time: jobs on a topology, from their files to the run's directory.
+"""Runs jobs on a topology in virtual time, from their files to the run's directory.
 
-One process, no root, no namespaces; what a run comes to depends on nothing but the files, the
-options and the program.
+One process, without root or namespaces. The result depends only on the files, the options and the
+program.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from topologies.model.spec import TopologyFile
 log = logging.getLogger("virtual")
 
 Message = dict[str, Any]
-_NEW_OBJECTS = 200_000  # until cycles are looked for
-_QUIET_SECONDS = 0.1  # after the last job, for whatever is under way
+_NEW_OBJECTS = 200_000  # threshold of the garbage collector
+_QUIET_SECONDS = 0.1  # after the last job, for packets in flight
 
 
 def check(topology: TopologyFile, jobs: Sequence[Path], dataplane: DataPlane) -> Preflight:
-    """Whether it can run, see ``preflight.check``; raises what that does."""
+    """Checks whether the jobs can run (``preflight.check``, which also lists the errors)."""
     for link, places in zip(topology.topology.links, topology.places, strict=True):
         for quality, where in zip((link.forward, link.backward), places, strict=True):
             try:
@@ -58,8 +58,11 @@ def check(topology: TopologyFile, jobs: Sequence[Path], dataplane: DataPlane) ->
 
 
 class Session:
-    """Of jobs that were found fit (``check``). pcap: whether what switch ports carry is
-    written down. trace: for trace events."""
+    """A run of jobs that passed ``check``.
+
+    pcap: capture the packets of switch ports.
+    trace: the file for trace events.
+    """
 
     def __init__(
         self,
@@ -116,7 +119,7 @@ class Session:
             except (KeyboardInterrupt, SystemExit):
                 stopped = True
                 log.info("ended at %.9f s by a signal", self.network.engine.settled() / SECOND)
-                # What tasks say that are ended in the middle of what they do tells nothing.
+                # Messages of tasks that are stopped at an arbitrary point are meaningless.
                 logging.getLogger().setLevel(logging.CRITICAL)
                 self._seconds = self.network.engine.settled() / SECOND
                 raise
@@ -147,8 +150,8 @@ class Session:
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
-        """Signals are heeded between rounds: what their handlers raise would be taken for an error
-        of the host whose code runs."""
+        """Defers signals to the end of a round, as exceptions of their handlers would otherwise
+        look like errors of the host whose code runs."""
 
         def later(number: int, _: object) -> None:
             self._heeds.append(partial(before[number], number, None))
@@ -187,13 +190,13 @@ class Session:
         self._over = True
 
     def _stop(self, began: float) -> None:
-        """A signal ended it: what is known is written."""
+        """Writes the summary of a run that a signal ended."""
         for job in self.jobs:
             job.stop("ended by a signal")
         self._write("", time.monotonic() - began)
 
     def _write(self, failure: str, wall: float) -> list[Message]:
-        """The summary; returns the jobs' parts."""
+        """Writes the summary; returns the jobs' parts."""
         whole = all(
             job.state == "done" and not job.disturbed and job.forecast.predictable
             for job in self.jobs
@@ -238,8 +241,8 @@ class Session:
 
 @contextlib.contextmanager
 def _rare_garbage_collection() -> Iterator[None]:
-    """Cycles of objects are looked for less often: with a thousand hosts there is much that stays
-    to go through, and a quarter of the time would go into that."""
+    """Runs the garbage collector less often: with a thousand hosts, scanning long-lived objects
+    would take a quarter of the time."""
     before = gc.get_threshold()
     gc.set_threshold(_NEW_OBJECTS, *before[1:])
     gc.freeze()
@@ -258,7 +261,7 @@ def _unique(wanted: str, taken: Sequence[str]) -> str:
 
 
 class _VirtualTimeFilter(logging.Filter):
-    """Adds to each record what the virtual time is, and whose task speaks."""
+    """Adds the virtual time, node and task to each log record."""
 
     def __init__(self, network: Network) -> None:
         super().__init__()
@@ -271,7 +274,7 @@ class _VirtualTimeFilter(logging.Filter):
 
 @contextlib.contextmanager
 def _log_to_file(path: Path, network: Network) -> Iterator[None]:
-    """What is said meanwhile goes to a file, each line with its virtual time."""
+    """Logs to a file, each line with its virtual time."""
     handler = logging.FileHandler(path)
     handler.addFilter(_VirtualTimeFilter(network))
     handler.setFormatter(logging.Formatter("%(virtual)s %(levelname)s %(name)s: %(message)s"))

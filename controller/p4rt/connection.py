@@ -203,7 +203,7 @@ class _Base:
 
     @property
     def term(self) -> int:
-        """See Connection."""
+        """Implements Connection."""
         return self._messages.term
 
     @term.setter
@@ -224,11 +224,11 @@ class DeviceConnection(_Base):
 
     @property
     def alive(self) -> bool:
-        """See Connection."""
+        """Implements Connection."""
         return self._stream is not None
 
     def open(self, seconds: float | None = None) -> None:
-        """See Connection."""
+        """Implements Connection."""
         self.close()
         self._messages.opened += 1
         answers: list[p4runtime_pb2.StreamMessageResponse] = []
@@ -247,7 +247,7 @@ class DeviceConnection(_Base):
         self._stream = stream
 
     def push(self, p4info: p4info_pb2.P4Info, device_config: bytes, cookie: int = 0) -> None:
-        """See Connection."""
+        """Implements Connection."""
         request = self._messages.push(p4info, device_config, cookie)
         try:
             self._connected.set_forwarding_pipeline_config(request)
@@ -255,7 +255,7 @@ class DeviceConnection(_Base):
             raise SwitchError(self.name, f"the program was refused: {error}") from error
 
     def cookie(self) -> int | None:
-        """See Connection."""
+        """Implements Connection."""
         try:
             return _cookie_of(
                 self._connected.get_forwarding_pipeline_config(self._messages.cookie())
@@ -264,7 +264,7 @@ class DeviceConnection(_Base):
             raise SwitchError(self.name, str(error)) from error
 
     def write(self, updates: Sequence[Update]) -> None:
-        """See Connection."""
+        """Implements Connection."""
         try:
             self._connected.write(self._messages.write(updates))
         except P4RuntimeError as error:
@@ -273,7 +273,7 @@ class DeviceConnection(_Base):
             raise SwitchError(self.name, str(error)) from error
 
     def read(self, entities: Sequence[Entity], seconds: float = REQUEST_SECONDS) -> list[Entity]:
-        """See Connection."""
+        """Implements Connection."""
         request = self._messages.read(entities)
         try:
             return [entity for reply in self._connected.read(request) for entity in reply.entities]
@@ -281,7 +281,7 @@ class DeviceConnection(_Base):
             raise SwitchError(self.name, str(error)) from error
 
     def close(self) -> None:
-        """See Connection."""
+        """Implements Connection."""
         if self._stream is not None:
             self._stream.close()
             self._stream = None
@@ -354,12 +354,12 @@ class GrpcConnection(_Base):
 
     @property
     def alive(self) -> bool:
-        """See Connection."""
+        """Implements Connection."""
         client = self._client
         return client is not None and bool(client.stream.is_active())
 
     def open(self, seconds: float | None = None) -> None:
-        """See Connection."""
+        """Implements Connection."""
         self.close()
         self._messages.opened += 1
         seconds = CONNECT_SECONDS if seconds is None else seconds
@@ -370,13 +370,13 @@ class GrpcConnection(_Base):
             raise SwitchError(self.name, f"P4Runtime at {self.address}: {error}") from error
 
     def push(self, p4info: p4info_pb2.P4Info, device_config: bytes, cookie: int = 0) -> None:
-        """See Connection."""
+        """Implements Connection."""
         request = self._messages.push(p4info, device_config, cookie)
         with self._stub("the program was refused") as stub:
             stub.SetForwardingPipelineConfig(request, timeout=PUSH_SECONDS)
 
     def cookie(self) -> int | None:
-        """See Connection."""
+        """Implements Connection."""
         try:
             with self._stub("GetForwardingPipelineConfig failed") as stub:
                 request = self._messages.cookie()
@@ -389,7 +389,7 @@ class GrpcConnection(_Base):
             raise
 
     def write(self, updates: Sequence[Update]) -> None:
-        """See Connection."""
+        """Implements Connection."""
         request = self._messages.write(updates)
         try:
             with self._stub("Write failed") as stub:
@@ -401,14 +401,14 @@ class GrpcConnection(_Base):
             raise
 
     def read(self, entities: Sequence[Entity], seconds: float = REQUEST_SECONDS) -> list[Entity]:
-        """See Connection."""
+        """Implements Connection."""
         request = self._messages.read(entities)
         with self._stub("Read failed") as stub:
             replies = stub.Read(request, timeout=seconds)
             return [entity for reply in replies for entity in reply.entities]
 
     def close(self) -> None:
-        """See Connection."""
+        """Implements Connection."""
         if self._client is not None:
             self._client.tear_down()
             self._client = None

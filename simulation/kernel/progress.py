@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far jobs are, told now and then while they run: an iteration may take minutes to simulate."""
+"""Reports the progress of running jobs within iterations, which may take minutes to simulate."""
 
 from __future__ import annotations
 
@@ -14,24 +14,27 @@ PERIOD_SECONDS = 1.0
 
 
 class MonitoredJob(Protocol):
-    """A job. ``iterations_done``: those that all workers have done, with the share of the chunks
-    of the one under way; None unless it runs."""
+    """A job whose progress is reported."""
 
     name: str
 
     @property
     def iterations(self) -> int:
-        """In all."""
+        """Number of iterations in all."""
 
     def iterations_done(self) -> float | None:
-        """See above."""
+        """Iterations that all workers have done, plus the share of the current one's chunks.
+
+        None unless the job runs.
+        """
 
 
 class ProgressReporter:
-    """Tells of jobs that run every second of real time, in events ``within`` an iteration.
+    """Reports running jobs every second of real time, in ``within`` events.
 
-    now: the virtual time, in ps. clock: of real time, in seconds. Nothing that is simulated
-    depends on any of it.
+    now: returns the virtual time in ps.
+    emit: receives the events.
+    clock: returns the real time in seconds. The simulation does not depend on it.
     """
 
     def __init__(
@@ -47,7 +50,7 @@ class ProgressReporter:
         self._first: dict[str, tuple[float, float]] = {}  # by job: when it was first seen, how far
 
     def poll(self) -> None:
-        """For whoever goes on between two steps of the simulation; mostly does nothing."""
+        """Emits a report if one is due; called between steps of the simulation."""
         now = self._clock()
         if now < self._next:
             return

@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ends of a host's streams: segments and acknowledgments as simulation/nodes/byte_streams.py says,
-// one frame after the other, many at a call. Frames are written and read here, too.
+// The stream ends of a host: segments and acknowledgments (see simulation/nodes/byte_streams.py).
+//
+// struct streams has the ends sorted by their ports, the frames to send by interface, and in came
+// the arrived frames [first, last), in order of time. Each end has two ring buffers: flying holds
+// the end position of every segment in flight, at most `window`, and waiting the bytes left of
+// every message; a message leaves it when its last segment is sent. An acknowledgment removes from
+// flying all segments up to its number, and waiting segments follow. Positions in a stream are
+// bytes from its beginning, 64 bits here and modulo 2^32 on the wire.
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -19,28 +25,28 @@ struct numbers {
 
 // A connection at one of its ends.
 struct end {
-    uint32_t ports; // of what comes: the sender's and the receiver's
+    uint32_t ports; // of arriving frames: the sender's and the receiver's
     uint32_t interface;
-    uint32_t sum; // of the head's IPv4 words
+    uint32_t sum; // partial checksum of the head's IPv4 words
     uint8_t head[HEADERS];
     int64_t window, segment; // segments in flight, bytes of data in a full one
     int64_t sent;            // bytes
     struct numbers flying;   // where each segment in flight ends
     struct numbers waiting;  // bytes that are left of each message
-    int64_t arrived, wanted; // bytes; wanted 0: nobody waits
-    bool odd;                // the last segment was not acknowledged yet
+    int64_t arrived, wanted; // bytes; wanted 0: no task waits
+    bool odd;                // the last segment is not acknowledged yet
     bool woken;
 };
 
-// A frame that has come.
+// An arrived frame.
 struct segment {
     int64_t time;
     uint32_t end, number; // where data begins, or ends that has arrived, mod 2^32
-    uint32_t data;        // bytes; 0: it only acknowledges
+    uint32_t data;        // bytes; 0: an acknowledgment
     bool push;            // the last of a message
 };
 
-// Frames that leave by an interface.
+// Frames to send by an interface.
 struct leaving {
     int64_t *times, *lengths;
     uint8_t *frames;
