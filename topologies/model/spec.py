@@ -61,9 +61,9 @@ __all__ = [
 
 # The address plan has a /24 for the workers of a rack and one for its server links.
 MAX_WORKERS_PER_RACK = 250
-# Ports are 9 bits; the last ones are the drop port, the CPU port and room for what a target adds.
+# Ports have 9 bits; the last ones are the drop port, the CPU port and those that a target adds.
 MAX_PORTS = 500
-# What can be planned for: far more than a program has routes for, see testbed.preflight.
+# Limits of planning, far beyond the routes that a program holds (testbed.preflight).
 MAX_RACKS = 8192
 MAX_CORES = 1000
 MAX_HOSTS = 1 << 17
