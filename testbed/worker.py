@@ -34,7 +34,7 @@ from specs.jobfile import JobFile, JobFileError, load
 from testbed.errors import CONSEQUENCE
 from workloads.attendance import Diary, entry_of
 from workloads.models import Parameters
-from workloads.observer import NOBODY, Observer
+from workloads.observer import NULL_OBSERVER, Observer
 from workloads.pacing import Pacing
 from workloads.trainer import Progress, Replica, check_one_thread, digest, train
 
@@ -190,7 +190,7 @@ def work(
     questions: Iterable[bytes],
     emit: Emit = emit,
     outside: Outside = HERE,
-    observer: Observer = NOBODY,
+    observer: Observer = NULL_OBSERVER,
     file: JobFile | None = None,
 ) -> int:
     """What the process does with its options; returns its exit status.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The workload ``characters``: predicts the next character of English text.
 
-The text is Python's help topics, ``pydoc_data.topics`` in the standard library, about half a million
+The text is Python's help topics (``pydoc_data.topics`` of the standard library), half a million
 characters. It differs by Python version, so compare its SHA-256 before comparing runs.
 
 The model is that of Bengio et al. (A Neural Probabilistic Language Model, 2003), by character:
@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from specs.jobspec import JobSpec
-from workloads.models import Classes, Floats, Parameters, Perceptron, draws, own_part
+from workloads.models import Classes, Floats, Parameters, Perceptron, batch_indices, shard_indices
 
 CONTEXT = 16
 EMBEDDED = 16
@@ -77,7 +77,7 @@ def split(length: int, seed: int) -> tuple[Positions, Positions]:
 
 
 @dataclass(frozen=True)
-class Places:
+class TextPositions:
     """Positions (n,) in a text."""
 
     text: Text
@@ -98,12 +98,12 @@ class Places:
         before: Classes = self.text[self.positions[:, None] + back].astype(np.int64)
         return before
 
-    def select(self, rows: Any) -> Places:
+    def select(self, rows: Any) -> TextPositions:
         """Implements Data."""
-        return Places(self.text, self.positions[rows])
+        return TextPositions(self.text, self.positions[rows])
 
 
-class Writer(Perceptron):
+class CharacterModel(Perceptron):
     """Predicts the next character from the CONTEXT ones before it."""
 
     def __init__(self, hidden: list[int], seed: int) -> None:
@@ -112,12 +112,12 @@ class Writer(Perceptron):
         embeddings = self._random.standard_normal(shape, dtype=np.float32)
         self.parameters = {"embeddings": embeddings, **self.parameters}
 
-    def inputs(self, data: Places) -> Floats:
+    def inputs(self, data: TextPositions) -> Floats:
         """Implements Perceptron."""
         inputs: Floats = self.parameters["embeddings"][data.before].reshape(len(data), -1)
         return inputs
 
-    def learn_inputs(self, data: Places, error: Floats) -> Parameters:
+    def learn_inputs(self, data: TextPositions, error: Floats) -> Parameters:
         """Implements Perceptron."""
         gradient = np.zeros((CLASSES, EMBEDDED), np.float32)
         np.add.at(gradient, data.before.reshape(-1), error.reshape(-1, EMBEDDED))
@@ -137,18 +137,18 @@ class Characters:
         self._training, held_out = split(len(text), job.seed)
         # An even sample, large enough to compare models.
         chosen = np.linspace(0, len(held_out) - 1, min(TEST_POSITIONS, len(held_out)))
-        self.test = Places(self._text, held_out[chosen.astype(np.int64)])
+        self.test = TextPositions(self._text, held_out[chosen.astype(np.int64)])
         self.examples = len(self._training)
         self._job = job
 
     @staticmethod
-    def model(job: JobSpec) -> Writer:
+    def model(job: JobSpec) -> CharacterModel:
         """Implements Workload."""
-        return Writer(job.hidden, job.seed)
+        return CharacterModel(job.hidden, job.seed)
 
-    def batches(self, rank: int, world: int, first: int = 0) -> Iterator[Places]:
+    def batches(self, rank: int, world: int, first: int = 0) -> Iterator[TextPositions]:
         """Implements Workload."""
         job = self._job
-        part = self._training[own_part(self.examples, job.seed, rank, world)]
-        for rows in draws(len(part), job.batch // world, job.seed, rank, first):
-            yield Places(self._text, part[rows])
+        part = self._training[shard_indices(self.examples, job.seed, rank, world)]
+        for rows in batch_indices(len(part), job.batch // world, job.seed, rank, first):
+            yield TextPositions(self._text, part[rows])

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from specs.jobspec import JobSpec
-from workloads.models import Classes, Floats, Perceptron, draws, own_part
+from workloads.models import Classes, Floats, Perceptron, batch_indices, shard_indices
 
 CLASSES = 10
 PIXELS = 64
@@ -64,7 +64,7 @@ def split(data: Images, seed: int) -> tuple[Images, Images]:
     return data.select(~held_out), data.select(held_out)
 
 
-class Reader(Perceptron):
+class DigitClassifier(Perceptron):
     """Classifies digits by their pixels."""
 
     def __init__(self, hidden: list[int], seed: int) -> None:
@@ -90,13 +90,13 @@ class Digits:
         self._job = job
 
     @staticmethod
-    def model(job: JobSpec) -> Reader:
+    def model(job: JobSpec) -> DigitClassifier:
         """Implements Workload."""
-        return Reader(job.hidden, job.seed)
+        return DigitClassifier(job.hidden, job.seed)
 
     def batches(self, rank: int, world: int, first: int = 0) -> Iterator[Images]:
         """Implements Workload."""
         job = self._job
-        part = self._training.select(own_part(self.examples, job.seed, rank, world))
-        for rows in draws(len(part), job.batch // world, job.seed, rank, first):
+        part = self._training.select(shard_indices(self.examples, job.seed, rank, world))
+        for rows in batch_indices(len(part), job.batch // world, job.seed, rank, first):
             yield part.select(rows)

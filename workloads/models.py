@@ -127,12 +127,12 @@ def _cross_entropy(scores: Floats, classes: Classes) -> tuple[Floats, Floats]:
     return losses, shares
 
 
-def own_part(count: int, seed: int, rank: int, world: int) -> npt.NDArray[np.int64]:
+def shard_indices(count: int, seed: int, rank: int, world: int) -> npt.NDArray[np.int64]:
     """Returns the indices of worker ``rank``'s shard; sizes of shards differ by at most 1."""
     return np.random.default_rng([seed, 2]).permutation(count)[rank::world]
 
 
-def draws(
+def batch_indices(
     count: int, size: int, seed: int, rank: int, first: int = 0
 ) -> Iterator[npt.NDArray[np.int64]]:
     """Yields endless batches of indices below ``count``, from batch ``first`` on.

@@ -33,4 +33,4 @@ class Observer:
         """The sums of all pushed gradients of these layers have arrived."""
 
 
-NOBODY = Observer()
+NULL_OBSERVER = Observer()

@@ -18,7 +18,7 @@ from hosts.client import Sums
 from protocol.world import World
 from specs.layerfile import LayerTimes
 from workloads.models import Parameters
-from workloads.observer import NOBODY, Observer
+from workloads.observer import NULL_OBSERVER, Observer
 
 Push = Callable[[Parameters], "Future[Sums]"]
 
@@ -38,7 +38,7 @@ class Pacing:
         times: Mapping[str, LayerTimes] | None,
         seconds: float,
         iterations: int,
-        observer: Observer = NOBODY,
+        observer: Observer = NULL_OBSERVER,
     ) -> None:
         self._world, self._observer = world, observer
         self._layers, self._times, self._seconds = layers, times, seconds
