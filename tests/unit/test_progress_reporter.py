@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run in virtual time tells how far it is, and comes to the same as if it did not."""
+"""Progress reports of runs in virtual time, which do not change results."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FILES = {
 
 
 class Halfway:
-    """A job that goes on as somebody says."""
+    """A job whose progress the test sets."""
 
     name, iterations = "job", 4
 
@@ -38,11 +38,11 @@ class Halfway:
 def test_what_is_left_follows_from_what_was_done_since_it_began() -> None:
     told: list[dict[str, Any]] = []
     job, times = Halfway(), iter([0.0, 0.5, 5.0, 6.0, 6.5, 9.0, 20.0])
-    beats = ProgressReporter([job], lambda: 3 * SECOND, told.append, lambda: next(times))
-    for done in (0.0, None, 0.5, 0.9, 1.25, 4.0):  # at 0.5 s it is not asked yet, nor at 6.5 s
+    reporter = ProgressReporter([job], lambda: 3 * SECOND, told.append, lambda: next(times))
+    for done in (0.0, None, 0.5, 0.9, 1.25, 4.0):  # no report is due at 0.5 s and 6.5 s
         job.done = done
-        beats.poll()
-    first, later = told  # nothing before it runs, and once all is there
+        reporter.poll()
+    first, later = told  # none before it runs, and none at the end
     assert first["iterations_done"] == 0.5
     assert first["left_seconds"] is None
     assert (later["wall_seconds"], later["virtual_seconds"]) == (9.0, 3.0)
@@ -108,7 +108,7 @@ def test_a_run_that_tells_all_the_time_comes_to_the_same_bytes(
         told.append([one for one in messages if one["event"] == "within"])
     assert found[0] == found[1]
     ended = [row.get("ended", ()) for row in map(json.loads, found[0][2].splitlines())]
-    assert sum(map(len, ended)) == 2  # whoever reads the series knows of the last iteration, too
+    assert sum(map(len, ended)) == 2  # the series has the last iteration, too
     assert told[0] == []
     shares = [one["iterations_done"] for one in told[1]]
     assert shares == sorted(shares)
