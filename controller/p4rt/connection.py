@@ -430,7 +430,7 @@ class GrpcConnection(_Base):
 
 
 def _wait_for_socket(address: str, seconds: float) -> None:
-    """Until somebody listens at a unix socket: gRPC would look once and then after a second."""
+    """Waits for a listener at a unix socket, as gRPC retries only after a second."""
     path = address.removeprefix("unix:")
     deadline = REAL.now() + seconds
     while path != address:

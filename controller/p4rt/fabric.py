@@ -111,7 +111,7 @@ class Fabric:
         if keep and connection.cookie() == dataplane.cookie and self._base(switch):
             self.sync(switch)
             return
-        # Also where the program was pushed by somebody else: then clone sessions, which not every
+        # Also if another client pushed the program: then clone sessions, which not every
         # target can list, are gone as well.
         connection.push(dataplane.p4info.message, dataplane.device_config, dataplane.cookie)
         self._swept[switch].clear()

@@ -11,11 +11,11 @@ of the topology file's, and all others are as that one says (again).
 
     {"died": "s0", "how": "was killed by SIGKILL"}
 
-The process of a switch or server has ended: nobody has to find that out.
+The process of a switch or server has ended.
 
     {"stop": 3, "why": "stopped on request"}
 
-The job of that number fails, whoever created it.
+Ends the job of that number as failed.
 
 At the end of its input the controller goes on.
 """

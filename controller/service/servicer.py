@@ -286,7 +286,7 @@ class JobServer:
         """Ends all calls and frees the socket. Jobs keep their entries."""
         self._stopped.set()
         self.service.stop()
-        # gRPC itself never comes to an end once it had certain requests that are no messages.
+        # gRPC's own stop never ends after certain malformed requests.
         self._server.stop(STOP_SECONDS).wait(2 * STOP_SECONDS)
         self._expiry.join()
         self.path.unlink(missing_ok=True)

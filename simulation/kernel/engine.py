@@ -144,7 +144,7 @@ class Engine:
         self._horizons = Horizons(0, [], control_latency)
         self._there_and_back = 0  # ps of the shortest round trip to a neighbour
         self._within: dict[int, int] = {}  # nodes that run within another
-        # Done when it runs first: whoever is asked looks at what is there by then.
+        # Called once at the first `run`.
         self.on_begin: Callable[[], None] | None = None
 
     def add(self, node: Node) -> None:

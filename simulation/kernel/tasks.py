@@ -370,7 +370,7 @@ class TaskLock:
 
 
 class TaskCondition:
-    """See threading.Condition, with a reentrant lock."""
+    """Implements threading.Condition, with a reentrant lock."""
 
     def __init__(self, tasks: Tasks) -> None:
         self._tasks = tasks
