@@ -21,7 +21,7 @@ from planner.flows import qualities
 from simulation.errors import VirtualError
 from simulation.kernel.calls import ask
 from simulation.kernel.engine import Engine
-from simulation.kernel.progress import Pulse
+from simulation.kernel.progress import ProgressReporter
 from simulation.network import SERVICE, Network
 from simulation.nodes.host import HostNode
 from simulation.nodes.stream import StreamNode, connect
@@ -209,10 +209,10 @@ def play(
     """
     played = _Play(contender, addressing, plan, plane, work, framing=framing, engine=engine)
     network = played.network
-    pulse = Pulse([played], network.engine.settled, tell)
+    progress = ProgressReporter([played], network.engine.settled, tell)
 
     def over() -> bool:
-        pulse.beat()
+        progress.poll()
         return played.over
 
     try:

@@ -23,7 +23,7 @@ from planner.expected import Workload
 from planner.model import predictions
 from planner.network import ModelError, Network
 from planner.planning import Link, Need, needs, table
-from planner.verdict import link_name, refusals, why
+from planner.verdict import explain_fastest, link_name, refusal_reasons
 from specs import jobfile
 from specs.jobfile import JobFile
 from specs.placements import KINDS
@@ -220,7 +220,7 @@ def _on_topology(
                     "uniform": network.uniform,
                     "switch_slots": plane.slots,
                     "costs": _costs(setting.costs),
-                    "why": why(predicted, network),
+                    "why": explain_fastest(predicted, network),
                     "predictions": [one.message() for one in predicted],
                 },
             }
@@ -231,7 +231,7 @@ def _on_topology(
         if found:
             _show_links(console, found, seconds, what, topology.name)
         _show_model(console, predicted, network, what, len(workers))
-    if reasons := refusals(predicted, found):
+    if reasons := refusal_reasons(predicted, found):
         raise ModelError(f"{path}: no placement can be had here: {'; '.join(reasons)}")
 
 
@@ -262,7 +262,7 @@ def _show_model(
     ):
         _show_reasons(console, what, [(one.name, one.refused) for one in those])
     _show_reasons(console, "roughly", [(one.name, one.rough) for one in rough])
-    _say(console, f"\n{why(predicted, network)}")
+    _say(console, f"\n{explain_fastest(predicted, network)}")
     if not network.uniform:
         text = (
             "Links of a kind differ here; the worst of each is what counts for all above, which is"

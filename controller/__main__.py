@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The controller process: ``python -m controller --help``.
 
-Prints ``ready ADDRESS`` on stdout once every switch is programmed and the job service listens,
-takes orders on stdin from then on (``controller.service.orders``), and with ``--tell`` tells of
-jobs on stdout (``controller.service.notices``); ends on SIGTERM or SIGINT with status 0; with
-status 1 and a line on stderr if it cannot start, or not write its journal any more.
+Prints ``ready ADDRESS`` on stdout once every switch is programmed and the job service listens.
+From then on it executes orders from stdin (``controller.service.orders``), and with ``--tell``
+reports jobs on stdout (``controller.service.notices``). Exits with status 0 on SIGTERM or SIGINT;
+with status 1 and a line on stderr if it cannot start or write its journal.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ CANNOT_START = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run until told to stop; returns the exit status."""
+    """Runs until a signal stops it; returns the exit status."""
     options = _parser().parse_args(arguments)
     logging.basicConfig(
         level=options.log_level.upper(),

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Closed forms: what a job puts on each link, and how long it takes."""
+"""Closed-form models of a job's load on each link and of its iteration time."""

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long an iteration takes, in closed form: what no process could hold can still be planned.
+"""Predicts the time of an iteration in closed form, also for networks too large to simulate.
 
-A chunk passes links and processors in a row (``stations``); of a class of links its worst counts
-(``network``), and what each has to carry follows from the placement (``traffic``). Where servers
-sum without help of the network, packets are followed in place of a formula (``packets``).
-docs/plan.md says what is left out.
+A chunk passes a series of links and processors (``stations``). The worst link stands for its class
+(``network``); the placement determines the load of each class (``traffic``). Where servers sum
+without in-network aggregation, single packets are simulated instead (``packets``). docs/plan.md
+lists what the model leaves out.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from typing import Any
 
 from controller.planning.windows import MOST, SKEW
 from planner.expected import HEADER_FRAME_BYTES
-from planner.losses import Lossy, lost, often_again
+from planner.losses import LossProfile, may_repeat_timeouts, mean_loss_delay
 from planner.network import SERVER, WORKER, ModelError, Network
-from planner.packets import followed
-from planner.queues import overflowing, room
-from planner.routed import Parted
+from planner.packets import simulate_servers
+from planner.queues import describe_overflow, queue_frames
+from planner.routed import Slicing
 from planner.stations import (
     Station,
-    links,
-    passing,
-    pipeline,
-    processor,
-    serving,
-    slots_for,
+    full_rate_slots,
+    host_seconds,
+    link_stations,
+    pipeline_seconds,
+    server_seconds,
+    traversal_seconds,
     wire_bits,
 )
-from planner.traffic import Traffic, placement
+from planner.traffic import Traffic, placement_traffic
 from specs.placements import KINDS
 from topologies.model.topology import Costs
 
-__all__ = ["HOST", "PROCESS", "Prediction", "Setting", "Work", "placed"]
+__all__ = ["HOST", "PROCESS", "Prediction", "Setting", "Work", "predict_placements"]
 
 Message = dict[str, Any]
 HOST, PROCESS = "worker's host", "server process"  # bottlenecks that are no links
@@ -43,11 +43,14 @@ HOST, PROCESS = "worker's host", "server process"  # bottlenecks that are no lin
 
 @dataclass(frozen=True)
 class Work:
-    """A tensor of so many chunks, each a frame of so many bytes (no FCS).
+    """The data that one iteration sums.
 
-    compute: s, before it. slice: chunks in a row that go to the same server. data_bytes: of values
-    alone, as baselines have them; 0: those of all chunks. counts: chunks of each of its tensors if
-    it is several, which no slice spans.
+    chunks: number of chunks.
+    frame_bytes: size of a chunk's frame, without FCS.
+    compute: seconds of computation before the exchange.
+    slice: consecutive chunks that go to the same server.
+    data_bytes: size of the values alone, which baselines send; 0: the payload of all chunks.
+    counts: chunks of each tensor if there are several; a slice never spans two of them.
     """
 
     chunks: int
@@ -70,17 +73,18 @@ class Work:
 
     @property
     def payload_bytes(self) -> int:
-        """Of a frame, what a server adds up."""
+        """Bytes of a frame that a server adds up."""
         return max(0, self.frame_bytes - HEADER_FRAME_BYTES)
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What else takes time, or limits.
+    """Costs and limits besides the links.
 
-    costs: of nodes and frames, as the topology has them. skew: s between the first and the last
-    worker at a chunk. window: chunks of a stream in flight; 0: the controller's choice. slots: that
-    a switch has.
+    costs: processing costs of nodes and frames, from the topology.
+    skew: seconds between the first and the last worker at a chunk.
+    window: chunks of a stream in flight; 0: the controller's choice.
+    slots: slots of a switch; 0: unlimited.
     """
 
     costs: Costs = field(default_factory=Costs)
@@ -91,12 +95,16 @@ class Setting:
 
 @dataclass(frozen=True)
 class Prediction:
-    """Of a placement, or a baseline, which has no tree.
+    """The predicted iteration of a placement, or of a baseline, which has no tree.
 
-    seconds: of an iteration. parts: s that they are made of. bytes: by class of links, in the
-    busier direction of the busiest link. bottleneck: the class, HOST or PROCESS. slots: that each
-    switch of the tree needs for its full rate, and those that 2W are. refused: why it cannot be
-    had; without `bytes` there is no time either. rough: why the time is a rough one; "": it is not.
+    seconds: time of an iteration; 0 without `bytes`.
+    parts: its components in seconds.
+    bytes: by class of links, in the busier direction of the busiest link.
+    bottleneck: the class of links, HOST or PROCESS.
+    slots_needed: slots of a switch for the full rate; slots_taken: those of two windows.
+    limit: latency, link, processor, window or loss.
+    refused: why the placement cannot run; "" if it can.
+    rough: why the time is approximate; "" if it is not.
     """
 
     placement: str
@@ -114,11 +122,11 @@ class Prediction:
 
     @property
     def name(self) -> str:
-        """As tables say it."""
+        """The name in tables."""
         return f"{self.placement} ({self.tree})" if self.tree else self.placement
 
     def message(self) -> Message:
-        """As JSON takes it: seconds, bytes, and windows in chunks."""
+        """Converts it to JSON: seconds, bytes, and windows in chunks."""
         return {
             "placement": self.placement,
             "tree": self.tree,
@@ -135,14 +143,14 @@ class Prediction:
         }
 
 
-def placed(network: Network, work: Work, setting: Setting) -> list[Prediction]:
-    """Of every placement with each of its trees."""
-    parted = Parted(work.counts or (work.chunks,), work.slice)
+def predict_placements(network: Network, work: Work, setting: Setting) -> list[Prediction]:
+    """Predicts every placement with each of its trees."""
+    slicing = Slicing(work.counts or (work.chunks,), work.slice)
     found = []
     for kind in KINDS:
         for tree in dict.fromkeys(kind.trees.values()):
             try:
-                traffic = placement(network, kind, tree, parted)
+                traffic = placement_traffic(network, kind, tree, slicing)
             except ModelError as error:
                 found.append(Prediction(kind.name, tree, refused=str(error)))
                 continue
@@ -155,32 +163,34 @@ def _predict(
 ) -> Prediction:
     lines, costs = network.lines, setting.costs
     bits = wire_bits(work.frame_bytes, costs)
-    host, process = processor(work.frame_bytes, costs), serving(work.payload_bytes, costs)
+    host, process = host_seconds(work.frame_bytes, costs), server_seconds(work.payload_bytes, costs)
     alone = {one: load * bits / lines[one].rate for one, load in traffic.loads.items()}
     steps = {one: took / (1 - lines[one].loss) for one, took in alone.items()}
     for one, took in ((HOST, traffic.loads[WORKER] * host), (PROCESS, traffic.served * process)):
         alone[one] = steps[one] = took
     slowest = max(steps, key=lambda one: steps[one])
     step = steps[slowest]
-    there, back = (passing(_stations(network, work, traffic, costs, up=up)) for up in (True, False))
+    there, back = (
+        traversal_seconds(_stations(network, work, traffic, costs, up=up)) for up in (True, False)
+    )
     fill = there + back + setting.skew
     window = setting.window or _window(network, work, traffic)
     edges = tuple((lines[one].loss, count) for one, count in traffic.edges.items() if one in lines)
     refused = traffic.refused
-    lossy = Lossy(edges, len(traffic.hops))
-    again = lost(work.chunks, step, fill, window, lossy, steps.get(WORKER))
+    lossy = LossProfile(edges, len(traffic.hops))
+    again = mean_loss_delay(work.chunks, step, fill, window, lossy, steps.get(WORKER))
 
-    # In lines of servers that sum alone the order of packets decides, but for one beside a worker
-    # whom no window limits: its links are busy all the time.
+    # In the queues of servers that sum alone, packet order determines the time. A single server
+    # beside a worker that no window limits is the exception: its links are always busy.
     alone_there = traffic.colocated and traffic.shards == 1 and fill <= window * step
     follows = traffic.placed is not None and not refused and not alone_there
 
     def moving(steps: Mapping[str, float], again: float) -> float:
         if not follows:
-            return pipeline(work.chunks, max(steps.values()), fill, window)
+            return pipeline_seconds(work.chunks, max(steps.values()), fill, window)
         assert traffic.placed is not None
         assert traffic.sources is not None
-        return followed(
+        return simulate_servers(
             traffic.placed, traffic.sources, work.chunks, work.slice, window, work.frame_bytes,
             work.payload_bytes, costs, step=max(steps.values()), skew=setting.skew,
             colocated=traffic.colocated, lossy=again > 0,
@@ -189,10 +199,10 @@ def _predict(
     lossless = moving(alone, 0.0)
     moved = moving(steps, again) + again if again else lossless
     busy = work.chunks * alone[slowest]
-    way = max(0.0, fill - alone[slowest])  # of a chunk, but for its turn there
-    # What the slots and the window would have to be for the rate that the slowest link allows.
+    way = max(0.0, fill - alone[slowest])  # a chunk's latency without its time at the bottleneck
+    # The slots and the window that the rate of the slowest link needs.
     rate = bits / step if step else 0.0
-    needed = slots_for(rate, fill - setting.skew, setting.skew, bits)
+    needed = full_rate_slots(rate, fill - setting.skew, setting.skew, bits)
     taken = 2 * window if traffic.switches else 0
     if not refused and setting.slots and taken > setting.slots:
         refused = f"a window of {window} takes {taken} slots, a switch has {setting.slots}"
@@ -204,10 +214,10 @@ def _predict(
     limit = "latency" if way > busy + waiting else "link" if slowest in lines else "processor"
     limit = "window" if waiting > max(busy, way) / 100 else limit
     rough = ""
-    if not refused and (full := _overflowing(network, work, traffic, window)):
+    if not refused and (full := _describe_queue(network, work, traffic, window)):
         rough = full
-    if often_again(work.chunks, window, lossy):
-        rough = "much of what is sent again is lost again, too: some iterations take far longer"
+    if may_repeat_timeouts(work.chunks, window, lossy):
+        rough = "many retransmissions are lost as well: some iterations take far longer"
     return Prediction(
         name,
         tree,
@@ -227,22 +237,25 @@ def _predict(
 def _stations(
     network: Network, work: Work, traffic: Traffic, costs: Costs, *, up: bool
 ) -> list[Station]:
-    """That a chunk passes from a worker to where it is summed, or back."""
-    host = processor(work.frame_bytes, costs)
+    """Lists the stations of a chunk from a worker to where it is summed, or back."""
+    host = host_seconds(work.frame_bytes, costs)
     sums = float(traffic.meeting)
     way = [
         Station(host),
-        *links(network, traffic.hops, work.frame_bytes, costs, beyond=up and traffic.rooted),
+        *link_stations(
+            network, traffic.hops, work.frame_bytes, costs, beyond=up and traffic.rooted
+        ),
     ]
     if traffic.colocated:
         way.append(Station(host, copies=max(1.0, sums - 1)))
     if up and sums:
-        way.append(Station(serving(work.payload_bytes, costs), copies=sums))
+        way.append(Station(server_seconds(work.payload_bytes, costs), copies=sums))
     return way
 
 
 def _window(network: Network, work: Work, traffic: Traffic) -> int:
-    """As ``controller.planning.windows.choose_window`` does for one stream, by classes of links."""
+    """Chooses the window of one stream as ``choose_window`` of the controller does, by classes of
+    links."""
     bits = 8 * work.frame_bytes
     names = [name for name, _ in traffic.hops]
     lines = [network.lines[name] for name in names]
@@ -256,15 +269,17 @@ def _window(network: Network, work: Work, traffic: Traffic) -> int:
     return min(1 << (wanted - 1).bit_length(), 1 << (held.bit_length() - 1), MOST)
 
 
-def _overflowing(network: Network, work: Work, traffic: Traffic, window: int) -> str:
-    """Which queue of a switch has no room for all the frames that may meet there, in words; "" if
-    none. A worker's own queue makes it wait, and flows that are alone come no faster than they go.
+def _describe_queue(network: Network, work: Work, traffic: Traffic, window: int) -> str:
+    """Describes a switch queue that can overflow; "" if there is none.
+
+    A worker's own queue delays it but drops nothing, and a single flow arrives no faster than it
+    leaves.
     """
     for name, flows in traffic.flows.items():
         where = {WORKER: "a worker's link", SERVER: "a server's link"}.get(name, "an uplink")
-        held = room(network.lines[name].queue_bytes, work.frame_bytes)
+        held = queue_frames(network.lines[name].queue_bytes, work.frame_bytes)
         meeting = flows * min(window, work.chunks)
-        if flows > 1 and (text := overflowing(f"a queue of {where}", held, meeting)):
+        if flows > 1 and (text := describe_overflow(f"a queue of {where}", held, meeting)):
             return text
     return ""
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The least bandwidth that keeps workers from waiting for parameters, by placement of servers.
+"""Lower bounds on the bandwidth that hides communication behind computation, by server placement.
 
-PHub (SoCC'18, section 2.3 and table 2) derives it from a model's size M, the time T of an
-iteration's computation and the number of workers N: all gradients and parameters of an iteration
-have to pass while it is computed. Both directions are added, headers are not.
+PHub (SoCC'18, section 2.3 and table 2) derives them from a model's size M, the computation time T
+of an iteration and the number of workers N: all gradients and parameters of an iteration have to
+pass within T. Both directions are added; headers are not counted.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["MODELS", "Model", "minimum", "uplink"]
 
 @dataclass(frozen=True)
 class Model:
-    """A network to train: `size` of its gradients in bytes, `seconds` to compute an iteration."""
+    """A model to train: `size` of its gradients in bytes, `seconds` to compute an iteration."""
 
     name: str
     size: float
@@ -25,7 +25,7 @@ class Model:
 
     @property
     def rate(self) -> float:
-        """bit/s that one copy of the gradients per iteration is."""
+        """Rate in bit/s of one copy of the gradients per iteration."""
         return 8 * self.size / self.seconds
 
 
@@ -39,13 +39,18 @@ MODELS = (
 
 
 def minimum(model: Model, workers: int, kind: Kind) -> float:
-    """bit/s at one server host, both directions. Raises ValueError for fewer than 2 workers."""
+    """Computes the bit/s at one server host, both directions.
+
+    Raises ValueError for fewer than 2 workers.
+    """
     if workers < 2:
-        raise ValueError(f"{workers} workers exchange nothing: there must be 2 at least")
+        raise ValueError(f"{workers} workers exchange nothing: there must be at least 2")
     return kind.copies(workers, kind.servers(workers)) * model.rate
 
 
 def uplink(model: Model, rack: int, *, aggregated: bool) -> float:
-    """bit/s between a rack of so many workers and the core, both directions, where sums are made
-    there or beyond: one copy up and one down, or one of each worker's."""
+    """Computes the bit/s between a rack of `rack` workers and the core, both directions.
+
+    aggregated: the rack sends one copy up and gets one; otherwise one for each worker.
+    """
     return 2 * (1 if aggregated else rack) * model.rate

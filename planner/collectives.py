@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sums over all workers without any help of the network, over streams of bytes.
+"""Baseline all-reduce algorithms over byte streams, without in-network aggregation.
 
-Each function is what one member does for one sum of everybody's values, in place. Members are known
-by number: workers from 0, then servers. The same code runs over TCP (``sockets``) and in virtual
+Each function is one member's part of one in-place sum over all workers. Members are numbered:
+workers from 0, then servers. The same code runs over TCP (``baselines.sockets``) and in virtual
 time (``simulation.nodes.byte_streams``).
 """
 
@@ -21,30 +21,30 @@ Array: TypeAlias = npt.NDArray[np.float32]
 
 
 class Streams(Protocol):
-    """One member's connections: a reliable stream each way to each of the others that it needs.
+    """One member's connections: a reliable stream each way to every peer that it needs.
 
-    piece: values that are sent at once at most, so that what came first can go on before the rest.
+    piece: the most values sent at once, so that the first can be forwarded before the rest arrive.
     """
 
     piece: int
 
     def send(self, peer: int, values: Array) -> None:
-        """Copies them into the stream, without waiting for the peer."""
+        """Copies values into the stream, without waiting for the peer."""
 
     def receive(self, peer: int, into: Array) -> None:
-        """Waits for as many values as fit."""
+        """Blocks until `into` is filled."""
 
 
 def bounds(size: int, parts: int) -> list[int]:
-    """Where each of so many parts of `size` values begins, and the end: as equal as they can be."""
+    """Returns the boundaries of `parts` parts of `size` values, as equal as possible."""
     return [size * part // parts for part in range(parts + 1)]
 
 
 def ring(member: int, workers: int, values: Array, streams: Streams) -> None:
     """Ring all-reduce (Patarasuk and Yuan, JPDC 2009).
 
-    Parts go round twice: once to collect the sum, once to tell it. A piece goes on as soon as it is
-    there, so a round does not wait for the one before to end.
+    A reduce-scatter, then an all-gather. A piece is forwarded as soon as it arrives, so a step does
+    not wait for the one before to end.
     """
     if workers == 1:
         return
@@ -66,9 +66,10 @@ def ring(member: int, workers: int, values: Array, streams: Streams) -> None:
 def halving_doubling(member: int, workers: int, values: Array, streams: Streams) -> None:
     """Recursive halving, then doubling (Thakur, Rabenseifner and Gropp, IJHPCA 2005).
 
-    In each round everybody keeps half of what it has, gives the other half to the worker that is 1,
-    2, 4.. places away and adds what comes from there; then all rounds backwards. Places are a power
-    of two: of the first pairs of workers one gives all it has to the other, and gets the sum.
+    In each round a worker keeps half of its values, sends the other half to the worker 1, 2, 4..
+    places away and adds what arrives from there; then all rounds run backwards. The number of
+    places is a power of two: in the first pairs of workers, one sends all its values to the other
+    and receives the sum at the end.
     """
     places = 1 << (workers.bit_length() - 1)
     extra = workers - places
@@ -102,7 +103,7 @@ def halving_doubling(member: int, workers: int, values: Array, streams: Streams)
 
 
 def pull_sums(servers: Sequence[int], values: Array, streams: Streams) -> None:
-    """What a worker does with parameter servers: each of them sums one part for everybody."""
+    """The worker's part with parameter servers, each of which sums one shard."""
     ends = bounds(len(values), len(servers))
     for i, server in enumerate(servers):
         _send(server, values[ends[i] : ends[i + 1]], streams)
@@ -111,8 +112,8 @@ def pull_sums(servers: Sequence[int], values: Array, streams: Streams) -> None:
 
 
 def serve_sums(workers: int, size: int, streams: Streams) -> None:
-    """What a parameter server does with its part of so many values: a piece that has come from all
-    goes back to all at once."""
+    """The parameter server's part for a shard of `size` values: it returns a piece to all workers
+    as soon as all have sent it."""
     for piece in _pieces(np.empty(size, np.float32), streams):
         piece[...] = 0
         for worker in range(workers):

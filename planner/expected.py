@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a job should put on each link, from its size and its trees alone.
+"""Expected load of each link, from a job's size and its trees alone.
 
 With M chunks, T iterations and packets of ``full`` and ``head`` bytes (with and without payload),
 one edge of an aggregation tree carries U = M (T full + head) bytes each way: every chunk goes up
-once and its result comes down once in every iteration, and before the first a round without
-payload finds the exponents. An edge between switches carries U however many workers are below it,
-which is the point of aggregating; a worker's own link carries U, a server's link U for each child
-of the server's node (of several links each what is for the processes at it). Where servers take the
-optimizer's steps, initial parameters come first: one more round that is without payload, then a
-packet with payload from every worker to the chunk's server and back, which nothing sums. Bytes are
-frames without FCS, as traffic control counts them.
+once and its result comes down once in every iteration; a round without payload before the first
+finds the exponents. An edge between switches carries U regardless of the number of workers below
+it. A worker's link carries U, a server's link U for each child of the server's node (each of
+several links the part of the processes at it). Where servers run the optimizer, initial parameters
+come first: one more round without payload, then a packet with payload from every worker to the
+chunk's server and back, which is not aggregated. Bytes count frames without FCS, as traffic control
+does.
 """
 
 from __future__ import annotations
@@ -52,11 +52,14 @@ class Load:
 
 @dataclass(frozen=True)
 class Workload:
-    """What is to be summed: elements of each tensor, ``lanes`` values a chunk, so many times.
+    """The tensors that a job sums.
 
-    exponent_rounds: before the first time, in a job that does not know its exponents yet. start:
-    whether initial parameters go to the servers first, with an exponent round in any case. pulls:
-    whether workers ask for each result, which is announced without its payload.
+    sizes: elements of each tensor.
+    lanes: values of a chunk.
+    iterations: number of sums.
+    exponent_rounds: rounds before the first sum, in a job that does not know its exponents yet.
+    start: initial parameters go to the servers first, always with an exponent round.
+    pulls: results are announced without payload and workers request each.
     """
 
     sizes: tuple[int, ...]
@@ -69,7 +72,7 @@ class Workload:
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """Chunks of each tensor; a chunk never spans two of them."""
+        """Chunks of each tensor; a chunk never spans two tensors."""
         return tuple(-(-size // self.lanes) for size in self.sizes)
 
     @property
@@ -79,11 +82,11 @@ class Workload:
 
     @property
     def frame_bytes(self) -> int:
-        """A packet with payload, as a frame without FCS."""
+        """Size of a packet with payload, as a frame without FCS."""
         return HEADER_FRAME_BYTES + _BYTES_PER_LANE * self.lanes
 
     def edge(self, chunks: int) -> Load:
-        """What one direction of a tree edge carries for so many of the chunks."""
+        """Computes the load of `chunks` chunks in one direction of a tree edge."""
         empty = 2 if self.start else self.exponent_rounds
         empty += self.iterations if self.pulls else 0
         return Load(
@@ -92,7 +95,7 @@ class Workload:
         )
 
     def initial(self, chunks: int) -> Load:
-        """What one direction between a worker and a server carries of initial parameters."""
+        """Computes the load of initial parameters in one direction between worker and server."""
         return Load(chunks * self.frame_bytes, chunks)
 
 
@@ -102,7 +105,10 @@ def expected(
     servers: Sequence[str],
     workload: Workload,
 ) -> dict[Direction, Load]:
-    """Load of every link direction that the job uses. ``servers``: processes' names by rank."""
+    """Computes the load of every link direction that the job uses.
+
+    servers: names of the server processes by rank.
+    """
     where = shares(workload.counts, workload.chunks_per_slice, len(servers), len(trees))
     together = where.together()
     loads: dict[Direction, Load] = {}
@@ -127,7 +133,7 @@ def expected(
 
 
 def total(loads: Sequence[Mapping[Direction, Load]]) -> dict[Direction, Load]:
-    """The sum over several jobs."""
+    """Sums the loads of several jobs."""
     result: dict[Direction, Load] = {}
     for one in loads:
         for direction, load in one.items():
@@ -144,10 +150,8 @@ def _edges(tree: Tree) -> Iterator[tuple[TreeNode, Child]]:
 def _up(
     addressing: Addressing, node: TreeNode, child: Child, below: TreeNode | None, server: Unit
 ) -> Iterator[Direction]:
-    """From a child to its node: a switch sends to its parent's port, then routing goes on.
-
-    What goes up is addressed to the chunk's server all the way.
-    """
+    """Yields the directions from a child to its node: a switch sends to its parent's port, and
+    routing takes the packet from there. Contributions are addressed to the chunk's server."""
     at, end = child.name, node.switch or server.host
     if below is not None and below.parent is not None:
         port = addressing.port(child.name, below.parent.port)
@@ -159,7 +163,7 @@ def _up(
 def _down(
     addressing: Addressing, node: TreeNode, child: Child, server: Unit
 ) -> Iterator[Direction]:
-    """From a node to a child: the first hop is the child table's, then routing's."""
+    """Yields the directions from a node to a child: the child table's hop, then routed ones."""
     if node.switch is None:
         yield from _way_from(addressing, server, child)
         return
@@ -169,7 +173,7 @@ def _down(
 
 
 def _way_from(addressing: Addressing, server: Unit, child: Child) -> Iterator[Direction]:
-    """A process answers by its own interface."""
+    """Yields the directions from a server process, by its own interface, to a child."""
     if server.host == child.name:
         return
     yield Direction(server.host, server.interface.interface)
@@ -179,9 +183,9 @@ def _way_from(addressing: Addressing, server: Unit, child: Child) -> Iterator[Di
 def way(
     addressing: Addressing, source: str, destination: IPv4Address, end: str
 ) -> Iterator[Direction]:
-    """Directions that a packet for an address passes from a node to another, by the routes.
+    """Yields the directions that a routed packet passes from `source` to `end`.
 
-    Raises ValueError where these do not lead there.
+    Raises ValueError where the routes to `destination` do not reach `end`.
     """
     at = source
     passed: set[str] = set()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each baseline puts on every link, in closed form, from its definition alone.
+"""Load of each baseline on every link, in closed form, from the algorithm's definition alone.
 
-A baseline is rounds of messages between members. Messages go as TCP segments, each a frame with
-its headers; what carries no data only acknowledges: one such frame for every second segment, and
+A baseline consists of rounds of messages between members. A message is sent as TCP segments, each a
+frame with its headers. Acknowledgements are frames without data: one for every second segment, and
 one for the last of a message (RFC 1122, 4.2.3.2; RFC 5681, 4.2).
 """
 
@@ -20,16 +20,16 @@ from topologies.model.topology import LinkQuality
 
 VALUE = 4  # bytes of a float32
 _IP_AND_TCP = TCP_HEADERS - 14
-_PIECE_SEGMENTS = 44  # 64 KiB: what goes on before the rest has come
+_PIECE_SEGMENTS = 44  # 64 KiB, forwarded before the rest arrives
 _PIECES = 8
 
 Pair: TypeAlias = tuple[int, int]
 Round: TypeAlias = dict[Pair, list[int]]
-"""Bytes of each message, by sender and receiver; a round begins when those before are over."""
+"""Bytes of each message, by sender and receiver; a round begins when the one before has ended."""
 
 
 def ring(workers: int, size: int) -> list[Round]:
-    """Everybody sends every part but one to the next, twice; without waiting for a round to end."""
+    """Each worker sends all parts but one to its successor, twice, pipelined: one round."""
     parts = _lengths(size, workers)
     if workers == 1:
         return []
@@ -46,7 +46,7 @@ def ring(workers: int, size: int) -> list[Round]:
 
 
 def halving_doubling(workers: int, size: int) -> list[Round]:
-    """In round k pairs of places whose numbers differ in bit k alone exchange halves."""
+    """In round k, places whose numbers differ only in bit k exchange halves."""
     places = 1 << (workers.bit_length() - 1)
     extra = workers - places
     members = [2 * place if place < extra else place + extra for place in range(places)]
@@ -72,7 +72,7 @@ def halving_doubling(workers: int, size: int) -> list[Round]:
 
 
 def parameter_servers(workers: int, servers: int, size: int) -> list[Round]:
-    """Everybody sends each server its part and gets the sum of it, both at the same time."""
+    """Each worker sends every server its shard while receiving sums: one round."""
     parts = _lengths(size, servers)
     found: Round = {}
     for worker in range(workers):
@@ -93,17 +93,17 @@ def segment(mtu: int) -> int:
 
 
 def piece(size: float, parts: int, segment: int) -> int:
-    """Values that go on before the rest of a part of so many values has come: whole pairs of
-    segments, as those are what is acknowledged."""
+    """Number of values that are forwarded before the rest of a part arrives: whole pairs of
+    segments, since pairs are acknowledged."""
     pairs = int(VALUE * size // parts) // segment // _PIECES // 2
     return 2 * min(max(1, pairs), _PIECE_SEGMENTS // 2) * segment // VALUE
 
 
 @dataclass(frozen=True)
 class Wires:
-    """The links between members, in both directions, and what a pair puts on them.
+    """The links between members, in both directions, and the load of each pair on them.
 
-    ends: the interface of each member. segment: see ``segment``.
+    ends: the interface of each member. segment: data bytes of a full segment.
     """
 
     addressing: Addressing
@@ -111,13 +111,13 @@ class Wires:
     segment: int
 
     def way(self, pair: Pair) -> list[Direction]:
-        """From one member to another."""
+        """Lists the directions from one member to another."""
         source, target = (self.ends[member] for member in pair)
         rest = way(self.addressing, source.switch, target.ipv4, target.node)
         return [Direction(source.node, source.interface), *rest]
 
     def loads(self, one: Round) -> dict[Direction, Load]:
-        """Bytes (of frames without FCS) and packets of a round, for each direction of a link."""
+        """Computes the load (frames without FCS) of a round in each direction of a link."""
         found: dict[Direction, Load] = {}
         for (source, target), messages in one.items():
             segments = [-(-size // self.segment) for size in messages]
@@ -132,10 +132,10 @@ class Wires:
         return found
 
     def windows(self, rounds: Sequence[Round]) -> dict[Pair, float]:
-        """Segments that each pair may have in flight so that no queue on the way overflows, even if
-        all of them, and what acknowledges them, are in one; less than 2: there is no room.
+        """Computes the segments each pair may have in flight without overflowing a queue.
 
-        The share of a queue is that of the pairs whose frames pass it.
+        All of them, and their acknowledgements, may be in one queue at once; pairs whose frames
+        pass a queue share it equally. Less than 2: the queue is too small.
         """
         pairs = {pair for one in rounds for pair in one}
         ways = {
@@ -157,7 +157,7 @@ class Wires:
 
 
 def qualities(addressing: Addressing) -> dict[Direction, LinkQuality]:
-    """Of each direction of each link."""
+    """Maps each direction of each link to its quality."""
     topology = addressing.topology
     hosts = (end for node in topology.hosts for end in addressing.host_interfaces(node.name))
     ports = (port for node in topology.switches for port in addressing.ports(node.name))
@@ -173,9 +173,9 @@ def seconds(
     *,
     framing: bool,
 ) -> float:
-    """How long rounds take at least: each as long as the link that has the most to do for its rate.
+    """Lower bound in seconds for the rounds: each takes the time of its busiest link.
 
-    framing: preamble, FCS and gap take time, too.
+    framing: count the preamble, FCS and gap as well.
     """
 
     def time(way: Direction, load: Load) -> float:

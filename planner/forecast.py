@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What follows from a job's file and its admission alone: its trees, its size, and what it should
-put on links."""
+"""Predicts a job's trees, workload and link loads from its file and its admission alone."""
 
 from __future__ import annotations
 
@@ -18,10 +17,13 @@ from workloads.workloads import shapes
 
 @dataclass(frozen=True)
 class Forecast:
-    """For a job with these hosts of workers.
+    """The predictable facts of a job with these worker hosts.
 
-    number, tree, servers (processes by rank): as it was admitted. goes_on: from a checkpoint;
-    before: after so many iterations; contacted: with the exponents from there.
+    number, tree: as admitted.
+    servers: server processes by rank, as admitted.
+    goes_on: it resumes from a checkpoint.
+    before: iterations that the checkpoint has.
+    contacted: the exponents come from the checkpoint.
     """
 
     spec: JobSpec
@@ -37,7 +39,7 @@ class Forecast:
 
     @cached_property
     def trees(self) -> tuple[Tree, ...]:
-        """Its trees, as the controller plans them; from when it has a number."""
+        """The trees that the controller plans; valid once the job has a number."""
         return plan_trees(
             self.addressing.topology,
             self.addressing,
@@ -50,7 +52,7 @@ class Forecast:
 
     @property
     def workload(self) -> Workload:
-        """Its size."""
+        """The tensors and rounds of the job."""
         spec, plane = self.spec, self.dataplane
         sizes = tuple(shapes(spec).values())
         left = spec.iterations - self.before
@@ -62,11 +64,14 @@ class Forecast:
 
     @property
     def predictable(self) -> bool:
-        """Whether what it should put on each link follows from the job alone; what servers that
-        take steps tell each other, or workers for a checkpoint, does not."""
+        """Whether the job alone determines the load of each link.
+
+        State exchanged between servers that run the optimizer, or sent to workers for a
+        checkpoint, is not predictable.
+        """
         moved = len(self.servers) > 1 or self.spec.checkpoint or self.goes_on
         return self.spec.optimizer.at == "workers" or not moved
 
     def expected(self) -> dict[Direction, Load]:
-        """What it should put on each link, see ``planner.expected``."""
+        """Computes the expected load of each link (``planner.expected``)."""
         return expected(self.addressing, self.trees, self.servers, self.workload)

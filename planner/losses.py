@@ -1,19 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What lost packets cost, by how the transport finds them (``hosts.worker.loss_detection``).
+"""Mean delay by packet loss, given the transport's loss detection.
 
-A worker asks about a number as soon as the result of one is there that was sent later, by more than
-a quarter of a round trip; where there is none, a timer has to ring. Windows go on in order, so
-while a chunk is missing the rest of its window comes, the links get idle, and when it is found a
-whole window leaves at once. An iteration is made of such turns:
+A worker probes a sequence number when a result arrives whose contribution was sent more than a
+quarter of a round trip later (``hosts.worker.loss_detection``); without one, the RTO has to expire.
+Windows advance in order: while a chunk is missing the rest of its window completes, the links fall
+idle, and after the recovery a whole window leaves at once. An iteration consists of such turns:
 
-- The first chunk that is missing is the j-th with (1 - p)^j p; the turn takes W + j chunks along,
-  whose losses are found together with it.
-- It costs the way of a question and its answer, of what is sent again, and of the next window:
-  three times that of a chunk alone.
+- The first missing chunk is the j-th with probability (1 - p)^j p; the turn covers W + j chunks,
+  whose losses are detected together with it.
+- It costs a probe and its answer, the retransmission, and the next window: three times the latency
+  of a single chunk.
 
-At the end of an iteration nothing is sent later: the last ones take a timeout, and so does what is
-lost again of what is sent again, each time: who has just got on asks as soon as at first. (Before,
-later results tell of that, too.)
+At the end of an iteration nothing is sent later: the last losses wait for an RTO, and so does each
+lost retransmission, without backoff after progress. (Earlier, later results reveal those, too.)
 """
 
 from __future__ import annotations
@@ -25,62 +24,68 @@ from dataclasses import dataclass
 from hosts.worker.round_trips import LEAST_PACKETS
 from hosts.worker.transport import WorkerTransport
 
-__all__ = ["LEAST_RTO", "Lossy", "lost", "often_again"]
+__all__ = ["MIN_RTO", "LossProfile", "may_repeat_timeouts", "mean_loss_delay"]
 
-# Of the transport: a timeout is at least, and at most, of so many seconds.
+# The transport's bounds of an RTO, in seconds.
 _USUAL = inspect.signature(WorkerTransport).parameters
-LEAST_RTO, MOST_RTO = (float(_USUAL[name].default) for name in ("rto_least", "rto_most"))
+MIN_RTO, MAX_RTO = (float(_USUAL[name].default) for name in ("rto_least", "rto_most"))
 _OFTEN = 0.05
-_ENOUGH = 1e-9  # of a probability of yet another round
+_ENOUGH = 1e-9  # rounds of retransmission that are less probable are left out
 
 
 @dataclass(frozen=True)
-class Lossy:
-    """edges: chance that a packet is lost on a link, and how many such links a chunk's
-    contributions pass, and its results again. way: links from a worker to the root."""
+class LossProfile:
+    """The loss on a chunk's way.
+
+    edges: for each class of links, the loss probability of a packet and the number of links that a
+        chunk's contributions pass, and its results again.
+    way: links from a worker to the root.
+    """
 
     edges: tuple[tuple[float, int], ...]
     way: int
 
     @property
     def chance(self) -> float:
-        """That something of a chunk is lost."""
+        """Probability that any packet of a chunk is lost."""
         return -math.expm1(self._whole)
 
     @property
     def _whole(self) -> float:
-        """The logarithm of the chance that nothing of a chunk is lost, which may be too small for
-        a float itself."""
+        """Logarithm of the probability that no packet of a chunk is lost, which itself may be too
+        small for a float."""
         return 2 * sum(count * math.log1p(-loss) for loss, count in self.edges)
 
     @property
-    def again(self) -> float:
-        """That of one which was lost something is again: of the question and its answer, what is
-        sent again, and, if it was a contribution, its results on all links."""
+    def retransmit_chance(self) -> float:
+        """Probability that the recovery of a lost chunk loses a packet: the probe, its answer, the
+        retransmission, or, after a lost contribution, a result on any link."""
         worst = max((loss for loss, _ in self.edges), default=0.0)
         return -math.expm1(self._whole / 4 + 2.5 * self.way * math.log1p(-worst))
 
 
-def lost(
-    chunks: int, step: float, fill: float, window: int, lossy: Lossy, own: float | None = None
+def mean_loss_delay(
+    chunks: int, step: float, fill: float, window: int, lossy: LossProfile, own: float | None = None
 ) -> float:
-    """Seconds that losses add to an iteration, on average.
+    """Computes the mean seconds that losses add to an iteration.
 
-    step: of a chunk at the bottleneck; fill: there and back alone; own: of a chunk on a worker's
-    link, where it waits before its timer begins; None: that is the bottleneck.
+    step: seconds of a chunk at the bottleneck.
+    fill: round trip of a single chunk, in seconds.
+    own: seconds of a chunk on a worker's link, where it queues before its timer starts; None: that
+        link is the bottleneck.
     """
     chance = lossy.chance
     if not chance:
         return 0.0
     held = min(window, chunks)
-    least = max(LEAST_RTO, LEAST_PACKETS * step)
-    most = max(MOST_RTO, least)
+    least = max(MIN_RTO, LEAST_PACKETS * step)
+    most = max(MAX_RTO, least)
     waits = 0.0 if own is None else held * max(0.0, step - own)
     timeout = min(max(least, 2 * max(fill, waits)), most)
-    # In the last window what is sent again is lost again in further rounds, each with a timer.
+    # In the last window retransmissions are lost in further rounds, each with an RTO.
     further, power = 0.0, chance
     for _ in range(60):
-        power *= lossy.again
+        power *= lossy.retransmit_chance
         any_ = _any(power, held)
         if any_ < _ENOUGH:
             break
@@ -92,12 +97,12 @@ def lost(
     return turns * 3 * fill + at_end
 
 
-def often_again(chunks: int, window: int, lossy: Lossy) -> bool:
-    """Whether so many windows lose again what is sent again that an iteration takes no timeout,
-    one or several, by chance: a mean of few tells little then."""
-    return _any(lossy.chance * lossy.again, min(window, chunks)) > _OFTEN
+def may_repeat_timeouts(chunks: int, window: int, lossy: LossProfile) -> bool:
+    """Whether lost retransmissions are so frequent that iterations differ in their number of
+    timeouts, so that a mean over few iterations is inaccurate."""
+    return _any(lossy.chance * lossy.retransmit_chance, min(window, chunks)) > _OFTEN
 
 
 def _any(chance: float, count: int) -> float:
-    """That at least one of so many is hit."""
+    """Probability of at least one event in `count` trials."""
     return -math.expm1(count * math.log1p(-chance)) if chance < 1 else 1.0

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A topology as classes of links: enough to compute with for any number of hosts.
+"""Reduces a topology to classes of links, for closed forms over any number of hosts.
 
-Classes are the links of workers, those of servers, and the uplinks of each level of switches. Of a
-class the worst link counts: lowest rate and queue, longest delay, most loss, of both directions.
+The classes are the links of workers, those of servers, and the uplinks of each level of switches. A
+class has the worst values of its links in either direction: the lowest rate and queue, the longest
+delay, the highest loss.
 """
 
 from __future__ import annotations
@@ -23,17 +24,23 @@ WORKER, SERVER = "worker", "server"
 
 
 def uplink(level: int) -> str:
-    """Name of a class: links up from ToRs (level 0), from the lowest cores (1), and so on."""
+    """Names the class of links up from ToRs (level 0), from the lowest cores (1), and so on."""
     return f"uplink {level + 1}"
 
 
 class ModelError(ValueError):
-    """What no time can be computed for."""
+    """A setting for which the model has no closed form."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """A link of a class. rate: bit/s; delay: s; loss: of a packet, in one direction."""
+    """The link that stands for a class.
+
+    rate: bit/s.
+    delay: seconds.
+    loss: probability for a packet, in one direction.
+    queue_bytes: capacity of its queue.
+    """
 
     rate: float
     delay: float = 0.0
@@ -49,8 +56,8 @@ class Line:
             raise ModelError(f"loss of {self.loss}; allowed: 0 to less than 1")
 
     def worst(self, other: LinkQuality) -> Line:
-        """Of this and a direction of a link, each in what it is worse in."""
-        # What is corrupted is dropped at the end of its way, so that it counts as lost.
+        """Combines the worse values of this and a direction of a link."""
+        # Corrupted packets are dropped at the end of their way, so they count as lost.
         loss = 1 - (1 - other.loss) * (1 - other.corrupt)
         return Line(
             min(self.rate, other.rate),
@@ -62,11 +69,12 @@ class Line:
 
 @dataclass(frozen=True)
 class Ends:
-    """Links of hosts: the rack that each leads to, and the number by which routing shares them out
-    over equal ways (``Addressing``).
+    """Links of hosts.
 
-    units: the link of each process on these hosts, by rank; none: one process at each link, in this
-    order. first: how many of the links are the first host's.
+    racks: the rack that each link leads to.
+    numbers: the number by which routing spreads each link over equal-cost ways (``Addressing``).
+    units: the link of each process on these hosts, by rank; empty: one process a link, in order.
+    first: the number of links of the first host.
     """
 
     racks: tuple[int, ...]
@@ -75,20 +83,24 @@ class Ends:
     first: int = 1
 
     def of_first(self, links: int) -> Ends:
-        """Those of the first host, at most so many."""
+        """Keeps only the first `links` links, those of the first host."""
         units = tuple(link for link in self.units if link < links)
         return Ends(self.racks[:links], self.numbers[:links], units, links)
 
 
 @dataclass(frozen=True)
 class Network:
-    """What carries a job.
+    """The part of a network that a job uses.
 
-    workers, servers: of the job in each rack; a server here is a link of a server host. levels: of
-    cores, lowest first. lines: by class. uniform: whether all links of each class are alike.
-    processes: at each server link, of the server that has least. mtu: bytes of an IP packet. known:
-    the ends of links of workers and servers; where they are not, all hosts are taken to be there,
-    rack by rack. Raises ModelError for no workers, or for racks that nothing joins.
+    workers, servers: the job's hosts in each rack; a server here is a link of a server host.
+    levels: levels of cores, lowest first.
+    lines: links by class.
+    uniform: all links of each class are alike.
+    processes: processes at each server link, of the server with the fewest.
+    mtu: bytes of an IP packet.
+    known: the ends of workers' and servers' links; without them, hosts are numbered rack by rack.
+
+    Raises ModelError without workers, or for racks that no level joins.
     """
 
     workers: tuple[int, ...]
@@ -114,7 +126,7 @@ class Network:
 
     @staticmethod
     def of(topology: Topology, workers: Sequence[str], servers: Sequence[str]) -> Network:
-        """The part of a topology that a job with these hosts, by rank, is in."""
+        """Extracts the part of a topology that a job with these hosts, by rank, uses."""
         chosen = {WORKER: frozenset(workers), SERVER: frozenset(servers)}
         counts = {kind: [0] * topology.racks for kind in chosen}
         nodes = topology.by_name
@@ -151,7 +163,7 @@ class Network:
         )
 
     def ends(self, kind: str) -> Ends:
-        """Of WORKER or SERVER, by rank."""
+        """Returns the links of WORKER or SERVER, by rank."""
         if kind in self.known:
             return self.known[kind]
         counts = self.workers if kind == WORKER else self.servers
@@ -161,13 +173,13 @@ class Network:
 
     @cached_property
     def in_racks(self) -> Ends:
-        """Workers in the order of racks, which is that of baselines."""
+        """Links of workers in the order of racks, in which baselines rank them."""
         ends = self.ends(WORKER)
         pairs = sorted(zip(ends.racks, ends.numbers, strict=True), key=lambda pair: pair[1])
         return Ends(tuple(rack for rack, _ in pairs), tuple(number for _, number in pairs))
 
     def served_at(self, ends: Ends) -> Network:
-        """The same with servers at these links."""
+        """Copies the network with servers at these links."""
         counts = [0] * len(self.workers)
         for rack in ends.racks:
             counts[rack] += 1
@@ -176,40 +188,40 @@ class Network:
 
     @property
     def count(self) -> int:
-        """Workers."""
+        """Number of workers."""
         return sum(self.workers)
 
     def pods(self, level: int, numbers: Sequence[int]) -> list[int]:
-        """Sums of a number of each rack over what is below each bundle of uplinks of a level."""
+        """Sums the racks' numbers over the pods of a level, each below one bundle of uplinks."""
         size = 1 if level == 0 else self.levels[level - 1].racks
         return [sum(numbers[at : at + size]) for at in range(0, len(numbers), size)]
 
     def pod(self, level: int, rack: int) -> int:
-        """Which of these a rack is in."""
+        """Returns the index of a rack's pod at a level."""
         return rack // (1 if level == 0 else self.levels[level - 1].racks)
 
     def ways(self, level: int) -> int:
-        """Uplinks of a pod that routing spreads destinations over.
+        """Counts the uplinks of a pod that routing spreads destinations over.
 
-        Each switch takes a destination's number modulo its ways up (``Addressing.route``), so that
-        switches in a row choose alike: the least common multiple is used, not the product.
+        Each switch takes a destination's number modulo its ways up (``Addressing.route``), so
+        switches along a path choose alike: the count is the least common multiple, not the product.
         """
         return math.lcm(*(one.cores for one in self.levels[max(0, level - 1) : level + 1]))
 
     def top(self, numbers: Sequence[int]) -> int:
-        """Levels of uplinks between racks that have any of a number; 0: they are one rack."""
+        """Counts the levels of uplinks between the racks with non-zero numbers; 0: one rack."""
         level = 0
         while sum(map(bool, self.pods(level, numbers))) > 1:
             level += 1
         return level
 
     def way(self, levels: int) -> list[str]:
-        """Classes that a packet passes from a worker up through so many levels of uplinks."""
+        """Lists the classes that a packet passes from a worker up through `levels` uplinks."""
         return [WORKER, *(uplink(level) for level in range(levels))]
 
 
 def _ends(topology: Topology, nodes: Sequence[Node], names: Sequence[str]) -> Ends:
-    """Of all nodes of a kind those with these names, in this order."""
+    """Builds the links of the hosts `names`, in this order, of all `nodes` of their kind."""
     places: dict[str, list[tuple[int, int]]] = {}  # racks and numbers of each host's links
     number = 0
     racks = {tor.name: tor.index for tor in topology.tors}
@@ -233,7 +245,7 @@ def _ends(topology: Topology, nodes: Sequence[Node], names: Sequence[str]) -> En
 
 
 def _levels(topology: Topology) -> tuple[Level, ...]:
-    """Racks and cores of each level's first pod, which none is larger than."""
+    """Returns the racks and cores of each level's first pod, which is the largest."""
     leading = [topology.tors[0].name]
     racks = 1
     levels: list[Level] = []
@@ -256,10 +268,10 @@ def _levels(topology: Topology) -> tuple[Level, ...]:
 
 
 def joined_levels(network: Network) -> int:
-    """Levels of cores in a job's tree, by the rule of ``controller.planning.levels.join``.
+    """Counts the levels of cores in a job's tree as ``controller.planning.levels.join`` does.
 
-    Pods alone are counted. Raises ModelError where the cores of a pod are too few, or a ToR has too
-    many workers.
+    Only pods are considered. Raises ModelError where a pod has too few cores, or a ToR too many
+    workers.
     """
     most = max(network.workers)
     if most > MOST_CHILDREN:

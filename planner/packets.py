@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Servers without help of the network, packet by packet: where windows or slices limit, order does.
+"""Simulates parameter servers without in-network aggregation, packet by packet.
 
-Results leave a server one after another, so workers get them one after another, and send what their
-windows allow at once. Contributions to a chunk so come spread over as long as results to the one a
-window before took to leave, and do not wait in line once more; who is near the server has its
-result sooner, and its next chunk is ahead of what others still have to send to the one before. With
-slices for several servers, lines of one end while those of another begin. All of that is the order
-of single packets, so they are followed.
+Where windows or slices limit the rate, it depends on the order of single packets. Results leave a
+server one after another, so workers receive them one after another and send the next contributions
+at different times: these arrive spread out and do not queue again. A worker near the server gets
+its result earlier, and its next chunk overtakes the others' contributions to the one before. With
+slices for several servers, the queues of one drain while those of another fill.
 """
 
 from __future__ import annotations
@@ -15,23 +14,27 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from planner.lines import Lines, Packet
+from planner.fifo_network import FifoNetwork, Packet
 from planner.network import SERVER, Ends, Network
-from planner.stations import serving
+from planner.stations import server_seconds
 from topologies.model.topology import Costs
 
-__all__ = ["followed"]
+__all__ = ["simulate_servers"]
 
-_ITERATIONS = 3  # where they are short: who is near a server begins the next one sooner
-_PASSED = 200_000  # packets at a link, after which, and two turns of all servers, a pace is taken
+_ITERATIONS = 3  # of short ones, since workers near a server begin the next one earlier
+_PASSED = 200_000  # packets at a link that suffice for a rate, with two turns of all servers
 
 
-class _Chunks:
-    """turns: iterations of so many chunks. process: s that a server's process takes for each. skew:
-    s that the last worker is late."""
+class _PacketSimulation:
+    """One simulation.
+
+    turns: iterations of `chunks` chunks.
+    process: seconds of a server process for a contribution.
+    skew: seconds that the last worker is late.
+    """
 
     def __init__(
-        self, lines: Lines, units: Sequence[int], frame: int, chunks: int, slice_: int,
+        self, lines: FifoNetwork, units: Sequence[int], frame: int, chunks: int, slice_: int,
         window: int, process: float, skew: float, turns: int,
     ) -> None:  # fmt: skip
         self._lines, self._units, self._frame, self._slice = lines, units, frame, slice_
@@ -45,7 +48,7 @@ class _Chunks:
         self.back = [0.0] * self._all
 
     def run(self) -> None:
-        """All of them; then `back` tells when each was back at the last worker."""
+        """Runs to the end; `back` then holds the time of each result at the last worker."""
         for worker in range(self._workers):
             self._send(worker, 0.0)
         self._lines.run(self._come)
@@ -54,7 +57,7 @@ class _Chunks:
         return chunk % self._chunks // self._slice % len(self._units)
 
     def _send(self, worker: int, now: float) -> None:
-        """What the window allows; the next iteration when this one is over."""
+        """Sends what the window allows; starts the next iteration after this one has ended."""
         has, window = self._has[worker], self._window
         if worker == self._workers - 1:
             now += self._skew
@@ -85,33 +88,35 @@ class _Chunks:
             self._lines.leave(now, self._frame, one, link, (1, one, chunk), back=True)
 
 
-def followed(
+def simulate_servers(
     network: Network, sources: Ends, chunks: int, slice_: int, window: int, frame: int,
     payload: int, costs: Costs, *, step: float, skew: float, colocated: bool, lossy: bool,
 ) -> float:  # fmt: skip
-    """Seconds until the last of so many chunks is back at the last worker.
+    """Returns the seconds until the last worker has the last result.
 
-    sources: links of workers, or of one for each ToR that sums. slice_: chunks in a row that go to
-    a server process. window: of each worker. frame, payload: bytes of a packet.
-    step: s of a chunk where that takes longest.
+    sources: links of workers, or of one worker for each ToR that sums.
+    slice_: consecutive chunks that go to the same server process.
+    window: chunks of each worker in flight.
+    frame, payload: bytes of a packet.
+    step: seconds of a chunk at the bottleneck.
     """
     ends = network.ends(SERVER)
     turn = slice_ * len(ends.units)
     enough = max(_PASSED // (8 * len(sources.racks)), 2 * turn)
     count = min(chunks, -(-enough // turn) * turn)
     turns = max(1, min(_ITERATIONS, enough // count))
-    if count < chunks:  # a larger one than that limits no more
+    if count < chunks:  # a larger window limits no more
         window = min(window, max(1, count // 4))
-    lines = Lines(network, sources, costs, colocated=colocated, lossy=lossy)
-    process = serving(payload, costs)
-    one = _Chunks(lines, ends.units, frame, count, slice_, window, process, skew, turns)
+    lines = FifoNetwork(network, sources, costs, colocated=colocated, lossy=lossy)
+    process = server_seconds(payload, costs)
+    one = _PacketSimulation(lines, ends.units, frame, count, slice_, window, process, skew, turns)
     one.run()
     over = [max(one.back[number * count : (number + 1) * count]) for number in range(turns)]
     if turns > 1:
         return (over[-1] - over[0]) / (turns - 1)
     last = over[0]
     if count < chunks:
-        # A line through the middle: bursts come and go, and nothing follows the end.
+        # Fit the middle part only: bursts average out there, and the end has nothing behind it.
         until = count - window
         numbers = np.arange(until - max(1, until // 2 // turn) * turn, until)
         pace = float(np.polyfit(numbers, np.array(one.back)[numbers], 1)[0])

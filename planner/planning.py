@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What placements need: PHub's table for any network, and each link of a topology for a job.
+"""Bandwidth needs of placements: PHub's table for any network, and link loads for a topology.
 
-The first is ``planner.bandwidth``'s closed forms. The second plans each placement's trees as
-the controller would and adds up what one iteration puts on every direction of every link
-(``planner.expected``); the direction that takes longest for its share is the bottleneck.
+The table evaluates the closed forms of ``planner.bandwidth``. For a topology, each placement's
+trees are planned as the controller does, and the load of one iteration is added up for every
+direction of every link (``planner.expected``); the slowest direction is the bottleneck.
 """
 
 from __future__ import annotations
@@ -31,8 +31,11 @@ AS_THE_FILE_SAYS = "as the file says"
 
 
 def table(models: Sequence[Model], workers: int, rack: int | None) -> list[Message]:
-    """A row a model: bit/s at a server host by placement, at a worker's, and between a rack of so
-    many workers and the core, where it forwards and where it sums; both directions together."""
+    """Computes PHub's table, one row a model, in bit/s of both directions together.
+
+    Columns: a server host by placement, a worker's host, and the uplink of a rack of `rack`
+    workers, without and with aggregation.
+    """
     rows = []
     for model in models:
         rates: dict[str, float] = {kind.name: minimum(model, workers, kind) for kind in KINDS}
@@ -47,8 +50,13 @@ def table(models: Sequence[Model], workers: int, rack: int | None) -> list[Messa
 
 @dataclass(frozen=True)
 class Link:
-    """One direction of a link: bytes that an iteration puts on it, its rate in bit/s, and the bytes
-    that frame them where these take time, too."""
+    """The load of one iteration on one direction of a link.
+
+    source, to: the nodes at its ends.
+    bytes: frames without FCS.
+    rate: bit/s.
+    framing: bytes of preamble, FCS and gap, where these are counted.
+    """
 
     source: str
     to: str
@@ -58,21 +66,23 @@ class Link:
 
     @property
     def seconds(self) -> float:
-        """How long that takes at least."""
+        """Lower bound of the transfer time."""
         return 8 * (self.bytes + self.framing) / self.rate
 
     def message(self) -> Message:
-        """As JSON takes it."""
+        """Converts it to JSON."""
         ends = {"from": self.source, "to": self.to}
         return {**ends, "bytes": self.bytes, "rate_bit_per_s": self.rate}
 
 
 @dataclass(frozen=True)
 class Need:
-    """What a placement would put on links. ``refused``: why it cannot be had; nothing else then.
+    """The load of a placement on the links of a topology.
 
-    worker, server, uplink: the busiest direction at any host of that kind (hosts that are both are
-    servers), and between switches; None where there is none.
+    worker, server: the busiest direction at any host of that kind; a host that is both counts as a
+        server. None without such a host.
+    uplink: the busiest direction between switches; None if unused.
+    refused: why the placement is impossible; the other fields are then unset.
     """
 
     placement: str
@@ -85,12 +95,12 @@ class Need:
 
     @property
     def bottleneck(self) -> Link | None:
-        """Which takes longest."""
+        """The slowest of the three."""
         links = [link for link in (self.worker, self.server, self.uplink) if link is not None]
         return max(links, key=lambda link: link.seconds, default=None)
 
     def message(self, seconds: float | None) -> Message:
-        """As JSON takes it; seconds: an iteration's computation, None if not known."""
+        """Converts it to JSON; seconds: computation time of an iteration, None if unknown."""
         slowest = self.bottleneck
         least = slowest.seconds if slowest is not None else None
         parts = {"worker": self.worker, "server": self.server, "uplink": self.uplink}
@@ -115,9 +125,11 @@ def needs(
     *,
     framing: bool = False,
 ) -> Iterator[Need]:
-    """Of each placement with each of its trees, for tensors of so many elements.
+    """Yields the needs of each placement with each of its trees.
 
-    file: whose own placement is the first. framing: preamble, FCS and gap take time, too.
+    sizes: elements of each tensor.
+    file: the job file whose own placement comes first.
+    framing: count the preamble, FCS and gap as well.
     """
     slices = plane.chunks_per_slice(file.spec.slice_bytes if file is not None else 0)
     work = Workload(tuple(sizes), plane.lanes, 1, slices)
@@ -151,7 +163,7 @@ def _need(
         expected(addressing, trees, names, replace(work, iterations=iterations))
         for iterations in (1, 2)
     )
-    # The first one finds exponents, too; every other is like this.
+    # The first iteration also finds the exponents; all later ones are like the second.
     loads = {
         way: Load(load.bytes - once[way].bytes, load.packets - once[way].packets)
         for way, load in twice.items()
@@ -165,7 +177,10 @@ def _need(
 def _busiest(
     addressing: Addressing, loads: Mapping[Direction, Load], place: Placement, framing: int
 ) -> dict[str, Link]:
-    """framing: bytes that take time with each frame."""
+    """Finds the slowest direction at workers, at servers and between switches.
+
+    framing: bytes added to each frame.
+    """
     found: dict[str, Link] = {}
     for way, load in loads.items():
         to, quality = _end(addressing, way)
@@ -180,7 +195,7 @@ def _busiest(
 
 
 def _end(addressing: Addressing, way: Direction) -> tuple[str, LinkQuality]:
-    """Where a direction leads, and what it is like."""
+    """Returns the node that a direction leads to, and its quality."""
     if addressing.topology.by_name[way.node].kind == "switch":
         port = next(p for p in addressing.ports(way.node) if p.interface == way.interface)
         return port.peer, port.outgoing

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Queues that have no room for all the frames that windows let meet there."""
+"""Predicts queue overflow by incast: windows that exceed the queue where they meet."""
 
 from __future__ import annotations
 
@@ -8,29 +8,28 @@ from collections.abc import Sequence
 from ipaddress import IPv4Address
 
 from controller.planning.tree_planner import Tree
-from controller.planning.windows import Crossed, crossed
+from controller.planning.windows import TreeLink, tree_links
 from topologies.model.addressing import Addressing
 
-__all__ = ["incast", "overflowing", "room"]
+__all__ = ["describe_incast", "describe_overflow", "queue_frames"]
 
 
-def room(queue_bytes: float, frame_bytes: int) -> float:
-    """Frames that a queue and the line behind it hold."""
+def queue_frames(queue_bytes: float, frame_bytes: int) -> float:
+    """Computes the number of frames that a queue and the link behind it hold."""
     return queue_bytes / frame_bytes + 1
 
 
-def overflowing(queue: str, held: float, meeting: int) -> str:
-    """Whether a queue that holds so many frames drops some of those that may meet there, in words;
-    "" if it does not."""
+def describe_overflow(queue: str, held: float, meeting: int) -> str:
+    """Describes the overflow of a queue of `held` frames where `meeting` may arrive; "" if none."""
     if meeting <= held:
         return ""
     return (
         f"{queue} has room for {int(held):,} of the {meeting:,} frames that can meet there, and"
-        " what it drops is sent again, which can take many times as long"
+        " retransmitting what it drops can take many times as long"
     )
 
 
-def incast(
+def describe_incast(
     addressing: Addressing,
     trees: Sequence[Tree],
     servers: Sequence[IPv4Address],
@@ -39,34 +38,36 @@ def incast(
     frame_bytes: int,
     queue_packets: int | None = None,
 ) -> str:
-    """Which queue overflows most with a job's windows, in words, with what would help; "" if none
-    does.
+    """Describes the queue that a job's windows overflow most, and a remedy; "" if there is none.
 
-    Where several senders meet, or contributions of one with results, all of a window may be at
-    once; from where one comes what a slower link leaves behind. servers: addresses by rank.
-    window: of each stream, chunks: of an iteration. queue_packets: what a switch
-    port's queue holds where the target counts packets.
+    Where several senders meet, or one sender's contributions meet results, whole windows may be
+    queued at once; behind a single sender, only what a slower link accumulates.
+
+    servers: addresses by rank.
+    window: chunks of each stream in flight.
+    chunks: chunks of an iteration.
+    queue_packets: capacity of a switch port's queue where the target counts packets.
     """
     hosts = {node.name for node in addressing.topology.hosts}
-    every = list(crossed(addressing, trees, servers))
-    # Results come no faster than all contributions, and neither than they came before.
+    every = list(tree_links(addressing, trees, servers))
+    # Results arrive no faster than the slowest contributions and than on the link before.
     contributed = min(one.quality.rate for one in every if one.up)
     pace: dict[tuple[str, bool], float] = {}
     for one in every:
         key = one.peer, one.up
         pace[key] = min(pace.get(key, math.inf), one.quality.rate)
-    # A root's server below one of its children has results on the way of that one's contributions.
+    # Below a child of the root, a server's results share links with that child's contributions.
     ways = {up: {(one.node, one.peer) for one in every if one.up is up} for up in (True, False)}
     shared = ways[True] & ways[False]
 
-    def held(one: Crossed) -> float:
-        frames = room(one.quality.queue_bytes, frame_bytes)
+    def held(one: TreeLink) -> float:
+        frames = queue_frames(one.quality.queue_bytes, frame_bytes)
         if queue_packets is None or one.node in hosts:
             return frames
         return min(frames, queue_packets + 1)
 
-    def waiting(one: Crossed) -> float:
-        """Of windows, what may be in its queue at once."""
+    def waiting(one: TreeLink) -> float:
+        """Returns the fraction of the windows that may be in its queue at once."""
         if len(one.senders) > 1 or (one.node, one.peer) in shared:
             return 1.0
         comes = pace.get((one.node, one.up), 0.0)
@@ -74,13 +75,13 @@ def incast(
             comes = min(comes, contributed)
         return max(0.0, 1 - one.quality.rate / comes) if comes else 0.0
 
-    def meeting(one: Crossed) -> int:
+    def meeting(one: TreeLink) -> int:
         frames = sum(min(streams * window, chunks) for streams in one.senders.values())
         return math.ceil(frames * waiting(one))
 
     worst = min(every, key=lambda one: held(one) / max(1, meeting(one)))
     queue = f"the queue from {worst.node} to {worst.peer}"
-    text = overflowing(queue, held(worst), meeting(worst))
+    text = describe_overflow(queue, held(worst), meeting(worst))
     if not text:
         return ""
     fitting = min(held(one) / (one.senders.total() * waiting(one)) for one in every if waiting(one))

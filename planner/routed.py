@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What links between switches carry where each server gets its slices, link by link.
+"""Load of the single links between switches when slices go to several servers.
 
 Switches take a destination's number modulo their ways up, and down again modulo the cores of the
-pod below (``Addressing.route``); whichever switch a packet is at was chosen by the same number. So
-the links of a level part destinations by two remainders: of the cores below and of those above.
-What a source sends is the same for every source of a rack, so that sums over racks are enough.
+pod below (``Addressing.route``); the same number selected every switch on the path. The links of a
+level therefore divide destinations by two remainders: modulo the cores below and those above.
+All sources of a rack send the same, so sums over racks suffice.
 """
 
 from __future__ import annotations
@@ -18,25 +18,29 @@ import numpy.typing as npt
 from planner.network import SERVER, WORKER, Ends, Network
 from protocol.partition import partition
 
-__all__ = ["Counts", "Parted", "most_on", "most_pairs"]
+__all__ = ["Counts", "Slicing", "busiest_load", "busiest_pairs"]
 
 Counts = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Parted:
-    """Tensors of so many chunks, in slices of at most so many; none: each server has as much."""
+class Slicing:
+    """The division of tensors into slices.
+
+    counts: chunks of each tensor; empty: all servers have equal shares.
+    most: chunks of a full slice.
+    """
 
     counts: tuple[int, ...] = ()
     most: int = 1
 
-    def over(self, servers: int) -> Counts:
-        """(servers,) chunks of each process, by rank; as ``protocol.partition`` parts slices."""
+    def loads_by_process(self, servers: int) -> Counts:
+        """Computes (servers,) chunks of each process by rank, as ``protocol.partition`` assigns."""
         if not self.counts:
             return np.ones(servers, np.int64)
         full = sum(count // self.most for count in self.counts)
         left = [count % self.most for count in self.counts if count % self.most]
-        # Whole slices are the largest, and go to all in turn before any other does.
+        # Full slices are the largest, so they are assigned first, to all processes in turn.
         loads = np.array([*[self.most] * (full % servers), *left], np.int64)
         last = np.zeros(servers, np.int64)
         np.add.at(last, partition(loads, servers), loads)
@@ -44,7 +48,7 @@ class Parted:
 
 
 class _Level:
-    """A level of uplinks: pods of racks, and the links of each, by cores below and above."""
+    """A level of uplinks: pods of racks, and the links of each pod by cores below and above."""
 
     def __init__(self, network: Network, level: int) -> None:
         cores = [1, *(one.cores for one in network.levels)]
@@ -53,13 +57,13 @@ class _Level:
         self.pod_of = _pods(network, level)
 
     def sums(self, amounts: Counts) -> Counts:
-        """(pods,) of (racks,)"""
+        """Sums (racks,) amounts into (pods,)."""
         found = np.zeros(self.pods, np.int64)
         np.add.at(found, self.pod_of, amounts)
         return found
 
     def by_link(self, to: Ends, amounts: Counts) -> Counts:
-        """(pods, links) of what goes to each end, on the links that routing takes to it."""
+        """Adds up (pods, links) of the amounts to each end on the links that routing selects."""
         found = np.zeros((self.pods, self.below * self.above), np.int64)
         numbers = np.array(to.numbers, np.int64)
         links = numbers % self.below * self.above + numbers % self.above
@@ -67,26 +71,31 @@ class _Level:
         return found
 
 
-def _both(one: _Level, sources: Counts, to: Ends, amounts: Counts) -> tuple[Counts, Counts]:
-    """(pods, links) up and down, where each of so many sources of a rack sends every end so much
-    (or so much in all, to each end once)."""
+def _exchange_loads(
+    one: _Level, sources: Counts, to: Ends, amounts: Counts
+) -> tuple[Counts, Counts]:
+    """Computes (pods, links) loads up and down where every source sends each end its amount.
+
+    sources: (racks,) number of sources.
+    amounts: (ends,) copies to each end.
+    """
     here, ends = one.sums(sources)[:, None], one.by_link(to, amounts)
     return here * (ends.sum(0) - ends), (here.sum() - here) * ends
 
 
-def _from_tors(
+def _tor_loads(
     network: Network, one: _Level, tors: Counts, to: Ends, amounts: Counts
 ) -> tuple[Counts, Counts]:
-    """The same of ToRs' sums, which leave by the way that goes from the server to the ToR; routing
-    to the server has them from there on."""
-    up, down = _both(one, tors, to, amounts)
+    """Computes the same for sums of ToRs, which leave by the link that the server's packets to the
+    ToR arrive on; from there they are routed to the server."""
+    up, down = _exchange_loads(one, tors, to, amounts)
     racks = np.flatnonzero(tors)
     own = Ends(tuple(racks.tolist()), tuple(racks.tolist()))
     if one.level == 0:
         leaving = amounts.sum() - one.sums(_in_racks(network, to, amounts))
         up = one.by_link(own, leaving[racks])
         if network.levels:
-            # In one pod of cores the way up is all the way.
+            # Within one pod of cores the link up determines the whole path.
             groups = _pods(network, 1)
             ends = one.by_link(to, amounts)
             inside = np.zeros((int(groups.max()) + 1, one.above), np.int64)
@@ -104,43 +113,48 @@ def _from_tors(
 
 
 def _pods(network: Network, level: int) -> npt.NDArray[np.intp]:
-    """(racks,) the pod of a level that each is in."""
+    """Returns (racks,) indices of pods at a level."""
     size = 1 if level == 0 else network.levels[level - 1].racks
     return np.arange(len(network.workers)) // size
 
 
 def _in_racks(network: Network, ends: Ends, amounts: Counts) -> Counts:
-    """(racks,) sums."""
+    """Sums (ends,) amounts into (racks,)."""
     found = np.zeros(len(network.workers), np.int64)
     np.add.at(found, list(ends.racks), amounts)
     return found
 
 
-def most_on(
+def busiest_load(
     network: Network, level: int, sources: Sequence[int], shares: Counts, *, at_tors: bool
 ) -> int:
-    """What the busiest direction of an uplink of a level carries when so many sources of each rack,
-    workers or ToRs, send every server link its share, and get it back."""
+    """Computes the load of the busiest direction of an uplink at a level.
+
+    sources: workers, or ToRs, of each rack; each sends every server link its share and gets it
+        back.
+    """
     one, servers = _Level(network, level), network.ends(SERVER)
     count = np.array(sources, np.int64)
     if at_tors:
         racks = tuple(np.flatnonzero(count).tolist())
         back_to = Ends(racks, racks)
-        there = _from_tors(network, one, count, servers, shares)
+        there = _tor_loads(network, one, count, servers, shares)
     else:
         back_to = network.ends(WORKER)
-        there = _both(one, count, servers, shares)
-    back = _both(
+        there = _exchange_loads(one, count, servers, shares)
+    back = _exchange_loads(
         one, _in_racks(network, servers, shares), back_to, np.ones(len(back_to.racks), np.int64)
     )
     return max(int((a + b).max()) for a, b in zip(there, back, strict=True))
 
 
-def most_pairs(
+def busiest_pairs(
     network: Network, level: int, source: npt.NDArray[np.intp], to: npt.NDArray[np.intp]
 ) -> int:
-    """Of messages between pairs of workers, by rack, how many pass the busiest direction of an
-    uplink of a level."""
+    """Counts the messages on the busiest direction of an uplink at a level.
+
+    source, to: sender and receiver of each message, as workers in the order of racks.
+    """
     one, workers = _Level(network, level), network.in_racks
     racks, numbers = np.array(workers.racks), np.array(workers.numbers)
     links = numbers[to] % one.below * one.above + numbers[to] % one.above

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parameter servers over streams, segment by segment, as ``baselines`` runs them.
+"""Simulates parameter servers over TCP streams, segment by segment, as ``baselines`` runs them.
 
-Streams in a line share it by what each has there, and each has a window in flight over all lines on
-its way. So streams that wait in one line only, as those of workers in the server's rack, get more
-than their share of it, and those that wait behind results and other servers' streams get less, and
-are late: a piece goes back when the last worker's has come, and lines that have no more than the
-late ones' windows are not busy all the time.
+Streams share a queue in proportion to their segments in it, and each has one window in flight over
+all queues on its path. Streams that wait in one queue only, as those from the server's rack, get
+more than a fair share; streams that also wait behind results and other servers' streams get less.
+A piece is returned when the slowest worker's has arrived, so queues that hold only the windows of
+slow streams run empty.
 """
 
 from __future__ import annotations
@@ -13,30 +13,31 @@ from __future__ import annotations
 from collections import deque
 from itertools import product
 
-from planner.lines import Lines, Packet
+from planner.fifo_network import FifoNetwork, Packet
 from planner.network import SERVER, WORKER, Network
 from protocol.ethernet import TCP_HEADERS
 from topologies.model.topology import Costs
 
-__all__ = ["served"]
+__all__ = ["simulate_streams"]
 
 Stream = tuple[int, int, int]  # direction (1: of results), worker, process
-_MOST = 40_000  # segments; beyond, the pace of the second half of so many is that of all
-_ENOUGH = 4  # windows of each stream that it takes to see a pace
+_MOST = 40_000  # segments; beyond, the rate of the second half of so many is extrapolated
+_ENOUGH = 4  # windows of each stream that suffice for a rate
 
 
-class _Segments:
-    """Each worker's part for each server process, of so many segments, in pieces of so many."""
+class _StreamSimulation:
+    """One simulation: each worker sends each server process `segments` segments in pieces."""
 
     def __init__(
-        self, lines: Lines, units: tuple[int, ...], windows: dict[tuple[int, int], int],
+        self, lines: FifoNetwork, units: tuple[int, ...], windows: dict[tuple[int, int], int],
         segments: int, piece: int, frame: int, last: int,
     ) -> None:  # fmt: skip
         self._lines, self._units, self._windows = lines, units, windows
         self._segments, self._piece, self._frame, self._last = segments, piece, frame, last
         self._workers = len(lines.sources.racks)
         streams = list(product((0, 1), range(self._workers), range(len(units))))
-        # Frames to send, each with whether it is a piece's last one; in flight; arrived; not told.
+        # Frames to send, each with whether it ends a piece; counts in flight, arrived, and not yet
+        # acknowledged.
         self._waiting: dict[Stream, deque[tuple[int, bool]]] = {one: deque() for one in streams}
         self._flying = dict.fromkeys(streams, 0)
         self._arrived = dict.fromkeys(streams, 0)
@@ -45,14 +46,14 @@ class _Segments:
         self.ended = 0.0
 
     def run(self) -> None:
-        """All of it; then `ended` tells when the last worker had all results."""
+        """Runs to the end; `ended` then holds the time when the last worker had all results."""
         for worker, unit in product(range(self._workers), range(len(self._units))):
             for first in range(0, self._segments, self._piece):
                 self._put((0, worker, unit), first, 0.0)
         self._lines.run(self._come)
 
     def _put(self, stream: Stream, first: int, now: float) -> None:
-        """A piece, the last segment of which is acknowledged at once."""
+        """Queues a piece; its last segment is acknowledged at once."""
         count = min(self._piece, self._segments - first)
         end = self._last if first + count == self._segments else self._frame
         self._waiting[stream].extend([*[(self._frame, False)] * (count - 1), (end, True)])
@@ -89,7 +90,7 @@ class _Segments:
             self._go_on(unit, now)
 
     def _go_on(self, unit: int, now: float) -> None:
-        """Pieces that have come from all go back."""
+        """Returns the pieces that have arrived from all workers."""
         least = min(self._arrived[0, worker, unit] for worker in range(self._workers))
         while (first := self._sent[unit]) < self._segments and least >= min(
             first + self._piece, self._segments
@@ -99,12 +100,13 @@ class _Segments:
                 self._put((1, worker, unit), first, now)
 
 
-def served(
+def simulate_streams(
     network: Network, costs: Costs, segments: int, piece: int, frame: int, last: int
 ) -> float | None:
-    """Seconds until all workers have all sums; None where streams are too many to be followed.
+    """Returns the seconds until all workers have all sums; None with too many streams to simulate.
 
-    segments: of a worker's part for each server process. piece: segments that go back together.
+    segments: segments of a worker's part for each server process.
+    piece: segments that are returned together.
     frame, last: bytes of a full segment and of the last one, with headers.
     """
     workers, servers = network.ends(WORKER), network.ends(SERVER)
@@ -121,8 +123,8 @@ def served(
         last = frame
     took = []
     for one in (count, count // 2):
-        lines = Lines(network, workers, costs, colocated=False, lossy=True)
-        streams = _Segments(lines, servers.units, windows, one, piece, frame, last)
+        lines = FifoNetwork(network, workers, costs, colocated=False, lossy=True)
+        streams = _StreamSimulation(lines, servers.units, windows, one, piece, frame, last)
         streams.run()
         took.append(streams.ended)
         if count == segments:
@@ -131,9 +133,9 @@ def served(
 
 
 def _windows(network: Network, costs: Costs, frame: int, most: int) -> dict[tuple[int, int], int]:
-    """Segments in flight of each worker and server process, as ``flows.Wires.windows``."""
+    """Computes the window of each worker and server process, as ``flows.Wires.windows`` does."""
     workers, servers = network.ends(WORKER), network.ends(SERVER)
-    lines = Lines(network, workers, costs, colocated=False)
+    lines = FifoNetwork(network, workers, costs, colocated=False)
     wanted: dict[tuple[int, ...], int] = {}
     ways = {}
     for worker, (unit, link) in product(range(len(workers.racks)), enumerate(servers.units)):

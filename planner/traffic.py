@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each placement and baseline puts on links, in closed form.
+"""Load of each placement and baseline on classes of links, in closed form.
 
-All loads are in copies of a tensor: 1 is U, its wire bytes, in the busier direction of the busiest
-link of a class. n workers, S servers, w workers of a rack. Sources: PHub (SoCC'18, section 2.3) for
-servers; a tree's edge carries U each way, which is the point of summing in the network; ring:
-Patarasuk and Yuan (JPDC 2009); halving and doubling: Thakur, Rabenseifner and Gropp (IJHPCA 2005).
+Loads are in copies of a tensor: 1 is U, its wire bytes, in the busier direction of the busiest link
+of a class. n workers, S servers, w workers of a rack. Sources: PHub (SoCC'18, section 2.3) for
+servers; an edge of an aggregation tree carries U each way; ring: Patarasuk and Yuan (JPDC 2009);
+halving and doubling: Thakur, Rabenseifner and Gropp (IJHPCA 2005).
 """
 
 from __future__ import annotations
@@ -18,36 +18,45 @@ import numpy.typing as npt
 
 from controller.planning.levels import MOST_CHILDREN
 from planner.network import SERVER, WORKER, Ends, ModelError, Network, joined_levels, uplink
-from planner.routed import Counts, Parted, most_on, most_pairs
+from planner.routed import Counts, Slicing, busiest_load, busiest_pairs
 from specs.placements import Kind
 
-__all__ = ["Step", "Traffic", "baselines", "placement"]
+__all__ = ["Step", "Traffic", "baseline_traffic", "placement_traffic"]
 
 
 @dataclass(frozen=True)
 class Step:
-    """A round of a baseline, which begins when the one before is done everywhere.
+    """A round of a baseline, which begins when the one before has ended everywhere.
 
-    share: of the tensor that each worker sends; flows: of these over the busiest link of a class.
+    share: fraction of the tensor that each worker sends.
+    flows: messages on the busiest link of a class.
+    levels: levels of uplinks on the longest path.
     """
 
     share: float
     flows: dict[str, int]
-    levels: int  # of uplinks, on the longest way
+    levels: int
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """Of an iteration.
+    """The traffic of an iteration.
 
-    loads: see the module. hops: links that the slowest chunk passes from a worker to the root, and
-    back again, each with the copies of this chunk that share it. flows: tree edges that queue at
-    the busiest link of a class. edges: links that one chunk needs, by class. switches: whether any
-    sum. rooted: whether a switch is the root. served: what a server process takes in; meeting:
-    copies of a chunk that it sums. shards: servers' links, between which slices are parted.
-    colocated: whether they are workers'. placed: with these servers, where they sum alone; sources:
-    what sends to them, workers or a worker for each ToR that sums. refused: why this project cannot
-    run it; "": it can.
+    loads: copies of a tensor, by class of links.
+    hops: links that the slowest chunk passes from a worker to the root, and back again, each with
+        the copies of this chunk that share it.
+    flows: tree edges that queue at the busiest link of a class.
+    steps: rounds of a baseline.
+    edges: links that one chunk needs, by class.
+    switches: some switch aggregates.
+    rooted: a switch is the root.
+    served: copies of a tensor that a server process receives.
+    meeting: copies of a chunk that it sums.
+    shards: links of servers that share the slices.
+    colocated: servers run on workers' hosts.
+    placed: the network with the chosen servers, where only servers sum at the root.
+    sources: senders to these servers: workers, or one worker for each ToR that sums.
+    refused: why it cannot run; "" if it can.
     """
 
     loads: dict[str, float]
@@ -66,8 +75,11 @@ class Traffic:
     sources: Ends | None = None
 
 
-def placement(network: Network, kind: Kind, tree: str, parted: Parted) -> Traffic:
-    """Of a placement with one of its trees. Raises ModelError where there is no closed form."""
+def placement_traffic(network: Network, kind: Kind, tree: str, slicing: Slicing) -> Traffic:
+    """Computes the traffic of a placement with one of its trees.
+
+    Raises ModelError where there is no closed form.
+    """
     if kind.colocated:
         ends = network.ends(WORKER)
         network = network.served_at(ends.of_first(1) if kind.central else ends)
@@ -80,20 +92,20 @@ def placement(network: Network, kind: Kind, tree: str, parted: Parted) -> Traffi
     if tree in ("two-level", "two-level-server") and not (
         tree == "two-level-server" and network.top(network.workers) == 0
     ):
-        return _joined(network, server=tree == "two-level-server")
+        return _tree_traffic(network, server=tree == "two-level-server")
     if tree in ("tor", "two-level-server"):
         tors = [min(count, 1) for count in network.workers]
-        return _to_servers(network, tors, parted, at_tors=True)
+        return _server_traffic(network, tors, slicing, at_tors=True)
     if tree == "none":
-        return _to_servers(network, network.workers, parted, colocated=kind.colocated)
-    return _core(network, parted, server=tree == "core-server")
+        return _server_traffic(network, network.workers, slicing, colocated=kind.colocated)
+    return _core_traffic(network, slicing, server=tree == "core-server")
 
 
-def _joined(network: Network, *, server: bool) -> Traffic:
-    """Every edge of the tree carries U each way, whatever the number of workers.
+def _tree_traffic(network: Network, *, server: bool) -> Traffic:
+    """Computes the traffic of an aggregation tree: each edge carries U each way.
 
-    Under a server, sums go on from the root and results come back to it; where that way has a link
-    with an edge of the tree in it, both are on it.
+    With a server above the root, sums continue to the server and results come back; a link that
+    this path shares with an edge of the tree carries both.
     """
     depth = joined_levels(network)
     loads: dict[str, float] = dict.fromkeys(network.way(depth), 1.0)
@@ -107,14 +119,14 @@ def _joined(network: Network, *, server: bool) -> Traffic:
         both = [bool(a) or bool(b) for a, b in zip(network.workers, network.servers, strict=True)]
         top = network.top(both)
         for level in range(top):
-            # The way down to the server's rack; an edge of the tree has its part below it.
+            # The path down to the server's rack shares links with edges to workers below it.
             inside = network.pods(level, with_workers)[network.pod(level, home)] > 0
             extra = 2.0 if inside and level < depth else 1.0
             name = uplink(level)
             loads[name] = max(loads.get(name, 0.0), extra)
             edges[name] = edges.get(name, 0) + 1
             hops.append((name, 1.0))
-        for level in range(depth, top):  # up from a root that is below the way's top
+        for level in range(depth, top):  # up from a root below the top of the path
             hops.append((uplink(level), 1.0))
         loads[SERVER] = 1.0
         edges[SERVER] = 1
@@ -124,26 +136,26 @@ def _joined(network: Network, *, server: bool) -> Traffic:
     return replace(tree, served=1 / network.processes, meeting=1) if server else tree
 
 
-def _to_servers(
+def _server_traffic(
     network: Network,
     sources: Sequence[int],
-    parted: Parted,
+    slicing: Slicing,
     *,
     at_tors: bool = False,
     colocated: bool = False,
 ) -> Traffic:
-    """Each source, workers or ToRs, sends every server its share and gets it back.
+    """Computes the traffic where each source sends every server its share and gets it back.
 
-    A pod with x of X sources and s of S servers has x (S - s)/S + (X - x) s/S copies to send up
-    (contributions, then results) and as many to take. Routing parts destinations over its uplinks.
+    A pod with x of X sources and s of S servers sends x (S - s)/S + (X - x) s/S copies up
+    (contributions and results) and receives as many. Routing spreads destinations over its uplinks.
     """
     total, servers = sum(sources), sum(network.servers)
     loads: dict[str, float] = {WORKER: 1.0}
     flows, edges = {WORKER: 1}, {WORKER: network.count}
-    process, link, whole = _shares(network, parted)
+    process, link, whole = _shares(network, slicing)
     if colocated:
-        # A host that is both sends itself nothing: as a worker it lacks its share of the tensor,
-        # as a server one of n copies of it.
+        # A host that is both sends nothing to itself: as a worker it omits its share of the
+        # tensor, as a server one of the n copies of that share.
         own = 1 + (network.count - 2) * link / whole
         loads[WORKER] = max(float(own.max()), float(servers < network.count))
         flows[WORKER] = max(total - 1, 1)
@@ -160,7 +172,7 @@ def _to_servers(
             leaving, entering = x * (servers - s) / servers, (total - x) * s / servers
             crossing += leaving + entering
             at_once = max(at_once, x if s < servers else 0, total - x if s else 0)
-        loads[name] = most_on(network, level, sources, link, at_tors=at_tors) / whole
+        loads[name] = busiest_load(network, level, sources, link, at_tors=at_tors) / whole
         flows[name], edges[name] = at_once, math.ceil(crossing)
     way = network.way(top)
     last = WORKER if colocated else SERVER
@@ -179,30 +191,30 @@ def _to_servers(
 
 
 def _tors(workers: Sequence[int]) -> Ends:
-    """Of ToRs with workers, which routing counts as it does racks."""
+    """Returns the ToRs with workers, which routing numbers like racks."""
     racks = tuple(rack for rack, count in enumerate(workers) if count)
     return Ends(racks, racks)
 
 
-def _shares(network: Network, parted: Parted) -> tuple[Counts, Counts, int]:
-    """What server processes, and links of servers, have of a tensor, and all of it."""
+def _shares(network: Network, slicing: Slicing) -> tuple[Counts, Counts, int]:
+    """Computes the chunks of each server process, of each server link, and of all."""
     ends = network.ends(SERVER)
-    process = parted.over(len(ends.units))
+    process = slicing.loads_by_process(len(ends.units))
     link = np.zeros(len(ends.racks), np.int64)
     np.add.at(link, list(ends.units), process)
     return process, link, int(process.sum())
 
 
-def _core(network: Network, parted: Parted, *, server: bool) -> Traffic:
-    """Unsummed up to one core: w copies on a rack's uplink; one from there to a server."""
+def _core_traffic(network: Network, slicing: Slicing, *, server: bool) -> Traffic:
+    """Computes the traffic where only a core sums: w copies on a rack's uplink, one to a server."""
     if len(network.levels) != 1:
         raise ModelError(f"modelled for one level of cores, here are {len(network.levels)}")
     together = sum(
         a * b for a, b in zip(network.workers, network.servers, strict=True)
     )  # servers beside workers
     most = max(network.workers)
-    # Servers behind different cores are in different streams, each of which has its core.
-    _, shares, whole = _shares(network, parted)
+    # Each stream has its own core, and servers behind different cores are in different streams.
+    _, shares, whole = _shares(network, slicing)
     ways = np.zeros(network.ways(0), np.int64)
     np.add.at(ways, np.array(network.ends(SERVER).numbers) % len(ways), shares)
     loads = {WORKER: 1.0, uplink(0): float(most * ways.max() / whole)}
@@ -224,12 +236,13 @@ def _core(network: Network, parted: Parted, *, server: bool) -> Traffic:
     return replace(tree, served=share, meeting=1) if server else tree
 
 
-def baselines(network: Network) -> dict[str, Traffic]:
-    """Ring all-reduce, and recursive halving and doubling, of workers in the order of racks.
+def baseline_traffic(network: Network) -> dict[str, Traffic]:
+    """Computes the traffic of ring all-reduce and of recursive halving and doubling.
 
-    Ring: 2 (n - 1) steps of U/n to the next one. Halving and doubling: the n' <= n workers, a power
-    of two, exchange halves of what is left with those 1, 2, 4.. ranks away, and back; the n - n'
-    others first give all they have to a neighbour, and get the result in the end.
+    Workers rank in the order of racks. Ring: 2 (n - 1) steps of U/n to the successor. Halving and
+    doubling: n' <= n workers, a power of two, exchange halves of the rest with those 1, 2, 4..
+    ranks away, and back; the n - n' others first send all values to a neighbour, and receive the
+    result at the end.
     """
     n = network.count
     if n == 1:
@@ -239,14 +252,14 @@ def baselines(network: Network) -> dict[str, Traffic]:
     ring = Traffic(
         dict.fromkeys(flows, 2 * (n - 1) / n), steps=(Step(1 / n, flows, top),) * (2 * (n - 1))
     )
-    return {"ring": ring, "halving-doubling": _halving(network, top)}
+    return {"ring": ring, "halving-doubling": _halving_traffic(network, top)}
 
 
-def _halving(network: Network, top: int) -> Traffic:
+def _halving_traffic(network: Network, top: int) -> Traffic:
     n = network.count
     core = 1 << (n.bit_length() - 1)
     extra = n - core
-    # Ranks 2i and 2i + 1 of the first pairs are one until the end.
+    # Of the first pairs, 2i acts for 2i + 1 as well.
     ranks = np.concatenate([np.arange(0, 2 * extra, 2), np.arange(2 * extra, n)])
     steps: list[Step] = []
     if extra:
@@ -259,7 +272,7 @@ def _halving(network: Network, top: int) -> Traffic:
         share, distance = share / 2, distance * 2
     whole = (*steps, *reversed(steps))
     loads: dict[str, float] = {WORKER: 2 * (core - 1) / core}
-    if extra:  # a neighbour sends the result and gets a tensor more; each direction has one of them
+    if extra:  # a fold adds one tensor in, and the result out
         loads[WORKER] += 1.0
     for level in range(top):
         name = uplink(level)
@@ -274,11 +287,11 @@ def _step(
     share: float,
     top: int,
 ) -> Step:
-    """From each of these workers to another one."""
+    """Builds the round in which each of `source` sends `share` to its peer in `to`."""
     flows = {WORKER: 1}
     levels = 0
     for level in range(top):
-        most = most_pairs(network, level, source, to)
+        most = busiest_pairs(network, level, source, to)
         if not most:
             break
         flows[uplink(level)], levels = most, level + 1

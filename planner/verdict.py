@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which placement is the quickest, and why, in words."""
+"""Explains in words which placement is the fastest, and why."""
 
 from __future__ import annotations
 
@@ -10,22 +10,24 @@ from planner.network import SERVER, WORKER, Network
 from planner.planning import Need
 from topologies.model.units import rate_text, size_text, time_text
 
-__all__ = ["link_name", "refusals", "why"]
+__all__ = ["explain_fastest", "link_name", "refusal_reasons"]
 
-_ALIKE = 1.001  # times as long, that nobody would notice
+_ALIKE = 1.001  # ratio of times below which placements count as equal
 
 
 def link_name(name: str) -> str:
-    """A class of links as people say it, and any other bottleneck as it is."""
+    """Returns the display name of a class of links, and any other bottleneck unchanged."""
     level = name.removeprefix("uplink ")
     if level == name:
         return name
     return "ToR uplink" if level == "1" else f"core uplink {int(level) - 1}"
 
 
-def refusals(found: Sequence[Prediction], needs: Sequence[Need]) -> list[str]:
-    """Why no placement can be had, each reason once; empty if one can, with or without a prediction
-    of its time. needs: the same placements, planned, or none."""
+def refusal_reasons(found: Sequence[Prediction], needs: Sequence[Need]) -> list[str]:
+    """Lists the reasons why no placement can run, each once; empty if one can.
+
+    needs: the same placements as planned on the topology, or none.
+    """
     asked = [one for one in found if one.tree]
     known = {(one.placement, one.tree): one.bytes for one in asked if one.refused}
     planned = [one for one in needs if not known.get((one.placement, one.tree))]
@@ -37,10 +39,10 @@ def refusals(found: Sequence[Prediction], needs: Sequence[Need]) -> list[str]:
     return list(dict.fromkeys(one.partition(";")[0] for one in reasons))
 
 
-def why(found: Sequence[Prediction], network: Network) -> str:
-    """Which placement is the quickest, what it waits for, and what holds the next ones back.
+def explain_fastest(found: Sequence[Prediction], network: Network) -> str:
+    """Explains which placement is the fastest, its bottleneck, and the bottleneck of the next.
 
-    found: quickest first, as ``predictions`` has them.
+    found: fastest first, as ``predictions`` returns them.
     """
     fit = [one for one in found if not one.refused and one.bytes]
     if not fit:
@@ -79,7 +81,7 @@ def why(found: Sequence[Prediction], network: Network) -> str:
 
 
 def _times(one: Prediction, best: Prediction) -> str:
-    """How much longer, if the best one takes any time: a worker alone with its server does not."""
+    """Formats the ratio to the best time; "" if that is 0, as of one worker with its server."""
     if not best.seconds:
         return ""
     ratio = one.seconds / best.seconds
@@ -91,7 +93,7 @@ def _seconds(one: Prediction) -> float:
 
 
 def _busy(one: Prediction, network: Network) -> str:
-    """What its bottleneck has to do."""
+    """Describes the work of its bottleneck."""
     took = _part(one, "bottleneck")
     if one.bottleneck == HOST:
         return f"a worker's host takes {took} for its packets"

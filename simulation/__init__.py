@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A testbed in virtual time: a deterministic discrete-event network of the real nodes."""
+"""The testbed in virtual time: a deterministic discrete-event simulation with the real nodes."""

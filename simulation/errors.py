@@ -1,28 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can go wrong with virtual time itself."""
+"""Errors of the simulation itself."""
 
 from __future__ import annotations
 
 
 class VirtualError(Exception):
-    """Anything that keeps a run in virtual time from going on; the subclasses say what."""
+    """Base of all errors that end a run in virtual time."""
 
 
 class CausalityError(VirtualError):
-    """A node wanted to change its past: it sent, or called, at a time that is over."""
+    """A node sent a packet or a call at a time in the past."""
 
 
 class DeadlockError(VirtualError):
-    """Nothing is under way and no timer runs, yet the run is not done; the text says who waits."""
+    """No event is pending, yet the run is not done; the text lists what each node waits for."""
 
 
 class TrainError(VirtualError, ValueError):
-    """A train that is none: times that go back, frames longer than on the wire."""
+    """An invalid train, such as one with decreasing times."""
 
 
 class LinkError(VirtualError, ValueError):
-    """A link that cannot be: its fields do not go together, or its end has a link already."""
+    """An invalid link: inconsistent fields, or a port that has a link already."""
 
 
 class TraceFileError(VirtualError):
-    """A file of trace events that cannot be written."""
+    """A trace file that cannot be written."""

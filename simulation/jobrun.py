@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One job on a network in virtual time, from its file to its part of the summary.
+"""Runs one job in virtual time, from its file to its part of the summary.
 
-What `emulation.jobs.jobrun` does with processes: the job service admits it, its servers join, its
-workers train, and the reference checks what came of it.
+The counterpart of `emulation.jobs.jobrun`: the job service admits the job, its servers join, its
+workers train, and the reference run checks the result.
 """
 
 from __future__ import annotations
@@ -45,10 +45,12 @@ _PLACES = 9  # of seconds in a series: nanoseconds
 
 
 class VirtualJob:
-    """A job; `run` is for a task of the network's operator.
+    """One job of a run; a task of the network's operator calls `run`.
 
-    folder: the run's. emit: whoever watches. tracer: of the network, if there is one. number: see
-    JobTable; 0 before it is admitted.
+    folder: the run's directory.
+    emit: receives progress events.
+    tracer: the network's tracer, if there is one.
+    number: the job's number; 0 before it is admitted.
     """
 
     def __init__(
@@ -100,20 +102,20 @@ class VirtualJob:
 
     @property
     def spec(self) -> JobSpec:
-        """What its file says."""
+        """The specification from its file."""
         return self.file.spec
 
     @property
     def iterations(self) -> int:
-        """How many it has, with those before a checkpoint."""
+        """Number of iterations, including those before a checkpoint."""
         return self.spec.iterations
 
     def iterations_done(self) -> float | None:
-        """See ``simulation.kernel.progress``."""
+        """Implements ``MonitoredJob``."""
         if self.state != "running":
             return None
         workload, before = self._workload, self.forecast.before
-        # Where workers do not wait for each other, initial parameters come as sums do.
+        # With asynchronous workers, initial parameters arrive like sums.
         first = workload.iterations - (self.iterations - before)
         done = min(one.chunks_done() for one in self._observers) / workload.chunks - first
         return min(self.iterations, before + max(0.0, done))
@@ -125,7 +127,7 @@ class VirtualJob:
     # --- in virtual time ---
 
     def run(self) -> None:
-        """All of it but the reference; whatever ends it early is its `state` and `reason`."""
+        """Runs the job, without the reference; sets `state` and `reason` if it ends early."""
         self._emit({"event": "starting", "job": self.name})
         try:
             self._train()
@@ -222,8 +224,8 @@ class VirtualJob:
         return options
 
     def _take(self, rank: int, what: str, fields: Message) -> None:
-        """A report of a worker, see ``testbed.worker``."""
-        report: Message = json.loads(json.dumps(fields))  # as a process tells it
+        """Handles a worker's report (``testbed.worker``)."""
+        report: Message = json.loads(json.dumps(fields))  # as a process would send it
         self._now = self._network.hosts[self.placement.workers[rank]].now / SECOND
         if what == "started":
             self._started[rank] = report["plan"]
@@ -256,12 +258,12 @@ class VirtualJob:
             self._errors.setdefault(rank, report["error"])
         elif what == "done":
             self.attendance.take(rank, report["attendance"])
-            # Differences of times, in floats: whole picoseconds again.
+            # Times are floats; round the differences to whole picoseconds.
             report["seconds"] = [picoseconds(one) / SECOND for one in report["seconds"]]
             self.results[rank] = report
 
     def _count(self) -> outcomes.Counts:
-        """What the switches of its trees have counted."""
+        """Reads the outcome counters of its trees' switches."""
         network = self._network
         fabric, trees = network.controller.fabric, self.forecast.trees
         counts: outcomes.Counts = {}
@@ -278,16 +280,16 @@ class VirtualJob:
     # --- afterwards ---
 
     def stop(self, reason: str) -> None:
-        """It does not go on, unless it is over."""
+        """Marks the job as stopped, unless it is over."""
         if self.state not in ("done", "failed"):
             self.state, self.reason = "stopped", reason
             self._series.state(self.name, self.state)
 
     def finish(self, *, alone: bool) -> None:
-        """Holds what came against what should have: the switches' counts, and the reference.
+        """Checks the switches' counts and the result of the reference run.
 
-        alone: no other job was there, so that the counts are all this one's. What is wrong is its
-        `state` and `reason`.
+        alone: no other job ran, so all counts are this job's. Sets `state` and `reason` after a
+            mismatch.
         """
         if self.state == "failed":
             return
@@ -307,8 +309,10 @@ class VirtualJob:
 
     @property
     def disturbed(self) -> str:
-        """Why counts of switches and links say nothing of it; empty if they do. What stays corrupt
-        makes a job be planned anew."""
+        """The reason why counters of switches and links are not comparable; "" if they are.
+
+        A chunk that stays corrupt makes the controller replan the job.
+        """
         return results.replanned(min(self._started.values(), default=0), self.results)
 
     def _check_sums(self) -> None:
@@ -325,7 +329,7 @@ class VirtualJob:
             )
 
     def _train_again(self) -> Message:
-        """What a single process without a network makes of the same job."""
+        """Runs the reference: the same job in a single process without a network."""
         told = json.loads(json.dumps(self.attendance.spans()))
         before = self._checkpoint.calls if self._checkpoint is not None else 0
         came = reference.train(
@@ -344,14 +348,14 @@ class VirtualJob:
 
     @property
     def _unknown(self) -> str:
-        """Why a reference cannot tell what should have come of it; empty if it can."""
+        """Returns the reason why the reference cannot predict the result; "" if it can."""
         start = self.spec.optimizer.at == "servers" or self.forecast.contacted
         return results.no_reference(
             self.spec, self.attendance, len(self.placement.workers), start=start
         )
 
     def record(self, rows: list[Message], wall: float) -> Message:
-        """Its part of the summary. rows: of the links; wall: seconds."""
+        """Builds its part of the summary. rows: those of the links; wall: seconds of real time."""
         about = {
             "job": self.name,
             "number": self.number,
@@ -387,7 +391,7 @@ class VirtualJob:
                 self.results, in_network, self.disturbed, again, served=served
             ),
             "plans": results.plans(self.results),
-            # No node is lost; other jobs are told of in `jobs`.
+            # No node fails here; other jobs have their own parts in `jobs`.
             "shared_with": [],
             "alongside": self.alongside,
             "restored": [],

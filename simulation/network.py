@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A topology in virtual time: switches, hosts and the controller, joined as its file says."""
+"""Builds a topology in virtual time: switches, hosts, the controller and their links."""
 
 from __future__ import annotations
 
@@ -27,25 +27,27 @@ from simulation.nodes.switch_group import SwitchGroup
 from topologies.model.addressing import Addressing
 from topologies.model.topology import Topology
 
-SERVICE = "unix:virtual"  # how hosts are told to call the job service: there is no socket
+SERVICE = "unix:virtual"  # the job service's address for hosts; no socket exists
 
 
 class Operator(TaskNode):
-    """Whoever runs jobs: it has no links."""
+    """The node that runs jobs; it has no links."""
 
     def arrival(self) -> int:
-        """See TaskNode."""
+        """Implements TaskNode."""
         return NEVER
 
     def arrive(self) -> None:
-        """See TaskNode."""
+        """Implements TaskNode."""
 
 
 class Network:
-    """Of a topology under one program. Nothing runs before `begin`.
+    """The simulated network of a topology under one program. Nothing runs before `begin`.
 
-    servers: processes that run, by name. framing: counts, whatever the topology says. host: what
-    hosts are. together: whether switches run as one node where that is possible, which is faster.
+    servers: running server processes by name.
+    framing: count the framing of frames, whatever the topology says.
+    host: the class of hosts.
+    together: run switches as one node where possible, which is faster.
     """
 
     def __init__(
@@ -85,8 +87,7 @@ class Network:
         self.engine.on_begin = self._unite
 
     def _unite(self) -> None:
-        """Has switches run together, if nothing is against it, and tell of links that somebody
-        looks at."""
+        """Groups the switches if possible, and lets the group report observed links."""
         switches = list(self.switches.values())
         for switch in switches:
             if any(port.out.on_departure is not None for port in switch.ports.values()):
@@ -132,7 +133,7 @@ class Network:
                 self._between.append((other, port.peer_number, one, port.number, back))
 
     def environment(self, node: TaskNode) -> VirtualHostEnvironment:
-        """What code at a node has of its surroundings."""
+        """Returns the environment of programs at a host."""
         return VirtualHostEnvironment(
             self.engine,
             node,
@@ -145,7 +146,7 @@ class Network:
         )
 
     def server(self, name: str) -> ServerProcess:
-        """A server process, started if it is not there; for a task of its host."""
+        """Returns a server process, started if necessary; call from a task of its host."""
         if name not in self.servers:
             unit = self.addressing.unit(name)
             node = self.hosts[unit.host]
@@ -157,8 +158,10 @@ class Network:
         return self.servers[name]
 
     def play(self, service: Service, work: Callable[[int, str, Service], None]) -> None:
-        """A job's servers join, and all its workers work (rank, host, job) until they are done;
-        for a task of the operator."""
+        """Joins a job's servers and runs `work` (rank, host, job) for all its workers to the end.
+
+        Call from a task of the operator.
+        """
         for rank, name in enumerate(service.servers):
             host = self.hosts[self.addressing.unit(name).host]
             ask(self.engine, self.operator, host, partial(self._join, name, service.nonce, rank))
@@ -175,7 +178,7 @@ class Network:
         return self.server(name).join(nonce, rank)
 
     def carried(self) -> dict[Direction, Carried]:
-        """What each direction of each link has sent, as frames without FCS."""
+        """Counts the frames (without FCS) sent in each direction of each link."""
         counted = {way: link.counters for way, link in self._links.items()}
         return {
             way: Carried(one.sent_bytes, one.sent, dropped=one.dropped)
@@ -183,28 +186,28 @@ class Network:
         }
 
     def capture(self, folder: Path) -> None:
-        """From now on what each switch port carries is written down. Raises OSError."""
+        """Captures the packets of each switch port from now on. Raises OSError."""
         for node in self.topology.switches:
             for port in self.addressing.ports(node.name):
                 self.switches[node.name].capture(port.number, port.interface, folder)
 
     def links(self) -> dict[Direction, Link]:
-        """Each direction, by who sends."""
+        """Maps each direction, by its sender, to its link."""
         return dict(self._links)
 
     def receivers(self) -> dict[Direction, str]:
-        """Who is at the other end of each direction."""
+        """Maps each direction to the node at its other end."""
         return dict(self._receivers)
 
     def stop(self) -> None:
-        """Ends servers and controller in order; for a task of the operator."""
+        """Stops servers and controller in order; call from a task of the operator."""
         for name, server in self.servers.items():
             host = self.hosts[self.addressing.unit(name).host]
             ask(self.engine, self.operator, host, server.stop)
         ask(self.engine, self.operator, self.controller, self.controller.stop)
 
     def where(self) -> str:
-        """The time at the node whose task runs, and who that is, in words."""
+        """Formats the time, node and name of the running task."""
         node = self.engine.running
         if isinstance(node, TaskNode) and node.tasks.running is not None:
             return f"{node.now / SECOND:.9f} {node.name} {node.tasks.running.name}"
@@ -216,7 +219,7 @@ class Network:
             node.tasks.close()
         for link in self._links.values():
             if link.passed is not None:
-                _ = link.counters  # the last of what went by
+                _ = link.counters  # collect the final counts
                 link.passed = None
         for switch in self.switches.values():
             switch.close()

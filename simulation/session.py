@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run in virtual time: jobs on a topology, from their files to the run's directory.
+"""Runs jobs on a topology in virtual time, from their files to the run's directory.
 
-One process, no root, no namespaces; what a run comes to depends on nothing but the files, the
-options and the program.
+One process, without root or namespaces. The result depends only on the files, the options and the
+program.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from observability.record import RunDirectory
 from planner.expected import total
 from simulation.errors import LinkError, VirtualError
 from simulation.jobrun import VirtualJob
-from simulation.kernel.progress import Pulse
+from simulation.kernel.progress import ProgressReporter
 from simulation.links.link import LinkSpec
 from simulation.links.trains import SECOND
 from simulation.network import Network
@@ -40,12 +40,12 @@ from topologies.model.spec import TopologyFile
 log = logging.getLogger("virtual")
 
 Message = dict[str, Any]
-_NEW_OBJECTS = 200_000  # until cycles are looked for
-_QUIET_SECONDS = 0.1  # after the last job, for whatever is under way
+_NEW_OBJECTS = 200_000  # threshold of the garbage collector
+_QUIET_SECONDS = 0.1  # after the last job, for packets in flight
 
 
 def check(topology: TopologyFile, jobs: Sequence[Path], dataplane: DataPlane) -> Preflight:
-    """Whether it can run, see ``preflight.check``; raises what that does."""
+    """Checks whether the jobs can run (``preflight.check``, which also lists the errors)."""
     for link, places in zip(topology.topology.links, topology.places, strict=True):
         for quality, where in zip((link.forward, link.backward), places, strict=True):
             try:
@@ -58,8 +58,11 @@ def check(topology: TopologyFile, jobs: Sequence[Path], dataplane: DataPlane) ->
 
 
 class Session:
-    """Of jobs that were found fit (``check``). pcap: whether what switch ports carry is
-    written down. trace: for trace events."""
+    """A run of jobs that passed ``check``.
+
+    pcap: capture the packets of switch ports.
+    trace: the file for trace events.
+    """
 
     def __init__(
         self,
@@ -92,7 +95,7 @@ class Session:
         ]
         for job in self.jobs:
             job.alongside = sorted(other.name for other in self.jobs if other is not job)
-        self._pulse = Pulse(self.jobs, self.network.engine.settled, emit)
+        self._progress = ProgressReporter(self.jobs, self.network.engine.settled, emit)
         self._over = False
         self._seconds = 0.0
         self._heeds: list[Callable[[], object]] = []
@@ -105,10 +108,10 @@ class Session:
         began = time.monotonic()
         failure: VirtualError | None = None
         stopped = False
-        with _logged(self.run.logs / "virtual.log", self.network), _collecting_rarely():
+        with _log_to_file(self.run.logs / "virtual.log", self.network), _rare_garbage_collection():
             try:
                 self.network.controller.begin()
-                self.network.operator.tasks.thread(self._conduct, name="run").start()
+                self.network.operator.tasks.thread(self._run_jobs, name="run").start()
                 with self._signals():
                     self.network.engine.run(self._ended)
             except VirtualError as error:
@@ -116,7 +119,7 @@ class Session:
             except (KeyboardInterrupt, SystemExit):
                 stopped = True
                 log.info("ended at %.9f s by a signal", self.network.engine.settled() / SECOND)
-                # What tasks say that are ended in the middle of what they do tells nothing.
+                # Messages of tasks that are stopped at an arbitrary point are meaningless.
                 logging.getLogger().setLevel(logging.CRITICAL)
                 self._seconds = self.network.engine.settled() / SECOND
                 raise
@@ -147,8 +150,8 @@ class Session:
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
-        """Signals are heeded between rounds: what their handlers raise would be taken for an error
-        of the host whose code runs."""
+        """Defers signals to the end of a round, as exceptions of their handlers would otherwise
+        look like errors of the host whose code runs."""
 
         def later(number: int, _: object) -> None:
             self._heeds.append(partial(before[number], number, None))
@@ -171,10 +174,10 @@ class Session:
             heed()
         if self._tracer is not None:
             self._tracer.tick()
-        self._pulse.beat()
+        self._progress.poll()
         return self._over
 
-    def _conduct(self) -> None:
+    def _run_jobs(self) -> None:
         tasks = self.network.operator.tasks
         running = [tasks.thread(job.run, name=job.name) for job in self.jobs]
         for one in running:
@@ -187,13 +190,13 @@ class Session:
         self._over = True
 
     def _stop(self, began: float) -> None:
-        """A signal ended it: what is known is written."""
+        """Writes the summary of a run that a signal ended."""
         for job in self.jobs:
             job.stop("ended by a signal")
         self._write("", time.monotonic() - began)
 
     def _write(self, failure: str, wall: float) -> list[Message]:
-        """The summary; returns the jobs' parts."""
+        """Writes the summary; returns the jobs' parts."""
         whole = all(
             job.state == "done" and not job.disturbed and job.forecast.predictable
             for job in self.jobs
@@ -237,9 +240,9 @@ class Session:
 
 
 @contextlib.contextmanager
-def _collecting_rarely() -> Iterator[None]:
-    """Cycles of objects are looked for less often: with a thousand hosts there is much that stays
-    to go through, and a quarter of the time would go into that."""
+def _rare_garbage_collection() -> Iterator[None]:
+    """Runs the garbage collector less often: with a thousand hosts, scanning long-lived objects
+    would take a quarter of the time."""
     before = gc.get_threshold()
     gc.set_threshold(_NEW_OBJECTS, *before[1:])
     gc.freeze()
@@ -257,8 +260,8 @@ def _unique(wanted: str, taken: Sequence[str]) -> str:
     return name
 
 
-class _Where(logging.Filter):
-    """Adds to each record what the virtual time is, and whose task speaks."""
+class _VirtualTimeFilter(logging.Filter):
+    """Adds the virtual time, node and task to each log record."""
 
     def __init__(self, network: Network) -> None:
         super().__init__()
@@ -270,10 +273,10 @@ class _Where(logging.Filter):
 
 
 @contextlib.contextmanager
-def _logged(path: Path, network: Network) -> Iterator[None]:
-    """What is said meanwhile goes to a file, each line with its virtual time."""
+def _log_to_file(path: Path, network: Network) -> Iterator[None]:
+    """Logs to a file, each line with its virtual time."""
     handler = logging.FileHandler(path)
-    handler.addFilter(_Where(network))
+    handler.addFilter(_VirtualTimeFilter(network))
     handler.setFormatter(logging.Formatter("%(virtual)s %(levelname)s %(name)s: %(message)s"))
     root = logging.getLogger()
     before = root.level

@@ -23,7 +23,7 @@ from controller.planning.tree_planner import PlanRefusedError, Tree, TreeKind, T
 from controller.planning.windows import choose_window
 from hosts.data.checkpoint import read
 from hosts.errors import CheckpointError
-from planner.queues import incast
+from planner.queues import describe_incast
 from specs import jobfile
 from specs.jobfile import JobFile, JobFileError, Placement
 from specs.jobspec import JobSpec
@@ -356,7 +356,7 @@ def _overflowing(
     spec, window = plan.file.spec, plan.reservation.window
     servers = [addressing.unit(name).address for name in plan.servers]
     sizes = window, _chunks(spec, plane), plane.frame_bytes
-    text = incast(addressing, plan.trees, servers, *sizes, queue_packets=most)
+    text = describe_incast(addressing, plan.trees, servers, *sizes, queue_packets=most)
     place = ("window",) if spec.window else ("tree",)
     return [plan.file.document.problem(place, text)] if text else []
 

@@ -34,7 +34,7 @@ from specs.jobfile import JobFile, JobFileError, load
 from testbed.errors import CONSEQUENCE
 from workloads.attendance import ParticipationLog, entry_of
 from workloads.models import Parameters
-from workloads.observer import NOBODY, Observer
+from workloads.observer import NULL_OBSERVER, Observer
 from workloads.pacing import Pacing
 from workloads.trainer import Progress, Replica, check_one_thread, digest, train
 
@@ -199,7 +199,7 @@ def work(
     queries: Iterable[bytes],
     emit: Emit = emit,
     environment: HostEnvironment = HERE,
-    observer: Observer = NOBODY,
+    observer: Observer = NULL_OBSERVER,
     file: JobFile | None = None,
 ) -> int:
     """Trains one worker of a job; returns its exit status.

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The workload ``characters``: the next character of English text, from the ones before it.
+"""The workload ``characters``: predicts the next character of English text.
 
-The text is what Python says of itself when asked for help: the topics of its reference manual, in
-``pydoc_data.topics`` of every Python, about half a million characters. It differs by Python
-version, so that whoever compares two runs compares its SHA-256, too.
+The text is Python's help topics (``pydoc_data.topics`` of the standard library), half a million
+characters. It differs by Python version, so compare its SHA-256 before comparing runs.
 
-The model is Bengio's (Bengio et al., A Neural Probabilistic Language Model, 2003), by character:
-learned embeddings of the characters before, side by side, into fully connected layers.
+The model is that of Bengio et al. (A Neural Probabilistic Language Model, 2003), by character:
+learned embeddings of the preceding characters, concatenated, as input of fully connected layers.
 """
 
 from __future__ import annotations
@@ -22,15 +21,14 @@ import numpy as np
 import numpy.typing as npt
 
 from specs.jobspec import JobSpec
-from workloads.models import Classes, Floats, Parameters, Perceptron, draws, own_part
+from workloads.models import Classes, Floats, Parameters, Perceptron, batch_indices, shard_indices
 
 CONTEXT = 16
 EMBEDDED = 16
-# Class 0 is whatever is not among them. The same for every text, so that the model's size is, too.
+# Class 0 stands for all others. Fixed for every text, so that the size of the model is fixed, too.
 ALPHABET = "\n" + "".join(chr(code) for code in range(32, 127))
 CLASSES = 1 + len(ALPHABET)
-# Blocks of the text, of which one in ten is held out: all of it is about Python, but each end of
-# the alphabet about something else.
+# One in ten blocks of the text is held out, as the topics at the two ends of the alphabet differ.
 BLOCK = 4096
 TEST_SHARE = 10
 TEST_POSITIONS = 4096
@@ -40,8 +38,10 @@ Positions = npt.NDArray[np.int64]
 
 
 def load_text() -> str:
-    """All topics, in the order of their names. Raises ``RuntimeError`` where Python was installed
-    without them."""
+    """Loads all topics in the order of their names.
+
+    Raises RuntimeError if Python was installed without them.
+    """
     try:
         topics: dict[str, str] = importlib.import_module("pydoc_data.topics").topics
     except ImportError as error:
@@ -53,7 +53,7 @@ def load_text() -> str:
 
 
 def as_classes(text: str) -> Text:
-    """(n,) the class of each character."""
+    """Returns (n,) classes of the characters."""
     known: Text = np.zeros(1 << 16, np.uint8)
     known[[ord(character) for character in ALPHABET]] = np.arange(1, CLASSES)
     codes = np.frombuffer(text.encode("utf-32-le"), "<u4")
@@ -62,8 +62,10 @@ def as_classes(text: str) -> Text:
 
 
 def split(length: int, seed: int) -> tuple[Positions, Positions]:
-    """Positions of a text to be learned and to be held out, of blocks drawn with the seed; with all
-    that a position is foretold from, no block's reach into another."""
+    """Splits the positions of a text into training and test sets, in blocks drawn with the seed.
+
+    Contexts of positions do not reach into other blocks.
+    """
     starts = np.arange(0, length - CONTEXT, BLOCK)
     drawn = np.random.default_rng([seed, 1]).permutation(len(starts))
     held_out = np.zeros(len(starts), bool)
@@ -75,7 +77,7 @@ def split(length: int, seed: int) -> tuple[Positions, Positions]:
 
 
 @dataclass(frozen=True)
-class Places:
+class TextPositions:
     """Positions (n,) in a text."""
 
     text: Text
@@ -86,23 +88,23 @@ class Places:
 
     @property
     def classes(self) -> Classes:
-        """(n,) what is there."""
+        """(n,) classes at the positions."""
         return self.text[self.positions].astype(np.int64)
 
     @cached_property
     def before(self) -> Classes:
-        """(n, CONTEXT) what comes before it."""
+        """(n, CONTEXT) classes before the positions."""
         back = np.arange(-CONTEXT, 0)
         before: Classes = self.text[self.positions[:, None] + back].astype(np.int64)
         return before
 
-    def select(self, rows: Any) -> Places:
-        """See Data."""
-        return Places(self.text, self.positions[rows])
+    def select(self, rows: Any) -> TextPositions:
+        """Implements Data."""
+        return TextPositions(self.text, self.positions[rows])
 
 
-class Writer(Perceptron):
-    """The next character from the CONTEXT ones before it."""
+class CharacterModel(Perceptron):
+    """Predicts the next character from the CONTEXT ones before it."""
 
     def __init__(self, hidden: list[int], seed: int) -> None:
         super().__init__([CONTEXT * EMBEDDED, *hidden, CLASSES], seed)
@@ -110,20 +112,20 @@ class Writer(Perceptron):
         embeddings = self._random.standard_normal(shape, dtype=np.float32)
         self.parameters = {"embeddings": embeddings, **self.parameters}
 
-    def inputs(self, data: Places) -> Floats:
-        """See Perceptron."""
+    def inputs(self, data: TextPositions) -> Floats:
+        """Implements Perceptron."""
         inputs: Floats = self.parameters["embeddings"][data.before].reshape(len(data), -1)
         return inputs
 
-    def learn_inputs(self, data: Places, error: Floats) -> Parameters:
-        """See Perceptron."""
+    def learn_inputs(self, data: TextPositions, error: Floats) -> Parameters:
+        """Implements Perceptron."""
         gradient = np.zeros((CLASSES, EMBEDDED), np.float32)
         np.add.at(gradient, data.before.reshape(-1), error.reshape(-1, EMBEDDED))
         return {"embeddings": gradient}
 
 
 class Characters:
-    """See ``workloads.workloads.Workload``."""
+    """Implements ``workloads.workloads.Workload``."""
 
     unit = "character"
     data = "Python's pydoc_data.topics"
@@ -133,20 +135,20 @@ class Characters:
         self.sha256 = hashlib.sha256(text.encode()).hexdigest()
         self._text = as_classes(text)
         self._training, held_out = split(len(text), job.seed)
-        # As many as tell one model from another, evenly from all of it.
+        # An even sample, large enough to compare models.
         chosen = np.linspace(0, len(held_out) - 1, min(TEST_POSITIONS, len(held_out)))
-        self.test = Places(self._text, held_out[chosen.astype(np.int64)])
+        self.test = TextPositions(self._text, held_out[chosen.astype(np.int64)])
         self.examples = len(self._training)
         self._job = job
 
     @staticmethod
-    def model(job: JobSpec) -> Writer:
-        """See Workload."""
-        return Writer(job.hidden, job.seed)
+    def model(job: JobSpec) -> CharacterModel:
+        """Implements Workload."""
+        return CharacterModel(job.hidden, job.seed)
 
-    def batches(self, rank: int, world: int, first: int = 0) -> Iterator[Places]:
-        """See Workload."""
+    def batches(self, rank: int, world: int, first: int = 0) -> Iterator[TextPositions]:
+        """Implements Workload."""
         job = self._job
-        part = self._training[own_part(self.examples, job.seed, rank, world)]
-        for rows in draws(len(part), job.batch // world, job.seed, rank, first):
-            yield Places(self._text, part[rows])
+        part = self._training[shard_indices(self.examples, job.seed, rank, world)]
+        for rows in batch_indices(len(part), job.batch // world, job.seed, rank, first):
+            yield TextPositions(self._text, part[rows])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The workload ``digits``: scikit-learn's handwritten digits, and a multi-layer perceptron.
+"""The workload ``digits``: classifies scikit-learn's handwritten digits with a perceptron.
 
 Data: 1,797 images of 8 x 8 pixels with values 0..16 in ten classes, the test set of the UCI data
 set "Optical Recognition of Handwritten Digits" (E. Alpaydin, C. Kaynak, 1998).
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from specs.jobspec import JobSpec
-from workloads.models import Classes, Floats, Perceptron, draws, own_part
+from workloads.models import Classes, Floats, Perceptron, batch_indices, shard_indices
 
 CLASSES = 10
 PIXELS = 64
@@ -36,12 +36,12 @@ class Images:
         return len(self.classes)
 
     def select(self, rows: Any) -> Images:
-        """See Data."""
+        """Implements Data."""
         return Images(self.images[rows], self.classes[rows])
 
 
 def load_digits() -> Images:
-    """All 1,797 digits, from scikit-learn's files (importing it takes a second of CPU)."""
+    """Loads all 1,797 digits from scikit-learn's files (importing it takes a second of CPU)."""
     found = importlib.util.find_spec("sklearn")
     for folder in (found.submodule_search_locations or []) if found else []:
         table = Path(folder, "datasets", "data", "digits.csv.gz")
@@ -55,7 +55,7 @@ def load_digits() -> Images:
 
 
 def split(data: Images, seed: int) -> tuple[Images, Images]:
-    """Training and test set: a fifth of each class, drawn with the seed, is held out."""
+    """Splits training and test sets: a fifth of each class, drawn with the seed, is held out."""
     random = np.random.default_rng([seed, 1])
     held_out = np.zeros(len(data), bool)
     for which in range(CLASSES):
@@ -64,19 +64,19 @@ def split(data: Images, seed: int) -> tuple[Images, Images]:
     return data.select(~held_out), data.select(held_out)
 
 
-class Reader(Perceptron):
-    """Digits from pixels."""
+class DigitClassifier(Perceptron):
+    """Classifies digits by their pixels."""
 
     def __init__(self, hidden: list[int], seed: int) -> None:
         super().__init__([PIXELS, *hidden, CLASSES], seed)
 
     def inputs(self, data: Images) -> Floats:
-        """See Perceptron."""
+        """Implements Perceptron."""
         return data.images
 
 
 class Digits:
-    """See ``workloads.workloads.Workload``."""
+    """Implements ``workloads.workloads.Workload``."""
 
     unit = "image"
     data = "scikit-learn's digits"
@@ -90,13 +90,13 @@ class Digits:
         self._job = job
 
     @staticmethod
-    def model(job: JobSpec) -> Reader:
-        """See Workload."""
-        return Reader(job.hidden, job.seed)
+    def model(job: JobSpec) -> DigitClassifier:
+        """Implements Workload."""
+        return DigitClassifier(job.hidden, job.seed)
 
     def batches(self, rank: int, world: int, first: int = 0) -> Iterator[Images]:
-        """See Workload."""
+        """Implements Workload."""
         job = self._job
-        part = self._training.select(own_part(self.examples, job.seed, rank, world))
-        for rows in draws(len(part), job.batch // world, job.seed, rank, first):
+        part = self._training.select(shard_indices(self.examples, job.seed, rank, world))
+        for rows in batch_indices(len(part), job.batch // world, job.seed, rank, first):
             yield part.select(rows)

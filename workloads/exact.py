@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether sums are what they should be, from the summands alone.
+"""Checks the reference's sums against exact ones, computed from the summands alone.
 
-The reference quantises as workers do and by the same code, so that the two agree to the last bit,
-right or wrong. This holds the sums against sums in float64 of the gradients themselves and the
-bound that docs/protocol.md promises ("Numbers"), and shares no code with what it checks: exponents
-are derived anew from the gradients, since a scale that is too coarse would widen its own bound.
+The reference quantises with the workers' own code, so the two agree to the last bit even if that
+code is wrong. This module compares the sums with float64 sums of the gradients themselves, within
+the bound of docs/protocol.md ("Numbers"), and shares no code with the quantisation: it derives
+exponents from the gradients, since a scale that is too coarse would widen its own bound.
 """
 
 from __future__ import annotations
@@ -17,40 +17,43 @@ Doubles = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 Indices = npt.NDArray[np.int64]
 
-_BITS = 30  # of a lane for the magnitude of a whole sum
+_BITS = 30  # bits of a lane for the magnitude of a sum
 _HEADROOM = 2
 _FINEST = 149
 _LEAST, _MOST = -126, 127
-_UNIT = 2.0**-24  # of float32's rounding to nearest
-# The float64 sums round too, by less than a 2^-22th of the bounds that they are compared with.
+_UNIT = 2.0**-24  # relative rounding error of float32
+# Covers the rounding of the float64 sums, less than 2^-22 of the bounds.
 _MARGIN = 1 + 2.0**-20
 
 
 class InexactSumError(Exception):
-    """A sum is further from the exact one than it may be; the text says which and by how much."""
+    """The error of a sum exceeds its bound; the text names the sum and the error."""
 
 
 class ExactSums:
-    """Checks one round after another of the same chunks; ``worst`` is the largest error so far.
+    """Checks consecutive rounds of the same chunks.
 
-    ``worst`` is a share of what is allowed: of 1 for sums of integers and DIRECT ones alike.
+    worst: the largest error so far, as a share of its bound.
     """
 
     def __init__(self, chunks: int) -> None:
         self.worst = 0.0
         self._rounds = np.zeros(chunks, np.int64)
-        self._exponents = np.zeros(chunks, np.int64)  # that the coming round should have
+        self._exponents = np.zeros(chunks, np.int64)  # exponents of the next round
 
     @property
     def rounds(self) -> int:
-        """How many there were."""
+        """Number of rounds checked."""
         return int(self._rounds.max(initial=0))
 
     def check(self, values: Floats, sums: Floats, chunks: Indices | None = None) -> None:
-        """One round: values (world, n, lanes) by rank, the sums (n, lanes) of them, which may be of
-        these ``chunks`` (n,), None for all.
+        """Checks one round.
 
-        Raises ``InexactSumError``.
+        values: (world, n, lanes) by rank.
+        sums: (n, lanes) their sums.
+        chunks: (n,) the chunks; None for all.
+
+        Raises InexactSumError.
         """
         mine = np.arange(len(self._exponents)) if chunks is None else chunks
         wide = values.astype(np.float64)
@@ -72,7 +75,7 @@ class ExactSums:
         ends = float(np.finfo(np.float32).max) * (1 - _UNIT)
         passes = direct[:, None] & (magnitudes.sum(axis=0) >= ends)
         beyond = (np.abs(exact) + allowed >= ends) & np.isinf(sums) & (sums * exact > 0)
-        # Where a summand is not finite, the sum has to be what IEEE 754 makes of them.
+        # With a summand that is not finite, the sum is that of IEEE 754.
         odd = ~finite.all(axis=0)
         right = (sums == exact) | (np.isnan(sums) & (np.isnan(exact) | passes))
         wrong |= odd & ~right
@@ -84,30 +87,30 @@ class ExactSums:
         self._end(mine, largest, exponents)
 
     def start(self, values: Floats) -> None:
-        """A round of initial parameters (world, chunks, lanes), of which nobody makes sums."""
+        """Records a round of initial parameters (world, chunks, lanes), which are not summed."""
         every = np.arange(len(self._exponents))
         largest = np.where(np.isfinite(values), np.abs(values), 0).max(axis=(0, 2))
         self._end(every, largest, self._coming(every, largest))
 
     def resume(self, known: Mask, exponents: Indices) -> None:
-        """Some chunks go on from a checkpoint, where the coming round has these (n,) exponents."""
+        """Sets the (n,) exponents of chunks that resume from a checkpoint."""
         self._exponents[known] = exponents[known]
         self._rounds[known] = np.maximum(1, self._rounds[known])
 
     def _coming(self, chunks: Indices, largest: Doubles) -> Indices:
-        """Exponents of a round; the first one finds them in an exponent round."""
+        """Returns the exponents of a round; an exponent round determines those of the first."""
         found = np.where(largest > 0, np.clip(_needed(largest), _LEAST, _MOST), 0)
         return np.where(self._rounds[chunks] == 0, found, self._exponents[chunks])
 
     def _end(self, chunks: Indices, largest: Doubles, exponents: Indices) -> None:
-        """A round with these exponents tells the next one's."""
+        """Updates the exponents for the next round."""
         told = np.clip(_needed(largest), _LEAST, _MOST)
         following = np.clip(told + _HEADROOM, _LEAST, _MOST)
         self._exponents[chunks] = np.where(largest > 0, following, exponents)
         self._rounds[chunks] += 1
 
     def _integers(self, world: int, exponents: Indices, sums: Floats) -> Doubles:
-        """Half a step of the scale from each worker, and rounding to float32."""
+        """Bounds integer sums: half a step of the scale for each worker, and float32 rounding."""
         digits = _BITS - (world - 1).bit_length()
         scale = np.minimum(digits - exponents, _FINEST)
         steps = world * np.ldexp(0.5, -scale)
@@ -115,7 +118,7 @@ class ExactSums:
         return np.asarray(steps[:, None] + rounding, np.float64)
 
     def _float32(self, magnitudes: Doubles) -> Doubles:
-        """Of sums one after another in float32 (Higham, Accuracy and Stability, section 4.2)."""
+        """Bounds recursive float32 sums (Higham, Accuracy and Stability, section 4.2)."""
         additions = (len(magnitudes) - 1) * _UNIT
         return np.asarray(additions / (1 - additions) * magnitudes.sum(axis=0), np.float64)
 
@@ -134,5 +137,5 @@ class ExactSums:
 
 
 def _needed(largest: Doubles) -> npt.NDArray[np.int64]:
-    """The least e with |x| < 2^e."""
+    """Computes the least e with |x| < 2^e."""
     return np.frexp(largest)[1].astype(np.int64)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What training computes with, to the same bits on every CPU and with any number of threads.
+"""Numerical kernels with the same bits on every CPU and any number of threads.
 
-numpy's matrix products are those of a BLAS, which adds up in an order of its own, by CPU and number
-of threads, and its exp and log differ from CPU to CPU, too. Here everything is made of single
-additions, multiplications and divisions, which IEEE 754 defines to the last bit, in a fixed order.
+The BLAS behind numpy's matrix products adds in an order that depends on the CPU and the number of
+threads, and numpy's exp and log differ between CPUs. These kernels consist of single additions,
+multiplications and divisions in a fixed order, which IEEE 754 defines to the last bit.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
 
 _FOLDER = Path(__file__).parent / "native"
-# ln 2 in two parts, the first of which a whole number below 2^21 times has no rounding.
+# ln 2 in two parts; products of the first with integers below 2^21 are exact.
 _LN2_HIGH = float.fromhex("0x1.62e42fee00000p-1")
 _LN2_LOW = float.fromhex("0x1.a39ef35793c76p-33")
 _EXP_TERMS = [1 / math.factorial(n) for n in range(13, -1, -1)]
@@ -38,7 +38,7 @@ _HALF_ROOT = math.sqrt(0.5)
 
 
 def product(a: Floats, b: Floats) -> Floats:
-    """a (n, k) times b (k, m): each element a sum over k, one after the other."""
+    """Multiplies a (n, k) by b (k, m); each element is a sum over k in ascending order."""
     rows, inner = a.shape
     columns = b.shape[1]
     a, b = np.ascontiguousarray(a, np.float32), np.ascontiguousarray(b, np.float32)
@@ -51,7 +51,7 @@ def product(a: Floats, b: Floats) -> Floats:
 
 
 def product_by_numpy(a: Floats, b: Floats) -> Floats:
-    """As `product`, without a C compiler and slower: it says what that is to come to."""
+    """Computes `product` with numpy: slower, without a C compiler, and the oracle of its tests."""
     out = np.zeros((a.shape[0], b.shape[1]), np.float32)
     for k in range(a.shape[1]):
         out += a[:, k, None] * b[k]
@@ -59,7 +59,7 @@ def product_by_numpy(a: Floats, b: Floats) -> Floats:
 
 
 def exp(x: Floats) -> Floats:
-    """e to the x, for x up to 80; at most an error of float32's rounding."""
+    """Computes e^x for x up to 80, to about float32 precision."""
     wide = np.maximum(x.astype(np.float64), -200.0)
     whole = np.rint(wide * (1 / math.log(2)))
     rest = (wide - whole * _LN2_HIGH) - whole * _LN2_LOW
@@ -68,7 +68,7 @@ def exp(x: Floats) -> Floats:
 
 
 def ln(x: Floats) -> Floats:
-    """Natural logarithm of positive numbers; at most an error of float32's rounding."""
+    """Computes the natural logarithm of positive numbers, to about float32 precision."""
     part, power = np.frexp(x.astype(np.float64))
     low = part < _HALF_ROOT
     part, power = np.where(low, 2 * part, part), power - low
@@ -79,7 +79,7 @@ def ln(x: Floats) -> Floats:
 
 
 def row_sums(values: Floats) -> Floats:
-    """(n, 1) sums of the rows of (n, m), one column after the other."""
+    """Sums the rows of (n, m) to (n, 1), one column after the other."""
     sums: Floats = values[:, :1].copy()
     for column in range(1, values.shape[1]):
         sums += values[:, column : column + 1]
@@ -87,13 +87,13 @@ def row_sums(values: Floats) -> Floats:
 
 
 def column_sums(values: Floats) -> Floats:
-    """(m,) sums of the columns of (n, m), one row after the other."""
+    """Sums the columns of (n, m) to (m,), one row after the other."""
     sums: Floats = product(np.ones((1, len(values)), np.float32), values)[0]
     return sums
 
 
 def total(values: Floats) -> float:
-    """The sum of all, rounded once."""
+    """Sums all values, rounded once."""
     exact: float = math.fsum(values.ravel().tolist())
     return exact
 

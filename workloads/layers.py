@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Workloads that are layers of known sizes, and nothing to learn: what is measured is how gradients
-of that size get together.
+"""Workloads of layers with given sizes and random gradients, to measure their exchange.
 
 ``resnet50``: He et al., "Deep Residual Learning for Image Recognition" (2016), table 1, 50 layers,
 with batch normalisation after each convolution: 25,557,032 parameters, 102 MB. ``layers``: one for
-each size of the job file. Gradients are uniform random numbers, by the job's seed; the job's result
-are the means of its last iteration.
+each size of the job file. Gradients are uniform random numbers, drawn with the job's seed; the
+result of a job are the means of its last iteration.
 """
 
 from __future__ import annotations
@@ -22,18 +21,18 @@ from workloads.models import Parameters
 
 _BYTES = 4
 _CLASSES = 1000
-_WIDTHS = (64, 128, 256, 512)  # of the inner convolutions, by stage
+_WIDTHS = (64, 128, 256, 512)  # channels of the inner convolutions, by stage
 _BLOCKS = (3, 4, 6, 3)
 _EXPANSION = 4
-# Each iteration's gradients begin somewhere else in one table, so they cost no time to make.
+# Gradients are windows into one table, at offsets by iteration and layer, so they cost no time.
 _SHIFTS = 1 << 16
-_STEPS = 4099, 257  # an iteration's and a layer's: primes
+_STEPS = 4099, 257  # offsets of an iteration and a layer; primes
 
 Shapes = dict[str, tuple[int, ...]]
 
 
 def resnet50() -> Shapes:
-    """Shape of each parameter, in the order in which data passes them."""
+    """Returns the shape of each parameter, in the order of the forward pass."""
     shapes: Shapes = {}
 
     def convolution(name: str, inputs: int, outputs: int, size: int) -> None:
@@ -58,14 +57,14 @@ def resnet50() -> Shapes:
 
 
 def shapes_of(job: JobSpec) -> Shapes:
-    """Shape of each parameter of a job with such a workload."""
+    """Returns the shape of each parameter of a job with such a workload."""
     if job.workload == "resnet50":
         return resnet50()
     return {f"layer{i}": (size // _BYTES,) for i, size in enumerate(job.layers, start=1)}
 
 
 class Sizes:
-    """See Perceptron. Its parameters are what came last for its gradients; zero at first."""
+    """A model without computation; its parameters are the last means of gradients, 0 at first."""
 
     learns = False
 
@@ -74,7 +73,7 @@ class Sizes:
 
     @property
     def by_layer(self) -> dict[str, tuple[str, ...]]:
-        """See Perceptron: what is before the last dot."""
+        """Groups parameters by the part of their names before the last dot."""
         found: dict[str, tuple[str, ...]] = {}
         for name in self.parameters:
             layer = name.rpartition(".")[0] or name
@@ -82,15 +81,15 @@ class Sizes:
         return found
 
     def gradients(self, batch: Any) -> tuple[None, Parameters]:
-        """Those that the batch is; they have no loss."""
+        """Returns the batch itself, without a loss."""
         return None, batch
 
     def evaluate(self, data: Any) -> None:
-        """It has no quality."""
+        """Returns None, as there is no quality."""
 
 
 class Layers:
-    """See ``workloads.workloads.Workload``."""
+    """Implements ``workloads.workloads.Workload``."""
 
     unit = "example"
     data = "none: random gradients"
@@ -104,11 +103,11 @@ class Layers:
 
     @staticmethod
     def model(job: JobSpec) -> Sizes:
-        """See Workload."""
+        """Implements Workload."""
         return Sizes(shapes_of(job))
 
     def batches(self, rank: int, world: int, first: int = 0) -> Iterator[Parameters]:
-        """The gradients themselves: not to be written to."""
+        """Yields the gradients themselves, read-only."""
         if self._job.payload == "none":
             yield from itertools.repeat({n: _nothing(s) for n, s in self._shapes.items()})
         sizes = {name: math.prod(shape) for name, shape in self._shapes.items()}
@@ -125,5 +124,5 @@ class Layers:
 
 
 def _nothing(shape: tuple[int, ...]) -> Any:
-    """Zeros that take no memory."""
+    """Returns zeros that take no memory."""
     return np.broadcast_to(np.float32(0), shape)

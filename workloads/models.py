@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What workloads have in common: a model is fully connected layers over inputs of its own.
+"""The perceptron that learning workloads share, and the division of their data.
 
-Everything is a function of the job file and of the number of workers alone, and gives the same bits
-on every CPU and with any number of threads: float32 throughout, no BLAS, no global random state. So
-a single process can redo what the workers of a run did.
+All results depend on the job file and the number of workers alone, with the same bits on every CPU
+and any number of threads: float32 throughout, no BLAS, no global random state. A single process can
+therefore reproduce a run.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ Floats = npt.NDArray[np.float32]
 Classes = npt.NDArray[np.int64]
 Parameters = dict[str, Floats]
 
-_ROWS = 4096  # of a test set at a time, so that memory stays small
+_ROWS = 4096  # examples of a test set at a time, to bound memory
 
 
 class Data(Protocol):
-    """Examples: what a model takes, and their classes (n,)."""
+    """Examples: inputs of a model, and their classes (n,)."""
 
     @property
     def classes(self) -> Classes: ...
@@ -34,12 +34,11 @@ class Data(Protocol):
     def __len__(self) -> int: ...
 
     def select(self, rows: Any) -> Any:
-        """Some of them."""
+        """Selects examples."""
 
 
 class Quality(NamedTuple):
-    """Of a model on a test set: share of examples put into their class, mean cross entropy in
-    nats."""
+    """A model on a test set: accuracy as a share, and mean cross entropy in nats."""
 
     accuracy: float
     loss: float
@@ -48,14 +47,13 @@ class Quality(NamedTuple):
 class Perceptron(ABC):
     """Fully connected layers with ReLU between them, softmax and cross entropy at the end.
 
-    sizes: of the inputs, each hidden layer, and the classes. What the inputs of `Data` are is for
-    ``inputs`` to say.
+    sizes: of the inputs, each hidden layer, and the classes. Subclasses define ``inputs``.
     """
 
     learns = True
 
     def __init__(self, sizes: Sequence[int], seed: int) -> None:
-        """He's initialisation (He et al., 2015): normal with variance 2 / inputs, biases zero."""
+        """Draws weights with variance 2 / inputs (He et al., 2015); biases are 0."""
         self._random = np.random.default_rng([seed, 4])
         self.layers = len(sizes) - 1
         self.parameters: Parameters = {}
@@ -67,14 +65,14 @@ class Perceptron(ABC):
 
     @abstractmethod
     def inputs(self, data: Any) -> Floats:
-        """(n, sizes[0]) of n examples."""
+        """Returns the inputs (n, sizes[0]) of n examples."""
 
     def learn_inputs(self, data: Any, error: Floats) -> Parameters:
-        """Gradients of what ``inputs`` is made with; error (n, sizes[0]): the loss's for it."""
+        """Returns the gradients of parameters of ``inputs``; error: the inputs' own gradient."""
         return {}
 
     def gradients(self, batch: Any) -> tuple[float, Parameters]:
-        """Mean cross entropy of a batch, and its gradient for every parameter."""
+        """Computes the mean cross entropy of a batch and its gradient for every parameter."""
         values = self._forward(batch)
         losses, shares = _cross_entropy(values[-1], batch.classes)
         shares[np.arange(len(batch)), batch.classes] -= 1
@@ -92,7 +90,7 @@ class Perceptron(ABC):
         return total(losses) / len(batch), {name: gradients[name] for name in self.parameters}
 
     def evaluate(self, data: Data) -> Quality:
-        """How good it is on a test set."""
+        """Measures the quality on a test set."""
         right, lost = 0, 0.0
         for first in range(0, len(data), _ROWS):
             part = data.select(slice(first, first + _ROWS))
@@ -103,14 +101,14 @@ class Perceptron(ABC):
 
     @property
     def by_layer(self) -> dict[str, tuple[str, ...]]:
-        """The names of each layer's parameters, in the order of the forward pass."""
+        """Names each layer's parameters, in the order of the forward pass."""
         found = {f"layer{n}": (f"weights{n}", f"biases{n}") for n in range(1, self.layers + 1)}
         connected = {key for keys in found.values() for key in keys}
         before = [name for name in self.parameters if name not in connected]
         return {**{name: (name,) for name in before}, **found}
 
     def _forward(self, data: Any) -> list[Floats]:
-        """Each layer's input, and the last one's output."""
+        """Computes each layer's input, and the last one's output."""
         values = [self.inputs(data)]
         for layer in range(1, self.layers + 1):
             value = product(values[-1], self.parameters[f"weights{layer}"])
@@ -120,7 +118,7 @@ class Perceptron(ABC):
 
 
 def _cross_entropy(scores: Floats, classes: Classes) -> tuple[Floats, Floats]:
-    """Of each row, and the shares of all classes (softmax)."""
+    """Computes the cross entropy of each row, and the softmax of its scores."""
     scores = scores - scores.max(axis=1, keepdims=True)
     shares = exp(scores)
     sums = row_sums(shares)
@@ -129,16 +127,18 @@ def _cross_entropy(scores: Floats, classes: Classes) -> tuple[Floats, Floats]:
     return losses, shares
 
 
-def own_part(count: int, seed: int, rank: int, world: int) -> npt.NDArray[np.int64]:
-    """Which of the training set's examples worker ``rank`` has; sizes differ by one at most."""
+def shard_indices(count: int, seed: int, rank: int, world: int) -> npt.NDArray[np.int64]:
+    """Returns the indices of worker ``rank``'s shard; sizes of shards differ by at most 1."""
     return np.random.default_rng([seed, 2]).permutation(count)[rank::world]
 
 
-def draws(
+def batch_indices(
     count: int, size: int, seed: int, rank: int, first: int = 0
 ) -> Iterator[npt.NDArray[np.int64]]:
-    """Endless batches of indices below ``count``, from number ``first`` on: shuffled anew for each
-    pass, a pass's end joined to the next."""
+    """Yields endless batches of indices below ``count``, from batch ``first`` on.
+
+    Each pass is shuffled, and batches may span two passes.
+    """
     random = np.random.default_rng([seed, 3, rank])
     waiting = np.empty(0, np.int64)
     for number in itertools.count():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who is told what a worker does, as it does it."""
+"""Callbacks for the progress of a worker's training."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ from collections.abc import Callable, Iterable
 
 
 class Observer:
-    """One that takes no notice. Layers are named as in ``Perceptron.layers``; iterations count from
-    1.
+    """An observer that ignores all events; the base of others.
 
-    chunks_done: for whoever wants to know, from when it is `begun`: chunks so far whose sums are
-    there.
+    Layers are named as in ``Perceptron.by_layer``; iterations count from 1.
+
+    chunks_done: after `begun`, returns the number of chunks whose sums have arrived.
     """
 
     chunks_done: Callable[[], int] = staticmethod(lambda: 0)
 
     def begun(self, chunks_done: Callable[[], int]) -> None:
-        """It is in its job, and about to train."""
+        """The worker has joined its job and begins to train."""
         self.chunks_done = chunks_done
 
     def begins(self, kind: str, what: str, iteration: int) -> None:
-        """From now on it does something of a kind: `compute`, or `wait` for a layer."""
+        """The worker begins an activity of a kind: `compute`, or `wait` for a layer."""
 
     def ends(self) -> None:
-        """It has done it."""
+        """The activity ends."""
 
     def pushed(self, layers: Iterable[str], iteration: int) -> None:
-        """Gradients of these are there, and go out from now on."""
+        """Gradients of these layers are pushed."""
 
     def came(self, layers: Iterable[str]) -> None:
-        """All that was pushed of these is summed."""
+        """The sums of all pushed gradients of these layers have arrived."""
 
 
-NOBODY = Observer()
+NULL_OBSERVER = Observer()

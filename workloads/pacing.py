@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What computing takes where time is simulated, and when each layer's gradients go out.
+"""Simulates the computation time of layers, and the times at which their gradients are pushed.
 
-With times by layer (``specs.layerfile``) an iteration is as it is in a framework: the
-backward pass goes from the last layer to the first, and a layer's gradients go out when its turn is
-over; the next forward pass goes from the first to the last, and a layer waits for what has come of
-its gradients. So communication overlaps with computing (Peng et al., "A Generic Communication
-Scheduler for Distributed DNN Training Acceleration", SOSP 2019, section 2.1). Values are computed
-all at once, when all parameters are there, so they are what they are without.
+With times by layer (``specs.layerfile``) an iteration proceeds as in a framework: the backward pass
+goes from the last layer to the first and pushes each layer's gradients when it is done; the next
+forward pass goes from the first to the last, and waits for each layer's sums. Communication thus
+overlaps with computation (Peng et al., "A Generic Communication Scheduler for Distributed DNN
+Training Acceleration", SOSP 2019, section 2.1). Values are computed all at once when all parameters
+have arrived, so results do not depend on the times.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ from hosts.client import Sums
 from protocol.runtime import Runtime
 from specs.layerfile import LayerTimes
 from workloads.models import Parameters
-from workloads.observer import NOBODY, Observer
+from workloads.observer import NULL_OBSERVER, Observer
 
 Push = Callable[[Parameters], "Future[Sums]"]
 
 
 class Pacing:
-    """Of one worker. layers: names of parameters by layer, in the order of the forward pass.
+    """The pacing of one worker.
 
-    times: by layer; None: a whole iteration takes `seconds`, and all gradients go out together.
-    iterations: the number of the last one.
+    layers: names of parameters by layer, in the order of the forward pass.
+    times: by layer; None: an iteration takes `seconds`, and all gradients are pushed together.
+    iterations: number of the last iteration.
     """
 
     def __init__(
@@ -37,18 +38,18 @@ class Pacing:
         times: Mapping[str, LayerTimes] | None,
         seconds: float,
         iterations: int,
-        observer: Observer = NOBODY,
+        observer: Observer = NULL_OBSERVER,
     ) -> None:
         self._runtime, self._observer = runtime, observer
         self._layers, self._times, self._seconds = layers, times, seconds
         self._iterations = iterations
-        self._ready = False  # the forward pass of the iteration at hand is over
+        self._ready = False  # the forward pass of the current iteration is done
 
     def exchange(self, gradients: Parameters, iteration: int, push: Push) -> Sums:
-        """Gradients of an iteration to what comes for them.
+        """Exchanges the gradients of an iteration for their results.
 
-        With times by layer this is the time from the end of its forward pass to the end of the
-        next one; the first iteration has its own as well, and the last one no other.
+        With times by layer this takes from the end of its forward pass to the end of the next one;
+        the first iteration includes its own forward pass, and the last one no next.
         """
         if self._times is None:
             return self._together(gradients, iteration, push)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gradients with values that do not fit fixed point: a job's ``poison`` (docs/files.md).
+"""Injects gradients that exceed fixed point: a job's ``poison`` (docs/files.md).
 
-Which values of an iteration is a function of the job file and the number of workers alone, so that
-the reference has the same ones.
+The affected values depend on the job file and the number of workers alone, so the reference has the
+same ones.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ _VALUES = np.array([*_LARGE, np.nan, np.inf, -np.inf], np.float32)
 
 
 class Poison:
-    """What one rank has of it."""
+    """The poison of one rank."""
 
     def __init__(self, job: JobSpec, rank: int, world: int) -> None:
         self._job = job
         self._rank = rank
         self._world = world
-        # Servers take steps with whatever comes: after one that is no number none would be left.
+        # Servers do not filter gradients: one NaN would spread to all their parameters.
         self._values = _VALUES if job.optimizer.at == "workers" else _LARGE
-        self.iteration = 0  # the coming one
+        self.iteration = 0  # the next one
 
     def spoil(self, gradients: Parameters) -> None:
-        """Changes the coming iteration's gradients in place, at any worker and in any place."""
+        """Poisons the next iteration's gradients in place."""
         random = np.random.default_rng([self._job.seed, 5, self.iteration])
         self.iteration += 1
         ends = np.cumsum([values.size for values in gradients.values()])
@@ -43,7 +43,7 @@ class Poison:
                 everything[which].flat[where - ends[which]] = value
 
     def cure(self, means: Parameters) -> Parameters:
-        """Means in which those that are no number, or infinite, are 0: they take no step."""
+        """Replaces means that are not finite by 0, so that they take no step."""
         if not self._job.poison:
             return means
         zero = np.float32(0)

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The same training in one process, without a network.
+"""The reference run: the same training in one process, without a network.
 
 ``python -m workloads.reference --help``.
 
 It holds every worker's shard, quantises every worker's gradients as the workers do (exponent
 rounds, exponents from round to round, DIRECT sums where a chunk does not fit), adds the integers,
-and takes the same steps. It knows the job file, the number of workers and, where some were lost or
-came back, who is in which sum (``workloads.attendance``); nothing else of a run. As integer
-sums do not depend on order, a run whose weights differ in a single bit has lost, added or changed
-something on its way.
+and takes the same steps. It knows the job file, the number of workers and, if some were lost or
+rejoined, the participants of each sum (``workloads.attendance``), but nothing else of a run.
+Integer sums do not depend on order, so a run whose weights differ in a single bit has lost, added
+or changed data.
 
-Quantisation itself is the workers' own code. Every round's sums are therefore held against exact
-ones (``workloads.exact``); where they do not fit, the reference fails and no run matches it.
+Quantisation is the workers' own code. Every round's sums are therefore checked against exact ones
+(``workloads.exact``); on a mismatch the reference fails, and no run matches it.
 """
 
 from __future__ import annotations
@@ -38,28 +38,27 @@ from workloads.exact import ExactSums, InexactSumError
 from workloads.models import Floats, Parameters, Quality
 from workloads.trainer import Replica, apply, check_one_thread, digest, optimizer
 
-_AT_ONCE = 1 << 18  # values of all workers: what is made of them stays in a cache
+_AT_ONCE = 1 << 18  # values of all workers, which fit in a CPU cache
 
 
 class Means:
-    """Means as the network and clients make them, from the arrays of all who are in the sums."""
+    """Computes means as the network and clients do, from the arrays of all participants."""
 
     def __init__(self, sizes: Sequence[int], lanes: int, world: int) -> None:
         self._layout = Layout(sizes, lanes)
         self._policy = Exponents(self._layout.chunks, world)
         self._everyone: Entry = ((tuple(range(world)), None),)
         self.exact = ExactSums(self._layout.chunks)
-        self.in_float32 = 0  # sums of chunks that did not fit, so far
+        self.in_float32 = 0  # sums so far of chunks that exceeded fixed point
 
     def start(self, arrays: Parameters) -> None:
-        """Initial parameters, the same at all workers, go to the servers: first gradients have
-        their scale, whoever takes part."""
+        """Records initial parameters, which set the scale of the first gradients."""
         values = self._packed(arrays)[np.newaxis]
         reference_start(values, np.arange(self._layout.chunks), self._policy)
         self.exact.start(values)
 
     def resume(self, checkpoint: Checkpoint) -> None:
-        """Gradients have the scale that they have in a job that goes on from this."""
+        """Sets the scale of gradients to that of a job that resumes from this."""
         if checkpoint.lanes != self._layout.lanes:
             return
         self._policy.resume(checkpoint.exponents)
@@ -73,9 +72,9 @@ class Means:
         return np.concatenate([self._layout.pack(key, as_float32(*one)) for key, one in given])
 
     def __call__(self, arrays: Mapping[int, Parameters], entry: Entry | None = None) -> Parameters:
-        """arrays[rank][name]: gradients; returns their means by name, float32 and flat.
+        """Computes the means of arrays[rank][name] by name, float32 and flat.
 
-        entry: who is in the sums (all, if not given). Raises ``InexactSumError``.
+        entry: the participants of the sums; None: all. Raises InexactSumError.
         """
         layout = self._layout
         packed = {rank: self._packed(own) for rank, own in arrays.items()}
@@ -99,8 +98,12 @@ class Means:
 
 @dataclass(frozen=True)
 class Reference:
-    """Final parameters, quality on the test set, the largest error of a sum as a share of its
-    bound, and how many sums were of chunks that do not fit fixed point."""
+    """The result of the reference run.
+
+    parameters, quality: those after the last iteration.
+    worst_error: the largest error of a sum as a share of its bound.
+    in_float32: number of sums of chunks that exceed fixed point.
+    """
 
     parameters: Parameters
     quality: Quality | None
@@ -115,8 +118,10 @@ def train(
     attendance: Iterable[Entry] | None = None,
     restore: Checkpoint | None = None,
 ) -> Reference:
-    """What a job over ``world`` workers comes to, with these in the sums of each iteration (not
-    given: all in all), from a checkpoint on. Raises ``InexactSumError``."""
+    """Trains a job over ``world`` workers with the given participants, from a checkpoint on.
+
+    Raises InexactSumError.
+    """
     ranks = [Replica(job, rank, world) for rank in range(world)]
     if restore is not None:
         for rank in ranks:
@@ -153,7 +158,7 @@ def train(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The reference process: prints digest, accuracy and largest error as JSON."""
+    """Runs the reference process; prints digest, accuracy and largest error as JSON."""
     parser = argparse.ArgumentParser(
         prog="python -m workloads.reference",
         description="Trains a job in one process and prints the SHA-256 of its weights.",

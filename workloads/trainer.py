@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one worker computes, whoever sums the gradients.
+"""The training loop of one worker, independent of the aggregation.
 
-Every iteration: the gradient of the worker's own batch, its mean over all workers, one step of the
-optimizer, here or at the servers. A worker that is lost takes its shard of the data along; means
-are over those who are in the sums. One that comes back goes on with its shard where it would be by
-then.
+An iteration consists of the gradient of the worker's own batch, its mean over all workers, and one
+step of the optimizer, here or at the servers. The shard of a lost worker is lost with it; means are
+over the participants of a sum. A worker that rejoins continues its shard at the position that it
+would have reached.
 """
 
 from __future__ import annotations
@@ -25,15 +25,17 @@ from workloads.models import Parameters, Quality
 from workloads.poison import Poison
 from workloads.workloads import open_workload
 
-# Held-out examples are looked at this often at least, however large the data.
+# The quality is measured at least this often, however large the data.
 _LOOKS = 10
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is: mean loss of the worker's last batch and quality on the test set, or None.
+    """The progress of a run after an iteration.
 
-    began, ended: when the iteration did, by the clock of ``train``.
+    began, ended: times of the iteration by the clock of ``train``.
+    loss: mean loss of the worker's last batch, if any.
+    quality: quality on the test set, if measured.
     """
 
     iteration: int
@@ -48,7 +50,7 @@ class Replica:
 
     def __init__(self, job: JobSpec, rank: int, world: int) -> None:
         self.workload = open_workload(job)
-        # Iterations for once through the training set.
+        # Iterations of one pass through the training set.
         self.per_pass = self.workload.examples / job.batch
         self.looks_every = min(self.per_pass, max(1.0, job.iterations / _LOOKS))
         self.model = self.workload.model(job)
@@ -63,33 +65,35 @@ class Replica:
 
     @property
     def parameters(self) -> Parameters:
-        """The model's, by name."""
+        """The model's parameters by name."""
         return self.model.parameters
 
     def gradients(self) -> tuple[float | None, Parameters]:
-        """Loss and gradients of this rank's next batch, in the job's type for them."""
+        """Computes loss and gradients of this rank's next batch, in the job's gradient type."""
         loss, gradients = self.model.gradients(next(self._batches))
         self._poison.spoil(gradients)
         if self._rounded_to == np.float32:
             return loss, gradients
-        # What is too large becomes infinite, and everybody sees that it did.
+        # Values out of range become infinite, which all workers see.
         with np.errstate(over="ignore"):
             return loss, {name: one.astype(self._rounded_to) for name, one in gradients.items()}
 
     def skip(self) -> None:
-        """An iteration goes by without this rank."""
+        """Skips an iteration."""
         next(self._batches)
         self._poison.iteration += 1
 
     def state(self) -> Parameters:
-        """What a rank that comes back has to know: parameters, and what the optimizer keeps. Also
-        the seed, by which ``misfit`` tells another job's."""
+        """Returns the state for a worker that joins: parameters, optimizer state and the seed.
+
+        ``misfit`` recognizes the state of another job by the seed.
+        """
         kept = {f"{self._kept} {i}": one for i, one in enumerate(self.optimizer.state())}
         named = {f"parameter {name}": one for name, one in self.parameters.items()}
         return {"seed": np.array(self._seed), **named, **kept}
 
     def resume(self, iterations: int, state: Parameters) -> None:
-        """Goes on after so many iterations, with another rank's ``state`` then."""
+        """Resumes after `iterations` iterations with another rank's ``state``."""
         self.model.parameters = {name: state[f"parameter {name}"] for name in self.parameters}
         kept = [one for name, one in state.items() if name.startswith(f"{self._kept} ")]
         self.optimizer.restore(kept, iterations)
@@ -97,8 +101,7 @@ class Replica:
         self._poison.iteration = iterations
 
     def apply(self, came: Parameters) -> None:
-        """What has come for the gradients: their means over all ranks, which a step is taken with,
-        or the parameters after the servers' step."""
+        """Applies results: means of gradients, or the parameters after the servers' step."""
         if not self.model.learns:
             given = self.parameters.items()
             self.model.parameters = {name: came[name].reshape(one.shape) for name, one in given}
@@ -110,7 +113,7 @@ class Replica:
             values[...] = came[name].reshape(values.shape)
 
     def cure(self, means: Parameters) -> Parameters:
-        """Means that a step can be taken with, whatever they were made of."""
+        """Returns means with poison removed, for a step."""
         return self._poison.cure(means)
 
 
@@ -119,7 +122,7 @@ def _kept(job: JobSpec) -> str:
 
 
 def misfit(job: JobSpec, checkpoint: Checkpoint) -> str:
-    """Why a job cannot go on from a checkpoint with its model's keys; empty if it can."""
+    """Returns the reason why a job cannot resume from a checkpoint of its model; "" if it can."""
     at_servers = job.optimizer.at == "servers"
     rule = rule_of(job.plan)
     wanted = {"seed", *(f"parameter {name}" for name in checkpoint.keys)}
@@ -138,18 +141,18 @@ def misfit(job: JobSpec, checkpoint: Checkpoint) -> str:
 
 
 def optimizer(job: JobSpec, parameters: Parameters) -> Optimizer:
-    """The job's optimizer for its model's parameters, fresh."""
+    """Creates the job's optimizer for its model's parameters."""
     return Optimizer(job.plan, list(parameters))
 
 
 def apply(step: Optimizer, parameters: Parameters, means: Parameters) -> None:
-    """One step with mean gradients."""
+    """Takes one step with mean gradients."""
     shaped = [means[name].reshape(p.shape) for name, p in parameters.items()]
     step.step(list(parameters.values()), shaped)
 
 
 def digest(parameters: Parameters) -> str:
-    """SHA-256 over all parameters' bytes (little endian float32, in order)."""
+    """Computes the SHA-256 of all parameters (little endian float32, in order)."""
     total = hashlib.sha256()
     for values in parameters.values():
         total.update(np.ascontiguousarray(values, "<f4").tobytes())
@@ -157,7 +160,7 @@ def digest(parameters: Parameters) -> str:
 
 
 def check_one_thread() -> None:
-    """Raises ``RuntimeError`` if numpy's BLAS has more threads: sums would depend on how many."""
+    """Raises RuntimeError if numpy's BLAS has several threads, on whose number sums depend."""
     for library in threadpool_info():
         if library["num_threads"] != 1:
             raise RuntimeError(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can be trained: the workloads of job files, by name."""
+"""The workloads of job files, by name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from workloads.models import Data, Parameters, Quality
 
 
 class Model(Protocol):
-    """Parameters by name, in order. learns: whether gradients are good for steps."""
+    """A model: parameters by name, in order. learns: steps with its gradients are meaningful."""
 
     learns: bool
     parameters: Parameters
@@ -24,17 +24,19 @@ class Model(Protocol):
         """The names of each layer's parameters, in the order of the forward pass."""
 
     def gradients(self, batch: Any) -> tuple[float | None, Parameters]:
-        """Loss of a batch, if it has one, and the gradient for every parameter."""
+        """Computes the loss of a batch, if any, and the gradient of every parameter."""
 
     def evaluate(self, data: Any) -> Quality | None:
-        """How good it is on a test set, if it can be."""
+        """Measures the quality on a test set, if the model has one."""
 
 
 class Workload(Protocol):
-    """Data and a model, as a job has them.
+    """The data and model of a job.
 
-    unit: what an example is. data, sha256: which data, as the summary has it. examples: how many
-    there are to train with. test: those that are held out, if any are.
+    unit: the kind of example.
+    data, sha256: name and digest of the data, for the summary.
+    examples: number of training examples.
+    test: held-out examples, if any.
     """
 
     unit: str
@@ -47,10 +49,10 @@ class Workload(Protocol):
 
     @staticmethod
     def model(job: JobSpec) -> Model:
-        """As it is before the first iteration, the same at every worker."""
+        """Creates the initial model, the same at every worker."""
 
     def batches(self, rank: int, world: int, first: int = 0) -> Iterator[Any]:
-        """Endless: what a worker learns from in each iteration, after the ``first`` ones."""
+        """Yields a worker's batches endlessly, after the ``first`` ones."""
 
 
 WORKLOADS: dict[str, type[Workload]] = {
@@ -62,14 +64,14 @@ WORKLOADS: dict[str, type[Workload]] = {
 
 
 def open_workload(job: JobSpec) -> Workload:
-    """Reads a job's data. Raises ``RuntimeError`` where they are missing."""
+    """Reads a job's data. Raises RuntimeError if they are missing."""
     made: Any = WORKLOADS[job.workload]
     workload: Workload = made(job)
     return workload
 
 
 def model_of(job: JobSpec) -> Model:
-    """A job's model, without its data."""
+    """Creates a job's model without its data."""
     return WORKLOADS[job.workload].model(job)
 
 
@@ -79,5 +81,5 @@ def layers(job: JobSpec) -> dict[str, tuple[str, ...]]:
 
 
 def shapes(job: JobSpec) -> dict[str, int]:
-    """Elements of each parameter, in order: what the job's gradients are made of."""
+    """Returns the number of elements of each parameter, in order."""
     return {name: values.size for name, values in model_of(job).parameters.items()}

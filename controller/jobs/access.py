@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may speak for which place of which job. All functions raise JobError."""
+"""Authenticates callers of the job service as members of a job. All functions raise JobError."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["check_alive", "check_member", "find", "known"]
 
 
 def find(jobs: Iterable[Job], nonce: str) -> Job:
-    """The job with this nonce; how long it takes tells nothing about others'."""
+    """Finds the job with this nonce, in constant time with respect to nonces."""
     found = None
     for job in jobs:
         if secrets.compare_digest(job.nonce.encode(), nonce.encode()):
@@ -24,7 +24,7 @@ def find(jobs: Iterable[Job], nonce: str) -> Job:
 
 
 def known(jobs: Iterable[Job], nonce: str, role: Role, rank: int) -> tuple[Job, Membership]:
-    """A job and a place that it has."""
+    """Finds a job and checks that it has a member of this rank."""
     job = find(jobs, nonce)
     count = len(job.workers if role is Role.WORKER else job.servers)
     if not 0 <= rank < count:
@@ -34,7 +34,7 @@ def known(jobs: Iterable[Job], nonce: str, role: Role, rank: int) -> tuple[Job, 
 
 
 def check_alive(job: Job) -> None:
-    """The job is not over."""
+    """Raises unless the job is alive."""
     if job.state is State.FAILED:
         raise JobError(Refusal.ABORTED, f"{job} failed: {job.reason}")
     if job.state is State.GONE:
@@ -42,7 +42,7 @@ def check_alive(job: Job) -> None:
 
 
 def check_member(job: Job, place: Membership, process: int) -> Member:
-    """The place is filled, by this process and by one that the job does not go on without."""
+    """Returns the member; raises unless this process is connected in its place and not lost."""
     member = job.members.get(place)
     if member is None:
         text = f"{job}: {job.name(place)} is not connected; call ConnectService first"

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Members that come to a job that runs: who may, when the attempt is made, and how it ends.
+"""Lets new processes join running jobs: checks them, and starts and ends attempts to join.
 
-A new process in a worker's place waits until nothing else changes. Then everybody comes to a
-boundary and it is told what it has to know, see ``joining``; with that it is a member like any
-other, and the next epoch begins with it. Whatever else happens meanwhile comes first. A server's
-place is taken at once, by one that holds nothing: the next epoch gives it what it is to hold.
+A new process in a worker's place waits until no change of epoch is under way. All workers then stop
+at a round boundary and one transfers its state to the new one (``joining``), which becomes a member
+with the next plan epoch. Any other change takes precedence. A server is replaced at once by a
+process without state; the next plan epoch transfers its shards to it.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ log = logging.getLogger(__name__)
 
 
 class Arrivals:
-    """Those of all jobs. Callers hold the jobs' lock."""
+    """Joins of all jobs. Callers hold the jobs' lock."""
 
     def __init__(self, epochs: Epochs, clock: Callable[[], float]) -> None:
         self.epochs = epochs
         self.clock = clock
 
     def replace(self, job: Job, place: Membership, address: Address, process: int) -> None:
-        """A new process comes to a place that is filled: whoever was there is out at once.
+        """Replaces a member by a new process; the old one is lost at once.
 
-        JobError if it cannot join.
+        Raises JobError if the new one cannot join.
         """
         before = job.members[place]
         if job.started and place.role is Role.SERVER:
@@ -48,7 +48,7 @@ class Arrivals:
             self._check(job, place, before)
         joining = job.started
         if joining and before.active:
-            # Not heard of again, so all others have to know before anything else is done.
+            # The old process sends nothing more, so the others change epoch first.
             self.epochs.lose_members(job, {place: "was replaced by a new process"})
         if not joining or job.started:
             now = self.clock()
@@ -73,12 +73,12 @@ class Arrivals:
         raise JobError(refusal, text)
 
     def advance(self, job: Job) -> None:
-        """Make an attempt, if somebody waits and nothing else is under way."""
+        """Starts an attempt if workers wait to join and no change is under way."""
         if not job.started or job.join is not None or not job.joiners or not job.instructions:
             return
         workers = [place for place in job.scheme.places if job.members[place].active]
         changing = job.change is not None and not (job.change.settled and job.served)
-        # Who does not run the plan has yet to be told it.
+        # A member that does not run the plan has yet to receive it.
         if changing or any(job.members[place].epoch != job.epoch for place in workers):
             return
         workers = [place for place in workers if place.role is Role.WORKER]
@@ -89,7 +89,7 @@ class Arrivals:
         self._step(job)
 
     def answer(self, job: Job, place: Membership, request: jobs_pb2.ResyncRequest) -> None:
-        """A member's part in an attempt."""
+        """Handles a member's answer in an attempt."""
         join = job.join
         if join is None:
             return
@@ -110,13 +110,13 @@ class Arrivals:
         self._step(job)
 
     def left(self, job: Job, place: Membership) -> None:
-        """A worker has left in order."""
+        """Removes a worker that has left from the attempt."""
         if job.join is not None:
             job.join.left(place)
             self._step(job)
 
     def drop(self, job: Job, place: Membership, why: str) -> None:
-        """One that waits to join does not any more."""
+        """Drops a process that waits to join."""
         log.warning("%s: %s, which was to join, %s", job, job.name(place), why)
         job.members[place].lost = why
         self.epochs.journal.save(job)
@@ -125,7 +125,7 @@ class Arrivals:
             self._step(job)
 
     def look_after(self, job: Job, now: float) -> None:
-        """Drop those who wait to join and are dead, or hold up all others; try again."""
+        """Drops processes that wait to join and are dead or too slow; then tries again."""
         taking = job.join.taking if job.join is not None else ()
         for place, member in list(job.members.items()):
             if not member.waiting:
@@ -137,7 +137,7 @@ class Arrivals:
         self.advance(job)
 
     def _step(self, job: Job) -> None:
-        """The attempt may have come to its end."""
+        """Ends the attempt if it has succeeded or failed."""
         join = job.join
         if join is None:
             return
@@ -154,7 +154,7 @@ class Arrivals:
             job.met = job.epoch + 1, join.donor.rank
             self.epochs.begin(job, f"{names} joins")
         elif join.failure:
-            # Those who wait begin their calls again with the plan that they have.
+            # The waiting workers resume their calls with the plan that they have.
             log.error("%s: %s", job, join.failure)
             job.join = None
             for place in join.joiners:
@@ -163,7 +163,7 @@ class Arrivals:
 
 
 def _line(unable: str) -> str:
-    """Why a member is unable to do something; empty if it is able."""
+    """Returns the reason why a member is unable to do something; "" if it is able."""
     return (said(unable, LONGEST_REASON) or "it does not say why") if unable else ""
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Members that go: done, given up, said to be dead, or silent for too long."""
+"""Handles members that leave: done, failed, reported dead, or silent beyond their lease."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LONGEST_REASON = 500
 
 
 class Departures:
-    """Those of all jobs. ``fail`` ends a job for a reason. Callers hold the jobs' lock."""
+    """Departures of all jobs. ``fail`` ends a job for a reason. Callers hold the jobs' lock."""
 
     def __init__(
         self, epochs: Epochs, arrivals: Arrivals, fail: Callable[[Job, str], None]
@@ -39,10 +39,10 @@ class Departures:
         levels: bytes,
         process: int,
     ) -> None:
-        """See JobTable.leave."""
+        """Handles ``JobTable.leave``."""
         member = job.members.get(place)
         if member is not None and member.process != process:
-            return  # it is not in any more, whatever it says
+            return  # replaced by another process
         if job.state.over or (member is not None and (member.left or member.lost)):
             return
         why = said(reason, LONGEST_REASON)
@@ -65,13 +65,13 @@ class Departures:
             self.arrivals.left(job, place)
 
     def gone(self, job: Job, place: Membership, reason: str) -> None:
-        """See JobTable.gone."""
+        """Handles ``JobTable.gone``."""
         member = job.members.get(place)
         if job.state.over or member is None or member.left or member.lost:
             return
         why = said(reason, LONGEST_REASON) or "is dead"
         if not job.started and place.role is Role.SERVER:
-            # Another process may come in its place, as if it were the first.
+            # Another process may connect in its place, as if it were the first.
             log.error("%s: %s %s before the job started", job, job.name(place), why)
             del job.members[place]
             self.epochs.journal.save(job)
@@ -83,8 +83,10 @@ class Departures:
             self.epochs.end_members(job, {place: why})
 
     def look_after(self, job: Job, now: float, join: float) -> None:
-        """See that a job that is not over goes on without those who are silent or have left, or
-        fails. ``join``: seconds from its creation until all have to be in."""
+        """Continues a job without members that are silent or have left, or fails it.
+
+        join: seconds from its creation within which all members have to connect.
+        """
         silent = {
             place: member.ended or f"was not heard of for {now - member.heard:.0f} s"
             for place, member in job.members.items()
@@ -104,7 +106,7 @@ class Departures:
 
 
 def _different(job: Job) -> str:
-    """That two workers do not make the same calls, if so: no sum would ever come then."""
+    """Describes the first two workers that push different keys, whose sums can never complete."""
     first: dict[int, tuple[Membership, str]] = {}
     for place, member in sorted(job.members.items(), key=lambda item: item[0].rank):
         number, key = member.awaited

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job's place in the fabric: trees, slots and entries of an epoch, and how they go again.
+"""Deploys jobs in the fabric: plans trees, reserves slots, writes and deletes entries.
 
-A switch that cannot be written takes no part in new trees, though packets may pass it. If a job
-cannot have the tree it asked for, because switches are missing, it gets the next best.
+A switch that cannot be written takes no part in new trees, though packets may pass it. A job that
+cannot have the tree it requested, because switches are missing, gets the next best.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["Deployment"]
 log = logging.getLogger(__name__)
 
 JOB_TABLES = ("aggregation.nodes", "aggregation.children", "receivers.children")
-# What a job gets instead, in this order.
+# Fallbacks of each kind of tree, best first.
 _NEXT_BEST = {
     TreeKind.TWO_LEVEL: (TreeKind.TOR, TreeKind.NONE),
     TreeKind.TWO_LEVEL_SERVER: (TreeKind.TOR, TreeKind.NONE),
@@ -39,7 +39,7 @@ _NEXT_BEST = {
 
 
 class Deployment:
-    """Puts epochs of jobs into a fabric. Callers see to it that one does so at a time."""
+    """Deploys plan epochs of jobs in a fabric. Callers serialize all calls."""
 
     def __init__(self, fabric: Fabric, queue_packets: int | None) -> None:
         self.fabric = fabric
@@ -58,7 +58,10 @@ class Deployment:
         streams: int,
         admission: Admission,
     ) -> tuple[Scheme, Reservation]:
-        """What a new job asks for, as it asks for it. Raises PlanRefusedError, holding nothing."""
+        """Reserves what a new job requests.
+
+        Raises PlanRefusedError, and then reserves nothing.
+        """
         avoid = self.fabric.unwritable
 
         def plan(kind: TreeKind) -> tuple[Tree, ...]:
@@ -72,10 +75,10 @@ class Deployment:
         return Scheme(ranks, tuple(range(len(servers))), kind, trees, avoid), reservation
 
     def plan(self, job: Job, avoid: Collection[str] = ()) -> None:
-        """Give a job that holds nothing a scheme and places for those that are in it now.
+        """Plans a job that holds nothing, for its active members, and reserves its slots.
 
-        The best that can be had without switches to ``avoid`` or that cannot be written. Raises
-        PlanRefusedError, holding nothing, when not even servers alone would do.
+        The plan is the best without switches to ``avoid`` or that cannot be written. Raises
+        PlanRefusedError, and then reserves nothing, if not even servers alone are possible.
         """
         avoided = self.fabric.unwritable | job.avoid | frozenset(avoid)
         workers, servers = job.active(Role.WORKER), job.ring()
@@ -99,7 +102,7 @@ class Deployment:
         avoid: frozenset[str],
         refusals: list[str],
     ) -> Iterator[tuple[TreeKind, tuple[Tree, ...]]]:
-        """The trees that can be had, the best first; reasons against others go to ``refusals``."""
+        """Yields possible trees, best first; adds the reasons against others to ``refusals``."""
         hosts = [job.workers[rank] for rank in workers]
         addresses = self._addresses(job, servers)
         for kind in (job.kind, *_NEXT_BEST[job.kind]):
@@ -113,14 +116,16 @@ class Deployment:
         return [IPv4Address(member.address.ipv4) for member in members]
 
     def adapt(self, job: Job) -> None:
-        """See that a job that is to start has a plan for the switches that are there. Raises
-        PlanRefusedError."""
+        """Plans a job again before it starts if the set of writable switches has changed.
+
+        Raises PlanRefusedError.
+        """
         if job.scheme.avoided != self.fabric.unwritable:
             self.withdraw(job)
             self.plan(job)
 
     def install(self, job: Job) -> None:
-        """Write the entries of a job's scheme. After SwitchError a part of them may be there."""
+        """Writes the entries of a job's scheme. After a SwitchError a part of them may be there."""
         job.installation = Installation(self.fabric)
         for switch, needed, entry in self._entries(job):
             job.installation.install(switch, needed, entry)
@@ -128,8 +133,10 @@ class Deployment:
     def recall(
         self, job: Job, current: Reservation | None, old: Sequence[Reservation], installed: bool
     ) -> None:
-        """Take up what a job held before the controller was restarted. ``sweep`` tells of each
-        switch whether the entries are there (``installed``), or are gone where none should be."""
+        """Takes the reservations that a job held before the controller was restarted.
+
+        installed: switches should have the job's entries. ``sweep`` then compares each switch.
+        """
         for reservation in (current, *old):
             if reservation is not None:
                 self.resources.claim(reservation)
@@ -170,13 +177,13 @@ class Deployment:
                 yield node.switch, needed, entry
 
     def withdraw(self, job: Job) -> None:
-        """Delete a job's entries and give its places back, except where switches do not confirm:
-        that becomes a leftover."""
+        """Deletes a job's entries and frees its slots; what switches do not confirm becomes a
+        leftover."""
         self._clear(job, Leftover(job.installation or Installation(self.fabric), job.reservation))
         job.installation = job.reservation = None
 
     def retry(self, job: Job) -> None:
-        """Try again to delete what is left over."""
+        """Tries again to delete a job's leftovers."""
         leftovers, job.leftovers = job.leftovers, []
         for leftover in leftovers:
             self._clear(job, leftover)
@@ -189,21 +196,23 @@ class Deployment:
             job.leftovers.append(leftover)
 
     def sweep(self, switch: str, jobs: Sequence[Job]) -> list[Job]:
-        """Compare what a switch has of jobs with what it should have: what nobody should have is
-        deleted, so that leftovers there are none any more. Returns the running jobs that lack
-        something. SwitchError."""
+        """Compares a switch's entries of jobs with those it should have.
+
+        Deletes entries of no job, and with them all leftovers there. Returns the running jobs that
+        lack entries. Raises SwitchError.
+        """
         info = self.fabric.dataplane.p4info
         read = self.fabric.connections[switch].read
         found = read([info.all_entries(table) for table in JOB_TABLES])
         wanted = {job.number: job.installation.entities(switch) for job in jobs if job.installation}
         right = {canonical(entity) for entities in wanted.values() for entity in entities}
-        groups = {place.group for job in jobs for place in job.places_at(switch)}
+        groups = {place.group for job in jobs for place in job.slot_ranges_at(switch)}
         groups |= set(self._groups_of(found))
         for group in sorted(groups):
             found += self._group(switch, group)
         there = {canonical(entity) for entity in found}
         strange = [entity for entity in found if canonical(entity) not in right]
-        # A node is to stop before what its packets need goes.
+        # A node has to stop before the entries that its packets need are deleted.
         nodes = info.table("aggregation.nodes").preamble.id
         strange.sort(key=lambda entity: entity.table_entry.table_id != nodes)
         first = [entity for entity in strange if entity.table_entry.table_id == nodes]
@@ -223,7 +232,7 @@ class Deployment:
         ]
 
     def _groups_of(self, entries: Sequence[Entity]) -> Iterator[int]:
-        """Multicast groups that ``nodes`` entries name."""
+        """Yields the multicast groups that ``nodes`` entries name."""
         info = self.fabric.dataplane.p4info
         for entity in entries:
             group = info.parameter(entity, "group")
@@ -239,8 +248,10 @@ class Deployment:
             return []
 
     def outdated(self, job: Job) -> bool:
-        """Whether a running job would get other trees now. Switches that are just out of reach and
-        take part go on doing so."""
+        """Whether a running job would get different trees now.
+
+        Switches of its trees that are merely out of reach count as usable.
+        """
         here = {node.switch for tree in job.trees for node in tree.switches}
         avoid = self.fabric.addressing.missing | (self.fabric.down - here) | job.avoid
         scheme = job.scheme
@@ -263,12 +274,11 @@ class Deployment:
         )
 
     def caller(self, job: Job, place: Membership) -> int:
-        """IPv4 address that a server calls others from: its host's first, whose routes such calls
-        take."""
+        """Returns the IPv4 address from which a server calls others: its host's first one."""
         return int(self.fabric.addressing.address(host_of(job.host(place))))
 
     def instructions(self, job: Job) -> dict[Membership, jobs_pb2.Instruction]:
-        """The plans of a job whose entries are written."""
+        """Builds the plan of each member of a job whose entries are written."""
         dataplane, addressing = self.fabric.dataplane, self.fabric.addressing
         rates = {
             job.host(place): addressing.interfaces[

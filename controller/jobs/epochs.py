@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a running job gets from one epoch to the next, see ``resync``, and when it has to.
+"""Decides when a running job changes its plan epoch, and carries out the change (``resync``).
 
-A change is begun for every cause alike: old entries go, new ones are written, members halt, report
-and exchange results, and then the servers and after them the workers get their plans. A cause that
-comes on the way begins it anew with the next epoch, so a switch or member that has heard of an
-epoch that came to nothing never meets a packet of it.
+Every cause leads to the same steps: old entries are deleted, new ones written, members halt, report
+and exchange results, and then first the servers and next the workers get their plans. A further
+cause restarts the change with the next plan epoch, so no packet of an abandoned plan epoch is ever
+sent.
 """
 
 from __future__ import annotations
@@ -28,18 +28,20 @@ __all__ = ["ANSWER_SECONDS", "LAST_EPOCH", "LEAVE_SECONDS", "RETRY_SECONDS", "Ep
 log = logging.getLogger(__name__)
 
 LAST_EPOCH = (1 << 16) - 1
-# How long a worker may have left before the others, who may be about to leave too, go on without.
+# Others may be about to leave, too, so a plan without a worker that left is made only after this.
 LEAVE_SECONDS = 5.0
-# A member that is alive but does not do its part of a change for so long holds up all others.
+# A live member that does not do its part of a change for so long is lost: it blocks all others.
 ANSWER_SECONDS = 60.0
 LONGEST_REASON = 200
-# Between attempts to delete entries from a switch that did not confirm it.
+# Interval of attempts to delete entries from a switch that did not confirm it.
 RETRY_SECONDS = 10.0
 
 
 class Epochs:
-    """Changes of epoch of all jobs. ``end`` is called for a job that cannot go on (or need not),
-    with its state and the reason. Callers hold the jobs' lock."""
+    """Changes of plan epoch of all jobs. Callers hold the jobs' lock.
+
+    end: called with a job that is done or cannot continue, its state and the reason.
+    """
 
     def __init__(
         self,
@@ -54,15 +56,15 @@ class Epochs:
         self.end = end
 
     def begin(self, job: Job, reason: str) -> None:
-        """Begin the change to the next epoch.
+        """Begins the change to the next plan epoch.
 
-        A switch that does not take its entries is avoided by another attempt, in yet another epoch.
-        A job for which there is no plan at all waits halted, see ``Job.waiting``.
+        If a switch refuses its entries, another attempt avoids it, in yet another plan epoch. A job
+        without any possible plan stays halted (``Job.waiting``).
         """
         pool = Pool(dict(job.kept.results), job.kept.left)
         if job.change is not None and not job.change.settled:
             pool.add(job.change.pool.results.values())
-        job.join = None  # whoever waits to join is told of again when this is over
+        job.join = None  # another attempt follows the change
         members = [p for p in job.places if p in job.members and job.members[p].active]
         chunks = job.chunks(self.deployment.fabric.dataplane.lanes)
         for place in members:
@@ -97,21 +99,21 @@ class Epochs:
             return
 
     def withdraw(self, job: Job) -> None:
-        """Delete a job's entries; what is not confirmed to be gone is left for another try."""
+        """Deletes a job's entries; schedules another attempt for what is not confirmed."""
         self.deployment.withdraw(job)
         if job.leftovers:
             job.retry_at = self.clock() + RETRY_SECONDS
 
     def lose_members(self, job: Job, lost: dict[Membership, str]) -> None:
-        """Go on without members, for the reasons given."""
+        """Continues without members, for the reasons given."""
         for place, why in lost.items():
             job.members[place].lost = why
         self.go_on(job, words(job, lost))
 
     def end_members(self, job: Job, ended: dict[Membership, str]) -> None:
-        """Processes of members have ended, in the ways given: the others go on without them.
+        """Continues without members whose processes have ended, in the ways given.
 
-        The last servers are waited for until their lease is over, as they may be started again.
+        The last servers keep their places until their lease expires, as they may be restarted.
         """
         servers = {place for place in ended if place.role is Role.SERVER}
         others = {
@@ -127,13 +129,13 @@ class Epochs:
             log.error("%s: %s %s; no other server is left, it waits", job, job.name(place), how)
 
     def lose_ended(self, job: Job) -> None:
-        """A server is there again: nobody waits any more for others that have ended."""
+        """Marks ended servers as lost, once another server is back."""
         for member in job.members.values():
             if member.active and member.ended:
                 member.lost = member.ended
 
     def go_on(self, job: Job, reason: str) -> None:
-        """Some members are not in any more: the others go on in another epoch, if they can."""
+        """Continues in another plan epoch after members have gone; ends the job if impossible."""
         if not job.active(Role.WORKER):
             finished = any(m.left for p, m in job.members.items() if p.role is Role.WORKER)
             self.end(job, State.GONE if finished else State.FAILED, reason)
@@ -143,7 +145,7 @@ class Epochs:
             self.begin(job, reason)
 
     def answer(self, job: Job, place: Membership, request: jobs_pb2.ResyncRequest) -> None:
-        """A member's part in the change; ResyncError for an answer that cannot be."""
+        """Handles a member's answer in the change; raises ResyncError for an impossible one."""
         change = job.change
         what = request.WhichOneof("what")
         if what == "broken":
@@ -166,7 +168,7 @@ class Epochs:
         self.step(job)
 
     def step(self, job: Job) -> None:
-        """The change may have come to its end: then plans go out."""
+        """Advances the change; gives out the plans once it is settled."""
         change = job.change
         if change is None:
             return
@@ -181,7 +183,7 @@ class Epochs:
                 log.info("%s: all have the same results, epoch %d begins", job, job.epoch)
 
     def give_out(self, job: Job) -> None:
-        """Give everybody the plan of the epoch, servers first."""
+        """Publishes the plans of the epoch, servers first."""
         job.instructions = self.deployment.instructions(job)
         job.served_by = job.scheme.servers
         self.journal.save(job)
@@ -199,9 +201,10 @@ class Epochs:
         results: Iterable[jobs_pb2.Result],
         levels: bytes,
     ) -> None:
-        """A worker is done, and hands over what it has. ResyncError, and then it has not left.
+        """Records that a worker is done, with the results that it hands over.
 
-        The others may be about to leave, too, so this alone begins no change.
+        This alone begins no change, as the others may be about to leave, too. Raises ResyncError,
+        and then the worker has not left.
         """
         results = list(results)
         chunks = job.chunks(self.deployment.fabric.dataplane.lanes)
@@ -228,9 +231,9 @@ class Epochs:
             self.step(job)
 
     def look_after(self, job: Job, lost: dict[Membership, str]) -> None:
-        """See whether a running job can go on as it is; ``lost``: members that are dead, and how.
+        """Checks whether a running job can continue with its plan; call about once a second.
 
-        To be called every second or so.
+        lost: members that are dead, and how they ended.
         """
         now = self.clock()
         owing = job.change.owing if job.change is not None and not job.change.settled else {}
@@ -253,11 +256,11 @@ class Epochs:
 
     # --- switches ---
 
-    def lose(self, jobs: Sequence[Job], limit: float) -> None:
-        """Take switches out of the routes that cannot be reached and through which members get no
-        answer for ``limit`` seconds; jobs go on without them.
+    def mark_unreachable(self, jobs: Sequence[Job], limit: float) -> None:
+        """Removes unreachable switches from the routes if members get no answer through them.
 
-        Losing the connection alone means little: the switch may forward as before.
+        limit: seconds without an answer. A lost connection alone is no reason: the switch may still
+        forward. Jobs continue without these switches.
         """
         fabric = self.deployment.fabric
         doubtful = fabric.down - fabric.addressing.missing
@@ -270,7 +273,7 @@ class Epochs:
         self.avoid(gone, jobs, "cannot be reached, neither by the controller nor by members")
 
     def avoid(self, gone: Collection[str], jobs: Sequence[Job], why: str) -> None:
-        """Take switches out of the routes that do not forward; jobs go on without them."""
+        """Removes switches that do not forward from the routes; jobs continue without them."""
         missing = self.deployment.fabric.addressing.missing
         if missing.issuperset(gone):
             return
@@ -279,9 +282,11 @@ class Epochs:
         self._reroute(missing.union(gone))
         self._renew(jobs, text)
 
-    def regain(self, switch: str, jobs: Sequence[Job]) -> None:
-        """A switch can be written and has its program: give it all it should have, and jobs what
-        they lost there or can have again. SwitchError."""
+    def restore_switch(self, switch: str, jobs: Sequence[Job]) -> None:
+        """Restores the entries of a switch that can be written and has its program.
+
+        Jobs that lost entries, or can have better trees now, change epoch. Raises SwitchError.
+        """
         fabric = self.deployment.fabric
         fabric.sync(switch)
         fabric.down.discard(switch)
@@ -294,7 +299,7 @@ class Epochs:
         self._renew([job for job in jobs if job not in damaged], f"{switch} is there again")
 
     def sweep(self, switch: str, jobs: Sequence[Job]) -> list[Job]:
-        """See Deployment.sweep."""
+        """Sweeps a switch (``Deployment.sweep``) and saves the jobs whose leftovers changed."""
         leftovers = [job for job in jobs if job.leftovers]
         damaged = self.deployment.sweep(switch, jobs)
         for job in leftovers:
@@ -306,7 +311,7 @@ class Epochs:
         self.deployment.fabric.reroute(missing)
 
     def _renew(self, jobs: Sequence[Job], reason: str) -> None:
-        """Plan anew whatever would be planned otherwise now."""
+        """Replans the jobs that would get a different plan now."""
         for job in jobs:
             if job.started and (job.waiting or self.deployment.outdated(job)):
                 self.begin(job, reason)
@@ -314,15 +319,18 @@ class Epochs:
     # --- inside ---
 
     def _broken(self, job: Job, place: Membership, broken: jobs_pb2.Broken) -> None:
-        """A chunk cannot be completed as things are. ResyncError: there is no such chunk."""
+        """Handles a report that a chunk cannot be completed.
+
+        Raises ResyncError if there is no such chunk.
+        """
         chunks = job.chunks(self.deployment.fabric.dataplane.lanes)
         if broken.chunk >= chunks:
             raise ResyncError(f"chunk {broken.chunk} is broken; there are {chunks}")
         if job.change is not None and not job.change.settled:
             told = job.change.instruction(place)
             if told is None or told.WhichOneof("what") != "take":
-                return  # it does not run this epoch yet, and has nothing of it
-            # What it was given to take does not hold: it has to come from somebody else.
+                return  # it does not run this epoch yet and has no chunk of it
+            # The result that it was given is unusable, so another member has to supply it.
             pool = job.change.pool
             for key in [key for key in pool.results if key[0] == broken.chunk]:
                 del pool.results[key]
@@ -330,7 +338,7 @@ class Epochs:
         self.begin(job, f"{job.name(place)}: chunk {broken.chunk}: {text}")
 
     def _holding(self, job: Job) -> Holding | None:
-        """Of a job whose servers optimize."""
+        """Builds the holding of a job whose servers run the optimizer; None for others."""
         if job.optimizer is None:
             return None
         plane = self.deployment.fabric.dataplane
@@ -348,7 +356,7 @@ class Epochs:
         )
 
     def _note(self, job: Job, restored: Sequence[Restored]) -> None:
-        """Keep and tell where servers have got parameters from."""
+        """Records and logs the sources of servers' parameters."""
         for server, source, chunks in restored:
             name = job.host(source) if source is not None else "a worker that has left"
             job.restored.append(RestoredChunks(job.epoch, job.host(server), name, chunks))
@@ -372,5 +380,5 @@ class Epochs:
 
 
 def words(job: Job, lost: dict[Membership, str]) -> str:
-    """Members and what is wrong with them, in words."""
+    """Describes members and their failures."""
     return "; ".join(f"{job.name(place)} {why}" for place, why in lost.items())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One job: who is in it, how far it has come, and what each member is told."""
+"""A job as the controller knows it: members, state, scheme, and the plans of its members."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import NamedTuple
 from controller.jobs.joining import Join
 from controller.jobs.members import Member, Membership, Role
 from controller.jobs.resync import Change, Pool
-from controller.p4rt.install import Installation, Place
+from controller.p4rt.install import Installation, SlotRange
 from controller.planning.admission import Reservation
 from controller.planning.tree_planner import Child as TreeChild
 from controller.planning.tree_planner import Tree, TreeKind, TreeNode
@@ -38,12 +38,12 @@ __all__ = [
 ]
 
 
-# Members that a status names: it is for people.
+# A status names at most so many members.
 NAMED = 8
 
 
 class Refusal(Enum):
-    """Why a call was refused; named as gRPC's status codes."""
+    """The reason of a refused call; the names are those of gRPC's status codes."""
 
     INVALID_ARGUMENT = "the request can never be right"
     ALREADY_EXISTS = "the name or place is taken"
@@ -54,7 +54,7 @@ class Refusal(Enum):
 
 
 class JobError(Exception):
-    """A call that was refused."""
+    """A refused call."""
 
     def __init__(self, refusal: Refusal, text: str) -> None:
         self.refusal = refusal
@@ -62,18 +62,18 @@ class JobError(Exception):
 
 
 class State(Enum):
-    """From admission to the end."""
+    """The state of a job, from admission to the end."""
 
-    CREATED = "created"  # admitted, nobody has connected
-    WAITING = "waiting"  # not all are in
-    RUNNING = "running"  # installed, plans are out
+    CREATED = "created"  # admitted, no member has connected
+    WAITING = "waiting"  # some members have connected
+    RUNNING = "running"  # installed, plans are published
     LEAVING = "leaving"  # some workers are done
     GONE = "gone"  # all workers are done; nothing is held
     FAILED = "failed"
 
     @property
     def over(self) -> bool:
-        """Whether nothing more will happen."""
+        """Whether the state is final."""
         return self in (State.GONE, State.FAILED)
 
 
@@ -86,8 +86,14 @@ class Key(NamedTuple):
 
 
 class RestoredChunks(NamedTuple):
-    """Chunks that a server came to serve or replicate in an epoch, and the host that it has their
-    parameters from; a server (perhaps itself) gave the optimizer's state with them."""
+    """Chunks that a server has taken over as primary or backup.
+
+    epoch: the plan epoch.
+    server: the server process.
+    source: the host that the parameters come from; a server (perhaps itself) also supplies the
+        optimizer's state.
+    chunks: how many.
+    """
 
     epoch: int
     server: str
@@ -97,24 +103,29 @@ class RestoredChunks(NamedTuple):
 
 @dataclass(frozen=True)
 class Scheme:
-    """Who sums what in one epoch. Ranks in ``trees`` are positions in ``workers`` and ``servers``,
-    whose elements are ranks in the job, those of servers in the order of ``Job.ring``."""
+    """The members and trees of one plan epoch.
+
+    workers, servers: ranks in the job, those of servers in the order of ``Job.ring``.
+    kind: the kind of trees.
+    trees: one for each stream; their ranks are positions in `workers` and `servers`.
+    avoided: switches that could not take part.
+    """
 
     workers: tuple[int, ...]
     servers: tuple[int, ...]
     kind: TreeKind
     trees: tuple[Tree, ...]
-    avoided: frozenset[str] = frozenset()  # switches that could not take part
+    avoided: frozenset[str] = frozenset()
 
     @property
     def places(self) -> list[Membership]:
-        """Everybody in it."""
+        """All members of the scheme."""
         return [Membership(Role.WORKER, rank) for rank in self.workers] + [
             Membership(Role.SERVER, rank) for rank in self.servers
         ]
 
     def roots(self, servers: Sequence[str]) -> tuple[str, ...]:
-        """Names of the switches or servers that complete sums; ``servers``: of all of the job."""
+        """Names the switches or servers that complete sums; ``servers``: all of the job."""
         found: dict[str, None] = {}
         for tree in self.trees:
             named = (
@@ -128,9 +139,9 @@ class Scheme:
 
 @dataclass(eq=False)
 class Leftover:
-    """What switches have not confirmed to be deleted, and the places that are held for it.
+    """Entries whose deletion switches have not confirmed, and the slots still held for them.
 
-    ``unknown``: switches of which only the places are known, until they are swept.
+    unknown: switches whose entries are not known, only their slots, until they are swept.
     """
 
     installation: Installation
@@ -149,14 +160,14 @@ class Job:
     workers: tuple[str, ...]  # host names by rank
     servers: tuple[str, ...]  # processes by rank, see topologies.model.addressing.Unit
     kind: TreeKind
-    window: int  # asked for; 0: the controller chooses
+    window: int  # as requested; 0: the controller chooses
     streams: int
     lease: float  # seconds without a call after which a member counts as dead
-    slice_bytes: int  # asked for; 0: as usual
+    slice_bytes: int  # as requested; 0: the default
     created: float
     scheme: Scheme
     reservation: Reservation | None
-    avoid: frozenset[str] = frozenset()  # switches asked not to be part of trees
+    avoid: frozenset[str] = frozenset()  # switches excluded from trees by request
     state: State = State.CREATED
     reason: str = ""
     members: dict[Membership, Member] = field(default_factory=dict)
@@ -165,17 +176,17 @@ class Job:
     pipeline: Pipeline = USUAL
     installation: Installation | None = None
     leftovers: list[Leftover] = field(default_factory=list)
-    retry_at: float = 0.0  # when to ask switches again to delete what is left
-    change: Change | None = None  # under way, or over but for servers that do not run the plan yet
+    retry_at: float = 0.0  # time of the next attempt to delete leftovers
+    change: Change | None = None  # under way, or settled while servers do not run the plan yet
     join: Join | None = None  # under way; a change begins when it is settled
     waiting: str = ""  # why the change has no plan
-    kept: Pool = field(default_factory=Pool)  # what workers that left have handed over
-    left_at: float = 0.0  # when the last worker left that the plan still counts on
-    asked_at: float = 0.0  # when the change, or what a joiner is told, last came a step on
-    instructions: dict[Membership, jobs_pb2.Instruction] = field(default_factory=dict)  # to run
-    served_by: tuple[int, ...] = ()  # ranks of the servers of the last plan that was given out
+    kept: Pool = field(default_factory=Pool)  # results that leaving workers handed over
+    left_at: float = 0.0  # time when the last worker that the plan still includes left
+    asked_at: float = 0.0  # time of the last progress of the change or join
+    instructions: dict[Membership, jobs_pb2.Instruction] = field(default_factory=dict)  # plans
+    served_by: tuple[int, ...] = ()  # ranks of the servers of the last published plan
     restored: list[RestoredChunks] = field(default_factory=list)
-    # The first epoch after the last boundary at which workers joined, and a worker that was there.
+    # The first plan epoch after the last boundary at which workers joined, and a worker present.
     met: tuple[int, int] = (0, 0)
 
     def __str__(self) -> str:
@@ -183,12 +194,12 @@ class Job:
 
     @property
     def trees(self) -> tuple[Tree, ...]:
-        """Of the epoch."""
+        """The trees of the plan epoch."""
         return self.scheme.trees
 
     @property
     def held(self) -> bool:
-        """Whether it has slots, or entries that a switch did not confirm to be gone."""
+        """Whether it has slots, or entries whose deletion a switch did not confirm."""
         now = self.installation is not None or self.reservation is not None
         return now or bool(self.leftovers)
 
@@ -201,8 +212,8 @@ class Job:
                 held[switch] = held.get(switch, 0) + count
         return held
 
-    def places_at(self, switch: str) -> list[Place]:
-        """Places held in a switch."""
+    def slot_ranges_at(self, switch: str) -> list[SlotRange]:
+        """Lists the slot ranges held in a switch."""
         return [
             place
             for reservation in (self.reservation, *(left.reservation for left in self.leftovers))
@@ -212,7 +223,7 @@ class Job:
 
     @property
     def started(self) -> bool:
-        """Whether it has begun and is not over."""
+        """Whether it is running or leaving."""
         return self.state in (State.RUNNING, State.LEAVING)
 
     @property
@@ -224,28 +235,28 @@ class Job:
         )
 
     def counts(self, lanes: int) -> tuple[int, ...]:
-        """Chunks of so many lanes that each of its keys makes."""
+        """Counts the chunks of each key, for chunks of `lanes` lanes."""
         return tuple(-(-key.elements // lanes) for key in self.keys)
 
     def chunks(self, lanes: int) -> int:
-        """Chunks of so many lanes that all of them make."""
+        """Counts the chunks of all keys, for chunks of `lanes` lanes."""
         return sum(self.counts(lanes))
 
     def active(self, role: Role) -> tuple[int, ...]:
-        """Ranks of the workers or servers that are still in."""
+        """Returns the ranks of the active workers or servers."""
         count = len(self.workers if role is Role.WORKER else self.servers)
         places = (Membership(role, rank) for rank in range(count))
         return tuple(p.rank for p in places if p in self.members and self.members[p].active)
 
     def ring(self) -> tuple[int, ...]:
-        """Ranks of the servers that are still in, in the order in which each is replicated by the
-        next: on another host, where that can be."""
+        """Returns the ranks of active servers, each replicated by the next: on another host if
+        possible."""
         ranks = self.active(Role.SERVER)
         return tuple(ranks[at] for at in interleaved([host_of(self.servers[r]) for r in ranks]))
 
     @property
     def complete(self) -> bool:
-        """Whether nobody is `absent`."""
+        """Whether no member is `absent`."""
         if len(self.members) < len(self.workers) + len(self.servers):
             return False
         found = self.members.items()
@@ -253,13 +264,13 @@ class Job:
 
     @property
     def joiners(self) -> list[Membership]:
-        """Workers that wait to join, with their keys named."""
+        """Workers that wait to join and have declared their keys."""
         found = self.members.items()
         return [place for place, member in found if member.waiting and member.initialised]
 
     @property
     def status(self) -> str:
-        """Why it failed, or what it waits for; empty where it does neither."""
+        """The reason of a failure, or what the job waits for; "" if neither applies."""
         if self.waiting:
             return f"waits: {self.waiting}"
         if self.change is None and self.join is not None:
@@ -284,21 +295,21 @@ class Job:
 
     @property
     def places(self) -> list[Membership]:
-        """Everyone that has to be in."""
+        """All places of the job."""
         return [Membership(Role.WORKER, rank) for rank in range(len(self.workers))] + [
             Membership(Role.SERVER, rank) for rank in range(len(self.servers))
         ]
 
     def host(self, place: Membership) -> str:
-        """The host that a worker is on, or the name of a server process."""
+        """Returns a worker's host, or the name of a server process."""
         return (self.workers if place.role is Role.WORKER else self.servers)[place.rank]
 
     def name(self, place: Membership) -> str:
-        """A place in words: worker 3 (w3)."""
+        """Describes a place: worker 3 (w3)."""
         return f"{place.role} {place.rank} ({self.host(place)})"
 
     def absent(self) -> list[Membership]:
-        """Places whose member is not in yet: not connected, or a worker without keys."""
+        """Lists places without a ready member: not connected, or a worker without keys."""
         return [
             place
             for place in self.places
@@ -314,10 +325,10 @@ def plans_of(
     link_rates: dict[str, int],
     callers: tuple[int, ...],
 ) -> dict[Membership, jobs_pb2.Plan]:
-    """What each member of the epoch is told, once everything is installed.
+    """Builds the plan of each member, once all entries are installed.
 
-    ``link_rates``: bit/s of each member's own link, by host or server process; ``callers``: see
-    ServerPlan.
+    link_rates: bit/s of each member's own link, by host or server process.
+    callers: as in ServerPlan.
     """
     assert job.reservation is not None
     window = job.reservation.window

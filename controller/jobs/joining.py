@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One attempt to let workers join a running job: everybody comes to the end of the same round, and
-one of them tells those who join what they have to know. No clock, no socket, no lock: events go in,
-each member's instruction comes out.
+"""State machine of one attempt to let workers join a running job.
 
-A worker that has answered how many rounds it has begun begins no other until it is told the largest
-of these. When all have completed that many nothing is under way: everybody has the same results,
-and so has one that joins once it has the state of another. What follows is a change of epoch like
-any other, with more members.
+All workers stop at the end of the same round, and one of them transfers its state to those that
+join. Events go in, each member's instruction comes out; there is no clock, socket or lock.
+
+A worker reports how many rounds it has begun, and begins no other until it gets the maximum of all
+reports. When all have completed that many rounds nothing is in flight: all workers have the same
+results, and so has a joining worker with the state of another. A change of plan epoch with more
+members follows.
 """
 
 from __future__ import annotations
@@ -21,11 +22,13 @@ __all__ = ["Join"]
 
 
 class Join:
-    """An attempt in ``epoch``: ``joiners`` are to join ``workers``, of which ``donors`` can give
-    state. ``number``: of the attempt, which answers repeat; no other in this epoch has it.
+    """An attempt of ``joiners`` to join ``workers``, of which ``donors`` can give state.
 
-    ``failure``: why it came to nothing; ``refused``: joiners that cannot join, and why; ``donor``:
-    who gave the state that they have, once it is settled.
+    epoch: the plan epoch.
+    number: unique within the plan epoch; answers repeat it.
+    failure: why it failed; "" unless it did.
+    refused: joiners that cannot join, and why.
+    donor: the worker whose state was transferred, once it is settled.
     """
 
     def __init__(
@@ -49,35 +52,35 @@ class Join:
         self._reached: set[Membership] = set()
         # Each donor's state has a number of its own.
         self._donation = number
-        self._page: int | None = None  # asked for
-        self._given = False  # and there
-        self._last = False  # and the last
+        self._page: int | None = None  # requested page
+        self._given = False  # it has arrived
+        self._last = False  # it is the last one
         self._taking: set[Membership] = set()  # joiners that have not taken it
-        self._whole = (0, b"")  # size and hash, which all pages tell
+        self._whole = (0, b"")  # size and hash of the state, repeated in all pages
         self._unable: list[str] = []
         self._instructions: dict[Membership, jobs_pb2.Instruction] = {}
         self._tell(self._workers, boundary=jobs_pb2.Boundary(number=number))
         self._advance()
 
-    # --- what members are told ---
+    # --- instructions ---
 
     def instruction(self, place: Membership) -> jobs_pb2.Instruction | None:
-        """What holds for a member now, the same object until it is replaced; None: nothing."""
+        """Returns a member's instruction, the same object until it is replaced; None if none."""
         return self._instructions.get(place)
 
     @property
     def settled(self) -> bool:
-        """Whether those who join know everything."""
+        """Whether all joiners have the whole state."""
         return self._given and self._last and not self._taking and not self.failure
 
     @property
     def taking(self) -> frozenset[Membership]:
-        """Joiners that everybody waits for."""
+        """Joiners that have yet to take the current page."""
         return frozenset(self._taking)
 
     @property
     def owing(self) -> dict[Membership, str]:
-        """Members that everybody waits for, and what they have to do."""
+        """Members that the attempt waits for, and what they have to do."""
         if self._until is None:
             return dict.fromkeys(self._workers - self._begun.keys(), "to say where it is")
         late = self._workers - self._reached
@@ -87,29 +90,29 @@ class Join:
             return dict.fromkeys(self._taking, f"to take page {self._page} of the state")
         return {} if self._given else dict.fromkeys(self._donors[:1], "to give its state")
 
-    # --- what members answer; what is of another attempt or phase is old and ignored ---
+    # --- answers; those of another attempt or phase are outdated and ignored ---
 
     def begun(self, place: Membership, answer: jobs_pb2.Begun) -> None:
-        """A worker has begun so many rounds, and begins no other."""
+        """Handles a worker's report of the rounds it has begun; it begins no other."""
         asked = place in self._workers and place not in self._begun and self._until is None
         if asked and answer.number == self.number:
             self._begun[place] = answer.calls
             self._advance()
 
     def reached(self, place: Membership, answer: jobs_pb2.Reached) -> None:
-        """A worker has completed the rounds up to the boundary."""
+        """Handles a worker's report that it has completed the rounds up to the boundary."""
         asked = place in self._workers and self._until is not None
         if asked and answer.number == self.number and place not in self._reached:
             self._reached.add(place)
             self._advance()
 
     def donated(self, place: Membership, answer: jobs_pb2.Donated) -> None:
-        """A page of a donor's state, or why there is none: then another is asked."""
+        """Handles a page of the donor's state, or its failure: then the next donor is asked."""
         if self._page is None or self._given or self._donors[:1] != [place]:
             return
         if answer.number != self._donation:
             return
-        if not answer.unable and answer.page.page != self._page:  # one before, once more
+        if not answer.unable and answer.page.page != self._page:  # a repeated earlier page
             return
         wrong = answer.unable or self._wrong(answer.page)
         if wrong:
@@ -123,7 +126,7 @@ class Join:
         self._tell(self._taking, restore=restore)
 
     def restored(self, place: Membership, answer: jobs_pb2.Restored) -> None:
-        """A joiner has taken a page, or cannot."""
+        """Handles a joiner's report that it has taken a page, or cannot."""
         if place not in self._taking or answer.number != self._donation:
             return
         if answer.unable:
@@ -134,7 +137,7 @@ class Join:
         self._turn_page()
 
     def left(self, place: Membership) -> None:
-        """A worker has left in order, or somebody who was to join does not any more."""
+        """Removes a worker that has left, or a joiner that has given up."""
         if place in self.joiners:
             self._forget(place)
             self._turn_page()
@@ -166,7 +169,7 @@ class Join:
             self._ask(0)
 
     def _ask(self, page: int) -> None:
-        """Ask the donor for a page."""
+        """Asks the donor for a page."""
         if not self._donors:
             why = "; ".join(self._unable) or "those who could have left"
             self.failure = f"nobody gives the state of the job: {why}"
@@ -185,7 +188,7 @@ class Join:
         self._ask(0)
 
     def _turn_page(self) -> None:
-        """Go on when all who join have taken the page."""
+        """Requests the next page when all joiners have taken this one."""
         if not self.joiners:
             self.failure = self.failure or "those who wanted to join do not any more"
         elif self._page is not None and self._given and not self._taking and not self._last:
@@ -197,7 +200,7 @@ class Join:
         self._instructions.pop(place, None)
 
     def _wrong(self, page: jobs_pb2.Page) -> str:
-        """What is wrong with a page; empty: nothing is."""
+        """Describes the error of a page; "" if it is valid."""
         whole = page.size, page.sha256
         if not 0 < page.size <= MOST_STATE_BYTES or len(page.sha256) != HASH_BYTES:
             return f"its state has {page.size} B, allowed are 1 to {MOST_STATE_BYTES}"

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a controller has to know again after it died: jobs, their members and places, epochs used.
+"""Persists the state that a restarted controller needs: jobs, members, slots and used epochs.
 
-SQLite, written through to the disk (WAL, synchronous=FULL) before what is written takes effect. So
-whatever a switch may hold, the journal knows of, and no epoch is ever used twice. Plans are not in
-it: they follow from trees, members and places.
+An SQLite file, written through to the disk (WAL, synchronous=FULL) before a change takes effect, so
+the journal knows every entry that a switch may hold, and no plan epoch is used twice. Plans are not
+stored: they follow from trees, members and slot ranges.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy as np
 from controller.jobs.job import Job, Key, RestoredChunks, Scheme, State
 from controller.jobs.members import Member, Membership, Role
 from controller.jobs.resync import Pool
-from controller.p4rt.install import Place
+from controller.p4rt.install import SlotRange
 from controller.planning.admission import Reservation
 from controller.planning.tree_planner import Child, Parent, Tree, TreeKind, TreeNode
 from protocol import jobs_pb2
@@ -67,8 +67,12 @@ class JournalError(Exception):
 
 @dataclasses.dataclass
 class Known:
-    """A job as the journal has it. ``current``: places of its scheme; ``old``: those that switches
-    may still have entries for. ``changing``: its plan is not out."""
+    """A job as loaded from the journal.
+
+    changing: its plan was not published yet.
+    current: the reservation of its scheme.
+    old: reservations for which switches may still have entries.
+    """
 
     job: Job
     changing: bool
@@ -77,10 +81,12 @@ class Known:
 
 
 class Journal:
-    """The journal in a file, made if it is not there; ":memory:" lasts as long as the process.
+    """The journal in a file, created if missing; ":memory:" lasts as long as the process.
 
-    Raises JournalError. Callers see to it that one calls at a time. failed: told of a write that
-    did not succeed; what is known in memory is ahead of the file then, so nobody should go on.
+    failed: called with the reason if a write fails. Memory is then ahead of the file, so the
+        process must not continue.
+
+    Callers serialize all calls. Raises JournalError.
     """
 
     def __init__(
@@ -104,31 +110,31 @@ class Journal:
             raise JournalError(f"journal {self.path}: {error}") from error
 
     def close(self) -> None:
-        """Free the file."""
+        """Closes the file."""
         self._database.close()
 
     def next_term(self) -> int:
-        """The number of this start, from 1: P4Runtime election ids go by it."""
+        """Returns the number of this start, from 1, which P4Runtime election ids contain."""
         term = self._number("term") + 1
         self._write([("INSERT OR REPLACE INTO numbers VALUES ('term', ?)", [(term,)])])
         return term
 
     @property
     def last_number(self) -> int:
-        """Of the job created last; 0: none was."""
+        """Number of the job created last; 0 if there is none."""
         found = self._rows("SELECT number FROM jobs ORDER BY position DESC LIMIT 1")
         return int(found[0][0]) if found else 0
 
     def used(self) -> dict[int, int]:
-        """Last epoch of forgotten jobs, by number."""
+        """Returns the last plan epoch of jobs that are over, by number."""
         return {row[0]: row[1] for row in self._rows("SELECT job, epoch FROM used")}
 
     def gone(self) -> set[str]:
-        """Switches that routes avoid."""
+        """Returns the switches that routes avoid."""
         return {str(row[0]) for row in self._rows("SELECT switch FROM gone")}
 
     def save_gone(self, switches: Iterable[str]) -> None:
-        """Note the switches that routes avoid."""
+        """Saves the switches that routes avoid."""
         self._write(
             [
                 ("DELETE FROM gone", [()]),
@@ -137,7 +143,7 @@ class Journal:
         )
 
     def save(self, job: Job) -> None:
-        """Note all there is to know of a job, but for the results kept, see ``keep``."""
+        """Saves a job, except for its kept results (``keep``)."""
         number = job.number
         changing = job.started and not job.instructions
         position = self._rows(
@@ -176,8 +182,10 @@ class Journal:
         )
 
     def save_member(self, job: Job, place: Membership) -> None:
-        """Note what has become of one member, which is all that has changed but for the job's
-        state, keys, optimizer and `kept.left`. The job was saved before."""
+        """Saves one member, and the job's state, keys, optimizer and `kept.left`.
+
+        The job was saved before, and nothing else has changed since.
+        """
         told = (job.state.name, json.dumps(job.keys), _plan(job), _levels(job), job.number)
         self._write(
             [
@@ -194,12 +202,12 @@ class Journal:
         )
 
     def keep(self, job: Job, results: Iterable[jobs_pb2.Result]) -> None:
-        """Note results that a worker handed over on leaving."""
+        """Saves results that a leaving worker handed over."""
         rows = [(job.number, r.chunk, r.level, r.header, r.payload) for r in results]
         self._write([("INSERT OR IGNORE INTO kept VALUES (?, ?, ?, ?, ?)", rows)])
 
     def drop(self, job: Job, forget: bool) -> None:
-        """A job is over: its results are not needed any more, and (``forget``) neither is it."""
+        """Deletes the results of a job that is over, and with ``forget`` the job itself."""
         gone = [(job.number,)]
         statements: list[tuple[str, Sequence[Sequence[Any]]]] = [
             ("DELETE FROM kept WHERE job = ?", gone),
@@ -212,7 +220,7 @@ class Journal:
         self._write(statements)
 
     def load(self, now: float) -> list[Known]:
-        """All jobs, the oldest first; their members count as heard of ``now``."""
+        """Loads all jobs, oldest first; their members count as heard ``now``."""
         known = [_job(row, now) for row in self._rows("SELECT * FROM jobs ORDER BY position")]
         by_number = {one.job.number: one for one in known}
         for number, role, rank, *told in self._rows("SELECT * FROM members"):
@@ -224,7 +232,7 @@ class Journal:
             for number, part, window in self._rows("SELECT * FROM reservations ORDER BY job, part")
         }
         for number, part, stream, switch, base, group in self._rows("SELECT * FROM places"):
-            parts[number, part].places[stream, switch] = Place(base, group)
+            parts[number, part].places[stream, switch] = SlotRange(base, group)
         for (number, part), held in parts.items():
             if part:
                 by_number[number].old.append(held)
@@ -289,7 +297,7 @@ def _plan(job: Job) -> bytes | None:
 
 
 def _row(job: Job, place: Membership) -> tuple[Any, ...]:
-    """A member as the table has it."""
+    """Returns the row of a member."""
     member = job.members[place]
     return (
         job.number, place.role.value, place.rank, member.address.ipv4, member.address.port,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Places in a job, and who fills them."""
+"""Members of a job: roles, ranks, and the processes that fill them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Member", "Membership", "Role"]
 
 
 class Role(Enum):
-    """Numbers are those of the job service."""
+    """The role of a member; the numbers are those of the job service."""
 
     WORKER = 1
     SERVER = 2
@@ -23,7 +23,7 @@ class Role(Enum):
 
 
 class Membership(NamedTuple):
-    """A place in a job. Its rank stays, whoever else comes or goes."""
+    """A place in a job: a role and a rank that never changes."""
 
     role: Role
     rank: int
@@ -31,29 +31,29 @@ class Membership(NamedTuple):
 
 @dataclass
 class Member:
-    """Who fills a place, and when it was last heard of (controller's clock, seconds)."""
+    """The process in a place. Times are seconds of the controller's clock."""
 
     address: Address
-    heard: float
-    initialised: bool = False
-    epoch: int = 0  # of the plan that it runs
-    unanswered: float = 0.0  # seconds that its oldest chunk in flight is without a sign of life
-    # The first key that it has pushed and has no sum of: its place among all it pushed, 0: none.
+    heard: float  # time of its last call
+    initialised: bool = False  # it has declared its keys
+    epoch: int = 0  # the plan epoch that it runs
+    unanswered: float = 0.0  # seconds without any answer for its oldest chunk in flight
+    # The first pushed key without a sum: its position among all pushed keys (0: none), its name.
     awaited: tuple[int, str] = (0, "")
     left: bool = False
-    lost: str = ""  # why the job goes on without it
-    process: int = 0  # that fills the place, by the number that it has drawn
-    gives_state: bool = False  # it can tell one that joins later what it has to know
-    joining: bool = False  # it is new in a running job and waits to join it
-    ended: str = ""  # how its process ended, of a last server: another may come in its place
-    since: float = 0.0  # when it connected (controller's clock); 0: to an earlier controller
+    lost: str = ""  # why the job continues without it
+    process: int = 0  # random number of the process
+    gives_state: bool = False  # it can transfer the application's state to a joining worker
+    joining: bool = False  # it waits to join the running job
+    ended: str = ""  # how the process of a last server ended, which may be replaced
+    since: float = 0.0  # time when it connected; 0: to an earlier controller
 
     @property
     def active(self) -> bool:
-        """Whether it is in the job: plans count on it."""
+        """Whether plans include it."""
         return not (self.left or self.lost or self.joining)
 
     @property
     def waiting(self) -> bool:
-        """Whether it waits to join, and is alive."""
+        """Whether it is alive and waits to join."""
         return self.joining and not self.lost

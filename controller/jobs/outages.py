@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Switches, links and server processes that fail and come back: what whoever watches them says, and
-what becomes of jobs then."""
+"""Handles reports of switches, links and server processes that fail or recover."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ __all__ = ["Outages"]
 
 
 class Outages:
-    """Of a fabric with jobs. Every method may be called from any thread."""
+    """Outages of a fabric and their effect on jobs. Methods may be called from any thread."""
 
     def __init__(self, roster: Roster, epochs: Epochs, departures: Departures) -> None:
         self._roster = roster
@@ -24,12 +23,15 @@ class Outages:
         self._fabric = epochs.deployment.fabric
 
     def impair(self, links: Mapping[frozenset[str], Mapping[str, float]]) -> None:
-        """See Fabric.impair."""
+        """Handles ``Fabric.impair``."""
         with self._roster.busy():
             self._fabric.impair(links)
 
     def died(self, name: str, how: str, when: float) -> None:
-        """The process of a switch or server had ended at ``when`` (another may be there by now)."""
+        """Handles the end of a switch's or server's process at ``when``.
+
+        Another process may have replaced it already.
+        """
         with self._roster.busy():
             if name in self._fabric.connections:
                 self._fabric.down.add(name)
@@ -42,17 +44,23 @@ class Outages:
                         self._departures.gone(job, place, how)
 
     def lost(self, switch: str) -> None:
-        """A switch cannot be reached. Jobs through it go on until members get no answer either."""
+        """Marks a switch as down. Its jobs continue until members get no answer either."""
         with self._roster.busy():
             self._fabric.down.add(switch)
 
     def regained(self, switch: str) -> None:
-        """A switch can be reached and has its program, see ``Fabric.restore``. SwitchError."""
+        """Restores a switch that is reachable and has its program (``Fabric.restore``).
+
+        Raises SwitchError.
+        """
         with self._roster.busy():
-            self._epochs.regain(switch, self._roster.jobs)
+            self._epochs.restore_switch(switch, self._roster.jobs)
 
     def intact(self, switch: str, seconds: float) -> bool:
-        """Whether a switch has what running jobs and routes need; asks it. SwitchError."""
+        """Queries a switch: whether it has the entries of running jobs and of routes.
+
+        Raises SwitchError.
+        """
         with self._roster.changed:
             before = self._fabric.writes[switch]
             nodes = [

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The jobs of a fabric: admission, joining, changes of epoch, and the way out.
+"""Manages the jobs of a fabric: admission, members, changes of plan epoch, and the end.
 
-``JobTable`` is the job service without gRPC; every method may be called from any thread. A job is
-planned and its slots are held from ``create`` on, so what cannot run is refused there. When all
-members are in, its entries are written and its plans appear. Whenever its plan no longer holds (a
-member or a switch is lost, or somebody asks for another one) the next epoch is prepared, see
-``resync``. It ends when all workers have left, or fails when it cannot go on; either way its
-entries are deleted, and only slots whose deletion a switch confirmed go to other jobs.
+``JobTable`` is the job service without gRPC; its methods may be called from any thread. ``create``
+plans a job and reserves its slots, or refuses it. When all members have connected, entries are
+written and plans published. When a plan no longer holds (a member or a switch is lost, or another
+plan is requested) the next plan epoch is prepared (``resync``). A job ends when all workers have
+left, or fails when it cannot continue. Either way its entries are deleted, and a slot is freed only
+after its switch confirmed that.
 """
 
 from __future__ import annotations
@@ -57,18 +57,22 @@ __all__ = ["JobTable"]
 log = logging.getLogger(__name__)
 
 LEASE_SECONDS = 30.0
-# How long members get no answer through a switch that cannot be reached until it counts as gone.
+# An unreachable switch is routed around once members get no answer through it for so long.
 UNANSWERED_SECONDS = 3.0
 JOIN_SECONDS = 120.0
 
 
 class JobTable:
-    """All jobs. ``lease``: seconds without a call after which a member counts as dead, in jobs that
-    say nothing of it; ``join``: seconds from ``create`` until all have to be in;
-    ``queue_packets``: see ``choose_window``; ``unanswered``: seconds after which members say that a
-    switch does not forward; ``journal``: where all of it is written, and what it has of earlier is
-    taken up (none: it ends with the process); ``runtime``: where it runs, ``clock``: if that is not
-    the runtime's."""
+    """All jobs of a fabric.
+
+    clock: seconds; by default the runtime's clock.
+    lease: default seconds without a call after which a member counts as dead.
+    join: seconds from ``create`` within which all members have to connect.
+    queue_packets: as in ``choose_window``.
+    unanswered: seconds without an answer after which an unreachable switch is routed around.
+    journal: persists all jobs, and supplies those of an earlier controller; by default in memory.
+    runtime: the threads and clock to run with.
+    """
 
     def __init__(
         self,
@@ -115,11 +119,14 @@ class JobTable:
         slice_bytes: int = 0,
         pipeline: Pipeline = USUAL,
     ) -> Job:
-        """Admit a job: hosts of workers by rank, and of servers, each with all of its processes;
-        window, streams, lease and slice_bytes 0 for the controller's choice. One that is admitted
-        without switches has trees of kind NONE from then on.
+        """Admits a job.
 
-        Raises JobError when the request is wrong, the name is taken or the switches have no room.
+        workers: hosts by rank.
+        servers: hosts, each with all of its processes.
+        window, streams, lease, slice_bytes: 0 for the controller's choice.
+
+        A job that is admitted without switches keeps trees of kind NONE. Raises JobError if the
+        request is invalid, the name is taken or switches lack slots.
         """
         lanes = self.fabric.dataplane.lanes
         check_create(self.fabric.topology, namespace, workers, servers, window, streams, lanes)
@@ -163,8 +170,11 @@ class JobTable:
             return job
 
     def connect(self, nonce: str, role: Role, rank: int, address: Address, process: int = 0) -> Job:
-        """A member says where it listens. Again with the same address: fine. A new process in the
-        place of a worker that is dead or lost is to join; in that of a server it is in at once."""
+        """Registers the address of a member; idempotent.
+
+        A new process in the place of a worker waits to join the running job; one in the place of a
+        server replaces it at once.
+        """
         with self.roster.busy():
             job, place = self._alive(nonce, role, rank)
             check_address(self.fabric.addressing, job, place, address)
@@ -198,10 +208,10 @@ class JobTable:
         gives_state: bool = False,
         optimizer: OptimizerPlan | None = None,
     ) -> None:
-        """A worker declares its tensors, and the optimizer that servers are to run; they must be
-        the same at all. The last one starts it.
+        """Declares a worker's tensors and the servers' optimizer, the same at all workers.
 
-        ``gives_state``: it can tell one that joins later what its application has to know.
+        The last worker's call starts the job. gives_state: the worker can transfer its
+        application's state to one that joins later.
         """
         with self.roster.busy():
             job, place = self._alive(nonce, Role.WORKER, rank)
@@ -231,10 +241,10 @@ class JobTable:
     def instruction(
         self, nonce: str, role: Role, rank: int, process: int = 0
     ) -> jobs_pb2.Instruction | None:
-        """What a member is to do now, the same object until another one replaces it.
+        """Returns a member's instruction, the same object until another one replaces it.
 
-        None while not all are in, and when the job or the member has left. Workers get a plan once
-        every server runs it: a chunk must not come before its server.
+        None while members are absent, and after the job or the member has left. Workers get a plan
+        once every server runs it, so that no chunk arrives before its server is ready.
         """
         with self.changed:
             job, place = self._known(nonce, role, rank)
@@ -252,7 +262,7 @@ class JobTable:
             return told if told is not None else job.instructions.get(place)
 
     def state(self, nonce: str) -> State:
-        """How far a job is."""
+        """Returns the state of a job."""
         with self.changed:
             return access.find(self.roster.jobs, nonce).state
 
@@ -266,16 +276,17 @@ class JobTable:
         process: int = 0,
         awaited: tuple[int, str] = (0, ""),
     ) -> int:
-        """A member is alive and runs the plan of an epoch; returns that of the job's plan.
+        """Handles a member's heartbeat; returns the plan epoch of the job.
 
-        ``unanswered``: seconds that its oldest chunk in flight is without a sign of life;
-        ``awaited``: see Member.
+        epoch: the plan epoch that the member runs.
+        unanswered: seconds without any answer for its oldest chunk in flight.
+        awaited: as in Member.
         """
         with self.changed:
             job, place = self._alive(nonce, role, rank)
             check_beat(job, place, epoch, unanswered)
             member = self._member(job, place, process)
-            # One that is held for a change asks nobody, and what it waits for is the change.
+            # A member that is halted for a change sends no probes: it waits for the change.
             member.unanswered = unanswered if epoch == job.epoch else 0.0
             member.awaited = awaited[0], awaited[1][:LONGEST_KEY_NAME]
             if epoch != member.epoch:
@@ -287,9 +298,9 @@ class JobTable:
             return job.epoch
 
     def resync(self, nonce: str, role: Role, rank: int, request: jobs_pb2.ResyncRequest) -> None:
-        """A member's part in a change of epoch; what belongs to an older epoch is ignored.
+        """Handles a member's answer in a change of plan epoch; ignores one of an older epoch.
 
-        Raises JobError, also for an answer that cannot be.
+        Raises JobError, also for an invalid answer.
         """
         with self.roster.busy():
             job, place = self._alive(nonce, role, rank)
@@ -319,8 +330,13 @@ class JobTable:
         streams: int | None = None,
         avoid: Collection[str] = (),
     ) -> None:
-        """Prepare a job's next epoch, from now on with another tree, window or number of streams
-        if given, and with no node of a tree on switches to ``avoid``. Raises JobError."""
+        """Prepares a job's next plan epoch, and changes its requests permanently.
+
+        kind, window, streams: the new requests; None: unchanged.
+        avoid: switches that are no nodes of its trees.
+
+        Raises JobError.
+        """
         with self.roster.busy():
             found = [job for job in self.roster.jobs if which in (job, job.number)]
             if not found or not found[-1].started:
@@ -347,7 +363,7 @@ class JobTable:
         levels: bytes = b"",
         process: int = 0,
     ) -> None:
-        """A member is done, or gives up (with a reason), which fails the job.
+        """Removes a member that is done, or fails the job if it gives a reason.
 
         A worker that is done hands over the results that it holds, and its levels as in a report.
         """
@@ -356,23 +372,27 @@ class JobTable:
             self.departures.leave(job, place, reason, results, levels, process)
 
     def gone(self, nonce: str, role: Role, rank: int, reason: str) -> None:
-        """Somebody knows that a member's process is dead, and how it ended. A job that had not
-        begun fails, or waits for another server; else the others go on without it at once."""
+        """Handles a report that a member's process has ended, and how.
+
+        A running job continues without it at once. One that has not started fails, or waits for
+        another server process.
+        """
         with self.roster.busy():
             job, place = self._known(nonce, role, rank)
             self.departures.gone(job, place, reason)
 
     def stop(self, number: int, why: str) -> None:
-        """The operator ends a job, which needs no nonce. Raises JobError if none is alive."""
+        """Ends a job by order of the operator, without a nonce. Raises JobError if it is over."""
         with self.roster.busy():
             self._fail(self.roster.alive(number), why)
 
     def expire(self, every: float = math.inf) -> None:
-        """Let jobs go on without members that are dead or have left, fail those that cannot, and
-        try again to delete what is left over. To be called every second or so.
+        """Expires leases and deadlines, and retries deletions; call about once a second.
 
-        every: seconds between calls. If it is called much later, this process or the machine was
-        stopped: that it heard of nobody meanwhile is nobody's fault.
+        Jobs continue without members that are dead or have left, or fail.
+
+        every: seconds between calls. After a much longer time this process or the machine was
+            stopped, and all deadlines are extended.
         """
         with self.roster.busy():
             now = self.clock()
@@ -385,18 +405,18 @@ class JobTable:
                     self.journal.save(job)
                 if not job.state.over:
                     self.departures.look_after(job, now, self.join)
-            self.epochs.lose(self.roster.jobs, self.unanswered)
+            self.epochs.mark_unreachable(self.roster.jobs, self.unanswered)
             self._expired = self.clock()
 
     def jobs(self) -> list[Job]:
-        """All jobs that are known, the oldest first; those over are the last few."""
+        """Lists all known jobs, oldest first; of those that are over only the last few."""
         with self.changed:
             return list(self.roster.jobs)
 
     # --- inside, with the lock held ---
 
     def _take_up(self) -> None:
-        """Go on with the jobs of the journal: as they are, where switches have all they should."""
+        """Resumes the jobs of the journal, unchanged where switches have all their entries."""
         changing = []
         for known in self.journal.load(self.clock()):
             job = known.job
@@ -416,7 +436,7 @@ class JobTable:
             try:
                 damaged += self.epochs.sweep(switch, self.roster.jobs)
                 if switch in self.fabric.addressing.missing:
-                    self.epochs.regain(switch, self.roster.jobs)
+                    self.epochs.restore_switch(switch, self.roster.jobs)
             except SwitchError as error:
                 log.error("%s is down: %s", switch, error)
                 self.fabric.down.add(switch)
@@ -424,7 +444,7 @@ class JobTable:
             if job in changing or (job in damaged and job.started):
                 self.epochs.go_on(job, "the controller was restarted")
             elif not job.started and not job.state.over:
-                # If it cannot, it fails, and callers learn it.
+                # A job that cannot start fails, and its members' next calls report that.
                 with suppress(JobError):
                     self._start_when_complete(job)
         log.info("%d jobs taken up", len([job for job in self.roster.jobs if not job.state.over]))
@@ -474,7 +494,7 @@ class JobTable:
         return job, place
 
     def _member(self, job: Job, place: Membership, process: int) -> Member:
-        """A member that has connected, and is alive as it calls."""
+        """Returns a connected member, and renews its lease."""
         member = access.check_member(job, place, process)
         member.heard = self.clock()
         return member

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What callers of the job service may ask for: checks that need no state but the job's own.
+"""Validates requests to the job service, with no state but the job's own.
 
-What is refused is told in words that are no longer than what was right would have been: a caller's
-own text is quoted in part.
+Error texts quote at most `QUOTED` characters of a caller's text, so their length is bounded.
 """
 
 from __future__ import annotations
@@ -44,12 +43,12 @@ __all__ = [
 NAMESPACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 MOST_KEYS = 1 << 16
 LONGEST_KEY_NAME = 256
-# Of all keys together: they are in the journal, which is written whenever the job changes.
+# Of all keys together, as the journal writes them whenever the job changes.
 MOST_NAME_CHARACTERS = 1 << 20
 # A report has 4 bytes for each chunk, and goes in one message (service.MOST_MESSAGE_BYTES).
 MOST_CHUNKS = 1 << 21
-# What a server sets aside for one job: 2 x window slots of each stream, each with a chunk of every
-# worker and the sum. It uses what chunks come to, but all of a host's jobs share the server.
+# Memory that a server reserves for one job: 2 x window slots of each stream, each with a chunk of
+# every worker and the sum. All jobs of a host share the server.
 MOST_SERVER_BYTES = 8 << 30
 QUOTED = 80  # characters of what a caller sent
 # Members call every two seconds.
@@ -89,15 +88,15 @@ def check_create(
 
 
 def check_slice(slice_bytes: int) -> None:
-    """Raises JobError unless slices can be of that size."""
+    """Raises JobError unless the size of slices is possible."""
     if slice_bytes > MOST_SLICE_BYTES:
         text = f"slices of {slice_bytes} bytes; allowed: up to {MOST_SLICE_BYTES}, or 0 for 32 KiB"
         raise _wrong(text)
 
 
 def check_window(window: int, streams: int, world: int, lanes: int) -> None:
-    """Raises JobError unless a stream can have that window, a job so many streams, and a server
-    room for chunks of ``world`` workers in all of them."""
+    """Raises JobError unless the window and the number of streams are possible, and a server has
+    memory for chunks of ``world`` workers in all streams."""
     if window and (window & (window - 1) or window > LARGEST_WINDOW):
         raise _wrong(
             f"window {window}: a power of two up to {LARGEST_WINDOW}, or 0 for the controller's"
@@ -117,7 +116,7 @@ def check_window(window: int, streams: int, world: int, lanes: int) -> None:
 
 
 def check_beat(job: Job, place: Membership, epoch: int, unanswered: float) -> None:
-    """Raises JobError for a heartbeat that no member can send."""
+    """Raises JobError for an impossible heartbeat."""
     if not (math.isfinite(unanswered) and unanswered >= 0):
         raise _wrong(f"{job}: {job.name(place)}: unanswered for {unanswered} s; allowed: 0 or more")
     if epoch > job.epoch:
@@ -125,7 +124,7 @@ def check_beat(job: Job, place: Membership, epoch: int, unanswered: float) -> No
 
 
 def check_lease(lease: float) -> None:
-    """Raises JobError unless it is a time after which a silent member may count as dead."""
+    """Raises JobError unless the lease is 0 or within its limits."""
     if lease and not SHORTEST_LEASE <= lease <= LONGEST_LEASE:
         raise _wrong(
             f"lease {lease:g} s: allowed are {SHORTEST_LEASE:g} to {LONGEST_LEASE:g} s, or 0 for"
@@ -134,8 +133,8 @@ def check_lease(lease: float) -> None:
 
 
 def check_address(addressing: Addressing, job: Job, place: Membership, address: Address) -> None:
-    """Raises JobError unless a worker's address is its host's first, with a port that is no
-    server's, and a server's that of its process."""
+    """Raises JobError unless a worker has its host's first address and a port that is no server's,
+    and a server the address of its process."""
     name = job.host(place)
     is_server = place.role is Role.SERVER
     own = addressing.unit(name).address if is_server else addressing.address(name)
@@ -155,7 +154,7 @@ def check_address(addressing: Addressing, job: Job, place: Membership, address: 
 
 
 def check_keys(keys: Sequence[Key], lanes: int) -> None:
-    """Raises JobError unless there are keys, each once, not empty, and chunks can be counted."""
+    """Raises JobError unless there are keys, unique, not empty, and within the limits."""
     if not 0 < len(keys) <= MOST_KEYS:
         raise _wrong(f"{len(keys)} keys; allowed: 1 to {MOST_KEYS}")
     seen: set[int] = set()
@@ -179,7 +178,7 @@ def check_keys(keys: Sequence[Key], lanes: int) -> None:
 
 
 def check_optimizer(job: Job, optimizer: OptimizerPlan | None, kind: TreeKind) -> None:
-    """Raises JobError if servers cannot run it: not all sums end at them in such a tree."""
+    """Raises JobError if servers cannot run the optimizer with this kind of tree."""
     if optimizer is not None and not kind.ends_at_server:
         raise _wrong(
             f"{job}: an optimizer at the servers needs every tree to have a server as its root,"
@@ -200,8 +199,10 @@ def check_optimizer(job: Job, optimizer: OptimizerPlan | None, kind: TreeKind) -
 
 
 def check_pipeline(pipeline: Pipeline, kind: TreeKind, optimizer: bool = True) -> None:
-    """Raises JobError if servers cannot work like that in such a tree; optimizer: whether they run
-    one, or may come to."""
+    """Raises JobError if servers cannot run the pipeline with this kind of tree.
+
+    optimizer: servers run an optimizer, or may do so later.
+    """
     reason = refusal(
         pipeline,
         str(kind),
@@ -214,7 +215,7 @@ def check_pipeline(pipeline: Pipeline, kind: TreeKind, optimizer: bool = True) -
 
 
 def check_spans(optimizer: OptimizerPlan | None, keys: Sequence[Key], lanes: int) -> None:
-    """Raises JobError if an optimizer speaks of chunks that these keys do not have."""
+    """Raises JobError if an optimizer refers to chunks beyond those of the keys."""
     chunks = sum(-(-key.elements // max(lanes, 1)) for key in keys)
     if optimizer is not None and optimizer.spans and optimizer.spans[-1].first >= chunks:
         raise _wrong(
@@ -224,7 +225,7 @@ def check_spans(optimizer: OptimizerPlan | None, keys: Sequence[Key], lanes: int
 
 
 def difference(known: Sequence[Key], given: Sequence[Key], who: str) -> str:
-    """The first difference between the keys of the first worker and another's, in words."""
+    """Describes the first difference between the keys of the first worker and another's."""
     for mine, theirs in zip(given, known, strict=False):
         if mine != theirs:
             return f"{who} has {_words(mine)} where workers before it have {_words(theirs)}"
@@ -237,8 +238,7 @@ def _words(key: Key) -> str:
 
 
 def said(text: str, most: int) -> str:
-    """What a member says, in one line that may be logged and shown: at most so many characters,
-    those that are none to be shown replaced."""
+    """Sanitizes a member's text for logs: one line of at most `most` printable characters."""
     line = " ".join(text[: 4 * most].split())[:most]
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in line)
 

@@ -1,19 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One change of epoch of one job: everybody halts and reports, then results move until all workers
-have the same ones. No clock, no socket, no lock: events go in, each member's instruction comes out.
+"""State machine of one change of plan epoch: brings all workers of a job to the same results.
+
+All members halt and report, then results are transferred. Events go in, each member's instruction
+comes out; there is no clock, socket or lock.
 
 A chunk's *level* is the number of its results that are complete at a worker. A worker sends a
-chunk's next round only when it has the result of the last, and rounds need everybody, so levels of
-one chunk differ by at most one between the workers of an epoch, and whoever is ahead still holds
-the result. Results are facts: whoever has the result of a level has the same one, so one that a
-member handed over stays good whatever happens to that member, or to this change.
+chunk's next round only after the result of the last, and every round needs all workers, so levels
+of a chunk differ by at most one between the workers of a plan epoch, and a worker that is ahead
+still holds the result. All members have the same result of a level, so one that was handed over
+stays valid whatever happens to its sender, or to this change.
 
-Servers that run the job's optimizer hold levels, too, and what they have stepped counts even if no
-worker has the result. Before any of it moves to workers, each chunk's parameters and optimizer
-state are where they are to be (``shards``), so no worker gets what only one server has.
+Servers that run the job's optimizer have levels, too, and a step they have taken counts even if no
+worker has its result. Before results move to workers, each chunk's parameters and optimizer state
+are placed on all servers that hold them (``shards``), so no worker gets a result that only one
+server has.
 
-Where servers step with each worker's gradient alone, workers' results have nothing to do with each
-other, and none moves.
+With asynchronous steps, workers' results are unrelated, and none is transferred.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ from protocol import jobs_pb2
 
 __all__ = ["PAGE_BYTES", "Change", "Pool", "ResyncError", "levels_of"]
 
-# Results in one message, in bytes: gRPC takes 4 MiB by default, with the message's own overhead.
+# Bytes of results in one message: gRPC accepts 4 MiB by default, including the overhead.
 PAGE_BYTES = 4 * 1024 * 1024 - 64 * 1024
 HEADER_BYTES = 32
 
@@ -41,11 +43,11 @@ ResultKey = tuple[int, int]  # chunk, level
 
 
 class ResyncError(ValueError):
-    """An answer that a member cannot give; the text says what is wrong with it."""
+    """An invalid answer of a member; the text says what is wrong with it."""
 
 
 def levels_of(data: bytes, chunks: int) -> Levels:
-    """Levels as reported; none at all stand for a worker that has nothing yet. ResyncError."""
+    """Decodes reported levels; empty data means a worker without results. Raises ResyncError."""
     if not data:
         return np.zeros(chunks, np.uint32)
     if len(data) != 4 * chunks:
@@ -54,7 +56,7 @@ def levels_of(data: bytes, chunks: int) -> Levels:
 
 
 def check_result(result: jobs_pb2.Result, chunks: int, payload_bytes: int) -> ResultKey:
-    """What a result is of; ResyncError for one that cannot be."""
+    """Returns a result's chunk and level; raises ResyncError for an invalid one."""
     if result.chunk >= chunks or result.level == 0:
         raise ResyncError(f"a result of chunk {result.chunk}, level {result.level}: no such")
     if len(result.header) != HEADER_BYTES or len(result.payload) not in (0, payload_bytes):
@@ -67,23 +69,25 @@ def check_result(result: jobs_pb2.Result, chunks: int, payload_bytes: int) -> Re
 
 @dataclass
 class Pool:
-    """Results that the controller holds, and the levels of workers that left: nobody else may know
-    of them any more."""
+    """Results that the controller holds, and the levels of workers that left.
+
+    Members may no longer have either.
+    """
 
     results: dict[ResultKey, jobs_pb2.Result] = field(default_factory=dict)
     left: Levels | None = None
 
     def add(self, results: Iterable[jobs_pb2.Result]) -> None:
-        """Hold results; those held already stay."""
+        """Adds results; those already held stay."""
         for result in results:
             self.results.setdefault((result.chunk, result.level), result)
 
     def leave(self, levels: Levels) -> None:
-        """A worker with these levels has left."""
+        """Adds the levels of a worker that has left."""
         self.left = levels.copy() if self.left is None else np.maximum(self.left, levels)
 
     def raise_to(self, top: Levels) -> None:
-        """Raise levels to the highest known here."""
+        """Raises levels to the highest of the pool, in place."""
         if self.left is not None:
             np.maximum(top, self.left, out=top)
         for chunk, level in self.results:
@@ -91,12 +95,12 @@ class Pool:
 
 
 class Change:
-    """A change to ``epoch`` among ``members`` (workers and servers that are to be in it).
+    """A change to ``epoch`` among its ``members`` (workers and servers).
 
-    ``pool`` has the results that need nobody's hand any more; what members hand over is added to
-    it. ``holding``: of a job whose servers optimize; then ``restored`` says who gets what from whom
-    and was not asked for yet (``news``).
-    It is not settled before ``installed`` is set: the switches are done.
+    pool: results that are available; what members hand over is added.
+    holding: the shards of a job whose servers run the optimizer.
+    installed: set by the caller once switches have the new entries; needed to settle.
+    restored: transfers between servers that ``news`` has not returned yet.
     """
 
     def __init__(
@@ -121,32 +125,32 @@ class Change:
         self.restored: list[Restored] = []
         self._holding = holding
         self._fetching: dict[Membership, int] = {}  # servers, and chunks that they still fetch
-        self._asked = False  # holders
-        self._matched = False  # all have reported, and who lacks what is known
-        self._wants: dict[Membership, set[ResultKey]] = {}  # of holders, still to be handed
-        self._more: set[Membership] = set()  # holders asked for more than they were at first
-        self._lacks: dict[Membership, list[ResultKey]] = {}  # of workers, in the order of pages
-        self._pages: dict[Membership, tuple[int, int]] = {}  # page, first of it, in _lacks
+        self._asked = False  # holders have been asked for results
+        self._matched = False  # all have reported, and the missing results are known
+        self._wants: dict[Membership, set[ResultKey]] = {}  # by holder, still to be handed over
+        self._more: set[Membership] = set()  # holders that got a second, longer request
+        self._lacks: dict[Membership, list[ResultKey]] = {}  # by worker, in the order of pages
+        self._pages: dict[Membership, tuple[int, int]] = {}  # page, its first index in _lacks
         told = holding.halt(reason) if holding is not None else jobs_pb2.Halt(reason=reason)
         halt = self._instruct(halt=told)
         self._instructions = dict.fromkeys(self._members, halt)
 
-    # --- what members are told ---
+    # --- instructions ---
 
     def instruction(self, place: Membership) -> jobs_pb2.Instruction | None:
-        """What holds for a member now, the same object until it is replaced; None: not in it."""
+        """Returns a member's instruction, the same object until it is replaced; None if none."""
         return self._instructions.get(place)
 
     @property
     def settled(self) -> bool:
-        """Whether all workers have the same results and the switches are done."""
+        """Whether all workers have the same results and switches have the new entries."""
         done = self._asked and not self._wants and not self._lacks
         return done and self.installed and not self.failure and not self.hopeless
 
     def news(self) -> list[Restored]:
-        """What servers have come to hold, or are being given, since the last call.
+        """Returns the transfers to servers that became certain since the last call.
 
-        That is so whatever becomes of this change; a replica serves only when all is settled.
+        They persist even if this change is abandoned; a replica serves only once all is settled.
         """
         supplied = self._asked and not self._wants and not self.failure and not self.hopeless
         told = [one for one in self.restored if supplied and one.server != one.source]
@@ -157,7 +161,7 @@ class Change:
 
     @property
     def owing(self) -> dict[Membership, str]:
-        """Members that everybody waits for, and what they have to do."""
+        """Members that the change waits for, and what they have to do."""
         if not self._matched:
             return dict.fromkeys(self._members - self._reported, "to report")
         if self._fetching:
@@ -170,11 +174,13 @@ class Change:
             return {place: f"to hand over {len(wants)} results" for place, wants in wanted}
         return {place: f"to take {len(keys)} results" for place, keys in self._lacks.items()}
 
-    # --- what members answer; what does not fit the phase is old and ignored ---
+    # --- answers; those that do not fit the phase are outdated and ignored ---
 
     def report(self, place: Membership, data: bytes) -> None:
-        """A member has halted. ``data``: uint32 of each chunk; empty from a server that holds
-        none. ResyncError."""
+        """Handles a halted member's levels.
+
+        data: uint32 of each chunk; empty from a server without parameters. Raises ResyncError.
+        """
         if place not in self._members or place in self._reported:
             return
         if place.role is Role.WORKER or self._holding is not None:
@@ -185,14 +191,17 @@ class Change:
         self._advance()
 
     def fetched(self, place: Membership) -> None:
-        """A server has all that it was to fetch."""
+        """Handles a server's report that it has fetched all its chunks."""
         if self._fetching.pop(place, None) is not None:
             self._advance()
 
     def handed(
         self, place: Membership, results: Iterable[jobs_pb2.Result], last: bool, payload: int
     ) -> None:
-        """A holder's results, with payloads of ``payload`` bytes. ResyncError: not as asked."""
+        """Handles results that a holder hands over.
+
+        payload: bytes of a payload. Raises ResyncError if they are not as requested.
+        """
         wants = self._wants.get(place)
         if wants is None:
             return
@@ -213,7 +222,7 @@ class Change:
             self._advance()
 
     def taken(self, place: Membership, page: int) -> None:
-        """A worker has taken a page of results."""
+        """Handles a worker's report that it has taken a page of results."""
         if place not in self._pages or self._pages[place][0] != page:
             return
         count = len(self._instructions[place].take.results)
@@ -224,7 +233,7 @@ class Change:
             del self._lacks[place], self._pages[place]
 
     def left(self, place: Membership) -> None:
-        """A worker has left; its results and levels are in the pool already."""
+        """Removes a worker that has left; its results and levels are already in the pool."""
         self._members.discard(place)
         self._reported.discard(place)
         self._fetching.pop(place, None)
@@ -256,7 +265,7 @@ class Change:
             self._show(place, 0, 0)
 
     def _match(self) -> None:
-        """Everybody has reported: who lacks what, and who has it."""
+        """Determines the missing results, once all members have reported."""
         if self._holding is not None and self._holding.alone:
             self._place_shards(self._holding, self._holding.top(self._levels))
             return
@@ -282,7 +291,7 @@ class Change:
             self._place_shards(self._holding, top)
 
     def _place_shards(self, holding: Holding, top: Levels) -> None:
-        """Servers get what they lack from servers, or as workers get results."""
+        """Lets servers fetch missing chunks from servers, or else take results like workers."""
         needs = holding.needs(top, self._levels)
         for place, sources in needs.fetches.items():
             self._fetching[place] = sum(map(len, sources.values()))
@@ -294,7 +303,7 @@ class Change:
             self.restored += [Restored(place, source, n) for source, n in counts.items()]
 
     def _holder(self, key: ResultKey) -> Membership | None:
-        """Who is asked for a result: a worker if one has it, else a server; None: nobody has."""
+        """Selects the holder of a result: a worker if one has it, else a server, else None."""
         chunk, level = key
         for role in (Role.WORKER, Role.SERVER):
             having = [p for p, own in self._levels.items() if own[chunk] == level]
@@ -304,7 +313,7 @@ class Change:
         return None
 
     def _ask(self, wanted: Collection[ResultKey]) -> None:
-        """Spread what is wanted over those who have it."""
+        """Requests results from their holders, spread evenly."""
         asked: set[Membership] = set()
         for chunk, level in sorted(wanted):
             holder = self._holder((chunk, level))
@@ -323,13 +332,13 @@ class Change:
             self._instructions[place] = self._instruct(hand=jobs_pb2.Hand(wants=wants))
 
     def _show(self, place: Membership, page: int, first: int) -> None:
-        """Give a worker a page of what it lacks."""
+        """Instructs a worker to take a page of missing results."""
         self._pages[place] = (page, first)
         take = jobs_pb2.Take(results=self._fitting(self._lacks[place][first:]), page=page)
         self._instructions[place] = self._instruct(take=take)
 
     def _fitting(self, keys: Collection[ResultKey]) -> Iterator[jobs_pb2.Result]:
-        """As many results as a page holds, one at least."""
+        """Yields as many results as fit in a page, at least one."""
         size = 0
         for key in keys:
             result = self._told(self.pool.results[key])
@@ -339,7 +348,7 @@ class Change:
             yield result
 
     def _told(self, result: jobs_pb2.Result) -> jobs_pb2.Result:
-        """A result as who lacks it gets it."""
+        """Adds to a result the applied contributions that asynchronous servers need."""
         holding = self._holding
         if holding is None or not holding.alone:
             return result

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The jobs that are known, and the lock that whoever touches them holds.
-
-Numbers and names are given here, and how many jobs there may be is decided here.
-"""
+"""The known jobs, the lock that guards them, their numbers and the limits on their count."""
 
 from __future__ import annotations
 
@@ -20,18 +17,19 @@ __all__ = ["MOST_ALIVE", "MOST_JOBS", "MOST_WAITING", "REMEMBERED", "Roster"]
 log = logging.getLogger(__name__)
 
 MOST_JOBS = (1 << 16) - 1
-# Jobs that are not over, and those of them that have not all members in yet: whoever asks for more
-# has to wait until some have ended, or have had the time that members have to come.
+# Limits on jobs that are not over, and on those of them that wait for members. Further requests are
+# refused until some have ended or timed out.
 MOST_ALIVE = 256
 MOST_WAITING = 64
-# Jobs that are over stay known, so that late callers learn how they ended.
+# Ended jobs that are kept, so that late callers learn how they ended.
 REMEMBERED = 64
 
 
 class Roster:
-    """Of a fabric. All but ``busy`` is for whoever holds ``changed``.
+    """The jobs of a fabric. Callers of all methods but ``busy`` hold ``changed``.
 
-    jobs: the oldest first. join: seconds that members have to come.
+    jobs: oldest first.
+    join: seconds within which members have to connect.
     """
 
     def __init__(
@@ -46,9 +44,9 @@ class Roster:
         self._used = journal.used()  # last epoch of jobs that are over, by number
 
     def place_for(self, namespace: str) -> tuple[int, int]:
-        """Number and first epoch of a new job of that name.
+        """Returns the number and first plan epoch for a new job of that name.
 
-        Raises JobError if the name is taken, or there are too many.
+        Raises JobError if the name is taken or there are too many jobs.
         """
         if any(job.namespace == namespace and not job.state.over for job in self.jobs):
             text = f"a job named {namespace!r} is alive; stop it or choose another namespace"
@@ -57,19 +55,19 @@ class Roster:
         return self._next_number()
 
     def add(self, job: Job) -> None:
-        """A new job, of the number that was given."""
+        """Adds a job with the number that ``place_for`` returned."""
         self._last_number = job.number
         self.jobs.append(job)
 
     def alive(self, number: int) -> Job:
-        """The job of that number that is not over. Raises JobError if there is none."""
+        """Finds the job of that number that is not over; raises JobError if there is none."""
         found = [job for job in self.jobs if job.number == number and not job.state.over]
         if not found:
             raise JobError(Refusal.FAILED_PRECONDITION, f"no job {number} is alive")
         return found[0]
 
     def over(self, job: Job) -> None:
-        """A job is over: those that were before it are forgotten, but for the last few."""
+        """Records that a job is over, and forgets the oldest jobs that are."""
         self._used[job.number] = job.epoch
         over = [other for other in self.jobs if other.state.over and not other.held]
         for forgotten in over[:-REMEMBERED]:
@@ -78,8 +76,10 @@ class Roster:
 
     @contextmanager
     def busy(self) -> Iterator[None]:
-        """Hold the lock for something that may change a lot, and take long while switches are
-        written: nobody is heard meanwhile, which is not the members' fault."""
+        """Holds the lock for an operation that may take long while switches are written.
+
+        Members cannot be heard meanwhile, so their leases are extended by the same time.
+        """
         with self.changed:
             began = self._clock()
             try:
@@ -92,7 +92,7 @@ class Roster:
                 self.changed.notify_all()
 
     def forgive(self, seconds: float) -> None:
-        """Nobody could be heard for so long."""
+        """Extends all deadlines by a time in which members could not be heard."""
         log.warning("stopped for %.0f s: members have as much longer for everything", seconds)
         for job in self.jobs:
             job.created += seconds
@@ -104,7 +104,7 @@ class Roster:
     # --- inside ---
 
     def _check_room(self) -> None:
-        """Another job may be admitted."""
+        """Raises JobError if there are too many jobs for another one."""
         alive = [job for job in self.jobs if not job.state.over]
         waiting = [job for job in alive if not job.started]
         for jobs, most, how in (
@@ -116,7 +116,7 @@ class Roster:
                 raise JobError(Refusal.RESOURCE_EXHAUSTED, text)
 
     def _next_number(self) -> tuple[int, int]:
-        """Job number and epoch that no slot of any switch can remember."""
+        """Finds a job number and plan epoch that no slot of any switch has seen."""
         held = {job.number for job in self.jobs if not job.state.over or job.held}
         for step in range(1, MOST_JOBS + 1):
             number = (self._last_number + step - 1) % MOST_JOBS + 1

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who holds parameters and optimizer state of a job whose servers optimize, in a change of epoch.
+"""Assigns parameters and optimizer state to servers in a change of plan epoch.
 
-A chunk's primary is the server that it is addressed to, its backup the next one. Whoever is to be
-either and lacks the chunk's last level gets it from a server that has it; if none has, parameters
-come from a worker (every worker keeps its last results), and the optimizer's state begins anew.
+A chunk's primary is the server that it is addressed to; its backup is the next server. Either, if
+it lacks the chunk's last level, fetches it from a server that has it. If there is none, parameters
+come from a worker (every worker keeps its last results), and the optimizer's state is reset.
 """
 
 from __future__ import annotations
@@ -30,20 +30,28 @@ Chunks = npt.NDArray[np.int64]
 
 
 class Restored(NamedTuple):
-    """A server that came to hold chunks, and where from: a server or a worker; itself: it had a
-    replica, and has become the primary."""
+    """Chunks that a server has received.
+
+    server: the receiver.
+    source: the server or worker they came from; the receiver itself, if it was their backup and is
+        now their primary; None: a worker that has left handed them over.
+    chunks: how many.
+    """
 
     server: Membership
-    source: Membership | None  # None: handed over by a worker that has left
+    source: Membership | None
     chunks: int
 
 
 @dataclass(frozen=True)
 class Holding:
-    """Servers of the coming epoch by rank, those of the last one, and what they run.
+    """The shards of a job whose servers run the optimizer.
 
-    before: empty if there was none, or it is not known. workers: that the job was created with.
-    callers: IPv4 addresses besides their own that they may call each other from.
+    servers, addresses: servers of the next plan epoch by rank.
+    before: servers of the last plan epoch; empty if unknown or there was none.
+    counts: chunks of each key.
+    workers: number of workers that the job was created with.
+    callers: IPv4 addresses, besides their own, from which servers may call each other.
     """
 
     servers: tuple[Membership, ...]
@@ -58,25 +66,30 @@ class Holding:
 
     @property
     def chunks(self) -> int:
-        """Of the job."""
+        """Number of chunks of the job."""
         return sum(self.counts)
 
     @property
     def alone(self) -> bool:
-        """Whether steps are of single workers. Then a worker's level counts its own contributions,
-        a server's the steps taken with those of all, and only servers' compare with each other."""
+        """Whether each step uses a single worker's gradient.
+
+        A worker's level then counts its own contributions, a server's the steps with those of all,
+        and only levels of servers are comparable.
+        """
         return not self.optimizer.consistency.together
 
     def top(self, levels: Mapping[Membership, Levels]) -> Levels:
-        """Where steps are of single workers: (chunks,) the levels that servers are to reach. Of a
-        chunk that no server holds, that of a worker: parameters come from who has it."""
+        """Computes (chunks,) levels that servers have to reach with asynchronous steps.
+
+        A chunk that no server holds has the level of a worker, which supplies the parameters.
+        """
         servers = _highest((one for p, one in levels.items() if p.role is Role.SERVER), self.chunks)
         workers = _highest((one for p, one in levels.items() if p.role is Role.WORKER), self.chunks)
         return np.where(servers < STARTED, workers, servers)
 
     def applied(self, levels: Mapping[Membership, Levels], chunk: int) -> bytes:
-        """What counts as being in a chunk whose parameters come from a worker, as Result has it:
-        what each worker has an answer to."""
+        """Encodes, as in Result, the contributions of each worker that count as applied to a chunk
+        whose parameters come from a worker: those it has an answer to."""
         counts = np.zeros(self.workers, "<u4")
         for place, own in levels.items():
             if place.role is Role.WORKER and own[chunk]:
@@ -84,7 +97,7 @@ class Holding:
         return counts.tobytes()
 
     def halt(self, reason: str) -> jobs_pb2.Halt:
-        """What all are told at first."""
+        """Builds the first instruction of a change."""
         return jobs_pb2.Halt(
             reason=reason,
             servers=[
@@ -98,8 +111,11 @@ class Holding:
         )
 
     def needs(self, top: Levels, levels: Mapping[Membership, Levels]) -> Needs:
-        """Who needs what from whom. top: (chunks,) the levels that all are to reach; levels: those
-        that servers report."""
+        """Computes which server needs which chunks from which source.
+
+        top: (chunks,) levels that all have to reach.
+        levels: (chunks,) reported levels of each server.
+        """
         count = len(self.servers)
         primary = self._primary(count)
         started = top >= STARTED
@@ -124,7 +140,7 @@ class Holding:
         return Needs(fetches, orphans, restored)
 
     def fetch(self, sources: Mapping[Membership, Chunks]) -> jobs_pb2.Fetch:
-        """What a server is told to get."""
+        """Builds a server's instruction to fetch chunks."""
         address = dict(zip(self.servers, self.addresses, strict=True))
         return jobs_pb2.Fetch(
             sources=[
@@ -137,7 +153,7 @@ class Holding:
         )
 
     def _were_of(self, place: Membership) -> npt.NDArray[np.bool_]:
-        """(chunks,) which had this server as their primary before."""
+        """Returns (chunks,) flags of those whose primary this server was before."""
         if not self.before:
             return np.ones(self.chunks, np.bool_)
         ranks = self._primary(len(self.before))
@@ -145,7 +161,7 @@ class Holding:
         return np.asarray(here[ranks], np.bool_)
 
     def _primary(self, servers: int) -> Chunks:
-        """(chunks,) the rank of each chunk's server, of so many."""
+        """Returns (chunks,) ranks of each chunk's primary among `servers` servers."""
         where = shares(self.counts, self.chunks_per_slice, servers, 1)
         return np.asarray(where.server_of(np.arange(self.chunks)), np.int64)
 
@@ -159,8 +175,12 @@ def _highest(levels: Iterable[Levels], chunks: int) -> Levels:
 
 @dataclass(frozen=True)
 class Needs:
-    """fetches: chunks by who lacks and who has them; orphans: chunks that no server has, by who
-    lacks them; restored: all of it but orphans, for the record."""
+    """The transfers of a change.
+
+    fetches: chunks by receiver and source.
+    orphans: chunks that no server has, by receiver.
+    restored: a record of all transfers except orphans.
+    """
 
     fetches: dict[Membership, dict[Membership, Chunks]]
     orphans: dict[Membership, Chunks]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A switch as the controller talks to it: P4Runtime over gRPC, or straight into a target here.
+"""Connections to switches: P4Runtime over gRPC, or direct calls of a target in this process.
 
-Both ways carry the same messages and raise the same errors, so nothing above knows which it is.
+Both carry the same messages and raise the same errors.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ CONNECT_SECONDS = 10.0
 POLL_SECONDS = 0.02
 CLOSE_SECONDS = 2.0
 REQUEST_SECONDS = 15.0
-# A target may compile what is pushed: seconds, more on a loaded machine.
+# A target may compile the pushed program, which takes seconds, more on a loaded machine.
 PUSH_SECONDS = 180.0
 
 
@@ -54,13 +54,12 @@ class SwitchError(Exception):
 
     @property
     def not_found(self) -> bool:
-        """Whether the switch said that there is no such thing."""
+        """Whether the switch reported that the object does not exist."""
         return self._says(code_pb2.NOT_FOUND, grpc.StatusCode.NOT_FOUND)
 
     @property
     def taken(self) -> bool:
-        """Whether the switch said that there is such a thing already, so that asking again is no
-        use."""
+        """Whether the switch reported that the object exists already, so a retry is useless."""
         return self._says(code_pb2.ALREADY_EXISTS, grpc.StatusCode.ALREADY_EXISTS)
 
     def _says(self, canonical: int, status: grpc.StatusCode) -> bool:
@@ -72,7 +71,7 @@ class SwitchError(Exception):
 
 @dataclass(frozen=True)
 class Failure:
-    """Why one update of a Write failed: canonical code (google.rpc) and the switch's words."""
+    """The failure of one update of a Write: canonical code (google.rpc) and the switch's text."""
 
     index: int
     code: int
@@ -80,12 +79,12 @@ class Failure:
 
     @property
     def code_name(self) -> str:
-        """Such as NOT_FOUND."""
+        """The code's name, such as NOT_FOUND."""
         return str(code_pb2.Code.Name(self.code))
 
 
 class WriteError(SwitchError):
-    """Some updates of a Write failed, the others were done."""
+    """Some updates of a Write failed; the others were applied."""
 
     def __init__(self, switch: str, failures: Sequence[Failure], total: int) -> None:
         self.failures = tuple(failures)
@@ -96,7 +95,7 @@ class WriteError(SwitchError):
 
 
 class Connection(Protocol):
-    """One switch. All methods raise SwitchError."""
+    """The controller's connection to one switch. All methods raise SwitchError."""
 
     name: str
     # High half of the election id; the low one counts how often the connection was opened, so a
@@ -108,26 +107,26 @@ class Connection(Protocol):
         """Whether it is open and has not been cut."""
 
     def open(self, seconds: float | None = None) -> None:
-        """Connect, again if need be, and become the primary client; within ``seconds``."""
+        """Connects or reconnects, and becomes the primary client within ``seconds``."""
 
     def push(self, p4info: p4info_pb2.P4Info, device_config: bytes, cookie: int = 0) -> None:
-        """Make a program the one that forwards; all entries are gone afterwards."""
+        """Commits a program as the forwarding pipeline, which deletes all entries."""
 
     def cookie(self) -> int | None:
-        """What was given with the program that forwards; None when there is no program."""
+        """Reads the cookie of the forwarding pipeline; None without a program."""
 
     def write(self, updates: Sequence[Update]) -> None:
-        """Apply updates, in no promised order; WriteError tells which of them failed."""
+        """Applies updates in no guaranteed order; WriteError lists those that failed."""
 
     def read(self, entities: Sequence[Entity], seconds: float = REQUEST_SECONDS) -> list[Entity]:
-        """Entities that match the given ones (unset fields are wildcards)."""
+        """Reads the entities that match the given ones (unset fields are wildcards)."""
 
     def close(self) -> None:
-        """Give the primary role up. Idempotent."""
+        """Gives up the primary role. Idempotent."""
 
 
 class _Messages:
-    """Requests of one client of one device."""
+    """Builds the requests of one client of one device."""
 
     def __init__(self, device_id: int) -> None:
         self.device_id = device_id
@@ -145,8 +144,10 @@ class _Messages:
         return request
 
     def outbid(self, answer: p4runtime_pb2.MasterArbitrationUpdate) -> bool:
-        """Whether there is no primary only because one with a higher id was there before; then the
-        next request has a higher one."""
+        """Raises the election id if there is no primary because an earlier one had a higher id.
+
+        Returns whether it did.
+        """
         if answer.status.code != code_pb2.NOT_FOUND:
             return False
         self.term = max(self.term, int(answer.election_id.high)) + 1
@@ -193,7 +194,7 @@ def _failures(errors: Sequence[p4runtime_pb2.Error]) -> list[Failure]:
 
 
 class _Base:
-    """What both ways have in common."""
+    """The common part of both connections."""
 
     def __init__(self, name: str, device_id: int) -> None:
         self.name = name
@@ -202,7 +203,7 @@ class _Base:
 
     @property
     def term(self) -> int:
-        """See Connection."""
+        """Implements Connection."""
         return self._messages.term
 
     @term.setter
@@ -211,9 +212,9 @@ class _Base:
 
 
 class DeviceConnection(_Base):
-    """A switch in this process; calls are plain calls, and nothing waits.
+    """A connection to a switch in this process, by plain calls that do not block.
 
-    ``device`` may be replaced while the connection is closed: the switch was restarted.
+    ``device`` may be replaced while the connection is closed, as after a restart.
     """
 
     def __init__(self, name: str, device: Device) -> None:
@@ -223,11 +224,11 @@ class DeviceConnection(_Base):
 
     @property
     def alive(self) -> bool:
-        """See Connection."""
+        """Implements Connection."""
         return self._stream is not None
 
     def open(self, seconds: float | None = None) -> None:
-        """See Connection."""
+        """Implements Connection."""
         self.close()
         self._messages.opened += 1
         answers: list[p4runtime_pb2.StreamMessageResponse] = []
@@ -246,7 +247,7 @@ class DeviceConnection(_Base):
         self._stream = stream
 
     def push(self, p4info: p4info_pb2.P4Info, device_config: bytes, cookie: int = 0) -> None:
-        """See Connection."""
+        """Implements Connection."""
         request = self._messages.push(p4info, device_config, cookie)
         try:
             self._connected.set_forwarding_pipeline_config(request)
@@ -254,7 +255,7 @@ class DeviceConnection(_Base):
             raise SwitchError(self.name, f"the program was refused: {error}") from error
 
     def cookie(self) -> int | None:
-        """See Connection."""
+        """Implements Connection."""
         try:
             return _cookie_of(
                 self._connected.get_forwarding_pipeline_config(self._messages.cookie())
@@ -263,7 +264,7 @@ class DeviceConnection(_Base):
             raise SwitchError(self.name, str(error)) from error
 
     def write(self, updates: Sequence[Update]) -> None:
-        """See Connection."""
+        """Implements Connection."""
         try:
             self._connected.write(self._messages.write(updates))
         except P4RuntimeError as error:
@@ -272,7 +273,7 @@ class DeviceConnection(_Base):
             raise SwitchError(self.name, str(error)) from error
 
     def read(self, entities: Sequence[Entity], seconds: float = REQUEST_SECONDS) -> list[Entity]:
-        """See Connection."""
+        """Implements Connection."""
         request = self._messages.read(entities)
         try:
             return [entity for reply in self._connected.read(request) for entity in reply.entities]
@@ -280,7 +281,7 @@ class DeviceConnection(_Base):
             raise SwitchError(self.name, str(error)) from error
 
     def close(self) -> None:
-        """See Connection."""
+        """Implements Connection."""
         if self._stream is not None:
             self._stream.close()
             self._stream = None
@@ -293,7 +294,7 @@ class DeviceConnection(_Base):
 
 
 class _Client(P4RuntimeClient):  # type: ignore[misc]
-    """p4runtime-shell's client; where that one prints and exits, this one raises."""
+    """p4runtime-shell's client, but it raises errors where that one prints and exits."""
 
     def __init__(
         self, messages: _Messages, address: str, seconds: float, tls: SSLOptions | None
@@ -327,7 +328,7 @@ class _Client(P4RuntimeClient):  # type: ignore[misc]
             raise ConnectionError(f"another client is primary: {status.message}")
 
     def tear_down(self) -> None:
-        """End the stream and the channel; a switch that does not answer is not waited for."""
+        """Closes the stream and the channel without waiting for the switch."""
         self.stream_out_q.put(None)
         self.stream_recv_thread.join(CLOSE_SECONDS if self.stream.is_active() else 0)
         if self.stream_recv_thread.is_alive():
@@ -337,9 +338,10 @@ class _Client(P4RuntimeClient):  # type: ignore[misc]
 
 
 class GrpcConnection(_Base):
-    """A switch behind gRPC: ``address`` as gRPC writes it (unix:/path, host:port).
+    """A connection over gRPC.
 
-    ``tls``: PEM files; without, the connection is for a unix socket.
+    address: gRPC's notation (unix:/path, host:port).
+    tls: PEM files; None for a unix socket.
     """
 
     def __init__(
@@ -352,12 +354,12 @@ class GrpcConnection(_Base):
 
     @property
     def alive(self) -> bool:
-        """See Connection."""
+        """Implements Connection."""
         client = self._client
         return client is not None and bool(client.stream.is_active())
 
     def open(self, seconds: float | None = None) -> None:
-        """See Connection."""
+        """Implements Connection."""
         self.close()
         self._messages.opened += 1
         seconds = CONNECT_SECONDS if seconds is None else seconds
@@ -368,13 +370,13 @@ class GrpcConnection(_Base):
             raise SwitchError(self.name, f"P4Runtime at {self.address}: {error}") from error
 
     def push(self, p4info: p4info_pb2.P4Info, device_config: bytes, cookie: int = 0) -> None:
-        """See Connection."""
+        """Implements Connection."""
         request = self._messages.push(p4info, device_config, cookie)
         with self._stub("the program was refused") as stub:
             stub.SetForwardingPipelineConfig(request, timeout=PUSH_SECONDS)
 
     def cookie(self) -> int | None:
-        """See Connection."""
+        """Implements Connection."""
         try:
             with self._stub("GetForwardingPipelineConfig failed") as stub:
                 request = self._messages.cookie()
@@ -387,7 +389,7 @@ class GrpcConnection(_Base):
             raise
 
     def write(self, updates: Sequence[Update]) -> None:
-        """See Connection."""
+        """Implements Connection."""
         request = self._messages.write(updates)
         try:
             with self._stub("Write failed") as stub:
@@ -399,21 +401,21 @@ class GrpcConnection(_Base):
             raise
 
     def read(self, entities: Sequence[Entity], seconds: float = REQUEST_SECONDS) -> list[Entity]:
-        """See Connection."""
+        """Implements Connection."""
         request = self._messages.read(entities)
         with self._stub("Read failed") as stub:
             replies = stub.Read(request, timeout=seconds)
             return [entity for reply in replies for entity in reply.entities]
 
     def close(self) -> None:
-        """See Connection."""
+        """Implements Connection."""
         if self._client is not None:
             self._client.tear_down()
             self._client = None
 
     @contextmanager
     def _stub(self, failed: str) -> Iterator[Any]:
-        """The stub, for a call whose failure becomes a SwitchError that begins so."""
+        """Yields the stub, and raises failures as a SwitchError whose text begins with `failed`."""
         client = self._client
         if client is None:
             raise SwitchError(self.name, "not connected")
@@ -428,7 +430,7 @@ class GrpcConnection(_Base):
 
 
 def _wait_for_socket(address: str, seconds: float) -> None:
-    """Until somebody listens at a unix socket: gRPC would look once and then after a second."""
+    """Waits for a listener at a unix socket, as gRPC retries only after a second."""
     path = address.removeprefix("unix:")
     deadline = REAL.now() + seconds
     while path != address:
@@ -459,9 +461,9 @@ def _errors(cause: BaseException | None) -> Sequence[p4runtime_pb2.Error]:
 
 
 def _batch_errors(error: grpc.RpcError) -> list[p4runtime_pb2.Error]:
-    """One p4.v1.Error per update, from the status details; empty when the RPC failed as a whole.
+    """Reads one p4.v1.Error per update from the status details; [] if the RPC failed as a whole.
 
-    Read here because p4runtime-shell's reader never returns when one of several updates was OK.
+    p4runtime-shell's reader never returns if one of several updates was OK.
     """
     metadata: Any = error.trailing_metadata() or ()
     for key, value in metadata:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""P4Runtime messages by name: tables, actions and fields as the compiled program's p4info has them.
+"""Builds P4Runtime messages from the names of tables, actions and fields in a p4info.
 
-Names may leave out leading parts as long as one object of that kind ends so ("aggregation.nodes"
-for "Ingress.aggregation.nodes"). An unknown name, a missing field or a value that does not fit is
-refused with what there is. Values are canonical binary strings (P4Runtime spec, "Bytestrings").
+Leading parts of a name may be omitted if it stays unique ("aggregation.nodes" for
+"Ingress.aggregation.nodes"). Errors for unknown names, missing fields and values out of range list
+what is allowed. Values are canonical binary strings (P4Runtime spec, "Bytestrings").
 """
 
 from __future__ import annotations
@@ -36,28 +36,28 @@ Entity: TypeAlias = p4runtime_pb2.Entity
 
 
 class EntryError(ValueError):
-    """An entry that the program does not allow; the text says what it does."""
+    """An entry that the program does not allow; the text says what is allowed."""
 
 
 def packed(value: int, bits: int, what: str = "value") -> bytes:
-    """The shortest byte string of a number, at least one byte; EntryError if over ``bits``."""
+    """Encodes a number as its shortest byte string; raises EntryError if it exceeds ``bits``."""
     if not 0 <= value < 1 << bits:
         raise EntryError(f"{what}: {value} does not fit bit<{bits}> (0 to {(1 << bits) - 1})")
     return value.to_bytes(max(1, (value.bit_length() + 7) // 8), "big")
 
 
 def insertion(entity: Entity) -> Update:
-    """Update that inserts an entity."""
+    """Builds the update that inserts an entity."""
     return Update(type=Update.INSERT, entity=entity)
 
 
 def modification(entity: Entity) -> Update:
-    """Update that replaces an entity."""
+    """Builds the update that replaces an entity."""
     return Update(type=Update.MODIFY, entity=entity)
 
 
 def deletion(entity: Entity) -> Update:
-    """Update that deletes an entity."""
+    """Builds the update that deletes an entity."""
     return Update(type=Update.DELETE, entity=entity)
 
 
@@ -70,7 +70,7 @@ class P4Info:
 
     @staticmethod
     def load(path: str | Path) -> P4Info:
-        """Read a p4info text file; ``EntryError`` when it is none."""
+        """Reads a p4info text file; raises EntryError if it is invalid."""
         message = p4info_pb2.P4Info()
         try:
             text_format.Parse(Path(path).read_text(encoding="utf-8"), message)
@@ -78,25 +78,26 @@ class P4Info:
             raise EntryError(f"{path} is not a p4info text file: {error}") from error
         return P4Info(message)
 
-    # --- what the program has ---
+    # --- objects of the program ---
 
     def table(self, name: str) -> p4info_pb2.Table:
-        """A table by name."""
+        """Finds a table by name."""
         found: p4info_pb2.Table = _find(self.message.tables, name, "table")
         return found
 
     def register(self, name: str) -> p4info_pb2.Register:
-        """A register by name."""
+        """Finds a register by name."""
         found: p4info_pb2.Register = _find(self.message.registers, name, "register")
         return found
 
     def counter(self, name: str) -> p4info_pb2.Counter:
-        """An indexed counter by name."""
+        """Finds an indexed counter by name."""
         found: p4info_pb2.Counter = _find(self.message.counters, name, "counter")
         return found
 
     def registers_below(self, name: str) -> list[p4info_pb2.Register]:
-        """Registers whose full name has ``name`` as an inner part: all instances in a control."""
+        """Finds the registers with ``name`` as an inner part of their full names, such as those of
+        all instances in a control."""
         return [
             register
             for register in self.message.registers
@@ -113,9 +114,9 @@ class P4Info:
         parameters: Mapping[str, int] | None = None,
         priority: int = 0,
     ) -> Entity:
-        """A table entry. Without an action it is one to delete or to read by.
+        """Builds a table entry; without an action, one to delete or to read by.
 
-        Don't-care matches (prefix length 0, mask 0) may be given or left out.
+        Don't-care matches (prefix length 0, mask 0) may be omitted.
         """
         found = self.table(table)
         entity = Entity()
@@ -128,7 +129,7 @@ class P4Info:
         return entity
 
     def parameter(self, entity: Entity, name: str) -> int | None:
-        """A parameter of an entry's action; None when it has none of that name."""
+        """Returns a parameter of an entry's action; None if it has none of that name."""
         given = entity.table_entry.action.action
         action = self._actions.get(given.action_id)
         for param in action.params if action is not None else ():
@@ -138,13 +139,13 @@ class P4Info:
         return None
 
     def all_entries(self, table: str | None = None) -> Entity:
-        """Wildcard for reading all entries of one table, or of all tables."""
+        """Builds the wildcard that reads all entries of one table, or of all tables."""
         entity = Entity()
         entity.table_entry.table_id = self.table(table).preamble.id if table else 0
         return entity
 
     def counter_entry(self, name: str, index: int | None = None) -> Entity:
-        """One cell of an indexed counter, or all of it."""
+        """Builds the entity of one cell of an indexed counter, or of all cells."""
         found = self.counter(name)
         entity = Entity()
         entity.counter_entry.counter_id = found.preamble.id
@@ -173,7 +174,7 @@ class P4Info:
 
 
 def multicast_group(group: int, replicas: Iterable[tuple[int, int]]) -> Entity:
-    """A multicast group; replicas are (egress port, instance). Group ids count from 1."""
+    """Builds a multicast group; replicas are (egress port, instance). Group ids start at 1."""
     if not 0 < group < 1 << 16:
         raise EntryError(f"multicast group {group}: ids are 1 to {(1 << 16) - 1}")
     entity = Entity()
@@ -185,7 +186,7 @@ def multicast_group(group: int, replicas: Iterable[tuple[int, int]]) -> Entity:
 
 
 def clone_session(session: int, replicas: Iterable[tuple[int, int]]) -> Entity:
-    """A clone session; replicas are (egress port, instance)."""
+    """Builds a clone session; replicas are (egress port, instance)."""
     entity = Entity()
     entry = entity.packet_replication_engine_entry.clone_session_entry
     entry.session_id = session
@@ -195,7 +196,7 @@ def clone_session(session: int, replicas: Iterable[tuple[int, int]]) -> Entity:
 
 
 def bare(entity: Entity) -> Entity:
-    """An entity reduced to what identifies it, as a deletion needs it."""
+    """Reduces an entity to the fields that identify it, for a deletion."""
     result = Entity()
     result.CopyFrom(entity)
     if result.HasField("table_entry"):
@@ -208,7 +209,7 @@ def bare(entity: Entity) -> Entity:
 
 
 def canonical(entity: Entity) -> bytes:
-    """The same bytes for the same entry or group, however a target writes it when it is read."""
+    """Encodes an entry or group independently of a target's representation, for comparison."""
     result = Entity()
     if entity.HasField("table_entry"):
         entry = entity.table_entry
@@ -230,9 +231,10 @@ def canonical(entity: Entity) -> bytes:
 
 
 def difference(wanted: Iterable[Entity], found: Iterable[Entity]) -> list[Update]:
-    """What makes entries that were found those that are wanted.
+    """Computes the updates that turn the entries found into those wanted.
 
-    New ones come first: a prefix is there before the ones that it replaces are gone."""
+    Insertions come first, so a prefix exists before those that it replaces are deleted.
+    """
     there = {canonical(bare(entity)): entity for entity in found}
     updates = []
     for entity in wanted:
@@ -316,7 +318,7 @@ def _same_names(
 
 
 def _find(objects: Iterable[Any], name: str, kind: str) -> Any:
-    """The object whose full name is ``name`` or is the only one to end in ``.name``."""
+    """Finds the object with the full name ``name``, or the only one that ends in ``.name``."""
     objects = list(objects)
     exact = [o for o in objects if o.preamble.name == name]
     found = exact or [o for o in objects if o.preamble.name.endswith(f".{name}")]

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All switches of a topology, and what they need before any job: the program, the edge's source
-guard, routes, congestion thresholds and the links' impairments.
+"""Programs all switches of a topology with their base entries.
+
+These are independent of jobs: the source guard of edge ports, routes, congestion thresholds and the
+links' impairments.
 """
 
 from __future__ import annotations
@@ -46,13 +48,13 @@ BASE_TABLES = (
 
 
 class FabricError(Exception):
-    """A fabric that cannot be: the program, the topology and the switches do not fit."""
+    """The program, the topology and the switches do not fit together."""
 
 
 class Fabric:
-    """The switches by name, under one program.
+    """The switches of a topology under one program.
 
-    ``connections`` has one for each switch of the topology. ``bring_up`` before anything else.
+    connections: one for each switch, by name. Call ``bring_up`` before anything else.
     """
 
     def __init__(
@@ -81,11 +83,12 @@ class Fabric:
         self._check_mtu()
 
     def bring_up(self, keep: bool = False, term: int | None = None) -> None:
-        """Connect to every switch, push the program and write what is there before jobs.
+        """Connects to every switch, pushes the program and writes the base entries.
 
-        Raises SwitchError; whatever was opened is closed again. With ``keep`` nothing is pushed to
-        a switch that has the program, and one that cannot be reached counts as down. ``term``:
-        number of this start of the controller, which election ids go by.
+        keep: push nothing to a switch that has the program, and count an unreachable one as down.
+        term: number of this start of the controller, a part of election ids.
+
+        Raises SwitchError after closing all connections.
         """
         try:
             for name, connection in self.connections.items():
@@ -103,12 +106,12 @@ class Fabric:
             raise
 
     def restore(self, switch: str, keep: bool = True) -> None:
-        """See to it that a switch has the program and what is there before jobs. SwitchError."""
+        """Ensures that a switch has the program and the base entries. Raises SwitchError."""
         connection, dataplane = self.connections[switch], self.dataplane
         if keep and connection.cookie() == dataplane.cookie and self._base(switch):
             self.sync(switch)
             return
-        # Also where the program was pushed by somebody else: then clone sessions, which not every
+        # Also if another client pushed the program: then clone sessions, which not every
         # target can list, are gone as well.
         connection.push(dataplane.p4info.message, dataplane.device_config, dataplane.cookie)
         self._swept[switch].clear()
@@ -117,10 +120,7 @@ class Fabric:
         log.info("%s is up: program pushed, %d entries", switch, len(entities))
 
     def sync(self, switch: str) -> None:
-        """Make the tables of a switch that has the program what they are before jobs.
-
-        Raises SwitchError.
-        """
+        """Corrects the base entries of a switch that has the program. Raises SwitchError."""
         wanted = [e for e in self.base_entities(switch) if e.HasField("table_entry")]
         updates = difference(wanted, self._base(switch))
         if updates:
@@ -132,7 +132,7 @@ class Fabric:
         return self.connections[switch].read(tables)
 
     def reroute(self, missing: Iterable[str]) -> None:
-        """Routes that avoid these switches, in every switch that can be written."""
+        """Writes routes that avoid these switches to every switch that can be written."""
         self.addressing = self.addressing.without(frozenset(missing))
         for switch in self.connections:
             if switch in self.unwritable:
@@ -143,11 +143,12 @@ class Fabric:
                 log.error("%s keeps its routes for now: %s", switch, error)
 
     def impair(self, links: Mapping[frozenset[str], Mapping[str, float]]) -> None:
-        """Let these links (by their ends), and no others, be worse than the topology says.
+        """Impairs these links, and no others, beyond the topology's own impairments.
 
-        links: probabilities of loss, duplicate, reorder and corrupt, both ways; a switch that is
-        restored later has them, too. Raises FabricError for ends that no link joins, SwitchError
-        when a switch could not be written, having tried all.
+        links: by their ends, probabilities of loss, duplicate, reorder and corrupt, both ways. A
+            switch that is restored later gets them, too.
+
+        Raises FabricError for ends without a link; SwitchError, after trying all switches.
         """
         known = {frozenset((link.a, link.b)) for link in self.topology.links}
         for ends in links:
@@ -165,42 +166,41 @@ class Fabric:
             raise errors[0]
 
     def lacks(self, switch: str, nodes: Iterable[Entity], seconds: float) -> bool:
-        """Whether routes or these ``nodes`` entries are not in a switch. SwitchError."""
+        """Whether a switch lacks routes or one of these ``nodes`` entries. Raises SwitchError."""
         info = self.dataplane.p4info
         tables = [info.all_entries("aggregation.nodes"), info.all_entries("forwarding.routes")]
         found = {canonical(e) for e in self.connections[switch].read(tables, seconds)}
         return any(canonical(e) not in found for e in (*nodes, *self._routes(switch)))
 
     def close(self) -> None:
-        """Close all connections; switches go on forwarding."""
+        """Closes all connections; switches continue to forward."""
         for connection in self.connections.values():
             connection.close()
 
     @property
     def unwritable(self) -> frozenset[str]:
-        """Switches that can have no new entries: gone, or just out of reach of the controller."""
+        """Switches that cannot be written: routed around, or unreachable for the controller."""
         return self.addressing.missing | self.down
 
     def write(self, switch: str, updates: Sequence[Update]) -> None:
-        """Updates of one switch, a batch at a time, stopping at the first that fails."""
+        """Writes updates to a switch in batches; stops at the first batch that fails."""
         self.writes[switch] += 1
         for start in range(0, len(updates), BATCH):
             self.connections[switch].write(updates[start : start + BATCH])
 
     def insert(self, switch: str, entities: Iterable[Entity]) -> None:
-        """Insert entities that must not be there yet."""
+        """Inserts entities that must not exist yet."""
         entities = list(entities)
         self._sweep(switch, [e for e in entities if not e.HasField("table_entry")])
         self.write(switch, [insertion(entity) for entity in entities])
 
     def _sweep(self, switch: str, replicating: Sequence[Entity]) -> None:
-        """See to it that these multicast groups and clone sessions, still to be inserted, have no
-        replicas.
+        """Clears hidden replicas of multicast groups and clone sessions before their insertion.
 
-        BMv2 keeps those of groups that were there when a program was pushed, and shows them to
-        nobody; a new group of the same number would have them, too (PI makes a new PreMcMgr for
-        each program, and bm's McSimplePre::mc_mgrp_create leaves alone what is there). Deleting the
-        group makes it forget them. Once is enough, until the next push.
+        BMv2 keeps the replicas of groups that existed when a program was pushed, without listing
+        them, and adds them to a new group of the same number (PI makes a new PreMcMgr for each
+        program, and bm's McSimplePre::mc_mgrp_create keeps existing nodes). Deleting the group once
+        after each push clears them.
         """
         swept = self._swept[switch]
         empty = [bare(entity) for entity in replicating]
@@ -210,7 +210,7 @@ class Fabric:
         swept.update(canonical(entity) for entity in empty)
 
     def remove(self, switch: str, entities: Sequence[Entity]) -> None:
-        """Delete entities; those already gone are fine. Raises SwitchError, having tried all."""
+        """Deletes entities, ignoring missing ones. Raises SwitchError after trying all."""
         if switch in self.down:
             raise SwitchError(switch, "cannot be reached")
         errors: list[SwitchError] = []
@@ -228,17 +228,17 @@ class Fabric:
             raise errors[0]
 
     def counts(self, switch: str, counter: str) -> list[int]:
-        """Packets counted in every cell of an indexed counter."""
+        """Reads the packet counts of all cells of an indexed counter."""
         cells = self.connections[switch].read([self.dataplane.p4info.counter_entry(counter)])
         counted = [0] * self.dataplane.p4info.counter(counter).size
         for cell in cells:
             counted[cell.counter_entry.index.index] = cell.counter_entry.data.packet_count
         return counted
 
-    # --- what each switch starts with ---
+    # --- base entries ---
 
     def base_entities(self, switch: str) -> list[Entity]:
-        """Everything a switch has before any job, in the order of writing."""
+        """Lists the base entries of a switch in the order of writing."""
         return [
             *self._source_guard(switch),
             *self._routes(switch),
@@ -247,7 +247,7 @@ class Fabric:
         ]
 
     def _source_guard(self, switch: str) -> list[Entity]:
-        """Edge ports take packets from the address of their host's interface alone."""
+        """Builds the source guard: edge ports accept only their host interface's address."""
         entry = self.dataplane.p4info.table_entry
         entities = []
         for port in self.addressing.ports(switch):
@@ -271,7 +271,7 @@ class Fabric:
         ]
 
     def _thresholds(self, switch: str) -> list[Entity]:
-        """Queue depth is counted in packets: a link's threshold in full contributions."""
+        """Builds the congestion thresholds: a link's threshold in packets of full contributions."""
         return [
             self.dataplane.p4info.table_entry(
                 "congestion.thresholds",
@@ -284,9 +284,10 @@ class Fabric:
         ]
 
     def _impairments(self, switch: str) -> list[Entity]:
-        """Each direction of a link once: at the switch that sends, or that hears the host.
+        """Builds the impairments, each direction of a link once: at the sending switch, or at the
+        one that receives from the host.
 
-        Every port can duplicate, as a link may be impaired at any time.
+        Every port has a clone session for duplicates, as a link may be impaired at any time.
         """
         entities: list[Entity] = []
         for port in self.addressing.ports(switch):
@@ -301,7 +302,7 @@ class Fabric:
         return entities
 
     def _impairment(self, way: str, key: str, port: SwitchPort, quality: LinkQuality) -> Entity:
-        # Which packets are hit goes by the topology's seed and the link, whatever its name is.
+        # The topology's seed and the link determine which packets are hit.
         seed = zlib.crc32(f"{self.topology.seed}/{port.interface}/{way}".encode())
         return self.dataplane.p4info.table_entry(
             f"{way}.impairments",
@@ -329,10 +330,10 @@ class Fabric:
 
 
 def mac_number(mac: str) -> int:
-    """A MAC address as a number."""
+    """Converts a MAC address to a number."""
     return int(mac.replace(":", ""), 16)
 
 
 def of_2_32(probability: float) -> int:
-    """A probability as a fraction of 2^32; 1 is as near as 32 bits get."""
+    """Converts a probability to a fraction of 2^32; 1 becomes 2^32 - 1."""
     return min(round(probability * 2**32), 2**32 - 1)

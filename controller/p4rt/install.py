@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job's entries in the switches, and the order in which they come and go.
+"""Installs and removes a job's entries in the switches, in a safe order.
 
-A switch takes part in a tree from the moment it has an entry in ``nodes``, so everything that a
-packet may need then is written before it, and it is the first to be deleted. Writes of one batch
-have no promised order (P4Runtime spec, "Batching and Ordering of Updates"), hence one for each
-stage. Roots come before what sends to them.
+A switch takes part in a tree as soon as it has an entry in ``nodes``, so this entry is written
+after everything that its packets need, and deleted first. Updates of one Write have no guaranteed
+order (P4Runtime spec, "Batching and Ordering of Updates"), so each stage is a Write of its own.
+Roots are installed before their children.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from controller.p4rt.connection import SwitchError
 from controller.p4rt.dataplane import DataPlane
 from controller.p4rt.entries import Entity, multicast_group
 from controller.p4rt.fabric import Fabric, mac_number
-from controller.planning.slots import Place
+from controller.planning.slots import SlotRange
 from controller.planning.tree_planner import Tree, TreeNode
 from protocol.header import PORT
 
-__all__ = ["Installation", "Place", "Placement", "entities_of"]
+__all__ = ["Installation", "Placement", "SlotRange", "entities_of"]
 
 log = logging.getLogger(__name__)
 
 
 # By (stream, switch).
-Placement = Mapping[tuple[int, str], Place]
+Placement = Mapping[tuple[int, str], SlotRange]
 
 
 def entities_of(
@@ -36,14 +36,15 @@ def entities_of(
     epoch: int,
     tree: Tree,
     node: TreeNode,
-    place: Place,
+    place: SlotRange,
     window: int,
     worker_ports: Sequence[int],
     address: int,
 ) -> tuple[list[Entity], Entity]:
-    """What a switch needs for one tree node, and the ``nodes`` entry that turns it on.
+    """Builds the entities of one tree node, and the ``nodes`` entry that activates it.
 
-    ``worker_ports`` are UDP ports by rank; ``address`` is the switch's own IPv4 address.
+    worker_ports: UDP ports of workers by rank.
+    address: the switch's own IPv4 address.
     """
     entry = dataplane.p4info.table_entry
     stream = {"job": job, "epoch": epoch, "stream": tree.stream}
@@ -84,32 +85,35 @@ def entities_of(
 
 @dataclass
 class Installation:
-    """Entries of one job that may be in the switches: noted before each Write, until deleted."""
+    """Entries of one job that switches may have: recorded before each Write, until deleted.
+
+    needed, nodes: by switch, the entities that packets need and the ``nodes`` entries.
+    """
 
     fabric: Fabric
     needed: dict[str, list[Entity]] = field(default_factory=dict)
     nodes: dict[str, list[Entity]] = field(default_factory=dict)
 
     def install(self, switch: str, needed: Sequence[Entity], node: Entity) -> None:
-        """Add one tree node to its switch; SwitchError may leave a part of it there, noted."""
+        """Adds one tree node to its switch. After a SwitchError a recorded part may be there."""
         self.needed.setdefault(switch, []).extend(needed)
         self.fabric.insert(switch, needed)
         self.nodes.setdefault(switch, []).append(node)
         self.fabric.insert(switch, [node])
 
     def entities(self, switch: str) -> list[Entity]:
-        """Everything noted for a switch."""
+        """Lists all recorded entities of a switch."""
         return [*self.needed.get(switch, ()), *self.nodes.get(switch, ())]
 
     def forget(self, switch: str) -> None:
-        """A switch has nothing of it any more."""
+        """Drops the record of a switch that has no entries left."""
         self.needed.pop(switch, None)
         self.nodes.pop(switch, None)
 
     def remove(self) -> dict[str, SwitchError]:
-        """Delete everything noted. Returns the switches where that could not be confirmed.
+        """Deletes all recorded entities; returns the errors of switches that did not confirm it.
 
-        Every switch stops taking the job's packets before any entry they rely on goes.
+        Every switch stops processing the job's packets before the entries they need are deleted.
         """
         failed: dict[str, SwitchError] = {}
         for stage in (self.nodes, self.needed):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What jobs hold in the switches, slots and multicast groups, and whether one more fits."""
+"""Admits jobs to the switches: reserves slots and multicast groups, or refuses."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from controller.planning.slots import Place, SlotBudget, SlotsExhaustedError
+from controller.planning.slots import SlotBudget, SlotRange, SlotsExhaustedError
 from controller.planning.tree_planner import PlanRefusedError, Tree, TreeKind
 
 __all__ = ["LARGEST_WINDOW", "Admission", "NoRoomError", "Reservation", "Resources"]
@@ -20,34 +20,34 @@ MOST_GROUPS = (1 << 16) - 1
 
 
 class NoRoomError(PlanRefusedError):
-    """Trees are possible, but there are no slots for them now."""
+    """Trees are possible, but not enough slots are free."""
 
 
 class Admission(Enum):
-    """What a job asks for where switches have no room; the numbers are those of the job service."""
+    """A job's choice if switches lack slots; the numbers are those of the job service."""
 
-    NETWORK = 0  # to be refused
-    SERVERS = 1  # its servers alone
+    NETWORK = 0  # refuse the job
+    SERVERS = 1  # run with servers alone
 
     def __str__(self) -> str:
-        """As job files spell it."""
+        """The spelling of job files."""
         return self.name.lower()
 
     @staticmethod
     def of(text: str) -> Admission:
-        """What a job file spells so; ``KeyError`` when there is none."""
+        """Parses the spelling of job files; raises KeyError for any other."""
         return Admission[text.upper()]
 
 
 @dataclass(frozen=True)
 class Reservation:
-    """What a job holds: its window, and a place for each tree node that is a switch."""
+    """The resources that a job holds: its window, and a slot range for each switch node."""
 
     window: int
-    places: dict[tuple[int, str], Place]  # by (stream, switch)
+    places: dict[tuple[int, str], SlotRange]  # by (stream, switch)
 
     def slots(self) -> dict[str, int]:
-        """Slots held, by switch."""
+        """Counts the slots held, by switch."""
         held: dict[str, int] = {}
         for _, switch in self.places:
             held[switch] = held.get(switch, 0) + 2 * self.window
@@ -69,11 +69,13 @@ class Resources:
         choose: Callable[[Sequence[Tree]], int],
         admission: Admission,
     ) -> tuple[TreeKind, tuple[Tree, ...], Reservation]:
-        """A job's kind of tree, its trees and their places: as asked for or, if there is no room
-        and it asks for that, with its servers alone.
+        """Reserves slots for a job; without room, falls back to servers alone if it allows that.
 
-        ``plan``: the trees of a kind; ``choose``: the window for them, where ``window`` is 0.
-        Raises PlanRefusedError, holding nothing; NoRoomError says what would fit.
+        plan: plans the trees of a kind.
+        choose: chooses the window for trees, if `window` is 0.
+
+        Returns the kind of tree, the trees and the reservation. Raises PlanRefusedError, and then
+        reserves nothing; NoRoomError names what would fit.
         """
         trees = plan(kind)
         try:
@@ -90,10 +92,10 @@ class Resources:
         return TreeKind.NONE, trees, reservation
 
     def reserve(self, trees: Sequence[Tree], window: int, shrink: bool) -> Reservation:
-        """Places for all tree nodes, 2 x window slots each.
+        """Reserves 2 x window slots for every switch node.
 
-        With ``shrink`` the window is halved until it fits. Raises NoRoomError, holding nothing,
-        with the window that would fit.
+        With ``shrink`` the window is halved until it fits. Raises NoRoomError, and then reserves
+        nothing; its text names the window that would fit.
         """
         refusal: SlotsExhaustedError | None = None
         wanted = window
@@ -113,13 +115,13 @@ class Resources:
         raise NoRoomError(str(refusal))
 
     def claim(self, reservation: Reservation) -> None:
-        """Take up a reservation made earlier. Raises ValueError if somebody else holds a place."""
+        """Takes a reservation made earlier; raises ValueError if one of its ranges is not free."""
         for (_, switch), place in reservation.places.items():
             self.budgets[switch].claim(place.base, 2 * reservation.window)
             self._groups[switch].add(place.group)
 
     def release(self, reservation: Reservation, keep: Collection[str] = ()) -> Reservation | None:
-        """Give places back, except those in switches to ``keep``; returns what is still held."""
+        """Frees all ranges except those in switches to ``keep``; returns what is still held."""
         kept = {}
         for (stream, switch), place in reservation.places.items():
             if switch in keep:
@@ -130,13 +132,13 @@ class Resources:
         return Reservation(reservation.window, kept) if kept else None
 
     def _reserve(self, trees: Sequence[Tree], window: int) -> Reservation:
-        places: dict[tuple[int, str], Place] = {}
+        places: dict[tuple[int, str], SlotRange] = {}
         try:
             for tree in trees:
                 for node in tree.switches:
                     assert node.switch is not None
                     base = self.budgets[node.switch].allocate(2 * window)
-                    places[tree.stream, node.switch] = Place(base, self._group(node.switch))
+                    places[tree.stream, node.switch] = SlotRange(base, self._group(node.switch))
         except SlotsExhaustedError:
             self.release(Reservation(window, places))
             raise

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which cores join a job's ToRs to one tree, level by level.
+"""Selects the cores that join a job's ToRs to one tree, level by level.
 
-A node has as many children as the packet's bitmap has bits. Where one core above can take all,
-there is one; where there are more, each takes its part of them, and those cores are joined by the
-next level in the same way, until one is left. Switches that are linked to the same ones above, as
-those of a pod, share them; in networks of ``topologies.model.shape`` the fewest cores in each pod
-are then the fewest in all, and no other choice would get by with less.
+A node has at most as many children as the packet's bitmap has bits. One core joins all members if
+it can; otherwise several take equal parts, and the next level joins these cores in the same way,
+until one is left. Switches with the same switches above, such as those of a pod, share cores; in
+networks of ``topologies.model.shape`` the fewest cores in each pod are then the fewest overall.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ MOST_CHILDREN = 32  # one bit each in the packet's bitmap
 
 
 class NotJoinedError(Exception):
-    """No tree of switches joins them. ``crowded``: a topology with other ``cores`` could."""
+    """No tree joins the switches. ``crowded``: other ``cores`` in the topology would allow one."""
 
     def __init__(self, text: str, crowded: bool) -> None:
         super().__init__(text)
@@ -37,10 +36,10 @@ def join(
     turn: int,
     avoid: Collection[str] = (),
 ) -> list[dict[str, list[str]]]:
-    """The levels above the ToRs, lowest first: children by core; nothing above a single ToR.
+    """Returns the levels above the ToRs, lowest first, each as children by core.
 
-    ``turn`` shifts the choice among cores that would all do. Switches to ``avoid``, and those that
-    routes avoid, are none of them. Raises ``NotJoinedError``.
+    A single ToR has no level above it. ``turn`` rotates the choice among equivalent cores. Switches
+    to ``avoid``, and those that routes avoid, are not used. Raises NotJoinedError.
     """
     levels: list[dict[str, list[str]]] = []
     below = list(tors)
@@ -62,7 +61,7 @@ def join(
 def _pods(
     topology: Topology, addressing: Addressing, below: Sequence[str], unusable: Collection[str]
 ) -> dict[tuple[str, ...], list[str]]:
-    """Switches of one level by what is above them."""
+    """Groups the switches of one level by the switches above them."""
     nodes = topology.by_name
     found: dict[tuple[str, ...], list[str]] = {}
     for name in below:
@@ -92,7 +91,7 @@ def _not_joined(
 
 
 def _enough(racks: int) -> str:
-    """What ``cores`` of a topology file could say so that any racks, of so many, can be joined."""
+    """Suggests a topology file's ``cores`` that can join any subset of `racks` racks."""
     counts = []
     left = racks
     while left > 1:

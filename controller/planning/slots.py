@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who holds which slots of a switch.
+"""Allocates the slots of a switch to jobs.
 
-A stream with window W needs 2W slots in one run (the state machine keeps a result until every
-worker has moved W chunks on). Runs are powers of two, aligned to their size, so that freeing joins
-neighbours again (Knuth, The Art of Computer Programming, 2.5, "buddy system").
+A stream with window W needs a run of 2W consecutive slots: a slot keeps a result until every worker
+has advanced by W chunks. Runs are powers of two, aligned to their size, so that freed neighbours
+merge (Knuth, The Art of Computer Programming, 2.5, "buddy system").
 """
 
 from __future__ import annotations
@@ -12,15 +12,19 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Place:
-    """What one tree node holds in its switch: the first of its slots, its multicast group."""
+class SlotRange:
+    """The resources of one tree node in its switch.
+
+    base: its first slot.
+    group: its multicast group.
+    """
 
     base: int
     group: int
 
 
 class SlotsExhaustedError(Exception):
-    """No free run of the size asked for; ``largest`` is the size of the largest one (or 0)."""
+    """No free run is large enough; ``largest`` is the size of the largest one (or 0)."""
 
     def __init__(self, switch: str, wanted: int, largest: int, free: int, total: int) -> None:
         self.switch = switch
@@ -47,7 +51,7 @@ class SlotBudget:
         self._held: dict[int, int] = {}
         self._free: dict[int, set[int]] = {}
         start = 0
-        while start < total:  # cut the whole into the largest aligned runs
+        while start < total:  # the largest aligned runs
             fitting = 1 << ((total - start).bit_length() - 1)
             size = min(fitting, start & -start) if start else fitting
             self._free.setdefault(size, set()).add(start)
@@ -59,7 +63,10 @@ class SlotBudget:
         return max((size for size, starts in self._free.items() if starts), default=0)
 
     def allocate(self, size: int) -> int:
-        """First slot of a free run: the lowest of the smallest that fit; SlotsExhaustedError."""
+        """Allocates the lowest of the smallest free runs that fit and returns its first slot.
+
+        Raises SlotsExhaustedError.
+        """
         if size < 1 or size & (size - 1):
             raise ValueError(f"runs are powers of two, not {size}")
         fitting = [length for length, starts in self._free.items() if starts and length >= size]
@@ -78,7 +85,7 @@ class SlotBudget:
         return start
 
     def claim(self, start: int, size: int) -> None:
-        """Take a run that ``allocate`` has given before; ValueError when it is not free."""
+        """Takes a run that ``allocate`` returned earlier; raises ValueError if it is not free."""
         around = [
             (first, length)
             for length, starts in self._free.items()
@@ -98,7 +105,7 @@ class SlotBudget:
         self.used += size
 
     def free(self, start: int) -> None:
-        """Give a run back; ``KeyError`` when it is not held."""
+        """Frees a run; raises KeyError if it is not held."""
         size = self._held.pop(start)
         self.used -= size
         while True:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an aggregation tree is: its kinds, its nodes, and why there may be none."""
+"""Aggregation trees: kinds, nodes and the error for refused plans."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ __all__ = ["Child", "Parent", "PlanRefusedError", "Tree", "TreeKind", "TreeNode"
 
 
 class TreeKind(Enum):
-    """Where sums are made; the numbers are those of the job service's ``Tree``."""
+    """The nodes that aggregate; the numbers are those of the job service's ``Tree``."""
 
-    # ToRs under one core (one rack: the ToR alone; more than one core takes: levels of them)
+    # ToRs under one core (one rack: the ToR alone; too many ToRs for a core: levels of cores)
     TWO_LEVEL = 1
     TOR = 2  # ToRs under the server
     CORE = 3  # one core, no ToR
@@ -23,25 +23,25 @@ class TreeKind(Enum):
     CORE_SERVER = 6  # one core under the server, no ToR
 
     def __str__(self) -> str:
-        """As job files spell it: two-level, tor, core, none, two-level-server, core-server."""
+        """The spelling of job files, such as two-level-server."""
         return self.name.lower().replace("_", "-")
 
     @property
     def ends_at_server(self) -> bool:
-        """Whether the root is a server, which can run an optimizer then."""
+        """Whether the root is a server, which can run an optimizer."""
         return self not in (TreeKind.TWO_LEVEL, TreeKind.CORE)
 
     @staticmethod
     def of(text: str) -> TreeKind:
-        """The kind that a job file spells so; ``KeyError`` when there is none."""
+        """Parses the spelling of job files; raises KeyError for any other."""
         return TreeKind[text.upper().replace("-", "_")]
 
 
 class PlanRefusedError(Exception):
-    """No such tree can be had; the text says why and what would be possible.
+    """The tree is impossible; the text says why and what would be possible.
 
-    ``field``: what of the job it is about: tree, streams or workers, then those at ``tor``; or
-    what of the topology: cores.
+    field: the field concerned: tree, streams or workers of the job, or cores of the topology.
+    tor: the ToR of the workers concerned, if `field` is workers.
     """
 
     def __init__(self, text: str, field: str = "tree", tor: str | None = None) -> None:
@@ -52,7 +52,7 @@ class PlanRefusedError(Exception):
 
 @dataclass(frozen=True)
 class Child:
-    """A child of a tree node, as its parent sees it."""
+    """A child of a tree node, from the parent's point of view."""
 
     sender: int  # child index
     name: str
@@ -66,7 +66,7 @@ class Child:
 
 @dataclass(frozen=True)
 class Parent:
-    """What is above a switch: the node, the child index there, and the way out."""
+    """A switch's parent node, the child index there, and the port and next hop towards it."""
 
     node: int
     sender: int
@@ -76,9 +76,9 @@ class Parent:
 
 @dataclass(frozen=True)
 class TreeNode:
-    """An inner node. ``switch`` is None for a server root, which ``servers`` (ranks) then share.
+    """An inner node: a switch, or a root (``switch`` is None) that ``servers`` (ranks) share.
 
-    The servers of one stream share its chunks, each the root for those addressed to it.
+    Each server of a stream is the root for the chunks that are addressed to it.
     """
 
     node: int
@@ -89,7 +89,7 @@ class TreeNode:
 
     @property
     def workers(self) -> int:
-        """Workers below."""
+        """Number of workers below."""
         return sum(child.workers for child in self.children)
 
     @property
@@ -122,7 +122,7 @@ class Tree:
 
     @cached_property
     def leaves(self) -> dict[int, tuple[TreeNode, Child]]:
-        """Where each worker (by rank) hangs."""
+        """The parent and child entry of each worker, by rank."""
         return {
             child.rank: (node, child)
             for node in self.nodes

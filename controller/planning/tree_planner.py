@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Aggregation trees of a job: which switches and servers sum what, for every stream.
+"""Plans the aggregation trees of a job: the switches and servers that sum each stream.
 
-Workers address each chunk to its server, so a tree has to stand where those packets pass. A ToR is
-always first on the way, and sends its sum up by a port of the plan's choice, as every core above it
-does (``controller.planning.levels`` says which those are); a core without ToR nodes below it must
-be on the route from every worker to every server of the stream. A server root answers to a switch's
-own address, and that answer must come in by the port that the sums leave by.
+Workers address each chunk to its server, so the nodes of a tree must be on the path of these
+packets. A ToR is always the first switch, and sends its sum up by a port that the plan chooses, as
+every core above it does (``controller.planning.levels`` selects these). A core without ToR nodes
+below it must be on the route from every worker to every server of the stream. A server root answers
+to a switch's own address, and the answer must arrive by the port that the sums leave by.
 
-Everything here is a function of its arguments: the same job in the same place has the same trees.
+Plans are deterministic: they depend on the arguments alone.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MOST_NODES = (1 << 16) - 1  # of all streams, as of workers: both are two bytes
 
 
 class _ServersDisagreeError(PlanRefusedError):
-    """Servers that share a stream lie in different directions; more streams would part them."""
+    """Servers that share a stream lie in different directions; more streams would separate them."""
 
 
 def plan_trees(
@@ -42,12 +42,16 @@ def plan_trees(
     rotation: int = 0,
     avoid: Collection[str] = (),
 ) -> tuple[Tree, ...]:
-    """Trees of a job, one per stream.
+    """Plans the trees of a job, one per stream.
 
-    ``workers`` are host names by rank, ``servers`` addresses by rank. ``streams`` 0 takes the
-    fewest that part servers lying in different directions. ``rotation`` shifts the choice among
-    cores that would all do. Switches to ``avoid`` are no nodes of a tree, but packets may pass them
-    (routes that do not are ``addressing``'s, see its ``without``). Raises ``PlanRefusedError``.
+    workers: host names by rank.
+    servers: addresses by rank.
+    streams: number of streams; 0: the fewest that separate servers in different directions.
+    rotation: rotates the choice among equivalent cores.
+    avoid: switches that are no nodes of a tree, though packets may pass them (to route around a
+        switch, use ``Addressing.without``).
+
+    Raises PlanRefusedError.
     """
     try:
         planner = _Planner(topology, addressing, workers, servers, rotation, avoid)
@@ -258,7 +262,7 @@ class _Planner:
     def _under_server(
         self, nodes: list[TreeNode], first: int, servers: tuple[int, ...]
     ) -> list[TreeNode]:
-        """The same tree with its root, a switch, as the only child of a server."""
+        """Puts a server above a tree, whose root switch becomes its only child."""
         top, *below = nodes
         assert top.switch is not None
         ways = {self._way_from_server(top.switch, self.servers[rank]) for rank in servers}
@@ -312,7 +316,7 @@ class _Planner:
         )
 
     def _arrival(self, worker: str, server: IPv4Address, switch: str) -> tuple[int, str]:
-        """Port of a switch on the way from a worker to a server by which its packets arrive."""
+        """Finds the port by which a worker's packets to a server arrive at a switch."""
         return self._arrival_at(switch, self.addressing.path(worker, server), server)
 
     def _arrival_at(
@@ -332,7 +336,7 @@ class _Planner:
         return ", ".join(hosts)
 
     def check_flat(self, name: str) -> None:
-        """That a node with all workers for its children can be, before it is looked for."""
+        """Refuses a node with all workers as children if they are too many."""
         if len(self.workers) > MOST_CHILDREN:
             raise self._too_many(name, len(self.workers), of_racks=False)
 
@@ -342,7 +346,7 @@ class _Planner:
             raise self._too_many(node.switch or "the server", len(node.children), of_racks=of_racks)
 
     def _too_many(self, name: str, children: int, of_racks: bool) -> PlanRefusedError:
-        """Of a ToR's workers, of the ToRs under a server, or of the workers under anything else."""
+        """Builds the error for a ToR's workers, a server's ToRs, or another node's workers."""
         tor = name if name in self.racks else None
         if of_racks:
             instead = f"use workers of at most {MOST_CHILDREN} racks"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many chunks a stream keeps in flight.
+"""Chooses the window, the number of chunks that a stream keeps in flight.
 
-Enough to keep a worker's link busy for a round trip, and no more than the queues on the way hold:
-with a window of W a link queues at most W frames for each sum that crosses it.
+It is large enough to keep a worker's link busy for a round trip, and no larger than the queues on
+the path hold: with a window of W, a link queues at most W frames for each sum that crosses it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from topologies.model.addressing import Addressing, SwitchPort
 from topologies.model.topology import LinkQuality
 
 MOST = 64
-# Hosts are no clocks: workers that share a machine get their turns milliseconds apart.
+# Workers that share a machine are scheduled milliseconds apart.
 SKEW = 0.02
 
 # A directed link: the node it leaves, and which of that node's ports.
@@ -26,11 +26,13 @@ _Hop = tuple[str, int]
 
 
 @dataclass(frozen=True)
-class Crossed:
-    """A direction of a link that edges of trees pass.
+class TreeLink:
+    """A direction of a link that tree edges use.
 
-    node, peer: where it begins and ends. up: whether contributions take it, or results. senders: of
-    these contributions, each with the streams that it has on this link.
+    node, peer: its ends.
+    up: it carries contributions; otherwise results.
+    quality: its rate, delay and queue.
+    senders: the children that send the contributions, with the number of their streams here.
     """
 
     node: str
@@ -40,10 +42,10 @@ class Crossed:
     senders: Counter[str]
 
 
-def crossed(
+def tree_links(
     addressing: Addressing, trees: Sequence[Tree], servers: Sequence[IPv4Address]
-) -> Iterator[Crossed]:
-    """Every direction that trees use, both of each link; ``servers`` are addresses by rank."""
+) -> Iterator[TreeLink]:
+    """Yields both directions of every link that trees use; ``servers`` are addresses by rank."""
     ways = _Ways(addressing, servers)
     senders: defaultdict[_Hop, Counter[str]] = defaultdict(Counter)
     for tree in trees:
@@ -54,8 +56,8 @@ def crossed(
     for hop, counted in senders.items():
         peer = ways.peer(hop)
         there, back = ways.both_ways(hop)
-        yield Crossed(hop[0], peer, True, there, counted)
-        yield Crossed(peer, hop[0], False, back, counted)
+        yield TreeLink(hop[0], peer, True, there, counted)
+        yield TreeLink(peer, hop[0], False, back, counted)
 
 
 def choose_window(
@@ -66,11 +68,12 @@ def choose_window(
     most: int = MOST,
     queue_packets: int | None = None,
 ) -> int:
-    """Window (a power of two) for every stream of a job; ``servers`` are addresses by rank.
+    """Chooses the window (a power of two) for every stream of a job.
 
-    ``frame_bytes`` is a full contribution with its Ethernet header. ``queue_packets``: what a
-    switch port's queue holds where the target counts packets; half of it is left to questions,
-    answers and other traffic.
+    servers: addresses by rank.
+    frame_bytes: size of a full contribution with its Ethernet header.
+    queue_packets: capacity of a switch port's queue where the target counts packets; half of it is
+        reserved for probes, their answers and other traffic.
     """
     ways = _Ways(addressing, servers)
     wanted = 1
@@ -79,7 +82,7 @@ def choose_window(
             hops = [ways.quality(hop) for hop in ways.to_root(tree, rank)]
             wanted = max(wanted, _frames_in_flight(hops, frame_bytes))
     held = most
-    for one in crossed(addressing, trees, servers):
+    for one in tree_links(addressing, trees, servers):
         flows = one.senders.total()
         held = min(held, one.quality.queue_bytes // (flows * frame_bytes))
         if queue_packets is not None:
@@ -89,7 +92,7 @@ def choose_window(
 
 
 def _frames_in_flight(hops: Sequence[LinkQuality], frame_bytes: int) -> int:
-    """Frames that fill the slowest link of a way for the time to the root and back."""
+    """Computes the frames that fill the slowest link of a path for a round trip."""
     bits = 8 * frame_bytes
     round_trip = 2 * sum(hop.delay + bits / hop.rate for hop in hops)
     slowest = min(hop.rate for hop in hops)
@@ -108,7 +111,7 @@ class _Ways:
         self.servers = servers
 
     def below(self, node: TreeNode, sender: int) -> set[_Hop]:
-        """Links from a child up to its parent (for a server root: to any of its servers)."""
+        """Finds the links from a child up to its parent (for a server root: to all its servers)."""
         child = node.children[sender]
         if node.switch is None:
             return {
@@ -117,7 +120,7 @@ class _Ways:
         if child.rank is None:
             up = self.addressing.port(node.switch, child.port)
             return {(up.peer, up.peer_number)}
-        # A worker's packets are addressed to a server but end at the node.
+        # A worker addresses its packets to a server, but they end at the node.
         host = self.addressing.host_interfaces(child.name)[0]
         if host.switch == node.switch:
             return {(child.name, 0)}
@@ -125,7 +128,7 @@ class _Ways:
         return {(child.name, 0), *self._to_core(child.name, node.switch, port)}
 
     def to_root(self, tree: Tree, rank: int) -> list[_Hop]:
-        """Links from a worker to the root of its tree."""
+        """Lists the links from a worker to the root of its tree."""
         node, child = tree.leaves[rank]
         hops = list(self.below(node, child.sender))
         while node.parent is not None:
@@ -135,18 +138,18 @@ class _Ways:
         return hops
 
     def peer(self, hop: _Hop) -> str:
-        """The node that a hop ends at."""
+        """Returns the node at the end of a hop."""
         name, number = hop
         if self.addressing.topology.by_name[name].level == 0:
             return self.addressing.host_interfaces(name)[number].switch
         return self.addressing.port(name, number).peer
 
     def quality(self, hop: _Hop) -> LinkQuality:
-        """Of the direction that leaves the hop's node."""
+        """Returns the quality of a hop in its direction."""
         return self.both_ways(hop)[0]
 
     def both_ways(self, hop: _Hop) -> tuple[LinkQuality, LinkQuality]:
-        """Of both directions of the link: sums go up one and results come down the other."""
+        """Returns the qualities of a hop's link in the hop's direction and the opposite one."""
         name, number = hop
         if self.addressing.topology.by_name[name].level == 0:
             host = self.addressing.host_interfaces(name)[number]
@@ -155,8 +158,8 @@ class _Ways:
         return port.outgoing, port.incoming
 
     def _to_core(self, worker: str, core: str, last: SwitchPort) -> Iterator[_Hop]:
-        """Links between switches from a worker to a core, as its packets to servers take them that
-        arrive there by a port."""
+        """Yields the links between switches from a worker to a core for those of its packets to
+        servers that arrive there by the link `last`."""
         arrival = (last.peer, last.peer_number)
         for server in self.servers:
             passed = self.addressing.path(worker, server)
@@ -168,7 +171,7 @@ class _Ways:
                 yield from hops
 
     def _links(self, name: str, server: IPv4Address) -> Iterator[_Hop]:
-        """Links from a worker or switch to a server's interface."""
+        """Yields the links from a worker or switch to a server's interface."""
         if self.addressing.topology.by_name[name].level == 0:
             yield (name, 0)
         for switch in self.addressing.path(name, server):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Watches the switches: notices one whose connection broke or whose tables are not as they should
-be (it was restarted, its program was pushed again), connects anew, and gives it back what it lost.
+"""Monitors the switches: detects broken connections and lost entries, reconnects and restores.
 
-One thread for each switch, so that one that hangs holds up no other.
+A switch loses its entries when it is restarted or its program is pushed again. Each switch has a
+thread of its own, so that one that hangs does not delay the others.
 """
 
 from __future__ import annotations
@@ -17,19 +17,22 @@ __all__ = ["Monitor"]
 
 log = logging.getLogger(__name__)
 
-# Between looks at the connection, and at what the tables hold.
+# Intervals of checks of the connection, and of the tables.
 LOOK_SECONDS = 0.1
 AUDIT_SECONDS = 1.0
-# For a switch to answer; one that takes longer counts as not to be reached.
+# A switch that takes longer to answer counts as unreachable.
 ANSWER_SECONDS = 2.0
-# Between attempts to connect: doubled from the least to the most.
+# Interval of attempts to connect, doubled from the least to the most.
 LEAST_PAUSE = 0.1
 MOST_PAUSE = 1.0
 
 
 class Monitor:
-    """Looks after the switches of a table's fabric, once it is up. Where no time passes, ``look``
-    is called instead of ``start``. ``answer``: seconds that a switch has to answer."""
+    """Monitors the switches of a table's fabric, once it is up.
+
+    answer: seconds within which a switch has to answer. Without real time, call ``look`` instead of
+    ``start``.
+    """
 
     def __init__(
         self,
@@ -49,18 +52,18 @@ class Monitor:
         ]
 
     def start(self) -> None:
-        """Watch until ``stop``."""
+        """Starts monitoring; ends with ``stop``."""
         for thread in self._threads:
             thread.start()
 
     def stop(self) -> None:
-        """End; waits for what is being asked of switches."""
+        """Stops monitoring; waits for requests under way."""
         self._stop.set()
         for thread in self._threads:
             thread.join()
 
     def look(self, switch: str) -> bool:
-        """Look at one switch, and mend what can be mended. Whether it is well afterwards."""
+        """Checks one switch and repairs it if possible; returns whether it is well afterwards."""
         connection = self.fabric.connections[switch]
         try:
             if switch not in self.fabric.down:

@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the controller tells whoever started it, on its standard output, if asked to (``--tell``):
-the jobs that are alive, whoever created them, so that servers can be made to join each.
+"""Reports the jobs that are alive on standard output (``--tell``), so that servers can join them.
 
-A line has all of them, and replaces the one before; it comes when a job was created or is over, or
-has another plan:
+Each line lists all of them and replaces the line before; it is printed when a job is created, ends
+or changes its plan:
 
     {"jobs": [{"job": 1, "name": "digits", "nonce": "...", "workers": ["w0", "w1"],
                "servers": ["s0"], "switches": ["tor0"]}]}
 
-``workers`` are hosts, ``servers`` processes, both by rank; ``switches`` hold slots for it. Nonces
-are secrets, so this is for a pipe to a process that keeps them, never for a log.
+``workers`` are hosts, ``servers`` processes, both by rank; ``switches`` hold slots for the job.
+Nonces are secrets: write this to a pipe, never to a log.
 """
 
 from __future__ import annotations
@@ -26,26 +25,26 @@ _saying = REAL.lock()
 
 
 def say(line: str) -> None:
-    """Write a line to standard output, whole, whichever threads do."""
+    """Writes a line to standard output atomically; may be called from any thread."""
     with _saying:
         print(line, flush=True)
 
 
 def tell(table: JobTable) -> None:
-    """Tell of jobs, now and whenever there is news, and never return."""
+    """Reports jobs now and after every change; never returns."""
     told: list[tuple[int, int]] | None = None
     while True:
         with table.changed:
             while (now := [(job.number, job.epoch) for job in _alive(table)]) == told:
                 table.changed.wait()
             line = json.dumps({"jobs": [message(job) for job in _alive(table)]})
-        # Without the lock: what reads this may be slow.
+        # Without the lock, as the reader may be slow.
         say(line)
         told = now
 
 
 def message(job: Job) -> dict[str, object]:
-    """What is told of a job."""
+    """Builds the report of a job."""
     return {
         "job": job.number,
         "name": job.namespace,

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What whoever started the controller tells it, on its standard input: an operator's business, not
-a job's, so it needs no nonce and nobody else can say it.
+"""Executes the operator's orders from standard input, which need no job's nonce.
 
 Each line is a JSON object with one of these fields, and is answered by a line on standard output,
 in order: `done`, or `refused` and the reason.
@@ -12,11 +11,11 @@ of the topology file's, and all others are as that one says (again).
 
     {"died": "s0", "how": "was killed by SIGKILL"}
 
-The process of a switch or server has ended: nobody has to find that out.
+The process of a switch or server has ended.
 
     {"stop": 3, "why": "stopped on request"}
 
-The job of that number fails, whoever created it.
+Ends the job of that number as failed.
 
 At the end of its input the controller goes on.
 """
@@ -43,11 +42,11 @@ IMPAIRMENTS = ("loss", "duplicate", "reorder", "corrupt")
 
 
 class OrderError(ValueError):
-    """A line that is no order; the text says what one is."""
+    """A line that is no order; the text says what is allowed."""
 
 
 def obey(table: JobTable, lines: Iterable[bytes]) -> None:
-    """Carry out orders, answering each on standard output, until there are no more."""
+    """Executes orders and answers each on standard output, until the input ends."""
     for line in lines:
         if not line.strip():
             continue
@@ -63,7 +62,7 @@ def obey(table: JobTable, lines: Iterable[bytes]) -> None:
 
 
 def carry_out(table: JobTable, line: bytes) -> None:
-    """Do what a line says. Raises OrderError, FabricError, SwitchError, JobError."""
+    """Executes one order. Raises OrderError, FabricError, SwitchError, JobError."""
     read = table.clock()
     try:
         order = json.loads(line)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The job service over gRPC, on a unix socket: PHub's calls (SoCC'18, section 3.1) and a few more.
+"""The job service over gRPC on a unix socket: PHub's calls (SoCC'18, section 3.1) and a few more.
 
-A refused call ends with a status whose text says what is wrong; Watch ends with the job, or with
+A refused call ends with a status whose text says what is wrong. Watch ends with the job, or with
 UNAVAILABLE when the service is stopped.
 """
 
@@ -52,7 +52,7 @@ class ServiceError(Exception):
 
 
 class JobService(jobs_pb2_grpc.JobServiceServicer):
-    """gRPC's face of a JobTable. Method names and messages are those of jobs.proto."""
+    """Serves a JobTable over gRPC. Method names and messages are those of jobs.proto."""
 
     def __init__(self, table: JobTable) -> None:
         self.table = table
@@ -63,7 +63,7 @@ class JobService(jobs_pb2_grpc.JobServiceServicer):
         self._stopping = False
 
     def stop(self) -> None:
-        """End all watches, so that the server can stop: with UNAVAILABLE, for jobs go on."""
+        """Ends all watches with UNAVAILABLE, as jobs continue, so that the server can stop."""
         with self.table.changed:
             self._stopping = True
             self.table.changed.notify_all()
@@ -71,7 +71,7 @@ class JobService(jobs_pb2_grpc.JobServiceServicer):
     def CreateService(  # noqa: N802
         self, request: jobs_pb2.CreateServiceRequest, context: grpc.ServicerContext
     ) -> jobs_pb2.CreateServiceReply:
-        """See JobTable.create."""
+        """Calls JobTable.create."""
         with _status(context):
             if request.tree not in [kind.value for kind in TreeKind]:
                 kinds = ", ".join(kind.name for kind in TreeKind)
@@ -104,7 +104,7 @@ class JobService(jobs_pb2_grpc.JobServiceServicer):
     def ConnectService(  # noqa: N802
         self, request: jobs_pb2.ConnectServiceRequest, context: grpc.ServicerContext
     ) -> jobs_pb2.ConnectServiceReply:
-        """See JobTable.connect."""
+        """Calls JobTable.connect."""
         with _status(context):
             address = Address(request.address.ipv4, request.address.port)
             role = _role(context, request.role)
@@ -118,7 +118,7 @@ class JobService(jobs_pb2_grpc.JobServiceServicer):
     def InitService(  # noqa: N802
         self, request: jobs_pb2.InitServiceRequest, context: grpc.ServicerContext
     ) -> jobs_pb2.InitServiceReply:
-        """See JobTable.init."""
+        """Calls JobTable.init."""
         with _status(context):
             keys = [Key(key.key, key.name, key.elements) for key in request.keys]
             optimizer = None
@@ -140,8 +140,10 @@ class JobService(jobs_pb2_grpc.JobServiceServicer):
     def Watch(  # noqa: N802
         self, request: jobs_pb2.WatchRequest, context: grpc.ServicerContext
     ) -> Iterator[jobs_pb2.Instruction]:
-        """The instruction that holds for a member, then each that replaces it. A member has one
-        watch: a newer one ends it."""
+        """Streams a member's instruction, then each that replaces it.
+
+        A member has one watch: a newer one ends it.
+        """
         changed = self.table.changed
         mine = object()
         place: tuple[str, Role, int] | None = None
@@ -185,7 +187,7 @@ class JobService(jobs_pb2_grpc.JobServiceServicer):
     def Resync(  # noqa: N802
         self, request: jobs_pb2.ResyncRequest, context: grpc.ServicerContext
     ) -> jobs_pb2.ResyncReply:
-        """See JobTable.resync."""
+        """Calls JobTable.resync."""
         with _status(context):
             self.table.resync(request.nonce, _role(context, request.role), request.rank, request)
             return jobs_pb2.ResyncReply()
@@ -193,7 +195,7 @@ class JobService(jobs_pb2_grpc.JobServiceServicer):
     def Heartbeat(  # noqa: N802
         self, request: jobs_pb2.HeartbeatRequest, context: grpc.ServicerContext
     ) -> jobs_pb2.HeartbeatReply:
-        """See JobTable.heartbeat."""
+        """Calls JobTable.heartbeat."""
         with _status(context):
             role = _role(context, request.role)
             epoch = self.table.heartbeat(
@@ -210,7 +212,7 @@ class JobService(jobs_pb2_grpc.JobServiceServicer):
     def Leave(  # noqa: N802
         self, request: jobs_pb2.LeaveRequest, context: grpc.ServicerContext
     ) -> jobs_pb2.LeaveReply:
-        """See JobTable.leave."""
+        """Calls JobTable.leave."""
         with _status(context):
             role = _role(context, request.role)
             self.table.leave(
@@ -227,7 +229,7 @@ class JobService(jobs_pb2_grpc.JobServiceServicer):
     def Gone(  # noqa: N802
         self, request: jobs_pb2.GoneRequest, context: grpc.ServicerContext
     ) -> jobs_pb2.GoneReply:
-        """See JobTable.gone."""
+        """Calls JobTable.gone."""
         with _status(context):
             role = _role(context, request.role)
             self.table.gone(request.nonce, role, request.rank, request.reason)
@@ -236,7 +238,7 @@ class JobService(jobs_pb2_grpc.JobServiceServicer):
     def Status(  # noqa: N802
         self, request: jobs_pb2.StatusRequest, context: grpc.ServicerContext
     ) -> jobs_pb2.StatusReply:
-        """Jobs and slots; needs no nonce and gives none away."""
+        """Lists jobs and slots; needs no nonce and reveals none."""
         with self.table.changed:
             return jobs_pb2.StatusReply(
                 jobs=[_job_message(job) for job in self.table.jobs()],
@@ -247,13 +249,13 @@ class JobService(jobs_pb2_grpc.JobServiceServicer):
             )
 
     def _wake(self) -> None:
-        """A watcher's call has ended: its thread has to notice."""
+        """Wakes the thread of a watch whose call has ended."""
         with self.table.changed:
             self.table.changed.notify_all()
 
 
 class JobServer:
-    """The service, listening at ``address`` (``unix:/path``). ServiceError if that cannot be."""
+    """The service, listening at ``address`` (``unix:/path``). Raises ServiceError."""
 
     def __init__(self, table: JobTable, address: str) -> None:
         self.table = table
@@ -281,17 +283,17 @@ class JobServer:
         self._expiry.start()
 
     def stop(self) -> None:
-        """End all calls and free the socket. Jobs keep their entries."""
+        """Ends all calls and frees the socket. Jobs keep their entries."""
         self._stopped.set()
         self.service.stop()
-        # gRPC itself never comes to an end once it had certain requests that are no messages.
+        # gRPC's own stop never ends after certain malformed requests.
         self._server.stop(STOP_SECONDS).wait(2 * STOP_SECONDS)
         self._expiry.join()
         self.path.unlink(missing_ok=True)
 
 
 def look_after(table: JobTable, stopped: Event) -> None:
-    """Ends what has waited for too long, again and again until it is stopped."""
+    """Expires members and jobs periodically until it is stopped."""
     while not stopped.wait(EXPIRE_SECONDS):
         try:
             table.expire(EXPIRE_SECONDS)
@@ -300,7 +302,7 @@ def look_after(table: JobTable, stopped: Event) -> None:
 
 
 def _socket_path(address: str) -> Path:
-    """The path of a unix socket that nobody listens at; one left by a dead process is removed."""
+    """Returns the path of an unused unix socket; removes one that a dead process has left."""
     if not address.startswith("unix:"):
         raise ServiceError(f"{address}: the job service listens on unix sockets: unix:/path")
     path = Path(address.removeprefix("unix:"))
@@ -322,8 +324,10 @@ def _socket_path(address: str) -> Path:
 
 @contextmanager
 def _status(context: grpc.ServicerContext) -> Iterator[None]:
-    """Ends the call with the status of a JobError; UNAVAILABLE if nothing can be noted: then this
-    process ends, and another may do better."""
+    """Ends the call with the status of a JobError, or with UNAVAILABLE after a JournalError.
+
+    The process ends then, and a restarted controller may serve the call.
+    """
     try:
         yield
     except JobError as error:
@@ -351,7 +355,7 @@ def _role(context: grpc.ServicerContext, role: int) -> Role:
 def _by_rank(
     context: grpc.ServicerContext, members: Sequence[jobs_pb2.Member], most: int, what: str
 ) -> list[str]:
-    """Hosts in the order of their ranks, which must be 0 to n-1, n being ``most`` or less."""
+    """Returns hosts by rank; ranks must be 0 to n - 1 with n at most ``most``."""
     if len(members) > most:
         _refuse(context, f"{len(members)} {what}, each on a host of its own; there are {most}")
     hosts = {member.rank: member.host for member in members}

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The event loop of virtual time: nodes in order, tasks that wait, calls between nodes."""
+"""The simulation kernel: event loop, cooperative tasks and calls between nodes."""

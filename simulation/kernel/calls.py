@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls from node to node: what gRPC is elsewhere, with a latency each way instead of sockets.
+"""Remote procedure calls between nodes, in place of gRPC: a latency each way instead of sockets.
 
-Servicers are the same, with a context that aborts as gRPC's does; callers get a stub whose calls
-look, wait and fail as those of a generated one. Messages are copied, as on a wire.
+Servicers are unchanged, with a context that aborts like gRPC's; callers get a stub whose calls wait
+and fail like those of a generated one. Messages are copied, as on a wire.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from simulation.kernel.engine import Engine, Node
 from simulation.kernel.task_node import TaskNode
 
 Result = TypeVar("Result")
-_RETRY_SECONDS = 0.01  # until a service that is waited for is tried again
+_RETRY_SECONDS = 0.01  # interval of attempts while waiting for a service
 STREAMS = frozenset({"Watch", "Fetch", "Save"})
 
 
 class CallError(grpc.RpcError):
-    """How a call ended that did not end well; see grpc.Call."""
+    """A failed call; implements grpc.Call."""
 
     def __init__(self, code: grpc.StatusCode, details: str) -> None:
         super().__init__(f"{code.name}: {details}")
         self._code, self._details = code, details
 
     def code(self) -> grpc.StatusCode:
-        """See grpc.Call."""
+        """Implements grpc.Call."""
         return self._code
 
     def details(self) -> str:
-        """See grpc.Call."""
+        """Implements grpc.Call."""
         return self._details
 
 
 class CallContext:
-    """What a servicer knows of a call; see grpc.ServicerContext."""
+    """The context of a call at the servicer; implements grpc.ServicerContext."""
 
     def __init__(self, peer: str) -> None:
         self._peer = peer
@@ -47,25 +47,25 @@ class CallContext:
         self._callbacks: list[Callable[[], None]] = []
 
     def abort(self, code: grpc.StatusCode, details: str) -> NoReturn:
-        """See grpc.ServicerContext."""
+        """Implements grpc.ServicerContext."""
         raise CallError(code, details)
 
     def peer(self) -> str:
-        """See grpc.ServicerContext."""
+        """Implements grpc.ServicerContext."""
         return self._peer
 
     def is_active(self) -> bool:
-        """See grpc.RpcContext."""
+        """Implements grpc.RpcContext."""
         return self._active
 
     def add_callback(self, callback: Callable[[], None]) -> bool:
-        """See grpc.RpcContext."""
+        """Implements grpc.RpcContext."""
         if self._active:
             self._callbacks.append(callback)
         return self._active
 
     def end(self) -> None:
-        """The call is over: whoever has asked for it is told."""
+        """Ends the call and runs its callbacks."""
         if self._active:
             self._active = False
             for callback in self._callbacks:
@@ -73,10 +73,10 @@ class CallContext:
 
 
 class Stub:
-    """The calls of a service from a node to another, until `close`.
+    """Calls a service at another node, until `close`.
 
-    find: the servicer, None while there is none, as it is when a call is there. peer: what it is
-    told of who calls.
+    find: returns the servicer at the time of a call; None while there is none.
+    peer: the caller's address for the servicer.
     """
 
     def __init__(
@@ -99,14 +99,14 @@ class Stub:
         return self._methods.setdefault(name, _Method(self, name))
 
     def find(self) -> Any:
-        """The servicer; for the node where it is. Raises as gRPC does where there is none."""
+        """Returns the servicer, at its node; raises UNAVAILABLE if there is none."""
         servicer = self._find()
         if servicer is None:
             raise CallError(grpc.StatusCode.UNAVAILABLE, "nobody answers there")
         return servicer
 
     def stream(self, one: _Stream) -> _Stream:
-        """A stream has begun, which ends with the stub."""
+        """Registers a stream, which ends with the stub."""
         self._streams = [other for other in self._streams if not other.over]
         self._streams.append(one)
         return one
@@ -142,7 +142,7 @@ class _Method:
             runtime.sleep(_RETRY_SECONDS)
 
     def future(self, request: Any, timeout: float | None = None) -> Future[Any]:
-        """The call under way; see grpc.UnaryUnaryMultiCallable."""
+        """Starts the call; see grpc.UnaryUnaryMultiCallable."""
         tasks = self._stub.source.tasks
         future: Future[Any] = tasks.future()
 
@@ -191,7 +191,7 @@ def _unary(stub: Stub, name: str, request: Any, timeout: float | None) -> Any:
 
 
 class _Stream:
-    """The answers to a call, as they come."""
+    """The response stream of a call."""
 
     def __init__(self, stub: Stub, name: str, request: Any, timeout: float | None) -> None:
         self.over = False
@@ -234,7 +234,7 @@ class _Stream:
         code: grpc.StatusCode = grpc.StatusCode.CANCELLED,
         details: str = "Channel closed!",
     ) -> None:
-        """Ends it, here at once."""
+        """Ends the stream, at the caller at once."""
         if self.over:
             return
         self.over = True
@@ -261,8 +261,7 @@ class _Stream:
 
 
 def ask(engine: Engine, source: TaskNode, target: Node, work: Callable[[], Result]) -> Result:
-    """Has work done at another node, by a task of it if it has any, and what came of it brought
-    back: returned, or raised."""
+    """Runs `work` at another node, in a task if it has any; returns its result or raises."""
     ended = source.tasks.event()
     outcome: list[tuple[bool, Any]] = []
 
@@ -270,7 +269,7 @@ def ask(engine: Engine, source: TaskNode, target: Node, work: Callable[[], Resul
         answer: tuple[bool, Any]
         try:
             answer = True, work()
-        except Exception as error:  # whoever asked gets it
+        except Exception as error:  # raised at the caller
             answer = False, error
         engine.post(target, source, target.now + engine.control_latency, lambda: arrive(answer))
 

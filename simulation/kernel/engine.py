@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes with times of their own, and what they may do without knowing of each other.
+"""Conservative discrete-event engine: nodes with local times that run ahead as far as is safe.
 
-A node may run ahead as far as nothing can reach it any more. How far that is follows from what the
-others do next and from the latencies between them (Chandy and Misra, "Distributed Simulation",
-1979; Bryant, 1977): in each round every node gets a *horizon*, and whoever has something to do
-before its own does all of it at once. What the nodes do depends on neither the rounds nor their
-order, only on the times of what they send each other.
+A node may run ahead until the first time at which an event of another node could reach it. This
+bound follows from the other nodes' next events and the latencies between them (Chandy and Misra,
+"Distributed Simulation", 1979; Bryant, 1977). In each round every node gets its bound as a
+*horizon*, and nodes with events before their horizons process all of these. Results depend on the
+times of messages alone, not on rounds or their order.
 """
 
 from __future__ import annotations
@@ -35,24 +35,25 @@ class Port:
     into: Link
 
     def send(self, train: Train) -> None:
-        """Packets that come to the port's queue at their times; see Link.send."""
+        """Sends packets that reach the port's queue at their times (Link.send)."""
         self.out.send(train)
 
     def take(self, until: int) -> list[Train]:
-        """All packets that arrive before a time; see Link.take."""
+        """Takes all packets that arrive before a time (Link.take)."""
         return self.into.take(until)
 
 
 class Node(ABC):
-    """What has a name, links and a local time `now` (ps), which only grows.
+    """A simulated node with a name, links and a local time `now` (ps), which never decreases.
 
-    latency: ps that pass at least between whatever happens at the node and what it sends of it.
-    eager: it goes on with whatever there is, while others wait until no eager node can go on: then
-    there is more for them to do at once. Switches are bound by each other more closely than by
-    hosts, whose queues have decided what comes next for a while.
-    answered: it may be run as if nobody answered what it sends, and stops by itself, earlier than
-    it was told, where an answer could be there.
-    patient: it goes on only when others could hear of that before long, for the same reason.
+    latency: lower bound in ps between an event at the node and a packet that it sends because of
+        it.
+    eager: it runs whenever it has events, while others wait until no eager node can run and then
+        process more events at once. Switches bound each other more tightly than hosts, whose queues
+        determine their packets for a while.
+    answered: it may run as if its packets had no answers, and stops by itself before its horizon
+        where an answer could arrive.
+    patient: it runs only if others could soon be affected, to process more events at once.
     """
 
     latency = 0
@@ -69,37 +70,41 @@ class Node(ABC):
         self._posted = 0
 
     def next(self) -> int:
-        """Time of its earliest event of its own: a timer, a task that can run, a call; NEVER if
-        there is none. Packets that arrive are not meant. A node with events beside calls extends
-        this."""
+        """Returns the time of the node's first own event (a timer, a runnable task, a call), or
+        NEVER.
+
+        Arriving packets do not count. Nodes with other events than calls extend this.
+        """
         return self._calls[0][0] if self._calls else NEVER
 
     @abstractmethod
     def run(self, until: int) -> None:
-        """Does, in the order of time, all that is due before `until`: calls, packets that arrive,
-        timers. Then `now` is `until`, or the time of what made it stop, which is no earlier than
-        the first that was due."""
+        """Processes all calls, arriving packets and timers before `until` in the order of time.
+
+        Afterwards `now` is `until`, or the time at which it stopped, no earlier than the first
+        event.
+        """
 
     def waits(self) -> str:
-        """For what, in words, for an error's text."""
+        """Describes what the node waits for, for error messages."""
         return "for nothing"
 
     def connected(self, port: Port) -> None:
-        """One of its ports has a link."""
+        """Called when one of its ports gets a link."""
         self.ports[port.number] = port
 
     def next_call(self) -> int:
-        """When the first call is due; NEVER if there is none."""
+        """Returns the time of the first call; NEVER if there is none."""
         return self._calls[0][0] if self._calls else NEVER
 
     def answer(self) -> None:
-        """Takes the first call: its time comes, and it is done."""
+        """Advances to the first call and executes it."""
         at, _, _, work = heapq.heappop(self._calls)
         self.now = max(self.now, at)
         work()
 
     def arrivals(self, until: int) -> list[tuple[int, int, Train]]:
-        """All that arrives before a time: (link's number, port, train)."""
+        """Takes all trains that arrive before a time: (link's number, port, train)."""
         return [
             (port.into.number, number, train)
             for number, port in self.ports.items()
@@ -109,12 +114,12 @@ class Node(ABC):
 
 
 class Engine:
-    """Nodes, links, calls and the time.
+    """Runs nodes, links and calls.
 
-    control_latency: ps that a call takes at least from node to node. span: ps that a node does at
-    once at most, so that one that has endless timers comes to an end. order: the order in which
-    the nodes of a round run, for tests: it makes no difference. running: the node that does
-    something now; None between rounds.
+    control_latency: lower bound in ps of a call between nodes.
+    span: the most ps that a node runs at once, so that a node with endless timers yields.
+    order: the order in which the nodes of a round run; for tests, as results do not depend on it.
+    running: the node that runs now; None between rounds.
     """
 
     def __init__(
@@ -133,23 +138,25 @@ class Engine:
         self._span = span
         self._order = order
         self._ends: list[tuple[int, int]] = []  # sender and receiver of each link
-        self._settling: list[tuple[Link, int]] = []  # with priorities: somebody has to decide
-        self._ways: list[list[tuple[Link, int]]] = []  # of each node: its links, and who is there
+        self._settling: list[tuple[Link, int]] = []  # links with priorities, which need `settle`
+        self._ways: list[list[tuple[Link, int]]] = []  # of each node: its links and their receivers
         self._due: list[int] = []  # see `_next`
         self._horizons = Horizons(0, [], control_latency)
-        self._there_and_back = 0  # ps: the shortest way to a neighbour and back
+        self._there_and_back = 0  # ps of the shortest round trip to a neighbour
         self._within: dict[int, int] = {}  # nodes that run within another
-        # Done when it runs first: whoever is asked looks at what is there by then.
+        # Called once at the first `run`.
         self.on_begin: Callable[[], None] | None = None
 
     def add(self, node: Node) -> None:
-        """A node, before `run`."""
+        """Adds a node, before `run`."""
         node.number = len(self.nodes)
         self.nodes.append(node)
 
     def unite(self, group: Node, members: Sequence[Node]) -> None:
-        """Nodes that run within another one, whose ports are those of theirs that lead elsewhere;
-        before the first round."""
+        """Lets a group run its members; its ports are the members' ports to other nodes.
+
+        Call before the first round.
+        """
         self.add(group)
         for node in members:
             self._within[node.number] = group.number
@@ -163,9 +170,9 @@ class Engine:
         spec: LinkSpec,
         back: LinkSpec | None = None,
     ) -> tuple[Link, Link]:
-        """A link between two nodes, from a to b as `spec`; back, too, unless `back` says else.
+        """Links two nodes, from a to b by `spec`, and from b to a by `back` (default: `spec`).
 
-        Raises LinkError if one of the ports has a link, or both ends are one node.
+        Raises LinkError if one of the ports has a link, or both ends are the same node.
         """
         if a is b:
             raise LinkError(f"{a.name}: a link from a node to itself")
@@ -190,10 +197,10 @@ class Engine:
         return link
 
     def post(self, source: Node, target: Node, at: int, work: Callable[[], None]) -> None:
-        """Has `work` done at another node, at a time, in its turn.
+        """Schedules `work` at another node.
 
-        Of calls for one time those of the node that was added first come first, in the order in
-        which it posted them. Raises CausalityError if that is sooner than a call takes.
+        Calls for the same time are ordered by the position of their source node, then by the order
+        of posting. Raises CausalityError if `at` is sooner than a call takes.
         """
         if at < source.now + self.control_latency:
             raise CausalityError(
@@ -207,9 +214,9 @@ class Engine:
             self._due[number] = min(self._due[number], at)
 
     def run(self, until: Callable[[], bool]) -> None:
-        """Goes on until the condition holds, which is asked after each round.
+        """Runs rounds until the condition, checked after each, holds.
 
-        Raises DeadlockError if nothing is left to do before, and what the nodes raise.
+        Raises DeadlockError if no event is left before, and the errors of nodes.
         """
         if self.on_begin is not None:
             self.on_begin()
@@ -232,11 +239,11 @@ class Engine:
                 raise DeadlockError(self._why())
 
     def settled(self) -> int:
-        """Nothing happens before this any more (ps); between rounds."""
+        """Returns the time (ps) before which all events have been processed; between rounds."""
         return min(self._due, default=NEVER)
 
     def _next(self, node: Node) -> int:
-        """When a node does something next, as far as is known."""
+        """Returns the time of a node's next known event."""
         due = max(node.next(), node.now)
         for port in node.ports.values():
             if (head := port.into.head) < due:
@@ -252,7 +259,7 @@ class Engine:
             )
 
     def _round(self) -> bool:
-        """Has everyone do what is due before its horizon; False if there is nothing."""
+        """Runs all nodes with events before their horizons; False if there are no events."""
         self.rounds += 1
         due, nodes = self._due, self.nodes
         times = np.array(due, np.int64)
@@ -277,8 +284,11 @@ class Engine:
         return moved or bool(ready)
 
     def _apart(self, nodes: Sequence[Node], limits: Sequence[int]) -> list[Node]:
-        """Those of eager nodes that get furthest, and no two of them linked: by turns neighbours
-        get twice as far as when both go on at once, each not knowing what the other does."""
+        """Selects eager nodes with the most distant horizons, no two of them neighbours.
+
+        Neighbours that alternate advance twice as far as those that run in the same round without
+        each other's events.
+        """
         due = self._due
         chosen: dict[int, Node] = {}
         for node in sorted(nodes, key=lambda one: due[one.number] - limits[one.number]):
@@ -287,9 +297,11 @@ class Engine:
         return sorted(chosen.values(), key=lambda one: one.number)
 
     def _urgent(self, nodes: Sequence[Node]) -> list[Node]:
-        """Those of which others could hear first, and all that they could hear of before what comes
-        of these is there, and those that are not patient. The others have a line that is busy for
-        longer: what they do meanwhile nobody can notice yet, and later there is more to do."""
+        """Selects the nodes that could affect others first, and all that are not patient.
+
+        The links of the others stay busy for longer, so no node can notice their events yet, and
+        later they can process more at once.
+        """
         if not any(node.patient for node in nodes):
             return list(nodes)
         due = self._due
@@ -303,7 +315,7 @@ class Engine:
         ]
 
     def _follow(self, ran: Collection[int]) -> None:
-        """What is due next: at these nodes, and where what they sent arrives."""
+        """Updates the next events of the nodes that ran and of the receivers of their packets."""
         due, nodes = self._due, self.nodes
         for number in ran:
             due[number] = self._next(nodes[number])

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Until when nothing can reach a node that is not known yet.
+"""Computes horizons: the time until which no unknown event can reach a node.
 
-The first event can be at a node when the shortest way from any that has something to do ends there,
-along links and calls. Nodes with a single link, as nearly all hosts are, lie on no way between
-others, so theirs are found for all of them at once, and the search goes over what is left.
+The first unknown event reaches a node after the shortest path, over links and calls, from any node
+with a pending event. Nodes with a single link, as nearly all hosts, are on no path between others:
+they are computed all at once, and the search covers the remaining nodes.
 """
 
 from __future__ import annotations
@@ -22,11 +22,13 @@ Times: TypeAlias = npt.NDArray[np.int64]
 
 
 class Horizons:
-    """Of a network of so many nodes.
+    """The horizons of a network's nodes.
 
-    links: each with the numbers of its sender and receiver. latency: ps that a call takes from
-    anybody to anybody. A sender that may have sent something since is told (`left`). answered:
-    nodes that see to answers to what they send themselves (`Node.answered`).
+    links: each with the numbers of its sender and receiver.
+    latency: ps of a call between any two nodes.
+    answered: nodes that stop by themselves before answers to their packets (`Node.answered`).
+
+    Call `left` for every node that may have sent packets.
     """
 
     def __init__(
@@ -56,8 +58,8 @@ class Horizons:
         self._leaves = np.array(leaves, np.intp)
         self._hubs = np.array([hubs[n] for n in leaves], np.intp)
         self._inner = np.setdiff1d(np.arange(count), self._leaves)
-        self._up = _Lines([out[n][0][0] for n in leaves])
-        self._down = _Lines([into[n][0] for n in leaves])
+        self._up = _LinkBank([out[n][0][0] for n in leaves])
+        self._down = _LinkBank([into[n][0] for n in leaves])
         found, firsts = np.unique(self._hubs, return_index=True)
         self._with_leaves: list[int] = found.tolist()
         self._firsts = firsts
@@ -82,13 +84,15 @@ class Horizons:
         }
 
     def left(self, number: int) -> None:
-        """A node has run: what it sent keeps its lines busy for longer."""
+        """Records that a node has run, so its links may be busy for longer."""
         for link, lines, row in self._places[number]:
             lines.free[row] = link.free
 
     def bounds(self, due: Times) -> tuple[Times, Times]:
-        """For each node: when the first event can be there, whatever the others do, and until when
-        nothing can reach it that is not known yet. due: when each does something of its own."""
+        """Computes for each node the earliest possible event, and its horizon.
+
+        due: the time of each node's own next event.
+        """
         latency, leaves = self._latency, self._leaves
         called = min(int(due.min()) + latency, NEVER)
         earliest = np.minimum(due, called)
@@ -120,12 +124,12 @@ class Horizons:
         return earliest, np.minimum(horizons, others)
 
     def _first(self, times: Times) -> list[int]:
-        """The first of these of each hub's leaves."""
+        """Returns the minimum over each hub's leaves."""
         found: list[int] = np.minimum.reduceat(times, self._firsts).tolist() if len(times) else []
         return found
 
     def _search(self, earliest: Times, horizons: Times) -> None:
-        """Dijkstra's, between all nodes but the leaves; writes to both."""
+        """Runs Dijkstra's algorithm between all nodes but the leaves; updates both arrays."""
         inner = self._inner.tolist()
         times = earliest.tolist()
         limits: dict[int, int] = {}
@@ -148,8 +152,8 @@ class Horizons:
             horizons[number] = limit
 
 
-class _Lines:
-    """Links' `earliest` for many at once; see Link. Without priorities."""
+class _LinkBank:
+    """Vectorized `Link.earliest` for links without priorities."""
 
     def __init__(self, links: Sequence[Link]) -> None:
         self.links = links
@@ -159,7 +163,7 @@ class _Lines:
         self._most = NEVER - self._latency - self._least
 
     def earliest(self, senders: Times) -> Times:
-        """When what is not yet known can arrive, if senders do nothing before these times."""
+        """Computes the earliest arrivals of unknown packets if senders are idle until then."""
         there: Times = np.maximum(np.minimum(senders, self._most) + self._latency, self.free)
         there += self._least
         return there

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far jobs are, told now and then while they run: an iteration may take minutes to simulate."""
+"""Reports the progress of running jobs within iterations, which may take minutes to simulate."""
 
 from __future__ import annotations
 
@@ -13,30 +13,33 @@ Message = dict[str, Any]
 PERIOD_SECONDS = 1.0
 
 
-class Watched(Protocol):
-    """A job. ``iterations_done``: those that all workers have done, with the share of the chunks
-    of the one under way; None unless it runs."""
+class MonitoredJob(Protocol):
+    """A job whose progress is reported."""
 
     name: str
 
     @property
     def iterations(self) -> int:
-        """In all."""
+        """Number of iterations in all."""
 
     def iterations_done(self) -> float | None:
-        """See above."""
+        """Iterations that all workers have done, plus the share of the current one's chunks.
+
+        None unless the job runs.
+        """
 
 
-class Pulse:
-    """Tells of jobs that run every second of real time, in events ``within`` an iteration.
+class ProgressReporter:
+    """Reports running jobs every second of real time, in ``within`` events.
 
-    now: the virtual time, in ps. clock: of real time, in seconds. Nothing that is simulated
-    depends on any of it.
+    now: returns the virtual time in ps.
+    emit: receives the events.
+    clock: returns the real time in seconds. The simulation does not depend on it.
     """
 
     def __init__(
         self,
-        jobs: Sequence[Watched],
+        jobs: Sequence[MonitoredJob],
         now: Callable[[], int],
         emit: Callable[[Message], None],
         clock: Callable[[], float] = time.monotonic,
@@ -46,8 +49,8 @@ class Pulse:
         self._next = self._began + PERIOD_SECONDS
         self._first: dict[str, tuple[float, float]] = {}  # by job: when it was first seen, how far
 
-    def beat(self) -> None:
-        """For whoever goes on between two steps of the simulation; mostly does nothing."""
+    def poll(self) -> None:
+        """Emits a report if one is due; called between steps of the simulation."""
         now = self._clock()
         if now < self._next:
             return
@@ -55,9 +58,9 @@ class Pulse:
         for job in self._jobs:
             done = job.iterations_done()
             if done is not None and done < job.iterations:
-                self._tell(job, done, now)
+                self._report(job, done, now)
 
-    def _tell(self, job: Watched, done: float, now: float) -> None:
+    def _report(self, job: MonitoredJob, done: float, now: float) -> None:
         began, before = self._first.setdefault(job.name, (now, done))
         left = (now - began) * (job.iterations - done) / (done - before) if done > before else None
         self._emit(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A node whose code is that of threads: hosts and the controller."""
+"""Nodes that run threaded code as tasks: hosts and the controller."""
 
 from __future__ import annotations
 
@@ -10,19 +10,22 @@ from simulation.kernel.tasks import Tasks
 
 
 class TaskNode(Node):
-    """tasks: its Runtime. What comes at one time comes in this order: calls, packets, alarms; and
-    whoever goes on because of it does so after all of them."""
+    """A node that runs tasks.
+
+    tasks: its Runtime. Events at the same time are processed in the order calls, packets, alarms;
+        tasks that they wake run after all of them.
+    """
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
         self.tasks = Tasks(lambda: self.now)
 
     def next(self) -> int:
-        """See Node."""
+        """Implements Node."""
         return self.now if self.tasks.busy else min(self.next_call(), self.tasks.due)
 
     def run(self, until: int) -> None:
-        """See Node."""
+        """Implements Node."""
         self.take(until)
         while True:
             self.tasks.run()
@@ -36,16 +39,16 @@ class TaskNode(Node):
             self.tasks.ring()
 
     def take(self, until: int) -> None:
-        """Takes packets that arrive before a time off the links."""
+        """Takes the packets that arrive before a time from the links."""
 
     @abstractmethod
     def arrival(self) -> int:
-        """When the first packet arrives of those that were taken (ps); NEVER without one."""
+        """Returns the arrival time (ps) of the first packet taken; NEVER without one."""
 
     def arrive(self) -> None:
-        """Hands over what arrives now."""
+        """Delivers the packets that arrive now."""
 
     def waits(self) -> str:
-        """See Node."""
+        """Implements Node."""
         names = sorted(f"{one.name} ({one.number})" for one in self.tasks.waiting)
         return f"in {', '.join(names)}" if names else "for nothing"

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Threads of a node in virtual time: green ones, of which exactly one runs.
+"""Cooperative tasks (greenlets) in virtual time, in place of threads.
 
-A task runs until it waits, and takes no virtual time. Whoever is woken, or started, runs in the
-order in which that happened. What has waited out its timeout goes on at exactly that time. So a
-run does not depend on what the machine's scheduler does, nor on how fast it is.
+One task runs at a time, until it waits; running takes no virtual time. Tasks run in the order in
+which they are started or woken, and a timeout ends exactly at its time. A run is therefore
+independent of the machine's scheduler and speed.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from simulation.links.trains import NEVER, SECOND, picoseconds
 
 log = logging.getLogger("virtual")
 
-_FEW = 64  # timers that were given up and may stay in the queue
+_FEW = 64  # cancelled timers that may stay in the queue
 
 
 class Waiter:
-    """One task's wait for one thing; `woken`: that came, and not the end of its time."""
+    """One wait of a task; `woken`: it was woken before its timeout."""
 
     __slots__ = ("alarm", "over", "task", "woken")
 
@@ -38,7 +38,7 @@ class Waiter:
 
 
 class Alarm:
-    """Work at a time, unless it is given up."""
+    """Work scheduled at a time, unless it is cancelled."""
 
     __slots__ = ("over", "work")
 
@@ -48,16 +48,16 @@ class Alarm:
 
 
 class Tasks:
-    """A Runtime whose time is that of a node: `clock` tells it, in picoseconds.
+    """A Runtime in the virtual time of a node.
 
-    The node calls `run` whenever something may have happened, and `ring` when the time of the first
-    alarm, `due`, has come.
+    clock: returns the node's time in ps. The node calls `run` after its events, and `ring` at the
+        time of the first alarm, `due`.
     """
 
     def __init__(self, clock: Callable[[], int]) -> None:
         self.clock = clock
         self.running: Task | None = None
-        self.waiting: set[Task] = set()  # that have begun and are not done
+        self.waiting: set[Task] = set()  # tasks that have begun and not ended
         self._ready: deque[Task] = deque()
         self._alarms: list[tuple[int, int, Alarm]] = []
         self._given_up = 0
@@ -74,7 +74,7 @@ class Tasks:
 
     @property
     def due(self) -> int:
-        """Time of the first alarm (ps); NEVER without one."""
+        """Returns the time of the first alarm (ps); NEVER without one."""
         alarms = self._alarms
         while alarms and alarms[0][2].over:
             heapq.heappop(alarms)
@@ -82,18 +82,17 @@ class Tasks:
         return alarms[0][0] if alarms else NEVER
 
     def due_beside(self, alarm: Alarm | None) -> int:
-        """Time of the first alarm (ps) but for one."""
+        """Returns the time of the first alarm (ps) other than `alarm`."""
         times = (at for at, _, one in self._alarms if not one.over and one is not alarm)
         return min(times, default=NEVER)
 
     def run(self) -> None:
-        """Has all tasks run that can, in turn, until all wait. Raises what one of them does not
-        catch."""
+        """Runs the runnable tasks in turn until all wait. Raises their uncaught errors."""
         self._hub = greenlet.getcurrent()
         while self._ready:
             task = self._ready.popleft()
             self.running = task
-            # Where it goes on when a task ends, or raises.
+            # Control returns here when a task ends or raises.
             task.green.parent = self._hub
             try:
                 task.green.switch()
@@ -101,20 +100,20 @@ class Tasks:
                 self.running = None
 
     def ring(self) -> None:
-        """Does the work of all alarms whose time has come."""
+        """Executes all alarms that are due."""
         while self.due <= self.clock():
             alarm = heapq.heappop(self._alarms)[2]
             alarm.over = True
             alarm.work()
 
     def alarm(self, at: int, work: Callable[[], None]) -> Alarm:
-        """Work at a time (ps); it neither waits nor takes long."""
+        """Schedules work at a time (ps); it must not wait."""
         alarm = Alarm(work)
         heapq.heappush(self._alarms, (at, next(self._numbers), alarm))
         return alarm
 
     def give_up(self, alarm: Alarm) -> None:
-        """It is not needed any more."""
+        """Cancels an alarm."""
         if alarm.over:
             return
         alarm.over = True
@@ -125,12 +124,14 @@ class Tasks:
             self._given_up = 0
 
     def begin(self, task: Task) -> None:
-        """It runs in its turn, for the first time or again."""
+        """Makes a task runnable."""
         self._ready.append(task)
 
     def pause(self, waiters: deque[Waiter], timeout: float | None) -> bool:
-        """The running task waits among these until it is woken, or for so many seconds; whether it
-        was woken."""
+        """Suspends the running task among `waiters` until it is woken or the timeout (s) ends.
+
+        Returns whether it was woken.
+        """
         task = self.running
         if self.closed:
             raise GreenletExit
@@ -138,7 +139,7 @@ class Tasks:
             raise RuntimeError("only a task can wait, and none is running")
         waiter = Waiter(task)
         if timeout is not None:
-            # Whoever waits for a time that is not there yet would otherwise find it is still now.
+            # At least 1 ps, so that a wait for a later time does not end at the current one.
             least = 1 if timeout > 0 else 0
             at = min(self.clock() + max(least, picoseconds(max(0.0, timeout))), NEVER)
             if at < NEVER:
@@ -155,7 +156,7 @@ class Tasks:
         return waiter.woken
 
     def wake_first(self, waiters: deque[Waiter]) -> Task | None:
-        """Has the one go on that has waited for longest; None if nobody waits."""
+        """Wakes the task that has waited for longest; None if there is none."""
         while waiters:
             waiter = waiters.popleft()
             if not waiter.over:
@@ -165,7 +166,7 @@ class Tasks:
         return None
 
     def wake(self, waiters: deque[Waiter]) -> None:
-        """Has all that wait go on, in their order."""
+        """Wakes all waiting tasks in order."""
         while self.wake_first(waiters) is not None:
             pass
 
@@ -175,7 +176,7 @@ class Tasks:
             self._ready.append(waiter.task)
 
     def close(self) -> None:
-        """Ends all tasks where they wait: the run is over."""
+        """Ends all tasks where they wait, at the end of a run."""
         self.closed = True
         self._ready.clear()
         self._alarms.clear()
@@ -190,15 +191,15 @@ class Tasks:
     # Runtime
 
     def now(self) -> float:
-        """See Runtime."""
+        """Implements Runtime."""
         return self.clock() / SECOND
 
     def sleep(self, seconds: float) -> None:
-        """See Runtime."""
+        """Implements Runtime."""
         self.pause(deque(), seconds)
 
     def current(self) -> object:
-        """See Runtime."""
+        """Implements Runtime."""
         return self if self.running is None else self.running
 
     def thread(
@@ -208,36 +209,36 @@ class Tasks:
         args: tuple[Any, ...] = (),
         daemon: bool = False,
     ) -> Task:
-        """See Runtime."""
+        """Implements Runtime."""
         return Task(self, target, name, args, next(self._numbers))
 
     def timer(self, seconds: float, work: Callable[[], Any]) -> TaskTimer:
-        """See Runtime."""
+        """Implements Runtime."""
         return TaskTimer(self, seconds, work)
 
     def lock(self) -> TaskLock:
-        """See Runtime."""
+        """Implements Runtime."""
         return TaskLock(self, reentrant=False)
 
     def rlock(self) -> TaskLock:
-        """See Runtime."""
+        """Implements Runtime."""
         return TaskLock(self, reentrant=True)
 
     def condition(self) -> TaskCondition:
-        """See Runtime."""
+        """Implements Runtime."""
         return TaskCondition(self)
 
     def event(self) -> TaskEvent:
-        """See Runtime."""
+        """Implements Runtime."""
         return TaskEvent(self)
 
     def future(self) -> Future[Any]:
-        """See Runtime."""
+        """Implements Runtime."""
         return TaskFuture(self)
 
 
 class Task:
-    """See threading.Thread."""
+    """Implements threading.Thread."""
 
     def __init__(
         self,
@@ -256,7 +257,7 @@ class Task:
         self._ended = TaskEvent(tasks)
 
     def start(self) -> None:
-        """See threading.Thread."""
+        """Implements threading.Thread."""
         if self._begun:
             raise RuntimeError(f"{self.name} was started before")
         self._begun = True
@@ -264,11 +265,11 @@ class Task:
         self._tasks.begin(self)
 
     def join(self, timeout: float | None = None) -> None:
-        """See threading.Thread."""
+        """Implements threading.Thread."""
         self._ended.wait(timeout)
 
     def is_alive(self) -> bool:
-        """See threading.Thread."""
+        """Implements threading.Thread."""
         return self._begun and not self._ended.is_set()
 
     def _run(self) -> None:
@@ -281,7 +282,7 @@ class Task:
 
 
 class TaskTimer:
-    """See threading.Timer."""
+    """Implements threading.Timer."""
 
     def __init__(self, tasks: Tasks, seconds: float, work: Callable[[], Any]) -> None:
         self._tasks = tasks
@@ -290,12 +291,12 @@ class TaskTimer:
         self._alarm: Alarm | None = None
 
     def start(self) -> None:
-        """See threading.Timer."""
+        """Implements threading.Timer."""
         at = self._tasks.clock() + picoseconds(self._seconds)
         self._alarm = self._tasks.alarm(at, self._ring)
 
     def cancel(self) -> None:
-        """See threading.Timer."""
+        """Implements threading.Timer."""
         if self._alarm is not None:
             self._tasks.give_up(self._alarm)
 
@@ -304,7 +305,7 @@ class TaskTimer:
 
 
 class TaskLock:
-    """See threading.Lock and RLock. It goes to whoever has waited for longest."""
+    """Implements threading.Lock and RLock, in FIFO order."""
 
     def __init__(self, tasks: Tasks, *, reentrant: bool) -> None:
         self._tasks = tasks
@@ -314,21 +315,21 @@ class TaskLock:
         self._waiters: deque[Waiter] = deque()
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        """See threading.Lock."""
+        """Implements threading.Lock."""
         me = self._tasks.current()
         if self._tasks.closed:
             return True
         if self._count and not (self._reentrant and self._owner is me):
             if not blocking:
                 return False
-            # Whoever releases it makes the task that goes on its owner.
+            # `release` has made the woken task the owner.
             return self._tasks.pause(self._waiters, None if timeout < 0 else timeout)
         self._owner = me
         self._count += 1
         return True
 
     def release(self) -> None:
-        """See threading.Lock."""
+        """Implements threading.Lock."""
         if self._tasks.closed:
             return
         if not self._count:
@@ -345,14 +346,14 @@ class TaskLock:
         """Whether the running task holds it."""
         return self._count > 0 and self._owner is self._tasks.current()
 
-    def let_go(self) -> int:
-        """Releases it however often it was taken; returns how often."""
+    def release_all(self) -> int:
+        """Releases all levels of a reentrant lock; returns their number."""
         count, self._count = self._count, 0
         self._hand_over()
         return count
 
-    def take_again(self, count: int) -> None:
-        """Takes it so often."""
+    def reacquire(self, count: int) -> None:
+        """Acquires the lock with `count` levels."""
         self.acquire()
         self._count = count
 
@@ -369,7 +370,7 @@ class TaskLock:
 
 
 class TaskCondition:
-    """See threading.Condition, with a reentrant lock."""
+    """Implements threading.Condition, with a reentrant lock."""
 
     def __init__(self, tasks: Tasks) -> None:
         self._tasks = tasks
@@ -378,17 +379,17 @@ class TaskCondition:
         self.acquire, self.release = self._lock.acquire, self._lock.release
 
     def wait(self, timeout: float | None = None) -> bool:
-        """See threading.Condition."""
+        """Implements threading.Condition."""
         if not self._lock.held_by_me():
             raise RuntimeError("cannot wait on a lock that is not held")
-        count = self._lock.let_go()
+        count = self._lock.release_all()
         try:
             return self._tasks.pause(self._waiters, timeout)
         finally:
-            self._lock.take_again(count)
+            self._lock.reacquire(count)
 
     def wait_for(self, predicate: Callable[[], Any], timeout: float | None = None) -> Any:
-        """See threading.Condition."""
+        """Implements threading.Condition."""
         until = None if timeout is None else self._tasks.now() + timeout
         while not (found := predicate()):
             left = None if until is None else until - self._tasks.now()
@@ -398,14 +399,14 @@ class TaskCondition:
         return found
 
     def notify(self, n: int = 1) -> None:
-        """See threading.Condition."""
+        """Implements threading.Condition."""
         if not self._lock.held_by_me():
             raise RuntimeError("cannot notify on a lock that is not held")
         for _ in range(n):
             self._tasks.wake_first(self._waiters)
 
     def notify_all(self) -> None:
-        """See threading.Condition."""
+        """Implements threading.Condition."""
         self.notify(len(self._waiters))
 
     def __enter__(self) -> bool:
@@ -421,7 +422,7 @@ class TaskCondition:
 
 
 class TaskEvent:
-    """See threading.Event."""
+    """Implements threading.Event."""
 
     def __init__(self, tasks: Tasks) -> None:
         self._tasks = tasks
@@ -429,41 +430,41 @@ class TaskEvent:
         self._waiters: deque[Waiter] = deque()
 
     def is_set(self) -> bool:
-        """See threading.Event."""
+        """Implements threading.Event."""
         return self._set
 
     def set(self) -> None:
-        """See threading.Event."""
+        """Implements threading.Event."""
         self._set = True
         self._tasks.wake(self._waiters)
 
     def clear(self) -> None:
-        """See threading.Event."""
+        """Implements threading.Event."""
         self._set = False
 
     def wait(self, timeout: float | None = None) -> bool:
-        """See threading.Event."""
+        """Implements threading.Event."""
         if not self._set:
             self._tasks.pause(self._waiters, timeout)
         return self._set
 
 
 class TaskFuture(Future[Any]):
-    """See concurrent.futures.Future."""
+    """Implements concurrent.futures.Future."""
 
     def __init__(self, tasks: Tasks) -> None:
         super().__init__()
-        # The callback does not have the future itself: what that has would go with the garbage
-        # collector alone, which lets results of a hundred megabytes wait.
+        # The callback must not refer to the future: in a cycle, results of a hundred megabytes
+        # would stay until the garbage collector runs.
         self._over = over = TaskEvent(tasks)
         self.add_done_callback(lambda _: over.set())
 
     def result(self, timeout: float | None = None) -> Any:
-        """See Future."""
+        """Implements Future."""
         self._over.wait(timeout)
         return super().result(0)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """See Future."""
+        """Implements Future."""
         self._over.wait(timeout)
         return super().exception(0)

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Links in virtual time: queues, impairments, marking, and trains of frames on them."""
+"""Links in virtual time: queues, impairments, ECN marking, and trains of frames."""

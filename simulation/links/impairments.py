@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Seeded draws per packet, by its number on the link: so trains of any size draw the same."""
+"""Random draws by a packet's number on its link, independent of the sizes of trains."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ LOSS, DUPLICATION, REORDERING = range(3)
 
 
 def key(seed: int, name: str, kind: int) -> int:
-    """The start of a sequence of draws: another for each seed, link and kind."""
+    """Derives the start of a sequence of draws from seed, link and kind."""
     return (zlib.crc32(f"{seed}/{name}/{kind}".encode()) << 32 | seed & 0xFFFFFFFF) & _WORD
 
 
 def draws(start: int, first: int, n: int) -> npt.NDArray[np.uint64]:
-    """(n,) uniform words, those of packets `first` on.
+    """Draws (n,) uniform words, those of packets `first` on.
 
-    The finaliser of splitmix64 over start + step x number (Steele, Lea, Flood, "Fast splittable
-    pseudorandom number generators", 2014).
+    Applies the finaliser of splitmix64 to start + step x number (Steele, Lea, Flood, "Fast
+    splittable pseudorandom number generators", 2014).
     """
     numbers = np.arange(first + 1, first + n + 1, dtype=np.uint64)
     words = np.uint64(start) + numbers * np.uint64(_STEP)
@@ -34,7 +34,7 @@ def draws(start: int, first: int, n: int) -> npt.NDArray[np.uint64]:
 
 
 def chosen(start: int, first: int, n: int, probability: float) -> npt.NDArray[np.bool_]:
-    """(n,) whether each packet meets its fate; probability 1 is all, 0 none."""
+    """Draws (n,) whether each packet is hit, with exact results for probabilities 0 and 1."""
     if probability >= 1:
         return np.ones(n, np.bool_)
     if probability <= 0:

@@ -3,8 +3,8 @@
 
     sender: send ─► queue ─► line ─► faults ─► delay ─► take: receiver
 
-A packet arrives when its last bit does (store and forward). All that is said of packets here holds
-for each by itself, whatever trains they come in.
+A packet arrives with its last bit (store and forward). Results are those of single packets,
+independent of the division into trains.
 """
 
 from __future__ import annotations
@@ -21,27 +21,30 @@ from protocol.ethernet import HEADER as ETHERNET_HEADER
 from simulation.errors import CausalityError, LinkError, TrainError
 from simulation.links.impairments import DUPLICATION, LOSS, REORDERING, chosen, key
 from simulation.links.marking import mark
-from simulation.links.queues import Pace, Strict
+from simulation.links.queues import LineRate, StrictPriorityQueue
 from simulation.links.trains import NEVER, Times, Train, joined, picoseconds
 from switch.paced_line import LateError, LineError, LineQueue
 from topologies.model.topology import LinkQuality
 
-_SMALL = 64  # packets of a train: joining smaller ones is cheaper than having many
-_LONGEST = 10**6  # s that a queue may hold, so that times fit in 64 bits
+_SMALL = 64  # packets: smaller trains are joined, which is cheaper than many trains
+_LONGEST = 10**6  # s to drain a queue, so that times fit in 64 bits
 _REORDER_PACKETS = 4  # a reordered packet falls behind this many of its own size, less one
 
 
 @dataclass(frozen=True)
 class LinkSpec:
-    """What one direction of a link is.
+    """The parameters of one direction of a link.
 
-    rate: bit/s. delay: ps until a bit that left arrives. queue_bytes: of frames that may wait.
-    ecn_bytes: mark packets that find more than this waiting, where their sender allows it
-    (RFC 3168); 0: never. mtu: bytes of an IP packet; longer ones are dropped. loss, duplicate,
-    reorder: probabilities per packet, drawn from `seed` by the packet's number. framing: preamble,
-    FCS and gap take time, too. priorities: strict ones by the packets' own; else they do not count.
+    rate: bit/s.
+    delay: propagation delay in ps.
+    queue_bytes: bytes of frames that may wait.
+    ecn_bytes: mark ECN-capable packets that find more bytes waiting (RFC 3168); 0: never.
+    mtu: bytes of an IP packet; longer ones are dropped.
+    loss, duplicate, reorder: probabilities per packet, drawn from `seed` by the packet's number.
+    framing: count preamble, FCS and gap.
+    priorities: serve packets in strict priority order; otherwise priorities are ignored.
 
-    Raises LinkError for what cannot be.
+    Raises LinkError for invalid parameters.
     """
 
     rate: int
@@ -77,11 +80,10 @@ class LinkSpec:
 
     @staticmethod
     def of(quality: LinkQuality, *, framing: bool = False) -> LinkSpec:
-        """Of a topology's link.
+        """Converts the quality of a topology's link.
 
-        Loss, duplication, reordering, corruption and marking are the P4 program's at the switches'
-        ports, here as in emulation: entries of its tables, which the controller writes. So the link
-        itself has none of them.
+        Loss, duplication, reordering, corruption and marking are left out: as in emulation, the P4
+        program applies them at the switches' ports, by table entries from the controller.
         """
         return LinkSpec(
             rate=quality.rate,
@@ -94,11 +96,13 @@ class LinkSpec:
 
 @dataclass(frozen=True)
 class LinkCounters:
-    """Of one direction, packets and bytes of frames without FCS and framing.
+    """Counters of one direction; bytes are those of frames without FCS and framing.
 
-    What comes to the queue is sent, dropped (no room), oversized (above the MTU), or waits
-    undecided; sent + duplicated = arrived + lost + under way. wire_bytes: of what was sent, with
-    framing if that counts. queue_most: bytes that waited at once, with what came last.
+    Packets at the queue are sent, dropped (queue full), oversized (above the MTU), or undecided;
+    sent + duplicated = arrived + lost + in flight.
+
+    wire_bytes: bytes sent, with framing if that counts.
+    queue_most: the most bytes waiting, including the newest packet.
     """
 
     sent: int
@@ -118,44 +122,46 @@ class LinkCounters:
 class Link:
     """One direction, from `send` to `take`.
 
-    name: of it, as `w0:0->tor0:1`; its faults are drawn by it. number: the engine's, by which
-    packets that arrive at one time from several links are ordered. latency: ps from an event at
-    the sender until it can send because of it. least: ps from a frame's start to its arrival, at
-    least. free: when all that is decided has left (ps).
-    head: when the first packet arrives that was not taken; NEVER if none is under way.
-    queue_counters: what the queue counted; a switch's own counts for itself. passed: what went by
-    elsewhere since it was asked last, see ``switch.timed``; None: nothing does.
+    name: such as `w0:0->tor0:1`; seeds the draws of its faults.
+    number: the engine's number; orders simultaneous arrivals from several links.
+    latency: ps from an event at the sender until it can send because of it.
+    least: lower bound in ps from a frame's start to its arrival.
+    free: time (ps) when all decided packets have left.
+    head: arrival time of the first packet not taken; NEVER if none is in flight.
+    queue_counters: the queue's counters; a switch has its own.
+    passed: returns the traffic since the last call that bypassed this object (``switch.timed``);
+        None if there is none.
     """
 
     def __init__(self, spec: LinkSpec, name: str = "", number: int = 0) -> None:
         self.spec, self.name, self.number = spec, name, number
         self.latency = self.free = 0
         self.head = NEVER
-        self.pace = Pace.of(spec.rate, spec.framing)
-        self.line = self.pace.line(spec.queue_bytes, spec.mtu)
-        # Called with every train that leaves (times: when the last bit does), before faults, and
-        # the times at which its packets came to the queue. Before the engine runs, see `Network`.
+        self.line_rate = LineRate.of(spec.rate, spec.framing)
+        self.line = self.line_rate.line(spec.queue_bytes, spec.mtu)
+        # Called with every departing train (times are those of last bits), before faults, and the
+        # times at which its packets reached the queue. Set before the engine runs.
         self.on_departure: Callable[[Train, Times], None] | None = None
         self.passed: Callable[[], tuple[int, int, int, int, int]] | None = None
         self._queue = LineQueue(self.line)
-        self._strict = Strict(self.pace, self.line) if spec.priorities else None
+        self._strict = StrictPriorityQueue(self.line_rate, self.line) if spec.priorities else None
         self.queue_counters = (self._strict or self._queue).counters
-        self.least = self.pace.least + spec.delay
+        self.least = self.line_rate.min_time + spec.delay
         self._keys = [key(spec.seed, name, kind) for kind in (LOSS, DUPLICATION, REORDERING)]
         self._faulty = spec.loss > 0 or spec.duplicate > 0 or spec.reorder > 0
         self._sent = self._sent_bytes = self._wire_bytes = self._marked = 0
         self._lost = self._duplicated = self._reordered = self._arrived = 0
-        # What has arrived or will, in order; and what falls behind others on its way.
+        # Trains in flight in order, and reordered packets.
         self._arriving: deque[Train] = deque()
         self._late: list[tuple[int, int, Train]] = []
         self._late_count = 0
-        # In a queue with priorities, one packet each.
+        # Undecided packets of a queue with priorities, as trains of one packet.
         self._undecided: dict[int, Train] = {}
         self._offered = self._last = 0
 
     @property
     def counters(self) -> LinkCounters:
-        """As of now."""
+        """The counters as of now."""
         if self.passed is not None:
             packets, length_bytes, wire_bytes, arrived, self.free = self.passed()
             self._sent += packets
@@ -180,20 +186,20 @@ class Link:
 
     @property
     def plain(self) -> bool:
-        """Whether packets have no faults, marks or priorities here."""
+        """Whether the link has no faults, marking or priorities."""
         spec = self.spec
         return not (self._faulty or spec.ecn_bytes or spec.priorities)
 
     # The sender's end
 
     def send(self, train: Train) -> None:
-        """Packets that come to the queue at these times, none earlier than those of before.
+        """Sends packets that reach the queue at these times, in order with earlier ones.
 
-        Raises TrainError, CausalityError; then none of a queue without priorities was sent.
+        Raises TrainError or CausalityError; without priorities, nothing is sent then.
         """
         try:
             if self._strict is not None:
-                self._send_strictly(self._strict, train)
+                self._send_by_priority(self._strict, train)
                 return
             marking = self.spec.ecn_bytes or None
             sent = self._queue.offer(train.times, train.lengths, train.stored, marking)
@@ -216,32 +222,32 @@ class Link:
         free: int,
         came: Times | None = None,
     ) -> None:
-        """Packets that a switch's own queue let go: their last bits leave at these times, and what
-        comes later leaves after `free` (ps).
+        """Carries packets from a switch's own queue, whose last bits leave at these times.
 
-        length_bytes, wire_bytes: of all, without and with all that goes with a frame. came: when
-        they came to the queue (ps), if anybody looks at what leaves.
+        free: time (ps) when the line is free again.
+        length_bytes, wire_bytes: sums over all frames, without and with framing.
+        came: times (ps) at which they reached the queue, if an observer is set.
         """
         self.free = free
         self._depart(train, length_bytes, wire_bytes, came)
 
     def seen(self, train: Train, came: Times | None) -> None:
-        """Packets leave that get to the other end elsewhere (`passed`)."""
+        """Reports departing packets that bypass this object (`passed`)."""
         if self.on_departure is not None and came is not None:
             self.on_departure(train, came)
 
     def waiting(self, at: int) -> int:
-        """Bytes in the queue at a time no earlier than the last packet sent."""
+        """Returns the bytes in the queue at a time no earlier than the last packet sent."""
         if self._strict is not None:
             self.settle(at)
             return self._strict.held
         return self._queue.waiting(at)
 
     def room(self, size: int) -> int:
-        """The time from which on a frame of so many bytes finds room, if nothing else is sent; 0
-        if it does already, NEVER if it is larger than the queue.
+        """Returns the time from which a frame of `size` bytes fits into the queue.
 
-        Raises LinkError for a queue with priorities, where that depends on what else comes.
+        0 if it does now, NEVER if it exceeds the queue. Assumes that nothing else is sent. Raises
+        LinkError for a queue with priorities, where it depends on later packets.
         """
         if self._strict is not None:
             raise LinkError(f"{self.name}: when there is room depends on priorities")
@@ -250,8 +256,10 @@ class Link:
         return self._queue.drained(self.spec.queue_bytes - size)
 
     def settle(self, until: int) -> bool:
-        """Decides all that the line takes up to a time before which nothing more is sent; whether
-        there was anything. Only queues with priorities leave anything undecided."""
+        """Decides the departures up to a time before which nothing more is sent.
+
+        Returns whether there were any. Only queues with priorities have undecided packets.
+        """
         if self._strict is None or not self._undecided:
             return False
         found = self._strict.settle(until)
@@ -260,11 +268,11 @@ class Link:
             one = self._undecided.pop(item)
             length = int(one.lengths[0])
             left = one.at(np.array([end], np.int64))
-            self._depart(left, length, self.pace.on_wire(length), one.times)
+            self._depart(left, length, self.line_rate.wire_bytes(length), one.times)
         return bool(found)
 
     def earliest(self, sender: int) -> int:
-        """No packet that is not yet known arrives before this, if the sender does nothing before
+        """Returns a lower bound on the arrival of unknown packets if the sender is idle until
         `sender` (ps)."""
         sender += self.latency
         if self._strict is not None:
@@ -274,7 +282,7 @@ class Link:
     # The receiver's end
 
     def take(self, until: int) -> list[Train]:
-        """All that arrives before a time, in order."""
+        """Takes all packets that arrive before a time, in order."""
         arriving, found = self._arriving, []
         while arriving and int(arriving[0].times[0]) < until:
             first = arriving[0]
@@ -286,14 +294,14 @@ class Link:
             arriving[0] = first.select(slice(count, None))
             break
         if self._late and self._late[0][0] < until:
-            found = self._with_late(found, until)
+            found = self._merge_late(found, until)
         self._look_ahead()
         count = sum(map(len, found))
         self._arrived += count
         return [joined(found)] if found and count < _SMALL * len(found) else found
 
     def put_back(self, train: Train) -> None:
-        """The last ones that were taken, for somebody else to take."""
+        """Puts back the last packets that were taken."""
         self._arriving.appendleft(train)
         self._arrived -= len(train)
         self._look_ahead()
@@ -304,16 +312,16 @@ class Link:
 
     @property
     def under_way(self) -> int:
-        """Packets between the line and the receiver."""
+        """Number of packets between the line and the receiver."""
         late = sum(len(one) for _, _, one in self._late)
         return late + sum(len(one) for one in self._arriving)
 
     @property
     def undecided(self) -> int:
-        """Packets in a queue with priorities that were not sent yet."""
+        """Number of packets in a queue with priorities without a departure time."""
         return len(self._undecided)
 
-    def _send_strictly(self, queue: Strict, train: Train) -> None:
+    def _send_by_priority(self, queue: StrictPriorityQueue, train: Train) -> None:
         train.check()
         if len(train) and int(train.times[0]) < self._last:
             raise LateError("packets that come before the last one of before")
@@ -346,14 +354,14 @@ class Link:
         self._wire_bytes += wire_bytes
         self.seen(train, came)
         if self._faulty:
-            train = self._impaired(train, first)
+            train = self._impair(train, first)
         if len(train):
             self._arriving.append(train.at(train.times + self.spec.delay))
         if self.head == NEVER or self._faulty:
             self._look_ahead()
 
-    def _impaired(self, train: Train, first: int) -> Train:
-        """What is left of packets `first` on; those that fall behind are put aside."""
+    def _impair(self, train: Train, first: int) -> Train:
+        """Applies faults to packets `first` on; puts reordered ones aside."""
         spec, n = self.spec, len(train)
         loss, duplication, reordering = self._keys
         lost = chosen(loss, first, n, spec.loss)
@@ -364,15 +372,15 @@ class Link:
         self._reordered += int(np.count_nonzero(late))
         for row in np.flatnonzero(late).tolist():
             one = train.select(np.repeat(row, copies[row]))
-            wire = self.pace.on_wire(int(one.lengths[0]))
-            behind = one.times + (spec.delay + self.pace.time(_REORDER_PACKETS * wire))
+            wire = self.line_rate.wire_bytes(int(one.lengths[0]))
+            behind = one.times + (spec.delay + self.line_rate.time(_REORDER_PACKETS * wire))
             self._late_count += 1
             entry = (int(behind[0]), self._late_count, one.at(behind))
             heapq.heappush(self._late, entry)
         return train.select(np.repeat(np.arange(n), np.where(late, 0, copies)))
 
-    def _with_late(self, found: list[Train], until: int) -> list[Train]:
-        """Those that fell behind, each behind all that arrive no later."""
+    def _merge_late(self, found: list[Train], until: int) -> list[Train]:
+        """Merges reordered packets, each behind all that arrive no later."""
         merged: list[Train] = []
         waiting = deque(found)
         while self._late and self._late[0][0] < until:

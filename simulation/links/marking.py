@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The mark of a congested link in IPv4 headers (RFC 3168)."""
+"""ECN marking of IPv4 headers (RFC 3168)."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ _LEAST = _CHECKSUM + 2
 
 
 def mark(frames: Frames, rows: npt.NDArray[np.intp]) -> tuple[Frames, int]:
-    """The frames with Congestion Experienced in those of `rows` whose senders allow it, and how
-    many these are; a copy if there are any."""
+    """Sets Congestion Experienced in the ECN-capable frames of `rows`.
+
+    Returns the frames, a copy if any is marked, and the number of marked ones.
+    """
     if frames.shape[1] < _LEAST:
         return frames, 0
     heads = frames[rows, :_LEAST]

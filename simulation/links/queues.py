@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long frames take on a line, and a queue with strict priorities in front of one.
+"""The transmission time of frames, and a queue with strict priorities.
 
-(`switch.paced_line` has the queue without priorities, which is that of the switches' ports, too.)
+`switch.paced_line` has the FIFO queue, which switch ports use as well.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PRIORITIES = 8
 
 
 @dataclass(frozen=True)
-class Pace:
+class LineRate:
     """A byte takes `parts / whole` picoseconds; `overhead` bytes go with each frame."""
 
     parts: int
@@ -26,26 +26,26 @@ class Pace:
     overhead: int
 
     @staticmethod
-    def of(rate: int, framing: bool) -> Pace:
-        """Of a rate in bit/s."""
+    def of(rate: int, framing: bool) -> LineRate:
+        """Converts a rate in bit/s."""
         common = math.gcd(8 * SECOND, rate)
-        return Pace(8 * SECOND // common, rate // common, FRAMING if framing else 0)
+        return LineRate(8 * SECOND // common, rate // common, FRAMING if framing else 0)
 
     @property
-    def least(self) -> int:
-        """Whole picoseconds that every frame takes at least."""
+    def min_time(self) -> int:
+        """Lower bound of a frame's transmission time, in whole ps."""
         return self.time(LEAST_ON_WIRE + self.overhead)
 
     def time(self, wire: int) -> int:
-        """Whole picoseconds of so many bytes on the wire."""
+        """Computes the transmission time of `wire` bytes on the wire, in whole ps."""
         return wire * self.parts // self.whole
 
-    def on_wire(self, length: int) -> int:
-        """Bytes that a frame of this length occupies."""
+    def wire_bytes(self, length: int) -> int:
+        """Computes the bytes that a frame of this length occupies on the wire."""
         return max(length, LEAST_ON_WIRE) + self.overhead
 
     def line(self, queue_bytes: int, mtu: int) -> Line:
-        """With a queue of so many bytes, for IP packets of at most so many."""
+        """Builds a line of this rate with a queue of `queue_bytes`, for IP packets up to `mtu`."""
         return Line(
             parts=self.parts,
             whole=self.whole,
@@ -57,8 +57,8 @@ class Pace:
 
 
 @dataclass(slots=True)
-class Waiting:
-    """A packet in a queue with priorities; `item` is whatever the link knows it by."""
+class QueuedPacket:
+    """A packet in a queue with priorities; `item` identifies it for the link."""
 
     at: int
     size: int
@@ -66,61 +66,63 @@ class Waiting:
     item: int
 
 
-class Strict:
-    """Strict priorities: whenever the line is free the highest that waits goes, the oldest first.
+class StrictPriorityQueue:
+    """A queue with strict priorities: highest first, FIFO within each.
 
-    What waits may be overtaken, so a departure is decided only once the sender's time has come to
-    it (`settle`). A full queue drops what comes, unless dropping packets of lower priorities, the
-    lowest and latest first, makes room (as the target's ports do, switch/runtime/io/tm.c).
+    A waiting packet may be overtaken, so a departure is decided only when the sender's time reaches
+    it (`settle`). A full queue drops the new packet, unless dropping packets of lower priorities,
+    the lowest and latest first, makes room (as the target's ports do, switch/runtime/io/tm.c).
     """
 
-    def __init__(self, pace: Pace, line: Line) -> None:
-        self._pace = pace
+    def __init__(self, line_rate: LineRate, line: Line) -> None:
+        self._line_rate = line_rate
         self._line = line
         self._free = 0
-        self._queues: list[deque[Waiting]] = [deque() for _ in range(PRIORITIES)]
+        self._queues: list[deque[QueuedPacket]] = [deque() for _ in range(PRIORITIES)]
         self._held = [0] * PRIORITIES
         self._dropped = self._dropped_bytes = self._oversized = self._most = 0
 
     @property
     def free(self) -> int:
-        """When all that was decided has left (ps, rounded down)."""
-        return self._free // self._pace.whole
+        """Time when all decided packets have left (ps, rounded down)."""
+        return self._free // self._line_rate.whole
 
     @property
     def pending(self) -> int:
-        """When the earliest that waits undecided came; NEVER if nothing does."""
+        """Arrival time of the earliest undecided packet; NEVER if there is none."""
         return min((queue[0].at for queue in self._queues if queue), default=NEVER)
 
     @property
     def held(self) -> int:
-        """Bytes that wait undecided."""
+        """Bytes of undecided packets."""
         return sum(self._held)
 
     def settle(self, until: int) -> list[tuple[int, int]]:
-        """(item, when its last bit leaves) of all that starts up to then: nothing else will come
-        before."""
-        pace, found = self._pace, []
+        """Decides all departures that start up to `until`, before which no packet arrives later.
+
+        Returns (item, time of its last bit) for each.
+        """
+        line_rate, found = self._line_rate, []
         while (earliest := self.pending) != NEVER:
-            start = max(self._free, earliest * pace.whole)
-            if start > until * pace.whole:
+            start = max(self._free, earliest * line_rate.whole)
+            if start > until * line_rate.whole:
                 break
-            # Who came after `start` is no candidate yet, and the head of each queue is its oldest.
+            # Packets that arrived after `start` are no candidates, and each head is the oldest.
             priority = max(
                 p
                 for p, queue in enumerate(self._queues)
-                if queue and queue[0].at * pace.whole <= start
+                if queue and queue[0].at * line_rate.whole <= start
             )
             one = self._queues[priority].popleft()
             self._held[priority] -= one.size
-            self._free = start + one.wire * pace.parts
-            found.append((one.item, self._free // pace.whole))
+            self._free = start + one.wire * line_rate.parts
+            found.append((one.item, self._free // line_rate.whole))
         return found
 
     def offer(self, at: int, size: int, priority: int, item: int) -> list[int]:
-        """One packet, after `settle(at)`; returns the items that are dropped, which may be its own.
+        """Enqueues a packet, after `settle(at)`; returns the dropped items, maybe its own.
 
-        Raises LineError for a priority that there is not.
+        Raises LineError for an invalid priority.
         """
         if not 0 <= priority < PRIORITIES:
             raise LineError(f"a priority of {priority}; allowed: 0 to {PRIORITIES - 1}")
@@ -140,13 +142,15 @@ class Strict:
                     held[lower] -= victim.size
                     self._drop(victim.size)
                     dropped.append(victim.item)
-        self._queues[priority].append(Waiting(at, size, self._pace.on_wire(size), item))
+        self._queues[priority].append(
+            QueuedPacket(at, size, self._line_rate.wire_bytes(size), item)
+        )
         held[priority] += size
         self._most = max(self._most, sum(held))
         return dropped
 
     def counters(self) -> LineCounters:
-        """Since it was made."""
+        """Returns the counters since its creation."""
         return LineCounters(self._dropped, self._dropped_bytes, self._oversized, self._most)
 
     def _drop(self, size: int) -> None:

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trains: packets on their way, many at a time, as arrays.
+"""Trains: sequences of packets as arrays, so that numpy and the target process many at once.
 
-A train's packets have times of their own, so a train says nothing that its packets one by one
-would not; it only lets numpy and the target work on many at once.
+Each packet of a train has its own time, so a train is equivalent to its packets one by one.
 """
 
 from __future__ import annotations
@@ -29,19 +28,20 @@ Frames: TypeAlias = npt.NDArray[np.uint8]
 
 
 def picoseconds(seconds: float) -> int:
-    """The nearest time; infinity and all that is too far away are NEVER."""
+    """Converts seconds to the nearest ps; infinity and times out of range become NEVER."""
     return NEVER if seconds >= NEVER / SECOND else round(seconds * SECOND)
 
 
 @dataclass(slots=True, eq=False)
 class Train:
-    """n packets that pass one place in this order.
+    """n packets that pass one point in this order.
 
-    times: not decreasing: when a packet's last bit is there. lengths: (n,) bytes of the whole
-    frame without FCS; what is not stored has no content (a chunk that only occupies the wire), and
-    what is stored behind a frame's end is no part of it.
-    priorities: (n,) 0 (lowest) .. 7, or None: all 0. Whoever gets a train may not write to its
-    frames: others may have them, too.
+    times: (n,) times of their last bits, non-decreasing.
+    frames: (n, stored) leading bytes, read-only, as trains may share them. Bytes behind a frame's
+        end are no part of it.
+    lengths: (n,) bytes of the whole frames without FCS; bytes that are not stored have no content
+        (a chunk that only occupies the wire).
+    priorities: (n,) 0 (lowest) .. 7, or None: all 0.
     """
 
     times: Times
@@ -54,11 +54,11 @@ class Train:
 
     @property
     def stored(self) -> int:
-        """Bytes of each frame that have content."""
+        """Number of stored bytes of each frame."""
         return int(self.frames.shape[1])
 
     def select(self, rows: Any) -> Train:
-        """The packets of `rows` (a slice, a mask or indices)."""
+        """Selects the packets of `rows` (a slice, a mask or indices)."""
         priorities = self.priorities
         return Train(
             self.times[rows],
@@ -68,11 +68,11 @@ class Train:
         )
 
     def at(self, times: Times) -> Train:
-        """The same packets at another place."""
+        """Copies the train with other times."""
         return Train(times, self.frames, self.lengths, self.priorities)
 
     def check(self) -> None:
-        """Raises TrainError for what is no train."""
+        """Raises TrainError if the train is invalid."""
         times, lengths = self.times, self.lengths
         if not len(times) == len(self.frames) == len(lengths):
             raise TrainError(
@@ -93,10 +93,10 @@ class Train:
 
 
 def train(times: Any, frames: Frames, lengths: Any = None, priorities: Any = None) -> Train:
-    """A checked train of anything that makes such arrays. Raises TrainError.
+    """Builds a checked train. Raises TrainError.
 
-    times: an int for all, or n of them; lengths: None for frames that are stored whole, an int for
-    all, or n of them.
+    times: one for all, or n of them.
+    lengths: None if whole frames are stored, one for all, or n of them.
     """
     n = len(frames)
     whole = frames.shape[1] if lengths is None else lengths
@@ -117,8 +117,7 @@ def _filled(values: Any, n: int) -> npt.NDArray[np.int64]:
 
 
 def joined(trains: Sequence[Train]) -> Train:
-    """One train of some, of which there is at least one, in the same order. All frames are stored
-    as long as the longest, with zeros behind what there was."""
+    """Joins one or more trains in order. Shorter stored frames are padded with zeros."""
     if len(trains) == 1:
         return trains[0]
     priorities = None

@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ends of a host's streams: segments and acknowledgments as simulation/nodes/byte_streams.py says,
-// one frame after the other, many at a call. Frames are written and read here, too.
+// The stream ends of a host: segments and acknowledgments (see simulation/nodes/byte_streams.py).
+//
+// struct streams has the ends sorted by their ports, the frames to send by interface, and in came
+// the arrived frames [first, last), in order of time. Each end has two ring buffers: flying holds
+// the end position of every segment in flight, at most `window`, and waiting the bytes left of
+// every message; a message leaves it when its last segment is sent. An acknowledgment removes from
+// flying all segments up to its number, and waiting segments follow. Positions in a stream are
+// bytes from its beginning, 64 bits here and modulo 2^32 on the wire.
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -19,28 +25,28 @@ struct numbers {
 
 // A connection at one of its ends.
 struct end {
-    uint32_t ports; // of what comes: the sender's and the receiver's
+    uint32_t ports; // of arriving frames: the sender's and the receiver's
     uint32_t interface;
-    uint32_t sum; // of the head's IPv4 words
+    uint32_t sum; // partial checksum of the head's IPv4 words
     uint8_t head[HEADERS];
     int64_t window, segment; // segments in flight, bytes of data in a full one
     int64_t sent;            // bytes
     struct numbers flying;   // where each segment in flight ends
     struct numbers waiting;  // bytes that are left of each message
-    int64_t arrived, wanted; // bytes; wanted 0: nobody waits
-    bool odd;                // the last segment was not acknowledged yet
+    int64_t arrived, wanted; // bytes; wanted 0: no task waits
+    bool odd;                // the last segment is not acknowledged yet
     bool woken;
 };
 
-// A frame that has come.
+// An arrived frame.
 struct segment {
     int64_t time;
     uint32_t end, number; // where data begins, or ends that has arrived, mod 2^32
-    uint32_t data;        // bytes; 0: it only acknowledges
+    uint32_t data;        // bytes; 0: an acknowledgment
     bool push;            // the last of a message
 };
 
-// Frames that leave by an interface.
+// Frames to send by an interface.
 struct leaving {
     int64_t *times, *lengths;
     uint8_t *frames;
@@ -125,7 +131,7 @@ void streams_destroy(struct streams *streams) {
     free(streams);
 }
 
-// The end for frames with these ports; NULL: there is none.
+// Finds the end for frames with these ports; NULL if there is none.
 static struct end *find(const struct streams *streams, uint32_t ports) {
     uint64_t low = 0, high = streams->count;
     while (low < high) {
@@ -138,7 +144,7 @@ static struct end *find(const struct streams *streams, uint32_t ports) {
     return low < streams->count && streams->ends[low].ports == ports ? &streams->ends[low] : NULL;
 }
 
-// Before anything has come.
+// Adds an end, before any frame arrives.
 int streams_connect(struct streams *streams, uint32_t ports, uint32_t interface,
                     const uint8_t *head, int64_t window, int64_t segment) {
     struct end *ends = realloc(streams->ends, (streams->count + 1) * sizeof *ends);
@@ -174,7 +180,7 @@ static bool room_for_more(struct leaving *leaving) {
     return true;
 }
 
-// A frame with so much data, or without any: then `number` acknowledges.
+// Queues a frame with `data` bytes at position `number`, or an acknowledgment up to it (data 0).
 static bool leave(struct streams *streams, const struct end *end, int64_t now, int64_t data,
                   int64_t number, bool push) {
     struct leaving *leaving = &streams->leaving[end->interface];
@@ -195,7 +201,7 @@ static bool leave(struct streams *streams, const struct end *end, int64_t now, i
     return true;
 }
 
-// Sends whatever the window has room for.
+// Sends the waiting segments that the window allows.
 static bool release(struct streams *streams, struct end *end, int64_t now) {
     while (end->waiting.count && (int64_t)end->flying.count < end->window) {
         int64_t *left = head_of(&end->waiting);
@@ -212,13 +218,13 @@ static bool release(struct streams *streams, struct end *end, int64_t now) {
     return true;
 }
 
-// A message of so many bytes, more than 0, to where frames with these ports come from.
+// Sends a message of `size` > 0 bytes to the peer of the end with these ports.
 int streams_put(struct streams *streams, uint32_t ports, int64_t size, int64_t now) {
     struct end *end = find(streams, ports);
     return end && add(&end->waiting, size) && release(streams, end, now) ? 0 : NO_MEMORY;
 }
 
-// Whether so many bytes, from the beginning, have arrived; if not, somebody waits for them.
+// Returns whether the first `upto` bytes have arrived; if not, registers a wait for them.
 int streams_want(struct streams *streams, uint32_t ports, int64_t upto) {
     struct end *end = find(streams, ports);
     if (end->arrived >= upto)
@@ -227,8 +233,8 @@ int streams_want(struct streams *streams, uint32_t ports, int64_t upto) {
     return 0;
 }
 
-// Frames that arrive at these times, none before those of before, of which `stored` bytes are
-// there. Returns how many are of no stream.
+// Adds frames that arrive at these times, in order with earlier ones; `stored` bytes of each are
+// given. Returns how many belong to no stream.
 int64_t streams_take(struct streams *streams, const int64_t *times, const uint8_t *frames,
                      uint64_t count, uint64_t stored) {
     if (stored < HEADERS)
@@ -267,7 +273,7 @@ int64_t streams_take(struct streams *streams, const int64_t *times, const uint8_
     return others;
 }
 
-// When the first one arrives that was taken; INT64_MAX: none is left.
+// Returns the arrival time of the first frame taken; INT64_MAX if none is left.
 int64_t streams_next(const struct streams *streams) {
     return streams->first < streams->last ? streams->came[streams->first].time : INT64_MAX;
 }
@@ -289,9 +295,9 @@ static int arrive(struct streams *streams, const struct segment *one) {
     return release(streams, end, one->time) ? 0 : NO_MEMORY;
 }
 
-// All that arrives before a time, but no more than what comes up to the time at which somebody has
-// what is waited for. Returns how many do; their ports are in `woken`, in order. *now: when the
-// last one arrived.
+// Processes arrivals before a time, but at most up to the first time at which a wait is complete.
+// Returns the number of complete waits, their ports in `woken`, in order, and in *now the time of
+// the last arrival.
 int64_t streams_arrive(struct streams *streams, int64_t before, uint32_t *woken, int64_t *now) {
     int64_t count = 0;
     while (streams->first < streams->last) {
@@ -321,12 +327,12 @@ int64_t streams_arrive(struct streams *streams, int64_t before, uint32_t *woken,
     return count;
 }
 
-// How many frames leave by an interface.
+// Counts the frames to send by an interface.
 uint64_t streams_leaving(const struct streams *streams, uint64_t interface) {
     return streams->leaving[interface].count;
 }
 
-// These frames, which then have left.
+// Copies these frames and removes them.
 void streams_leave(struct streams *streams, uint64_t interface, int64_t *times, int64_t *lengths,
                    uint8_t *frames) {
     struct leaving *leaving = &streams->leaving[interface];

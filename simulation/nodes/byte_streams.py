@@ -1,16 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reliable streams between simulated hosts, framed like TCP.
 
-What is sent at once is cut into segments; a segment takes Ethernet, IPv4 and TCP headers with
-timestamps on the wire. Every second segment, and the last of what was sent at once, is
-acknowledged as it arrives, by a frame that carries nothing else. A sender has no more than a window
-of segments in flight, which is fixed: large enough and it is the network that limits; small enough
-for the queues and nothing is ever lost. So there is no slow start, no loss recovery and no
-connection setup (docs/compare.md). Frames hold headers only: the data of a segment is taken from
-the sender's memory when the segment is there.
+A message is cut into segments, each with Ethernet, IPv4 and TCP headers with timestamps on the
+wire. Every second segment, and the last of a message, is acknowledged on arrival by a frame without
+data. A sender has a fixed window of segments in flight: large enough that the network is the limit,
+and small enough for the queues that nothing is lost. Hence there is no slow start, loss recovery or
+connection setup (docs/compare.md). Frames hold headers only: the data of a segment is copied from
+the sender's memory when the segment arrives.
 
-What goes frame by frame is in C (native/streams.c), as that of switches is: there is no virtual
-time without a compiler.
+Frames are processed in C (native/streams.c); virtual time needs a compiler anyway.
 """
 
 from __future__ import annotations
@@ -41,7 +39,7 @@ _FOLDER = Path(__file__).parents[1] / "native"
 
 
 class StreamError(VirtualError):
-    """A stream that lost something, which its window should have prevented."""
+    """A stream has lost a segment, which its window should have prevented."""
 
 
 @cache
@@ -69,10 +67,10 @@ def _library() -> ctypes.CDLL:
 
 
 class Streams:
-    """The ends of a host's streams, each known by the ports of what arrives: the sender's and the
-    receiver's, 16 bits each.
+    """The stream ends of a host, each identified by the ports of arriving frames.
 
-    interfaces: how many it has. Raises MemoryError anywhere, VirtualError if there is no compiler.
+    Ports are the sender's and the receiver's, 16 bits each. interfaces: number of interfaces.
+    Methods may raise MemoryError; the constructor raises VirtualError without a compiler.
     """
 
     def __init__(self, interfaces: int) -> None:
@@ -91,8 +89,12 @@ class Streams:
             self._native.streams_destroy(self._handle)
 
     def connect(self, ports: int, interface: int, head: bytes, window: int, segment: int) -> None:
-        """An end, before anything has come. head: of its frames. window: its segments in flight at
-        most. segment: bytes of data in a full one."""
+        """Adds an end, before any frame arrives.
+
+        head: the headers of its frames.
+        window: the most segments in flight.
+        segment: bytes of data in a full segment.
+        """
         self._check(
             self._native.streams_connect(self._handle, ports, interface, head, window, segment)
         )
@@ -100,17 +102,16 @@ class Streams:
         self._woken = (c_uint32 * self._ends)()
 
     def put(self, ports: int, size: int, now: int) -> None:
-        """Sends a message of so many bytes, more than 0, to the peer of an end."""
+        """Sends a message of `size` > 0 bytes to the peer of an end."""
         self._check(self._native.streams_put(self._handle, ports, size, now))
 
     def want(self, ports: int, upto: int) -> bool:
-        """Whether so many bytes, from the beginning, have arrived at an end; if not, `arrive` tells
-        when they have."""
+        """Whether the first `upto` bytes have arrived at an end; if not, `arrive` reports when they
+        have."""
         return bool(self._native.streams_want(self._handle, ports, upto))
 
     def take(self, times: Times, frames: Frames) -> int:
-        """Frames that arrive at these times, none before those of before; returns how many are of
-        no stream."""
+        """Adds frames that arrive at these times, in order; returns how many have no stream."""
         times, frames = np.ascontiguousarray(times), np.ascontiguousarray(frames)
         found: int = self._native.streams_take(
             self._handle, address(times), address(frames), *frames.shape
@@ -120,23 +121,23 @@ class Streams:
 
     @property
     def next(self) -> int:
-        """When the first of those arrives that were taken (ps); NEVER if none is left."""
+        """Returns the arrival time (ps) of the first frame taken; NEVER if none is left."""
         found: int = self._native.streams_next(self._handle)
         return found
 
     def arrive(self, before: int) -> tuple[list[int], int]:
-        """All that arrives before a time, or up to what brings what somebody waits for and all that
-        comes at that time; there is something. Returns the ports of ends that have it now, in
-        order, and when the last one arrived.
+        """Processes arrivals before a time, but at most up to those that complete a wait.
 
-        Raises StreamError for data out of order.
+        All frames of that time are processed. Requires a pending frame. Returns the ports of the
+        ends whose waits are complete, in order, and the time of the last frame. Raises StreamError
+        for data out of order.
         """
         found = self._native.streams_arrive(self._handle, before, self._woken, byref(self._now))
         self._check(found)
         return self._woken[:found], self._now.value
 
     def leave(self) -> list[tuple[int, Train]]:
-        """What is to be sent since this was asked last, of each interface that has something."""
+        """Returns the frames to send since the last call, by interface."""
         return [
             (number, self._train(number, count))
             for number in self._interfaces
@@ -159,9 +160,9 @@ class Streams:
 
 
 class Content:
-    """What one end of a stream sends, for the other end to take; in memory, not in frames.
+    """The data in flight from one end of a stream to the other; in memory, not in frames.
 
-    taken: bytes.
+    taken: bytes read so far.
     """
 
     def __init__(self) -> None:
@@ -170,11 +171,11 @@ class Content:
         self._offset = 0  # in the first of these
 
     def put(self, data: bytes) -> None:
-        """One more message."""
+        """Adds a message."""
         self._messages.append(memoryview(data))
 
     def read(self, into: memoryview) -> None:
-        """Copies the next bytes, which have arrived."""
+        """Copies the next bytes, which must have arrived."""
         self.taken += len(into)
         while into:
             first = self._messages[0]
@@ -188,7 +189,7 @@ class Content:
 
 
 def head(interface: Interface, target: int, ports: tuple[int, int]) -> bytes:
-    """What frames from an interface to an IPv4 address and port have in common, (TCP_HEADERS,)."""
+    """Builds the headers of frames from an interface to an IPv4 address, (TCP_HEADERS,) bytes."""
     return struct.pack(
         ">6s6sHBBHHHBBHIIHHIIBBHHHBBBBII",
         *(interface.gateway, interface.mac, ETHERTYPE_IPV4),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The controller in virtual time: the same fabric, job table, job service and monitor."""
+"""The controller in virtual time, with the real fabric, job table, job service and monitor."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Send = Callable[[Any], None]
 
 
 class ControlNode(TaskNode):
-    """service: the job service, from when it answers; None before and after that."""
+    """The node of the controller. service: the job service while it answers, else None."""
 
     def __init__(
         self,
@@ -49,11 +49,11 @@ class ControlNode(TaskNode):
         self._stopped = self.tasks.event()
 
     def begin(self) -> None:
-        """Brings the fabric up, and answers from then on."""
+        """Brings up the fabric, then starts the job service."""
         self.tasks.thread(self._bring_up, name="bring-up").start()
 
     def stop(self) -> None:
-        """Answers no more; for a task of this node."""
+        """Stops the job service; call from a task of this node."""
         self._stopped.set()
         if self.service is not None:
             self.service.stop()
@@ -63,11 +63,11 @@ class ControlNode(TaskNode):
         self.fabric.close()
 
     def arrival(self) -> int:
-        """See TaskNode: its calls are no packets."""
+        """Returns NEVER, as the controller receives calls but no packets."""
         return NEVER
 
     def arrive(self) -> None:
-        """See TaskNode."""
+        """Implements TaskNode."""
 
     def _bring_up(self) -> None:
         self.fabric.bring_up()
@@ -79,7 +79,7 @@ class ControlNode(TaskNode):
 
 
 class RemoteDevice:
-    """A switch's Device as another node has it: each call takes the latency of calls, each way."""
+    """A switch's Device for another node: each call has the latency of calls, each way."""
 
     def __init__(self, engine: Engine, source: TaskNode, node: Node, device: Device) -> None:
         self.device_id = device.device_id
@@ -87,23 +87,23 @@ class RemoteDevice:
         self._device = device
 
     def open_stream(self, send: Send) -> RemoteStream:
-        """See Device."""
+        """Implements Device."""
         return RemoteStream(self._ask(lambda: self._device.open_stream(send)), self._ask)
 
     def set_forwarding_pipeline_config(self, request: Any) -> Any:
-        """See Device."""
+        """Implements Device."""
         return self._ask(lambda: self._device.set_forwarding_pipeline_config(request))
 
     def get_forwarding_pipeline_config(self, request: Any) -> Any:
-        """See Device."""
+        """Implements Device."""
         return self._ask(lambda: self._device.get_forwarding_pipeline_config(request))
 
     def write(self, request: p4runtime_pb2.WriteRequest) -> None:
-        """See Device."""
+        """Implements Device."""
         self._ask(lambda: self._device.write(request))
 
     def read(self, request: p4runtime_pb2.ReadRequest) -> Sequence[p4runtime_pb2.ReadResponse]:
-        """See Device."""
+        """Implements Device."""
         return self._ask(lambda: list(self._device.read(request)))
 
     def _ask(self, work: Callable[[], Result]) -> Result:
@@ -111,15 +111,15 @@ class RemoteDevice:
 
 
 class RemoteStream:
-    """See switch.p4runtime.device.Stream."""
+    """Implements switch.p4runtime.device.Stream for another node."""
 
     def __init__(self, stream: Any, remote: Callable[[Callable[[], Any]], Any]) -> None:
         self._stream, self._ask = stream, remote
 
     def receive(self, request: p4runtime_pb2.StreamMessageRequest) -> None:
-        """See Stream."""
+        """Implements Stream."""
         self._ask(lambda: self._stream.receive(request))
 
     def close(self) -> None:
-        """See Stream."""
+        """Implements Stream."""
         self._ask(self._stream.close)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What it costs a node's processors to handle packets, where that is not nothing."""
+"""Processing costs of packets at hosts and servers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PARTS = 10**6  # of a picosecond, that a byte's cost is rounded to
 
 
 @dataclass(frozen=True)
-class Cost:
+class ProcessingCost:
     """per_packet: ps. A byte takes parts / whole ps more."""
 
     per_packet: int
@@ -23,43 +23,43 @@ class Cost:
     whole: int = 1
 
     def of(self, lengths: Lengths) -> Times:
-        """(n,) ps that packets of these bytes take, each rounded down."""
+        """Computes (n,) costs in ps of packets of these lengths, each rounded down."""
         took: Times = lengths * self.parts // self.whole + self.per_packet
         return took
 
 
-def of_hosts(costs: Costs) -> Cost | None:
-    """What a worker's host spends on a frame, each way; None: nothing."""
+def of_hosts(costs: Costs) -> ProcessingCost | None:
+    """Returns the cost of a frame at a worker's host, each way; None if it is 0."""
     if not (costs.host_per_packet or costs.host_per_byte):
         return None
     byte = Fraction(round(costs.host_per_byte * SECOND * _PARTS), _PARTS)
-    return Cost(picoseconds(costs.host_per_packet), byte.numerator, byte.denominator)
+    return ProcessingCost(picoseconds(costs.host_per_packet), byte.numerator, byte.denominator)
 
 
-def of_servers(costs: Costs) -> Cost | None:
-    """What a server process spends on a payload that it gets; None: nothing."""
+def of_servers(costs: Costs) -> ProcessingCost | None:
+    """Returns the cost of a received payload at a server process; None if it is 0."""
     if costs.server_rate is None:
         return None
     byte = Fraction(8 * SECOND, costs.server_rate)
-    return Cost(0, byte.numerator, byte.denominator)
+    return ProcessingCost(0, byte.numerator, byte.denominator)
 
 
 class Core:
-    """A processor that handles packets one after the other, in the order in which they come.
+    """A processor that handles packets in FIFO order.
 
-    cost: of each. free: when it is done with those that came (ps).
+    cost: the cost of a packet.
+    free: time (ps) when it has handled all packets so far.
     """
 
-    def __init__(self, cost: Cost) -> None:
+    def __init__(self, cost: ProcessingCost) -> None:
         self.cost = cost
         self.free = 0
 
     def ends(self, times: Times, lengths: Lengths) -> Times:
-        """When it is done with packets that come at these times, none before the last of before;
-        for each what it would be, came they one by one."""
+        """Computes when each packet is handled; times are in order with earlier packets."""
         took = np.cumsum(self.cost.of(lengths))
         before = np.concatenate(([0], took[:-1]))
-        # A packet ends as late as those from any one on take together, after that one came.
+        # end[i] is the maximum over j <= i of times[j] plus the costs of packets j to i.
         ends: Times = took + np.maximum.accumulate(np.maximum(times - before, self.free))
         if len(ends):
             self.free = int(ends[-1])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What programs at a host have of their surroundings in virtual time."""
+"""The environment of programs at a host in virtual time."""
 
 from __future__ import annotations
 
@@ -21,10 +21,13 @@ from topologies.model.addressing import Addressing
 
 
 class VirtualHostEnvironment(HostEnvironment):
-    """What a host has of its surroundings in virtual time; see HostEnvironment.
+    """Implements HostEnvironment in virtual time.
 
-    controller: where the job service is, and service: that one, once it answers. shards: servers
-    that answer others, by address. hosts: by name. payload: see HostEnvironment.
+    controller: the node of the job service.
+    service: returns the job service while it answers.
+    shards: servers that answer other servers, by address.
+    hosts: host nodes by name.
+    payload: as in HostEnvironment.
     """
 
     def __init__(
@@ -47,32 +50,32 @@ class VirtualHostEnvironment(HostEnvironment):
         self._hosts = hosts
 
     def check_service(self, service: str) -> None:
-        """See HostEnvironment."""
+        """Implements HostEnvironment."""
 
     def endpoint(self, address: str, **options: Any) -> VirtualEndpoint:
-        """See HostEnvironment."""
+        """Implements HostEnvironment."""
         assert isinstance(self._node, HostNode)
         while (made := self._node.endpoint(address)).port in SERVER_PORTS:
             pass
         return made
 
     def backlog(self, rate: int, queue_bytes: int | None, payload: int) -> float:
-        """See HostEnvironment: so little that the queue of the host's link has always room."""
+        """Returns a backlog so small that the queue of the host's link always has room."""
         if not rate or queue_bytes is None:
             return BACKLOG
         room = max(payload, queue_bytes - 4 * (payload + OVERHEAD + HEADER_BYTES))
         return min(BACKLOG, 8 * room / rate)
 
     def service(self, service: str) -> Connection:
-        """See HostEnvironment."""
+        """Implements HostEnvironment."""
         stub = Stub(
             self._engine, self._node, self._controller, self._service, f"unix:{self._node.name}"
         )
         return Connection(stub, stub.close)
 
     def peer(self, address: Address) -> Connection:
-        """See HostEnvironment. The kernel takes the address of the first route, and within a host
-        the one that is called."""
+        """Connects to a server; the source address is the host's first, or within a host the one
+        called, as a kernel would choose it."""
         there = self._addressing.interfaces[IPv4Address(address.ipv4)]
         own = self._addressing.address(self._node.name)
         source = there.ipv4 if there.node == self._node.name else own
@@ -82,7 +85,7 @@ class VirtualHostEnvironment(HostEnvironment):
         return Connection(stub, stub.close)
 
     def answer(self, address: Address, servicer: ShardServiceServicer) -> Callable[[], None]:
-        """See HostEnvironment."""
+        """Implements HostEnvironment."""
         if address in self._shards:
             raise OSError(0, f"cannot listen at {address} (TCP)")
         self._shards[address] = servicer

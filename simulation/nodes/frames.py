@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Datagrams to frames and back, many at a time, as a host's kernel would.
+"""Converts datagrams to frames and back, many at a time, as a host's kernel does.
 
-No IPv4 options, don't fragment, TTL 64, the UDP checksum left out (RFC 768 allows 0).
+IPv4 without options, don't fragment, TTL 64, and no UDP checksum (RFC 768 allows 0).
 """
 
 from __future__ import annotations
@@ -33,8 +33,7 @@ _ETHERNET_BYTES, _IPV4_BYTES, _UDP_BYTES = 14, 20, 8
 
 
 class Arrived(NamedTuple):
-    """UDP datagrams (n, bytes) of which as many are stored, how many (n,) bytes each is, where from
-    (n,) PEER, and for whom (n,) PEER."""
+    """UDP datagrams: (n, stored) leading bytes, (n,) lengths, sources and destinations."""
 
     datagrams: npt.NDArray[np.uint8]
     lengths: Lengths
@@ -42,15 +41,17 @@ class Arrived(NamedTuple):
     targets: Array
 
     def select(self, rows: Any) -> Arrived:
-        """Some of them."""
+        """Selects the datagrams of `rows`."""
         return Arrived(
             self.datagrams[rows], self.lengths[rows], self.sources[rows], self.targets[rows]
         )
 
 
 class Framing:
-    """Of one interface and UDP port. empty_lanes: of payloads that only occupy the wire; 0: they
-    are there."""
+    """Converts packets of one interface and UDP port.
+
+    empty_lanes: lanes of payloads that only occupy the wire; 0: payloads have content.
+    """
 
     empty_lanes = 0
 
@@ -68,8 +69,8 @@ class Framing:
         self._sum = int(words.astype(np.int64).sum())
 
     def frames(self, batch: Batch) -> tuple[Frames, Lengths]:
-        """The packets of a batch in their order as frames, and how long each is: what is behind
-        that in its row is no part of it."""
+        """Converts a batch to frames in order, and their lengths; bytes of a row behind its length
+        are no part of the frame."""
         n, full = len(batch), batch.full
         width = 4 * batch.payloads.shape[1] if full.any() else 0
         room = batch.room
@@ -112,9 +113,11 @@ class Framing:
         return frames, OVERHEAD + size
 
     def packets(self, frames: Frames, lengths: Lengths, lanes: int) -> Batch | None:
-        """The packets in frames that are all well-formed ones for this interface and port, with
-        payloads of so many lanes, as views; None if they are not, or nothing is there to tell it
-        quickly: `arrived` does."""
+        """Converts frames to packets with payloads of `lanes` lanes, as views.
+
+        Returns None unless all are well-formed, for this interface and port, and quickly
+        recognized; `arrived` handles the general case.
+        """
         n, stored, lib = *frames.shape, self._lib
         wide = HEADER_BYTES + 4 * lanes
         kept = OVERHEAD + (HEADER_BYTES if self.empty_lanes else wide)
@@ -134,7 +137,7 @@ class Framing:
 
 
 def arrived(frames: Frames, lengths: Lengths) -> tuple[Arrived, int]:
-    """The UDP datagrams in frames that a kernel would hand over, and how many others there were.
+    """Extracts the UDP datagrams that a kernel would deliver, and counts the others.
 
     lengths: (n,) bytes of each whole frame, of which the first are stored.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A host in virtual time: the same clients and servers, attached to simulated links."""
+"""A host in virtual time: runs the real clients and servers on simulated links."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ from simulation.nodes.frames import Arrived, Framing, arrived
 from switch.paced_line import address
 from topologies.model.addressing import Addressing, HostInterface
 
-_FIRST_PORT = 49152  # of those that nobody has asked for (RFC 6335)
+_FIRST_PORT = 49152  # the first ephemeral port (RFC 6335)
 _RECEIVE_BUFFER = 4 << 20
-_FEW = 8  # packets that are not offered after some refusals, however few were
-_QUEUE_SHARE = 4  # who has waited for room goes on when that part of the queue is free
+_FEW = 8  # the least packets that are not offered after a refusal
+_QUEUE_SHARE = 4  # a blocked sender continues when 1/4 of the queue is free
 
 
 class HostNode(TaskNode):
-    """A host of the topology, its interfaces at ports of their numbers.
+    """A host of the topology; its interface numbers are its port numbers.
 
-    payload: whether chunks have one; else they only occupy the wire.
-    unwanted: packets that no socket here was to get. trains: whether endpoints get packets ahead of
-    time where that makes no difference, which is faster.
+    payload: chunks have content; otherwise they only occupy the wire.
+    unwanted: number of packets without a receiving socket.
+    trains: offer endpoints packets ahead of time where results do not change, which is faster.
     """
 
     patient = True
@@ -66,17 +66,17 @@ class HostNode(TaskNode):
         self._sending = Core(sends) if sends is not None else None
         self._receiving = Core(receives) if receives is not None else None
         self.server_cost = of_servers(costs)
-        # What servers' processors work on: when they are done, in which order, and with what.
+        # Work of servers' processors: time of completion, order, and datagrams.
         self._served: list[tuple[int, int, VirtualEndpoint, Arrived]] = []
         self._served_count = 0
         if sends is not None:
             self.latency = sends.per_packet
         self._until = 0
-        self._unoffered = 0  # so many packets are not offered ahead of time
-        self._refusals = 0  # one after the other
+        self._unoffered = 0  # packets until the next offer ahead of time
+        self._refusals = 0  # consecutive ones
 
     def endpoint(self, address: str, port: int = 0) -> VirtualEndpoint:
-        """A socket at one of its addresses; port 0: any. Raises OSError if that cannot be."""
+        """Opens a socket at one of its addresses; port 0: any. Raises OSError."""
         found = [one for one in self.interfaces if str(one.ipv4) == address]
         if not found:
             raise OSError(0, f"{self.name} has no address {address}")
@@ -89,17 +89,17 @@ class HostNode(TaskNode):
         return made
 
     def release(self, endpoint: VirtualEndpoint) -> None:
-        """Nobody listens there any more."""
+        """Closes a socket."""
         self._endpoints.pop((endpoint.ipv4, endpoint.port), None)
 
     def local(self, address: int) -> bool:
-        """Whether it is one of this host's."""
+        """Whether an address is one of this host's."""
         return address in self._addresses
 
     # See TaskNode
 
     def take(self, until: int) -> None:
-        """See TaskNode."""
+        """Implements TaskNode."""
         self._until = until
         found = self.arrivals(until)
         if len({port for _, port, _ in found}) < 2:
@@ -122,21 +122,21 @@ class HostNode(TaskNode):
             self._incoming.append(train.at(self.received(train.times, train.lengths)))
 
     def received(self, times: Times, lengths: Lengths) -> Times:
-        """When programs here have what arrives at these times."""
+        """Computes when programs receive packets that arrive at these times."""
         return times if self._receiving is None else self._receiving.ends(times, lengths)
 
     def next(self) -> int:
-        """See Node: packets that were taken may still be worked on."""
+        """Returns the time of the first event, including work of processors on earlier packets."""
         return min(super().next(), self.arrival())
 
     def run(self, until: int) -> None:
-        """See Node."""
+        """Implements Node."""
         super().run(until)
-        if self._receiving is not None:  # what has arrived may not be all that there was to do
+        if self._receiving is not None:  # events may be left after the arrivals
             self.now = max(self.now, until)
 
     def arrival(self) -> int:
-        """See TaskNode."""
+        """Implements TaskNode."""
         return min(self._head, self._served[0][0] if self._served else NEVER)
 
     @property
@@ -144,7 +144,7 @@ class HostNode(TaskNode):
         return int(self._incoming[0].times[0]) if self._incoming else NEVER
 
     def arrive(self) -> None:
-        """See TaskNode."""
+        """Implements TaskNode."""
         if not (self._incoming and self._give_ahead()):
             self._arrive_singly()
         while self._served and self._served[0][0] <= self.now:
@@ -152,7 +152,7 @@ class HostNode(TaskNode):
             endpoint.take(found)
 
     def serve(self, core: Core, endpoint: VirtualEndpoint, found: Arrived) -> None:
-        """Datagrams are there, and a server's processor gets to work on them."""
+        """Queues datagrams at a server's processor."""
         sizes = np.maximum(found.lengths - HEADER_BYTES, 0)
         ends = core.ends(np.full(len(sizes), self.now, np.int64), sizes)
         for row, end in enumerate(ends.tolist()):
@@ -161,18 +161,18 @@ class HostNode(TaskNode):
             heapq.heappush(self._served, entry)
 
     def transmit(self, leaving: Sequence[tuple[int, Train]]) -> None:
-        """Packets that are handed over at these times, for its links of these numbers."""
+        """Sends packets, handed over at these times, by the links of these numbers."""
         core = self._sending
-        for number, train in leaving if core is None else _worked_on(core, leaving):
+        for number, train in leaving if core is None else _after_processing(core, leaving):
             self.ports[number].send(train)
 
     @property
     def immediate(self) -> bool:
-        """Whether what is handed over comes to a link's queue at once."""
+        """Whether packets reach a link's queue without processing time."""
         return self._sending is None
 
     def queued(self, times: Times, lengths: Lengths) -> Times:
-        """When frames of these bytes, handed over at these times, would come to a link's queue."""
+        """Computes when frames, handed over at these times, would reach a link's queue."""
         if self._sending is None:
             return times
         core = copy.copy(self._sending)
@@ -189,8 +189,7 @@ class HostNode(TaskNode):
             self.hand_over(train.frames, train.lengths)
 
     def _give_ahead(self) -> bool:
-        """Offers the one endpoint there is all that arrives before anything else can happen
-        here."""
+        """Offers the only endpoint all packets that arrive before any other event here."""
         if self._unoffered or not self.trains or len(self._endpoints) != 1:
             return False
         (endpoint,) = self._endpoints.values()
@@ -212,10 +211,10 @@ class HostNode(TaskNode):
         return False
 
     def give_back(self, train: Train) -> None:
-        """Packets that were offered and are not wanted: the first is here, the others will be.
+        """Takes back refused packets: delivers the first now and the others at their times.
 
-        Each refusal after another doubles how many packets come before the next offer: what a
-        single packet is the cause of is soon over, and what goes on for long is not asked for each.
+        Each consecutive refusal doubles the number of packets until the next offer, so that a short
+        cause of refusals ends soon and a long one costs few offers.
         """
         self._incoming.appendleft(train)
         self._unoffered = min(max(len(train), _FEW), 1 << min(self._refusals, 30))
@@ -223,13 +222,13 @@ class HostNode(TaskNode):
         self._arrive_singly()
 
     def wanted(self, train: Train, count: int) -> None:
-        """So many packets of those that were offered were taken; the others will be here."""
+        """Records that the first `count` offered packets were taken; the others arrive later."""
         self._refusals = 0
         if count < len(train):
             self._incoming.appendleft(train.select(slice(count, None)))
 
     def hand_over(self, frames: Frames, lengths: Lengths) -> None:
-        """Frames that are here go to those who listen."""
+        """Delivers arrived frames to the sockets."""
         found, others = arrived(frames, lengths)
         self.unwanted += others
         if not len(found.sources):
@@ -245,8 +244,8 @@ class HostNode(TaskNode):
                 endpoint.arrive(found.select(slice(first, last)))
 
 
-def _worked_on(core: Core, leaving: Sequence[tuple[int, Train]]) -> list[tuple[int, Train]]:
-    """The same when a processor is done with them, in the order of their times, then of links."""
+def _after_processing(core: Core, leaving: Sequence[tuple[int, Train]]) -> list[tuple[int, Train]]:
+    """Delays packets by a processor; orders them by time, then by link."""
     times = np.concatenate([train.times for _, train in leaving])
     lengths = np.concatenate([train.lengths for _, train in leaving])
     order = np.argsort(times, kind="stable")
@@ -257,12 +256,12 @@ def _worked_on(core: Core, leaving: Sequence[tuple[int, Train]]) -> list[tuple[i
 
 
 class VirtualEndpoint:
-    """See hosts.net.udp.Endpoint; frames instead of a socket, and nothing is cut into trains.
+    """Implements hosts.net.udp.Endpoint with frames instead of a socket, without offload.
 
-    A queue of the host's link that is full blocks the sender instead of losing.
+    A full queue of the host's link blocks the sender, so it drops nothing.
     """
 
-    # What wants to be asked again at once is, a little later: as with any clock, time has to pass.
+    # Least duration of a wait, as time has to advance.
     tick = 1e-6
 
     def __init__(self, node: HostNode, interface: HostInterface, port: int) -> None:
@@ -283,36 +282,36 @@ class VirtualEndpoint:
         self._woken = False
         self._waiters: deque[Waiter] = deque()
         self._ahead: Train | None = None
-        self._asked = False  # for packets ahead of time: not every driver can take them
+        self._asked = False  # the driver accepts packets ahead of time
         cost = node.server_cost if port in SERVER_PORTS else None
         self._core = Core(cost) if cost is not None else None
 
     def configure(self, lanes: int, link_rate: int) -> None:
-        """See Endpoint."""
+        """Implements Endpoint."""
         self.lanes = lanes
         self._framing.empty_lanes = 0 if self._node.payload else lanes
 
     def capacity(self) -> int:
-        """See Endpoint."""
+        """Implements Endpoint."""
         return self.receive_buffer // (HEADER_BYTES + 4 * self.lanes)
 
     def close(self) -> None:
-        """See Endpoint."""
+        """Implements Endpoint."""
         self._pending.clear()
         self._node.release(self)
 
     def wake(self) -> None:
-        """See Endpoint."""
+        """Implements Endpoint."""
         self._woken = True
         self._node.tasks.wake(self._waiters)
 
     @property
     def alarm(self) -> Alarm | None:
-        """That of whoever waits here."""
+        """The alarm of the task that waits here."""
         return self._waiters[0].alarm if self._waiters else None
 
     def wait(self, timeout: float) -> None:
-        """See Endpoint."""
+        """Implements Endpoint."""
         if self._pending:
             room = max(int(self._pending[0][1][0]), self._queue_bytes // _QUEUE_SHARE)
             free = (self._link.room(room) - self._node.now) / SECOND
@@ -322,30 +321,32 @@ class VirtualEndpoint:
         self._woken = False
 
     def arrive(self, found: Arrived) -> None:
-        """Datagrams for this endpoint are here."""
+        """Handles arriving datagrams, by the processor if there is one."""
         if self._core is None:
             self.take(found)
         else:
             self._node.serve(self._core, self, found)
 
     def take(self, found: Arrived) -> None:
-        """They may be received."""
+        """Makes datagrams receivable."""
         self._inbox.append(found)
         self.wake()
 
     def give_ahead(self, train: Train) -> bool:
-        """Packets of which the first is here, and before the last of which nothing else happens at
-        this host. Whether they are all for this endpoint, where somebody waits."""
+        """Offers packets, the first of which is here; no other event happens before the last.
+
+        Returns whether a task waits here and all packets are for this endpoint.
+        """
         if not self._asked or self._inbox or self._pending or not self._waiters:
             return False
-        if self._core is not None:  # it takes one after the other, and so has its own times
+        if self._core is not None:  # processing delays each packet
             return False
         self._ahead = train
         self.wake()
         return True
 
     def ahead(self) -> Ahead | None:
-        """See Attachment."""
+        """Implements Attachment."""
         self._asked = True
         train = self._ahead
         if train is None:
@@ -374,13 +375,13 @@ class VirtualEndpoint:
 
         def refuse() -> None:
             node.give_back(train)
-            self._woken = False  # whoever is told so is awake
+            self._woken = False  # the caller is awake
 
         clock = Clock(SECOND, self.tick, self._room)
         return Ahead(train.times / SECOND, batch, clock, done, refuse)
 
     def _only_mine(self, train: Train) -> Batch | None:
-        """Packets that are all well-formed, and for this endpoint; None if not."""
+        """Converts packets if all are well-formed and for this endpoint; else returns None."""
         batch = self._framing.packets(train.frames, train.lengths, self.lanes)
         if batch is not None:
             return batch
@@ -390,14 +391,14 @@ class VirtualEndpoint:
         return None if others or malformed or not mine.all() else batch
 
     def _room(self, times: Seconds, sizes: Lengths) -> bool:
-        """Whether frames of these bytes find room in the link's queue, with a little to spare."""
+        """Whether frames of these bytes fit into the link's queue, with a small margin."""
         link = self._link
         if not len(times):
             return True
         pace = link.spec.rate / 8
         if link.spec.framing:
             pace *= int(sizes.min()) / (int(sizes.min()) + FRAMING)
-        # As `flush` has it: what is handed over at one time finds what waits then.
+        # Like `flush`: packets of the same time find the queue as it is then.
         handed = np.rint(times * SECOND).astype(np.int64)
         lib = self._lib
         if lib is not None and self._node.immediate:
@@ -410,13 +411,13 @@ class VirtualEndpoint:
         firsts = np.flatnonzero(np.diff(handed, prepend=-1))
         queued = self._node.queued(handed, sizes)[firsts]
         gone = np.repeat((queued - queued[0]) / SECOND * pace, np.diff(firsts, append=len(handed)))
-        # What waits is what came since the queue was empty last, less what has gone since.
+        # The queue holds the arrivals since it was last empty, minus the departures since.
         level = np.cumsum(sizes) - gone + link.waiting(int(queued[0]))
         lowest = np.minimum(0.0, np.minimum.accumulate(level - sizes))
         return not (level - lowest > self._queue_bytes - 2 * sizes).any()
 
     def receive(self) -> Batch | None:
-        """See Endpoint."""
+        """Implements Endpoint."""
         if not self._inbox:
             return None
         inbox, self._inbox = self._inbox, []
@@ -436,11 +437,11 @@ class VirtualEndpoint:
 
     @property
     def more(self) -> bool:
-        """See Attachment."""
+        """Implements Attachment."""
         return bool(self._inbox)
 
     def send(self, batch: Batch) -> None:
-        """See Endpoint."""
+        """Implements Endpoint."""
         remote = ~np.isin(batch.peers["ipv4"], [int(one.ipv4) for one in self._node.interfaces])
         if remote.all():
             self._pending.append(self._framing.frames(batch))
@@ -454,7 +455,7 @@ class VirtualEndpoint:
         self.flush()
 
     def flush(self) -> bool:
-        """See Endpoint."""
+        """Implements Endpoint."""
         while self._pending:
             frames, lengths = self._pending.popleft()
             now = np.full(len(frames), self._node.now, np.int64)

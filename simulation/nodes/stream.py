@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A host in virtual time whose programs talk over streams (``simulation.nodes.byte_streams``)."""
+"""A host in virtual time whose programs use byte streams (``simulation.nodes.byte_streams``)."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ class _End(NamedTuple):
 
 
 class StreamNode(HostNode):
-    """Its programs' ends of connections are made by ``connect``."""
+    """A host with stream ends, which ``connect`` creates."""
 
     def __init__(self, name: str, addressing: Addressing, *, payload: bool = True) -> None:
         super().__init__(name, addressing, payload=payload)
-        self._ends: dict[int, _End] = {}  # by the ports of what comes: sender's, receiver's
+        self._ends: dict[int, _End] = {}  # by the ports of arriving frames: sender's, receiver's
         self._streams = Streams(len(self.interfaces))
 
     def send(self, member: int, peer: int, data: bytes) -> None:
-        """A message of one of its members to a peer; for a task of this node."""
+        """Sends a message of one of its members; call from a task of this node."""
         if data:
             ports = _ports(peer, member)
             self._ends[ports].out.put(data)
@@ -42,7 +42,7 @@ class StreamNode(HostNode):
             self._leave()
 
     def receive(self, member: int, peer: int, into: memoryview) -> None:
-        """The next bytes from a peer for one of its members; a task of this node waits for them."""
+        """Waits for the next bytes from a peer for a member; call from a task of this node."""
         ports = _ports(peer, member)
         end = self._ends[ports]
         if not into:
@@ -54,14 +54,14 @@ class StreamNode(HostNode):
     # See HostNode
 
     def take(self, until: int) -> None:
-        """See TaskNode."""
+        """Implements TaskNode."""
         self._until = until
         found = [train for _, _, train in self.arrivals(until)]
         if not found:
             return
         times, lengths, frames = found[0].times, found[0].lengths, found[0].frames
         if len(found) > 1:
-            # All have frames of one length; at one time those of the first port come first.
+            # All frames have one length; simultaneous ones are ordered by port.
             times = np.concatenate([train.times for train in found])
             order = np.argsort(times, kind="stable")
             times = times[order]
@@ -70,12 +70,14 @@ class StreamNode(HostNode):
         self.unwanted += self._streams.take(self.received(times, lengths), frames)
 
     def arrival(self) -> int:
-        """See TaskNode."""
+        """Implements TaskNode."""
         return self._streams.next
 
     def arrive(self) -> None:
-        """Everything that comes before anybody here goes on because of it, and what goes out for
-        it: what happens at other nodes meanwhile cannot matter."""
+        """Processes all frames up to the first that wakes a task, and sends the replies.
+
+        Events at other nodes cannot matter in between.
+        """
         if self.arrival() > self.now:
             return
         limit = self.now
@@ -115,5 +117,5 @@ def connect(
 
 
 def _ports(source: int, target: int) -> int:
-    """Of frames from a member to another."""
+    """Returns the ports of frames from one member to another."""
     return _FIRST_PORT + source << 16 | _FIRST_PORT + target

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A switch in virtual time: the embedded target in process, between links.
+"""A switch in virtual time: the embedded target, in process, between links.
 
-The same compiled program, tables and P4Runtime as in emulation; the ports' queues and rates are in
-C (switch/runtime/io/timed.h), so that a packet's queue depth is there for its egress.
+It has the same compiled program, tables and P4Runtime as in emulation. The ports' queues and rates
+are in C (switch/runtime/io/timed.h), so that egress sees a packet's queue depth.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ _NANOSECOND = 1000  # ps
 class SwitchNode(Node):
     """A device and its ports.
 
-    latency: ps from a packet's arrival until it comes to its port's queue. cpu_port: that of
-    packet-in and packet-out. The device has no program at first: what arrives then is counted
-    (`lines.no_program`).
+    latency: ps from a packet's arrival until it reaches its port's queue.
+    cpu_port: the port of packet-in and packet-out.
+
+    Packets that arrive before the first program are counted (`lines.no_program`).
     """
 
     eager = True
@@ -46,11 +47,11 @@ class SwitchNode(Node):
         if cpu_port is not None:
             self.lines.add(cpu_port, Line(parts=0), unqueued=True)
         self._packet_outs: list[Arrivals] = []
-        # Of what comes in and what leaves, by port.
+        # Captures of arriving and departing packets, by port.
         self.captures: dict[int, tuple[Writer, Writer]] = {}
 
     def close(self) -> None:
-        """Frees device and program."""
+        """Frees the device and the program."""
         self.lines.close()
         self.device.close()
         for pair in self.captures.values():
@@ -58,13 +59,15 @@ class SwitchNode(Node):
                 one.close()
 
     def capture(self, port: int, interface: str, folder: Path) -> None:
-        """From now on a port's packets are written down, as the embedded target does: what arrives
-        with the time of its last bit, what leaves when its last bit has. Raises OSError."""
+        """Captures a port's packets from now on, at the times of their last bits.
+
+        Raises OSError.
+        """
         came, left = (Writer(folder / f"{interface}_{way}.pcap") for way in ("in", "out"))
         self.captures[port] = came, left
 
     def connected(self, port: Port) -> None:
-        """The line of the link that leaves it."""
+        """Configures the port's queue by its outgoing link."""
         super().connected(port)
         link = port.out
         self.lines.add(port.number, link.line, unqueued=link.spec.priorities)
@@ -72,11 +75,11 @@ class SwitchNode(Node):
             link.queue_counters = partial(self.lines.counters, port.number)
 
     def next(self) -> int:
-        """A call, or a packet that goes round."""
+        """Returns the time of the first call or recirculated packet."""
         return min(self.next_call(), self.lines.next())
 
     def run(self, until: int) -> None:
-        """Packets up to each call, which may change tables, then the call."""
+        """Processes packets up to each call, which may change tables, then the call."""
         while True:
             call = self.next_call()
             self._forward(min(call, until))
@@ -86,18 +89,20 @@ class SwitchNode(Node):
         self.now = until
 
     def waits(self) -> str:
-        """For packets."""
+        """Returns a constant, as switches only wait for packets."""
         return "for packets"
 
     def _forward(self, until: int) -> None:
-        """All packets before a time."""
+        """Forwards all packets before a time."""
         arrivals = self.taken(until)
         if arrivals or self.lines.next() < until:
             self.departed(self.lines.run(arrivals, until))
 
     def taken(self, until: int) -> list[Arrivals]:
-        """All packets that arrive before a time, those of the lowest link first; older than any are
-        those from the CPU."""
+        """Takes all packets that arrive before a time.
+
+        Simultaneous ones are ordered: those from the CPU first, then by the number of the link.
+        """
         found = sorted(self.arrivals(until), key=_link_number)
         arrivals = [
             Arrivals(port, train.times, train.frames, train.lengths, 1 + number)
@@ -111,7 +116,7 @@ class SwitchNode(Node):
         return arrivals
 
     def departed(self, departures: Sequence[Departures]) -> None:
-        """Sends what has left the ports."""
+        """Sends the packets that have left the ports."""
         for one in departures:
             if one.port == self.device.cpu_port:
                 self._packet_in(one)

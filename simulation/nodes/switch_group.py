@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Switches that run together.
+"""Runs switches together as one node.
 
-Two switches can run ahead of each other by little more than what their link takes, some packets. So
-those of a network are one node to the engine, as far as nothing asks to see each packet between
-them: their program and ports' queues are called packet by packet in the order of time (in C,
-switch/runtime/io/timed.h), and all that hosts have queued is forwarded at once, up to the first
-time at which a host could answer what has left. What comes of it is what each would have come to by
-itself.
+Two switches can run ahead of each other by little more than their link's latency, that is, some
+packets. Unless single packets between them are observed, the switches of a network are therefore
+one node for the engine: their programs and queues are called packet by packet in the order of time
+(in C, switch/runtime/io/timed.h), and all packets that hosts have queued are forwarded at once, up
+to the first time at which a host could answer a departed packet. Results are the same as without
+grouping.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from switch.timed import PORTS, Arrivals, run_together
 
 
 class SwitchGroup(Node):
-    """Of all these switches, and the links between them: (sender, port, receiver, port, link)."""
+    """Switches, and the links between them: (sender, port, receiver, port, link)."""
 
     eager = True
     answered = True
@@ -46,7 +46,7 @@ class SwitchGroup(Node):
         ]
         self.ports = dict(enumerate(outer))
         self._lookahead = min((link.latency + link.least for *_, link in between), default=NEVER)
-        # Of hosts: when their lines are free, and how soon they can answer.
+        # Of hosts: the time when their links are free, and the delay of their first answer.
         self._echoes = np.full((len(switches), PORTS + 1, 3), NEVER, np.int64)
         self._answers: list[tuple[Any, Link]] = []
         for echoes, switch in zip(self._echoes, switches, strict=True):
@@ -66,7 +66,7 @@ class SwitchGroup(Node):
         switches: Sequence[SwitchNode],
         between: Sequence[tuple[SwitchNode, int, SwitchNode, int, Link]],
     ) -> bool:
-        """Whether nobody looks at what is between, and there are no priorities."""
+        """Whether the links between are unobserved and without priorities."""
         return (
             all(link.plain for *_, link in between)
             and not any(switch.captures for switch in switches)
@@ -76,11 +76,11 @@ class SwitchGroup(Node):
         )
 
     def next(self) -> int:
-        """The first of theirs."""
+        """Returns the time of the members' first event."""
         return min(switch.next() for switch in self._switches)
 
     def run(self, until: int) -> None:
-        """Packets up to each call, which may change tables, then the call."""
+        """Processes packets up to each call, which may change tables, then the call."""
         while True:
             call = min(switch.next_call() for switch in self._switches)
             reached, moved = self._forward(min(call, until))
@@ -88,7 +88,7 @@ class SwitchGroup(Node):
                 until = reached
                 break
             next(one for one in self._switches if one.next_call() == call).answer()
-            if moved:  # what left may have its answer before `until`: the engine sees to that
+            if moved:  # answers may arrive before `until`, which the engine handles
                 until = call
                 break
         for switch in self._switches:
@@ -96,12 +96,14 @@ class SwitchGroup(Node):
         self.now = until
 
     def waits(self) -> str:
-        """For packets."""
+        """Returns a constant, as switches only wait for packets."""
         return "for packets"
 
     def _forward(self, until: int) -> tuple[int, bool]:
-        """Packets before a time, or before the first answer to one of them; returns which, and
-        whether there were any."""
+        """Forwards packets before a time, or before the first possible answer to one of them.
+
+        Returns that time, and whether there were any packets.
+        """
         parts: list[tuple[SwitchNode, list[Arrivals]]] = []
         there = False
         for switch in self._switches:

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run in virtual time writes for ui.perfetto.dev."""
+"""Trace events of a run in virtual time, for ui.perfetto.dev."""

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A file of trace events, as ui.perfetto.dev and chrome://tracing open it.
+"""Writes trace files for ui.perfetto.dev and chrome://tracing.
 
 The format is Google's "Trace Event Format", as a JSON array: durations (`B` and `E`), arrows
-between them (`s` and `f`), counters (`C`) and metadata (`M`). Times there are microseconds;
-picoseconds are six decimals of them. Both read it as gzip (RFC 1952), too.
+between them (`s` and `f`), counters (`C`) and metadata (`M`). Times are microseconds with six
+decimals, that is, picoseconds. Both viewers read gzip files (RFC 1952), too.
 """
 
 from __future__ import annotations
@@ -19,19 +19,17 @@ from simulation.errors import TraceFileError
 
 _MICROSECOND = 10**6  # ps
 _LEVEL = 6  # of gzip
-_ROOM = 1 << 20  # bytes of events that wait to be written
-_WRITTEN = 1 << 16  # from so many on: whole events only, also of a run that is killed
+_ROOM = 1 << 20  # buffered bytes of events
+_WRITTEN = 1 << 16  # write from so many bytes on, and whole events only, in case the run is killed
 
 
 class TraceFile:
-    """Events in the order of when they are settled, whatever order they are told in; as gzip if the
-    file's name ends in `.gz`.
+    """Writes events in the order of their times; as gzip if the file's name ends in `.gz`.
 
-    Each is told with a time `at` (ps): the file has those of one time by process, thread and the
-    order in which these told them. `flush` writes what nothing can come before any more, so memory
-    holds what is younger. The file always ends with a whole event, so that viewers open that of a
-    run that was killed, too; the bracket at its end may be missing. Raises TraceFileError if it
-    cannot be written.
+    Each event has a time `at` (ps); simultaneous ones are ordered by process, thread and the order
+    of calls. `flush` writes all events before a time, so memory holds younger ones only. The file
+    always ends with a whole event, so that viewers open the file of a killed run, too; only the
+    closing bracket may be missing. Raises TraceFileError if it cannot be written.
     """
 
     def __init__(self, path: Path) -> None:
@@ -45,7 +43,7 @@ class TraceFile:
         except OSError as error:
             raise TraceFileError(f"--trace {path}: cannot be written: {error.strerror}") from error
         out: Any = self._raw
-        if path.suffix == ".gz":  # without a time or name of its own
+        if path.suffix == ".gz":  # without time and name, for reproducible files
             out = gzip.GzipFile("", "wb", _LEVEL, self._raw, mtime=0)
         self._file: IO[str] = io.TextIOWrapper(out, "ascii", newline="\n")
 
@@ -57,17 +55,16 @@ class TraceFile:
 
     @property
     def waiting(self) -> int:
-        """How many events were told and not written."""
+        """Number of events that are not written yet."""
         return len(self._waiting)
 
     @property
     def closed(self) -> bool:
-        """Whether it is written."""
+        """Whether the file is complete."""
         return self._file.closed
 
     def process(self, pid: int, name: str, label: str) -> None:
-        """What a process is called, before anything else; the lower its number, the higher its
-        place."""
+        """Names a process, before any other event; viewers sort processes by number."""
         for what, value in (
             ("process_name", {"name": name}),
             ("process_labels", {"labels": label}),
@@ -76,7 +73,7 @@ class TraceFile:
             self._tell(-1, pid, "", {"ph": "M", "pid": pid, "name": what, "args": value})
 
     def thread(self, at: int, pid: int, tid: int, name: str) -> None:
-        """What a thread of a process is called; the lower its number, the higher its place."""
+        """Names a thread of a process; viewers sort threads by number."""
         for what, value in (
             ("thread_name", {"name": name}),
             ("thread_sort_index", {"sort_index": tid}),
@@ -87,30 +84,29 @@ class TraceFile:
     def span(
         self, at: int, pid: int, tid: int, name: str, kind: str, began: int, ended: int, number: int
     ) -> None:
-        """Something that a thread did from one time to another, in an iteration of that number; a
-        thread's are told in their order, and none has others in it."""
+        """Adds a span of a thread in an iteration; a thread's spans are in order and not nested."""
         where = {"pid": pid, "tid": tid}
         what = {"name": name, "cat": kind, "args": {"iteration": number}}
         self._tell(at, pid, str(tid), {"ph": "B", **where, **what}, began)
         self._tell(at, pid, str(tid), {"ph": "E", **where}, ended)
 
     def arrow(self, at: int, pid: int, name: str, number: int, *ends: tuple[int, int]) -> None:
-        """From what one thread of a process did to what another did: when each of both began.
+        """Adds an arrow between spans of two threads of a process, by their begin times.
 
-        number: of it alone. Both are told before it, which is of the same time.
+        number: unique. Both spans, one of which has the same time, are added before.
         """
         for phase, (tid, began) in zip(("s", "f"), ends, strict=True):
             event = {"pid": pid, "tid": tid, "name": name, "cat": "arrow", "id": number}
-            bound = {"bp": "e"} if phase == "f" else {}  # to what is under way then
+            bound = {"bp": "e"} if phase == "f" else {}  # to the span that encloses it
             self._tell(at, pid, str(tid), {"ph": phase, **event, **bound}, began)
 
     def counter(self, at: int, pid: int, name: str, time: int, unit: str, value: float) -> None:
-        """A number that a process has from a time on."""
+        """Sets a counter of a process from a time on."""
         event = {"ph": "C", "pid": pid, "name": name, "args": {unit: value}}
         self._tell(at, pid, name, event, time)
 
     def flush(self, until: int) -> None:
-        """Writes all events of times before this; later ones are not told any more."""
+        """Writes all events before a time; no earlier one may be added later."""
         due = sorted(one for one in self._waiting if one[0] < until)
         self._waiting = [one for one in self._waiting if one[0] >= until]
         if not due:
@@ -125,7 +121,7 @@ class TraceFile:
         self._separator = ",\n"
 
     def close(self) -> None:
-        """Writes the rest, and the end."""
+        """Writes the remaining events and the end of the file."""
         if self._file.closed:
             return
         with self._raw, self._file:
@@ -136,7 +132,7 @@ class TraceFile:
         self, at: int, pid: int, track: str, event: dict[str, object], time: int | None = None
     ) -> None:
         text = json.dumps(event, separators=(",", ":"))
-        if time is not None:  # which no float holds to the picosecond
+        if time is not None:  # floats are too coarse for picoseconds
             whole, rest = divmod(time, _MICROSECOND)
             text = f'{text[:-1]},"ts":{whole}.{rest:06d}}}'
         self._told[pid, track] += 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One direction of a link in a trace: how busy it is, and how much waits for it."""
+"""Traces one direction of a link: utilization and queue length."""
 
 from __future__ import annotations
 
@@ -16,20 +16,23 @@ from simulation.links.trains import Times, Train
 from simulation.tracing.sampling import Sampled, Tell
 
 _SPAN_BYTES = 16 * (1500 + ETHERNET_HEADER)
-_SEEN = OVERHEAD + HEADER_BYTES  # of a frame
-_MANY = 4096  # packets that may wait to be looked at, as many at once cost less
+_SEEN = OVERHEAD + HEADER_BYTES  # leading bytes of a frame
+_MANY = 4096  # packets that are buffered, as batches cost less
 _PORTS = np.array(SERVER_PORTS)
 
 Look = Callable[[Array, Times, Times, Times], None]
 
 
 class LinkTrace:
-    """busy: told the picoseconds of each span in which bits left. queued: told the most bytes of
-    frames that waited at once, beside the one on the line, as `LinkSpec.queue_bytes` counts them.
-    look: called with headers of the protocol's packets, when their first and last bits leave, and
-    when their last ones arrive; `catch_up` has it called for all that is known.
+    """Traces a link.
 
-    last: when something last left (ps). packets: how many have, since it was set.
+    busy: receives the ps in each span in which the link sent bits.
+    queued: receives the most bytes queued in each span, without the frame in transmission, as
+        `LinkSpec.queue_bytes` counts them.
+    look: receives the headers of the protocol's packets and the times of their first and last bits
+        and arrivals; `catch_up` calls it for all known packets.
+    last: time of the last departure (ps).
+    packets: number of departures since it was reset.
     """
 
     def __init__(self, link: Link, busy: Tell, queued: Tell, look: Look) -> None:
@@ -38,12 +41,12 @@ class LinkTrace:
         self._step = span(link)
         self._busy, self._queued = Sampled(self._step, busy), Sampled(self._step, queued)
         self._forget()
-        # Times at which the bytes that wait change, and by how much.
+        # Times and amounts of changes of the queue length.
         self._changes: list[tuple[Times, npt.NDArray[np.int64]]] = []
         link.on_departure = self._departs
 
     def settle(self, until: int) -> None:
-        """Nothing comes or leaves before then that has not been told."""
+        """Reports all spans before a time; no earlier packet may follow."""
         self.catch_up()
         due, later = [], []
         for times, changes in self._changes:
@@ -59,11 +62,11 @@ class LinkTrace:
         self._queued.advance(until // self._step)
 
     def _departs(self, train: Train, came: Times) -> None:
-        """Packets leave; times are those of their last bits."""
+        """Records departures; times are those of last bits."""
         self.last = int(train.times[-1])
         self.packets += len(train)
         self._waiting += len(train)
-        heads = train.frames[:, :_SEEN].copy()  # not their payload
+        heads = train.frames[:, :_SEEN].copy()  # without payload
         self._times.append(train.times)
         self._came.append(came)
         self._lengths.append(train.lengths)
@@ -74,15 +77,17 @@ class LinkTrace:
             self.catch_up()
 
     def catch_up(self) -> None:
-        """Looks at all that has left."""
+        """Passes all buffered packets to `look`."""
         if not self._waiting:
             return
         ends, came, lengths = map(np.concatenate, (self._times, self._came, self._lengths))
         heads = np.concatenate(self._heads)
         self._forget()
-        pace = self._link.pace
+        line_rate = self._link.line_rate
         sizes, kinds = np.unique(lengths, return_inverse=True)
-        took = np.array([pace.time(pace.on_wire(size)) for size in sizes.tolist()])[kinds]
+        took = np.array([line_rate.time(line_rate.wire_bytes(size)) for size in sizes.tolist()])[
+            kinds
+        ]
         begins = ends - took
         self._share(begins, ends)
         waited = begins > came
@@ -104,8 +109,7 @@ class LinkTrace:
         self._heads: list[npt.NDArray[np.uint8]] = []
 
     def _share(self, begins: Times, ends: Times) -> None:
-        """A frame takes no more than a span, so each is in one, or in two that follow each
-        other."""
+        """Adds transmission times to spans; a frame is in one span, or in two adjacent ones."""
         busy, step = self._busy, self._step
         first, last = begins // step, (ends - 1) // step
         spans = np.concatenate((first, last))
@@ -120,7 +124,7 @@ class LinkTrace:
                 busy.value += added
 
     def _wait(self, times: Times, changes: npt.NDArray[np.int64]) -> None:
-        """At one time what leaves does so before others come."""
+        """Updates the queue length; departures precede simultaneous arrivals."""
         queued = self._queued
         order = np.lexsort((changes, times))
         levels = queued.level + np.cumsum(changes[order])
@@ -134,7 +138,7 @@ class LinkTrace:
 
 
 def span(link: Link) -> int:
-    """ps of a span of its counters: that of 16 frames of 1,500 bytes, and of one at least."""
-    pace = link.pace
-    longest = pace.on_wire(link.spec.mtu + ETHERNET_HEADER)
-    return pace.time(max(_SPAN_BYTES, longest))
+    """Returns the span of a link's counters in ps: 16 frames of 1,500 bytes, at least one frame."""
+    line_rate = link.line_rate
+    longest = line_rate.wire_bytes(link.spec.mtu + ETHERNET_HEADER)
+    return line_rate.time(max(_SPAN_BYTES, longest))

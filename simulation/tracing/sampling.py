@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A number over time, one of each short span."""
+"""Samples a number over time, one value for each short span."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ Tell = Callable[[int, int, int], None]
 
 
 class Sampled:
-    """value: of the span at hand, whose number is `span`; one without news has `level`. 0 at first.
+    """A sampled number.
 
-    step: ps of a span. tell: called where the number changes, with the time at which that is
-    certain (the end of the span), the one from which it is so (ps), and the number.
+    value: the number of the current span, whose index is `span`; 0 at first.
+    level: the number of a span without updates.
+    step: ps of a span.
+    tell: called when the number changes, with the end of the span, its begin (ps) and the number.
     """
 
     def __init__(self, step: int, tell: Tell) -> None:
@@ -21,7 +23,7 @@ class Sampled:
         self._told = 0
 
     def advance(self, span: int) -> None:
-        """Nothing is new any more in spans before this one."""
+        """Finishes all spans before this one."""
         if span <= self.span:
             return
         self._put(self.span, self.value)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many slots of a switch are in use, by the packets that pass it.
+"""Counts the slots of a switch in use, by the packets that pass it.
 
-A slot is in use from when the first contribution to its sum arrives until the result comes from
-above, or leaves if the switch is the root: as ``observability.outcomes.open_slots`` counts them,
-but with times.
+A slot is in use from the arrival of the first contribution to its sum until the result arrives from
+the parent, or leaves if the switch is the root (as in ``observability.outcomes.open_slots``, but
+with times).
 """
 
 from __future__ import annotations
@@ -17,30 +17,30 @@ from protocol.header import Array, Flag, Op, ops
 from simulation.links.trains import Times
 from simulation.tracing.sampling import Sampled, Tell
 
-_CLAIM, _RESULT = 0, 1  # in this order at one time
+_CLAIM, _RESULT = 0, 1  # the order of simultaneous events
 _SEQ_BITS = 32
 
 
 class SlotTrace:
-    """Of one switch. step, tell: see Sampled; the number is the most slots in use at once."""
+    """The most slots of a switch in use in each span. step, tell: as in Sampled."""
 
     def __init__(self, step: int, tell: Tell) -> None:
         self._step = step
         self._used = Sampled(step, tell)
-        self._nodes: dict[tuple[int, int], int] = {}  # job and stream to the node it is there
+        self._nodes: dict[tuple[int, int], int] = {}  # the switch's node, by job and stream
         self._flows: dict[int, _Flow] = {}
         self._seen: list[tuple[Times, npt.NDArray[np.int64], int]] = []
 
     def watch(self, job: int, stream: int, node: int) -> None:
-        """It is that node of the stream's tree."""
+        """Sets the switch's node in a stream's tree."""
         self._nodes[job, stream] = node
 
     def contributions(self, headers: Array, times: Times) -> None:
-        """Packets that arrive at it."""
+        """Handles packets that arrive at the switch from below."""
         self._see(headers, times, Op.CONTRIBUTE, _CLAIM)
 
     def results(self, headers: Array, times: Times) -> None:
-        """Packets that arrive from above, or begin to leave it."""
+        """Handles packets that arrive from the parent, or begin to leave the root."""
         self._see(headers, times, Op.RESULT, _RESULT)
 
     def _see(self, headers: Array, times: Times, op: Op, kind: int) -> None:
@@ -63,7 +63,7 @@ class SlotTrace:
             self._seen.append((times[rows[good]], keys, kind))
 
     def settle(self, until: int) -> None:
-        """All that passes before then has been told."""
+        """Processes all packets before a time; no earlier one may follow."""
         times, keys, kinds = [], [], []
         later = []
         for at, key, kind in self._seen:
@@ -83,7 +83,7 @@ class SlotTrace:
         self, times: Times, keys: npt.NDArray[np.int64], kinds: npt.NDArray[np.int64]
     ) -> None:
         order = np.lexsort((keys, kinds, times))
-        # Of each sum only the first contribution and the first result count.
+        # Only the first contribution to a sum and its first result count.
         _, first = np.unique(keys[order] << 1 | kinds[order], return_index=True)
         for row in order[np.sort(first)].tolist():
             at, key, kind = int(times[row]), int(keys[row]), int(kinds[row])
@@ -104,22 +104,22 @@ class SlotTrace:
 
 
 class _Flow:
-    """The sums of one stream of one epoch: which are open, and which were."""
+    """The open and completed sums of one stream in one plan epoch."""
 
     def __init__(self) -> None:
         self._open: set[int] = set()
-        self._over: list[int] = []  # a heap, above the first that was not yet
+        self._over: list[int] = []  # a heap of completed sums above the first open one
         self._next = 0
 
     def claim(self, seq: int) -> int:
-        """Slots more that are in use because of a contribution."""
+        """Returns the change of slots in use by a contribution."""
         if seq < self._next or seq in self._open or seq in self._over:
             return 0
         self._open.add(seq)
         return 1
 
     def end(self, seq: int) -> int:
-        """Slots more (less) that are in use because of a result."""
+        """Returns the change of slots in use by a result."""
         if seq not in self._open:
             return 0
         self._open.remove(seq)

@@ -1,15 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run in virtual time did, as trace events: workers by layer, links, slots of switches.
+"""Traces a run in virtual time: workers by layer, links, and slots of switches.
 
-Every node is a process of the trace. A worker has a thread for its computing, and one for each
-layer: *send* is from the first bit of the layer's first contribution to the last bit of its last
-one, *wait* from then until its last sum is there; what is sent again counts as waiting. A link's
-direction is two counters of who sends, the share of its time that it is busy and what waits for it;
-a switch counts the slots that are in use. Of counters there is one number for each of many short
-spans of time, where it changes.
+Every node is a process of the trace. A worker has a thread for its computation, and one for each
+layer: *send* lasts from the first bit of the layer's first contribution to the last bit of its last
+one, *wait* from then until its last sum arrives; retransmissions count as waiting. A direction of a
+link has two counters at the sender, utilization and queue length; a switch has a counter of slots
+in use. Counters have one value for each of many short spans, where it changes.
 
-All of it follows from when packets leave and arrive, so it depends neither on how many of them are
-handled at once nor on the order in which nodes run.
+All events follow from the times of packets, independent of batches and the order of nodes.
 """
 
 from __future__ import annotations
@@ -31,13 +29,13 @@ from simulation.tracing.links import LinkTrace, span
 from simulation.tracing.slots import SlotTrace
 from simulation.tracing.workers import WorkerTrace
 
-_FEW = 4096  # events that may wait before they are written, and
-_PACKETS = 1 << 14  # packets whose slots and queues may be unsettled
-_ROUNDS = 64  # of the engine, from one look at what is certain to the next
+_FEW = 4096  # buffered events, and
+_PACKETS = 1 << 14  # buffered packets of slots and queues
+_ROUNDS = 64  # rounds of the engine between writes
 
 
 class Tracer:
-    """Of a network that has not begun. `tick` is to be called again and again, `close` at last."""
+    """Traces a network that has not begun. Call `tick` periodically, and `close` at the end."""
 
     def __init__(self, file: TraceFile, network: Network) -> None:
         self._file, self._network = file, network
@@ -51,7 +49,7 @@ class Tracer:
         self._workers: dict[str, dict[int, WorkerTrace]] = {
             node.name: {} for node in topology.hosts
         }
-        self._threads = len(nodes)  # numbers that are given away
+        self._threads = len(nodes)  # last number of a thread
         self._slots = {
             node.name: SlotTrace(
                 min(span(link) for way, link in links.items() if way.node == node.name),
@@ -78,9 +76,10 @@ class Tracer:
         workers: Sequence[str],
         trees: Sequence[Tree],
     ) -> list[WorkerTrace]:
-        """A job that was admitted: its workers by rank, on these hosts.
+        """Adds an admitted job with its workers on `hosts`, by rank.
 
-        sizes: elements of its parameters, by name and in order; layers: which of these each has.
+        sizes: elements of its parameters, by name and in order.
+        layers: names of the parameters of each layer.
         """
         for tree in trees:
             for node in tree.switches:
@@ -111,7 +110,7 @@ class Tracer:
         return made
 
     def tick(self) -> None:
-        """Writes what is certain, now and then."""
+        """Writes the settled events, every `_ROUNDS` calls."""
         self._rounds += 1
         if self._rounds % _ROUNDS:
             return
@@ -119,7 +118,7 @@ class Tracer:
             self._settle(self._network.engine.settled())
 
     def close(self) -> None:
-        """Writes the rest: nothing happens any more."""
+        """Writes the remaining events at the end of the run."""
         if self._file.closed:
             return
         self._settle(max((link.last for link in self._links), default=0) + SECOND)
@@ -159,7 +158,7 @@ class Tracer:
 
 
 class _Ends:
-    """Who is told what passes a direction of a link.
+    """The observers of a direction of a link.
 
     workers: by the number of their job, and slots: of the sender and of the receiver.
     """
@@ -173,7 +172,7 @@ class _Ends:
         self._sender, self._receiver = slots
 
     def look(self, headers: Array, begins: Times, ends: Times, arrivals: Times) -> None:
-        """Packets leave, and are there later; see LinkTrace."""
+        """Passes departing packets on to the observers (LinkTrace)."""
         for job, worker in self._senders.items():
             mine = headers["job"] == job
             worker.leaves(headers[mine], begins[mine], ends[mine])

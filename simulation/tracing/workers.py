@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A worker in a trace: its computing, and the ways of each layer's gradients."""
+"""Traces a worker: its computation, and the transfer of each layer's gradients."""
 
 from __future__ import annotations
 
@@ -17,17 +17,19 @@ from workloads.observer import Observer
 Rows = npt.NDArray[np.intp]
 Numbers = npt.NDArray[np.int64]
 
-_ARROWS = 1 << 24  # of a thread; numbers of all are below 2^53, which JavaScript holds
+_ARROWS = 1 << 24  # of a thread; all numbers stay below 2^53, JavaScript's limit
 
 
 class WorkerTrace(Observer):
-    """One worker of one job at a node, which is the process `pid` of a trace.
+    """One worker of a job; its node is the process `pid` of the trace.
 
-    threads: for computing, and for each of `layers`. of_chunk: (chunks,) the layer of each. label:
-    put behind the names of threads. catch_up: has it told what has passed its host's links.
+    threads: numbers of the threads for computation and for each of `layers`.
+    of_chunk: (chunks,) layer of each chunk.
+    label: appended to the names of threads.
+    catch_up: delivers all packets that have passed the host's links.
 
-    Arrows go from what was computed last before a layer's gradients went out to their `send`, and
-    from their `wait` to what is computed then.
+    Arrows lead from the last computation before a layer's gradients are sent to their `send`, and
+    from their `wait` to the computation after it.
     """
 
     def __init__(
@@ -47,22 +49,22 @@ class WorkerTrace(Observer):
         self._of_chunk = of_chunk
         self._sent = np.full(len(of_chunk), -1, np.int64)
         self._got = np.full(len(of_chunk), -1, np.int64)
-        # Of each layer since it was pushed: its first bit, its last bit, its last sum (ps).
+        # Of each pushed layer: times of its first bit, last bit and last sum (ps).
         self._times = np.full((len(layers), 3), -1, np.int64)
         self._iterations = [0] * len(layers)
         self._doing = "", "", 0, 0
-        self._computed = -1  # when what was computed last began
-        self._sources = [-1] * len(layers)  # the same of each layer when it was pushed
-        self._came: list[tuple[int, int, int]] = []  # thread, time and iteration, used next
+        self._computed = -1  # begin of the last computation
+        self._sources = [-1] * len(layers)  # the same when each layer was pushed
+        self._came: list[tuple[int, int, int]] = []  # thread, time, iteration of the next arrow
         for number, name in zip(threads, ("computing", *layers), strict=True):
             file.thread(node.now, pid, number, name + label)
 
     def begins(self, kind: str, what: str, iteration: int) -> None:
-        """See Observer."""
+        """Implements Observer."""
         self._doing = kind, what, iteration, self._node.now
 
     def ends(self) -> None:
-        """See Observer."""
+        """Implements Observer."""
         kind, what, iteration, began = self._doing
         computing = self._threads[0]
         self._span(computing, what, kind, began, self._node.now, iteration)
@@ -74,7 +76,7 @@ class WorkerTrace(Observer):
         self._came = []
 
     def pushed(self, layers: Iterable[str], iteration: int) -> None:
-        """See Observer."""
+        """Implements Observer."""
         self._catch_up()
         for name in layers:
             number = self._numbers[name]
@@ -83,12 +85,12 @@ class WorkerTrace(Observer):
             self._sources[number] = self._computed
 
     def came(self, layers: Iterable[str]) -> None:
-        """See Observer."""
+        """Implements Observer."""
         self._catch_up()
         for name in layers:
             number = self._numbers[name]
             first, last, summed = self._times[number].tolist()
-            if min(first, last, summed) < 0:  # it went no further than to a server on this host
+            if min(first, last, summed) < 0:  # sent to a server on this host only
                 continue
             thread, iteration = self._threads[1 + number], self._iterations[number]
             self._span(thread, "send", "send", first, last, iteration)
@@ -102,7 +104,7 @@ class WorkerTrace(Observer):
     def _arrow(
         self, what: str, number: int, sender: int, left: int, receiver: int, came: int
     ) -> None:
-        """Of one layer's thread, among whose arrows it has a number of its own."""
+        """Adds an arrow of a layer's thread, with a unique number."""
         layer = receiver if sender == self._threads[0] else sender
         ends = (sender, left), (receiver, came)
         self._file.arrow(self._node.now, self._pid, what, layer * _ARROWS + number, *ends)
@@ -112,10 +114,10 @@ class WorkerTrace(Observer):
             now = self._node.now
             self._file.span(now, self._pid, thread, what, kind, began, ended, number)
 
-    # What passes its host's link
+    # Packets on its host's link
 
     def leaves(self, headers: Array, begins: Times, ends: Times) -> None:
-        """Packets leave, from first to last bit. What is sent again is no news."""
+        """Handles departing packets, from first to last bit; ignores retransmissions."""
         rows = np.flatnonzero(ops(headers) == np.uint8(Op.CONTRIBUTE))
         for layer, of_it in self._news(headers, rows, self._sent):
             times = self._times[layer]
@@ -124,17 +126,17 @@ class WorkerTrace(Observer):
             times[1] = ends[of_it[-1]]
 
     def arrives(self, headers: Array, times: Times) -> None:
-        """Packets arrive. A sum without a payload is made anew, elsewhere."""
+        """Handles arriving packets; a sum without payload is recomputed elsewhere."""
         good = ops(headers) == np.uint8(Op.RESULT)
         good &= (headers["flags"] & np.uint8(FLAGGED)) == 0
         for layer, rows in self._news(headers, np.flatnonzero(good), self._got):
             self._times[layer, 2] = times[rows[-1]]
 
     def _news(self, headers: Array, rows: Rows, known: Numbers) -> Iterator[tuple[int, Rows]]:
-        """By layer, those packets that have a later number than the last one of their chunk."""
+        """Yields, by layer, the packets with a later sequence number than the chunk's last one."""
         chosen = headers[rows]
         chunks = chosen["chunk"].astype(np.intp)
-        # A chunk stays in its stream as long as the epoch lasts.
+        # A chunk stays in its stream for the whole plan epoch.
         numbers = chosen["epoch"].astype(np.int64) << 32 | chosen["seq"].astype(np.int64)
         order = np.lexsort((numbers, chunks))
         again = (np.diff(chunks[order]) == 0) & (np.diff(numbers[order]) == 0)

@@ -19,12 +19,12 @@ from cli.main import main
 from controller.planning.tree_planner import TreeKind, plan_trees
 from controller.planning.windows import choose_window
 from planner.analytic import Prediction, Setting, Work
-from planner.losses import LEAST_RTO, Lossy, lost
+from planner.losses import MIN_RTO, LossProfile, mean_loss_delay
 from planner.model import predictions
 from planner.network import SERVER, WORKER, Line, ModelError, Network, joined_levels, uplink
 from planner.planning import needs
-from planner.stations import pipeline, slots_for
-from planner.traffic import baselines
+from planner.stations import full_rate_slots, pipeline_seconds
+from planner.traffic import baseline_traffic
 from tests.conftest import ROOT
 from topologies.model.addressing import Addressing
 from topologies.model.shape import Level
@@ -114,13 +114,13 @@ def test_closed_forms_of_two_levels() -> None:
 
 def test_halving_and_doubling_sends_what_a_ring_does_and_in_fewer_rounds() -> None:
     net = network(8, 4)
-    both = baselines(net)
+    both = baseline_traffic(net)
     assert both["halving-doubling"].loads[WORKER] == pytest.approx(2 * 31 / 32)
     assert len(both["halving-doubling"].steps) == 2 * 5
     assert len(both["ring"].steps) == 2 * 31
     # Across a rack of 8, 8 workers exchange U/16 and U/32, and back.
     assert both["halving-doubling"].loads[uplink(0)] == pytest.approx(2 * 8 * (1 / 16 + 1 / 32))
-    odd = baselines(network(3, 1))["halving-doubling"]
+    odd = baseline_traffic(network(3, 1))["halving-doubling"]
     assert odd.loads[WORKER] == pytest.approx(1 + 1)
     assert len(odd.steps) == 2 * 2
 
@@ -137,7 +137,7 @@ def test_a_pipeline_takes_as_long_as_packet_by_packet() -> None:
             for station, send in enumerate(sends):
                 at = free[station] = max(at, free[station]) + send
             out.append(at)
-        assert pipeline(chunks, max(sends), sum(sends), window) == pytest.approx(out[-1])
+        assert pipeline_seconds(chunks, max(sends), sum(sends), window) == pytest.approx(out[-1])
 
 
 def test_time_is_flat_in_the_number_of_workers_and_a_server_is_not() -> None:
@@ -177,26 +177,29 @@ def test_limiting_window_and_slots_are_reported() -> None:
     assert result.slots_taken == 16
     few = found(slow, Work(1000, FRAME), Setting(window=8, slots=8))["inc (two-level)"]
     assert "16 slots, a switch has 8" in few.refused
-    assert slots_for(1e9, 3e-6, 0.0, 1000) == 6
+    assert full_rate_slots(1e9, 3e-6, 0.0, 1000) == 6
 
 
 def test_losses_cost_queries_or_timeouts() -> None:
     # Ten links there and back, of which each packet has to pass all.
-    lossy = Lossy(((1e-4, 8), (1e-4, 2)), 2)
+    lossy = LossProfile(((1e-4, 8), (1e-4, 2)), 2)
     assert lossy.chance == pytest.approx(1 - (1 - 1e-4) ** 20)
     step, fill = 5e-6, 30e-6
     # One chunk: nothing comes after it, so a timer rings; another one hardly ever.
-    alone = lost(1, step, fill, 64, lossy)
-    assert alone == pytest.approx(lossy.chance * (LEAST_RTO + 2 * fill), rel=0.01)
+    alone = mean_loss_delay(1, step, fill, 64, lossy)
+    assert alone == pytest.approx(lossy.chance * (MIN_RTO + 2 * fill), rel=0.01)
     # Of very many with rare losses each costs three ways.
-    rare = Lossy(((1e-7, 10),), 2)
-    each = (lost(20_000, step, fill, 64, rare) - lost(10_000, step, fill, 64, rare)) / 10_000
+    rare = LossProfile(((1e-7, 10),), 2)
+    each = (
+        mean_loss_delay(20_000, step, fill, 64, rare)
+        - mean_loss_delay(10_000, step, fill, 64, rare)
+    ) / 10_000
     assert each == pytest.approx(rare.chance * 3 * fill, rel=0.05)
-    assert lost(10_000, step, fill, 64, Lossy(((0.0, 10),), 2)) == 0
+    assert mean_loss_delay(10_000, step, fill, 64, LossProfile(((0.0, 10),), 2)) == 0
     # A chance that rounds to 1 is still one: each of a window's chunks takes timeouts.
-    hopeless = Lossy(((0.5, 200),), 2)
+    hopeless = LossProfile(((0.5, 200),), 2)
     assert hopeless.chance == 1
-    assert LEAST_RTO < lost(64, step, fill, 64, hopeless) < math.inf
+    assert MIN_RTO < mean_loss_delay(64, step, fill, 64, hopeless) < math.inf
     net = network(4, 2)
     times = []
     for loss in (0.0, 1e-5, 1e-4, 1e-3, 1e-2):

@@ -18,7 +18,7 @@ from planner import flows
 from planner.collectives import Array, halving_doubling, pull_sums, ring, serve_sums
 from planner.flows import VALUE, Round
 from planner.network import Line, Network
-from planner.traffic import baselines
+from planner.traffic import baseline_traffic
 
 WAIT_SECONDS = 30.0
 Queues = dict[tuple[int, int], SimpleQueue[Array]]
@@ -125,7 +125,7 @@ def test_bytes_are_those_of_the_plan(workers: int):
     al.), over classes of links."""
     size = 48 * workers
     line = {"worker": Line(1e9)}
-    model = baselines(Network((workers,), (0,), (), line))
+    model = baseline_traffic(Network((workers,), (0,), (), line))
     for name, rounds in (("ring", flows.ring), ("halving-doubling", flows.halving_doubling)):
         out: dict[int, int] = defaultdict(int)
         into: dict[int, int] = defaultdict(int)

@@ -9,7 +9,7 @@ from ipaddress import IPv4Address
 import pytest
 
 from controller.planning.tree_planner import PlanRefusedError, TreeKind, plan_trees
-from planner.analytic import Setting, Work, placed
+from planner.analytic import Setting, Work, predict_placements
 from planner.expected import HEADER_FRAME_BYTES, Workload, expected
 from planner.network import SERVER, WORKER, Network, uplink
 from specs import placements
@@ -56,7 +56,7 @@ def test_the_busiest_links_carry_exactly_what_is_added_up_link_by_link(seed: int
     network = Network.of(topology, workers, [node.name for node in topology.servers])
     work = Work(load.chunks, FRAME, 0.0, slices, counts=load.counts)
     compared = 0
-    for one in placed(network, work, Setting()):
+    for one in predict_placements(network, work, Setting()):
         kind = kind_of(one.placement)
         assert kind is not None
         # Between a switch that sums and a server the model does not tell cores apart.

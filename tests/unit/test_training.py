@@ -16,7 +16,7 @@ from specs.jobspec import JobSpec
 from tests.conftest import ROOT
 from workloads import trainer as training
 from workloads.digits import Images, load_digits, split
-from workloads.models import Parameters, draws, own_part
+from workloads.models import Parameters, batch_indices, shard_indices
 from workloads.reference import Means
 from workloads.workloads import model_of, open_workload
 
@@ -40,7 +40,7 @@ def test_test_set_is_held_out_and_shards_part_the_training_set() -> None:
     data = load_digits()
     numbered = Images(np.arange(len(data), dtype=np.float32)[:, None], data.classes)
     rest, held_out = split(numbered, seed=7)
-    parts = [rest.select(own_part(len(rest), 7, rank, WORLD)) for rank in range(WORLD)]
+    parts = [rest.select(shard_indices(len(rest), 7, rank, WORLD)) for rank in range(WORLD)]
     seen = np.concatenate([held_out.images, *(part.images for part in parts)])
     assert sorted(seen[:, 0].tolist()) == list(range(len(data)))
     # A fifth of each class, so no class is missing from the test.
@@ -49,10 +49,10 @@ def test_test_set_is_held_out_and_shards_part_the_training_set() -> None:
 
 
 def test_a_pass_shows_every_example_of_a_shard_once() -> None:
-    stream = draws(43, 10, 1, 0)
+    stream = batch_indices(43, 10, 1, 0)
     first = np.concatenate([next(stream) for _ in range(5)])[:43]
     assert sorted(first.tolist()) == list(range(43))
-    assert np.array_equal(next(draws(43, 10, 1, 0, first=5)), next(stream))
+    assert np.array_equal(next(batch_indices(43, 10, 1, 0, first=5)), next(stream))
 
 
 @pytest.mark.parametrize("name", LEARNING)

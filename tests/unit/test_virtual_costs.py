@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulation.nodes.costs import Core, Cost, of_hosts, of_servers
+from simulation.nodes.costs import Core, ProcessingCost, of_hosts, of_servers
 from tests.unit.virtual_session import one_by_one, run
 from topologies.model.spec import TopologyError, parse
 from topologies.model.topology import Costs
@@ -37,7 +37,7 @@ def test_core_finishes_as_with_single_packets(
     for time, length in zip(times.tolist(), lengths.tolist(), strict=True):
         free = max(free, time) + per_packet + length * parts // whole
         expected.append(free)
-    core = Core(Cost(per_packet, parts, whole))
+    core = Core(ProcessingCost(per_packet, parts, whole))
     bounds = sorted({0, *(cut for cut in cuts if cut < len(times)), len(times)})
     found = [
         end

@@ -173,7 +173,7 @@ def test_threads_synchronise_like_real_ones():
 
 
 @pytest.mark.parametrize("runtime", [REAL, Clock().runtime], ids=["real", "virtual"])
-def test_future_result_is_freed_without_gc(runtime: World):
+def test_future_result_is_freed_without_gc(runtime: Runtime):
     gc.disable()
     try:
         large = np.zeros(8)

@@ -123,7 +123,7 @@ def test_no_wait_without_chunks_in_flight() -> None:
 
 
 def test_the_other_rack_reports_a_rack_without_answers() -> None:
-    core = told(CORE, Phase.AGGREGATING, 0b01)
+    core = phase_report(CORE, Phase.AGGREGATING, 0b01)
     there = [worker(r, "waits", outline(r, waiting(50, **core))) for r in range(4)]
     found = why([*there, *(worker(r, "stopped") for r in range(4, 8))])
     assert nodes(found)["tor1"] == (None, ["w4", "w5", "w6", "w7"])
@@ -131,7 +131,7 @@ def test_the_other_rack_reports_a_rack_without_answers() -> None:
 
 
 def test_a_lost_partial_sum_is_reported() -> None:
-    core = told(CORE, Phase.AGGREGATING, 0b01)
+    core = phase_report(CORE, Phase.AGGREGATING, 0b01)
     found = why([worker(r, "waits", outline(r, waiting(50, **core))) for r in range(8)])
     assert found["reason"] == "core0 waits for tor1; what tor1 sent is not at core0"
     assert nodes(found)["tor1"] == ("PARTIAL", [])
@@ -254,7 +254,7 @@ def test_silent_worker_is_queried_once(tmp_path: Path, monkeypatch: pytest.Monke
         deaf = processes.start("deaf", ["sleep", "60"], wants_input=True)
         job = _Job({"w0": good, "w1": deaf})
         diagnostics = Diagnostics(job, None, "unix:none")  # type: ignore[arg-type]
-        told = [[one["doing"] for one in await diagnostics._workers()] for _ in range(2)]
+        values = [[one["doing"] for one in await diagnostics._workers()] for _ in range(2)]
         assert deaf.popen.stdin is not None
         await processes.stop()
         return values

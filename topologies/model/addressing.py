@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ports, interface names, MACs, IPv4 addresses and routes of a topology.
 
-All of it follows from the topology alone, so that whoever builds the network and whoever programs
-it need not talk. The plan:
+The plan follows from the topology alone, so the network's builder and its controller agree on it
+without communication:
 
 - switch ports count from 1 in the order of the topology's links: hosts first, then uplinks;
 - interfaces are ``<node>-eth<n>``: n is the port number at a switch and counts from 0 at a host;
@@ -13,11 +13,10 @@ it need not talk. The plan:
   and UDP port ``FIRST_PORT`` + core;
 - a host has /32 addresses and a default route through ``GATEWAY``, which its static ARP entry maps
   to the MAC of the ToR port, so that no switch needs to know ARP;
-- routes are shortest paths; equal ones are shared out by destination, alike at every switch. They
-  may be asked for as if some switches were not there (``without``); all else stays the same. To
-  where no way is left they stay as they were: a switch that is back is then reached even through
-  one that nobody can write.
-  Where neighbouring addresses go the same way a prefix has them together (``prefixes``).
+- routes are shortest paths; destinations are spread over equal ones, alike at every switch.
+  ``without`` gives routes that avoid some switches; all else stays the same. Where no path is left,
+  the unrestricted route stays: a switch that is back is then reached even through one that cannot
+  be written. Neighbouring addresses with the same next hop share a prefix (``prefixes``).
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ __all__ = [
 ]
 
 GATEWAY = IPv4Address("10.255.255.254")
-_PER_BYTE = 250  # numbers that a byte of an address counts to
+_PER_BYTE = 250  # the most numbers in one byte of an address
 FIRST_PORT = 47110
 LONGEST_INTERFACE_NAME = 15  # IFNAMSIZ - 1 of linux/if.h
 
@@ -51,12 +50,12 @@ _LETTERS = {"worker": 0x01, "server": 0x02}
 
 
 class NoRouteError(LookupError):
-    """There is no way between two nodes; the text names them and the switches that are missing."""
+    """No path between two nodes; the text names them and the missing switches."""
 
 
 @dataclass(frozen=True)
 class HostInterface:
-    """One interface of a host; ``gateway_mac`` is the MAC of the switch port it is linked to."""
+    """One interface of a host; ``gateway_mac`` is the MAC of its switch port."""
 
     node: str
     number: int
@@ -85,18 +84,18 @@ class Unit:
 
     @property
     def address(self) -> IPv4Address:
-        """Where it listens."""
+        """The address that it listens at."""
         return self.interface.ipv4
 
     @property
     def port(self) -> int:
-        """UDP port that it listens at, and TCP port."""
+        """The UDP and TCP port that it listens at."""
         return FIRST_PORT + self.core
 
 
 @dataclass(frozen=True)
 class SwitchPort:
-    """One port of a switch and what is at the other end of its link."""
+    """One port of a switch and the other end of its link."""
 
     switch: str
     number: int
@@ -114,7 +113,7 @@ class SwitchPort:
 
 @dataclass(frozen=True)
 class Route:
-    """Next hop: the port to leave by and the MAC at its other end."""
+    """A next hop: the output port and the MAC at its other end."""
 
     port: int
     mac: str
@@ -171,10 +170,10 @@ class Addressing:
         self._missing: frozenset[str] = frozenset()
         self._whole = self  # with no switch missing
         self._distances: dict[str, dict[str, int]] = {}
-        self._parts: dict[str, str] = {}  # of the network that hang together, by one of each
+        self._parts: dict[str, str] = {}  # connected component of each switch, named by a member
 
     def without(self, switches: Collection[str]) -> Addressing:
-        """The same plan with routes that avoid these switches; all others count as there."""
+        """Returns the same plan with routes that avoid these switches, and only these."""
         other = copy.copy(self)
         other._missing = frozenset(switches)
         other._distances, other._parts = {}, {}
@@ -188,17 +187,17 @@ class Addressing:
     # --- hosts ---
 
     def host_interfaces(self, node: str) -> tuple[HostInterface, ...]:
-        """Interfaces of a host, in order; the first is the one with the default route."""
+        """Lists the interfaces of a host; the first has the default route."""
         return tuple(self._interfaces[node])
 
     def address(self, node: str) -> IPv4Address:
-        """The address that a node is known by: a host's first, a switch's own."""
+        """Returns a node's main address: a host's first, a switch's own."""
         if node in self._interfaces:
             return self._interfaces[node][0].ipv4
         return self.switch_address(node)
 
     def units(self, host: str) -> tuple[Unit, ...]:
-        """Server processes that a host has, or, of a worker's, can have."""
+        """Lists the server processes that a host has, or a worker's host can have."""
         node = self.topology.by_name[host]
         ends = self._interfaces[host][: None if node.kind == "server" else 1]
         places = [(end, core) for end in ends for core in range(node.processors)]
@@ -206,7 +205,7 @@ class Addressing:
         return tuple(Unit(name, host, *place) for name, place in zip(names, places, strict=True))
 
     def unit(self, name: str) -> Unit:
-        """A server process by its name; ``KeyError`` if there is none."""
+        """Finds a server process by its name; raises KeyError if there is none."""
         return self._units[name]
 
     def known(self, name: str) -> bool:
@@ -221,24 +220,24 @@ class Addressing:
     # --- switches ---
 
     def switch_address(self, switch: str) -> IPv4Address:
-        """A switch's own address: source of what it sends up, destination of what comes down."""
+        """Returns a switch's own address: the source of its sums and destination of results."""
         node = self.topology.by_name[switch]
         more, index = divmod(node.index, _PER_BYTE)
         third = 2 * more + (0 if node.rack is not None else 1)
         return IPv4Address(bytes((10, 255, third, index + 1)))
 
     def ports(self, switch: str) -> tuple[SwitchPort, ...]:
-        """Ports of a switch, from number 1."""
+        """Lists the ports of a switch, from number 1."""
         return tuple(self._ports[switch])
 
     def port(self, switch: str, number: int) -> SwitchPort:
-        """One port of a switch; ``IndexError`` when there is none of that number."""
+        """Returns a port of a switch; raises IndexError if there is none of that number."""
         if not 1 <= number <= len(self._ports[switch]):
             raise IndexError(f"{switch} has ports 1 to {len(self._ports[switch])}, not {number}")
         return self._ports[switch][number - 1]
 
     def ports_between(self, switch: str, neighbour: str) -> tuple[SwitchPort, ...]:
-        """Ports of a switch whose link leads to a neighbour."""
+        """Lists the ports of a switch that are linked to a neighbour."""
         return tuple(port for port in self._ports[switch] if port.peer == neighbour)
 
     # --- routes ---
@@ -249,25 +248,27 @@ class Addressing:
         return (*self.interfaces, *(self.switch_address(n.name) for n in self.topology.switches))
 
     def attached_to(self, destination: IPv4Address) -> str:
-        """The switch that an address is at: the ToR of a host interface, or the switch itself."""
+        """Returns the switch of an address: the ToR of a host interface, or the switch itself."""
         if destination in self.interfaces:
             return self.interfaces[destination].switch
         return self._switch_at[destination]
 
     def routes(self, switch: str) -> dict[IPv4Address, Route]:
-        """Next hop towards every address but the switch's own: by a way without the missing
-        switches, or as if they were there if there is none."""
+        """Maps every address but the switch's own to its next hop, without missing switches.
+
+        Where no such path exists, the next hop is that of the whole network.
+        """
         return {d: way for d, way in self._ways(switch).items() if way is not None}
 
     def prefixes(self, switch: str) -> dict[IPv4Network, Route]:
-        """The same as few prefixes, see ``aggregated``."""
+        """Returns the routes as few prefixes (``aggregated``)."""
         return aggregated(self._ways(switch))
 
     def _ways(self, switch: str) -> dict[IPv4Address, Route | None]:
-        """Next hop towards every address; None for the switch's own.
+        """Maps every address to its next hop; None for the switch's own.
 
-        No packet goes round between old ways and new ones: where a switch has no way left, neither
-        has any of its neighbours but the missing ones.
+        Unrestricted and restricted routes form no loop: where a switch has no path left, neither
+        has any neighbour but the missing ones.
         """
         ways: dict[IPv4Address, Route | None] = {}
         for target, there in self._attached.items():
@@ -284,8 +285,10 @@ class Addressing:
         return ways
 
     def route(self, switch: str, destination: IPv4Address) -> Route:
-        """Next hop towards one address; ``KeyError`` when it is nobody's or the switch's own,
-        ``NoRouteError`` when no way is left."""
+        """Returns the next hop towards an address.
+
+        Raises KeyError for an unknown address or the switch's own, NoRouteError without a path.
+        """
         if destination not in self._rank:
             raise KeyError(f"no node has the address {destination}")
         target = self.attached_to(destination)
@@ -299,17 +302,17 @@ class Addressing:
         return Route(chosen.number, chosen.peer_mac)
 
     def _nearer(self, switch: str, target: str) -> list[SwitchPort]:
-        """Ports that begin a shortest path to another switch; none where there is no way."""
+        """Lists the ports that begin a shortest path to another switch; empty without a path."""
         hops = self._hops_to(target)
         if switch not in hops:
             return []
         return [port for port in self._between[switch] if hops.get(port.peer) == hops[switch] - 1]
 
     def path(self, source: str, destination: IPv4Address) -> tuple[str, ...]:
-        """Switches that a packet passes on its way, starting at ``source``.
+        """Lists the switches on a packet's path from ``source``.
 
-        ``source`` is a switch, or a host (whose packets leave by its first interface).
-        ``NoRouteError`` when no way is left.
+        ``source`` is a switch, or a host, whose packets leave by its first interface. Raises
+        NoRouteError without a path.
         """
         passed = [self.check_way(source, destination)]
         while passed[-1] != self.attached_to(destination):
@@ -318,7 +321,7 @@ class Addressing:
         return tuple(passed)
 
     def check_way(self, source: str, destination: IPv4Address) -> str:
-        """The first switch on the way; ``NoRouteError`` when none is left. See ``path``."""
+        """Returns the first switch of ``path``; raises NoRouteError without a path."""
         switch = self._interfaces[source][0].switch if source in self._interfaces else source
         self._parts = parts = self._parts or self._all_parts()
         target = self.attached_to(destination)
@@ -326,13 +329,13 @@ class Addressing:
             raise self._no_route(source, self._name(destination))
         return switch
 
-    # --- how it is made ---
+    # --- construction ---
 
     def _ranks(self) -> dict[IPv4Address, int]:
-        """Position that shares destinations out over equal paths.
+        """Numbers the addresses, to spread destinations over equal paths.
 
-        Workers, server interfaces and switches are counted apart, so that n servers (or ToRs) use
-        n different cores where there are as many.
+        Workers, server interfaces and switches are counted separately, so that n servers (or ToRs)
+        use n different cores if there are as many.
         """
         ranks: dict[IPv4Address, int] = {}
         for group in (self.topology.workers, self.topology.servers):
@@ -412,8 +415,8 @@ class Addressing:
         return NoRouteError(f"no way from {source} to {target} without {gone}")
 
     def _hops_to(self, target: str) -> dict[str, int]:
-        """Hops to a switch from all that have a way there: found once for each that is asked for,
-        as a large network has far more switches than a job goes to."""
+        """Counts the hops to a switch from all switches with a path; cached by target, as a job
+        uses few of a large network's switches."""
         if target not in self._distances:
             self._distances[target] = self._search(target)
         return self._distances[target]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """YAML files read strictly, with errors that say where.
 
-``parse(text, file, model)`` checks a YAML text against a pydantic model and reports every problem
-at once, each with file, line, field, what is wrong and what is allowed. Anything that the model
-does not catch is reported in the same shape through the ``Document`` that comes back.
+``parse(text, file, model)`` checks a YAML text against a pydantic model and reports all problems at
+once, each with file, line, field, the error and the allowed values. Callers report problems that
+the model cannot detect in the same form through the returned ``Document``.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ def _name(value: str) -> str:
     return value
 
 
-# What a topology or a job is called, which becomes part of file names.
+# The name of a topology or a job, which becomes part of file names.
 Name = Annotated[str, Field(strict=True), AfterValidator(_name)]
 Model = TypeVar("Model", bound=BaseModel)
 
-# What a file may be made of. Aliases count for what they stand for, wherever they are used: a few
-# lines of them can stand for more than any memory holds.
+# Limits of a file. Aliases count as their expansion at every use: a few lines of them can expand to
+# more than any memory.
 MOST_BYTES = 1 << 20
 MOST_VALUES = 100_000
 DEEPEST = 20
 LARGEST_NUMBER = 1 << 64
 LONGEST_SHOWN = 80
 
-# What files are, by a field that only files of that kind have.
+# Kinds of files, by a field that is unique to each.
 _KINDS = {
     "racks": "a topology",
     "iterations": "a job",
@@ -55,9 +55,10 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing wrong in a file; ``field`` is a dotted path such as ``racks[0].workers``.
+    """A problem in a file.
 
-    line: from 1; 0: of a file that has none, as it cannot be read.
+    line: from 1; 0 for a file that cannot be read.
+    field: a dotted path such as ``racks[0].workers``.
     """
 
     file: str
@@ -71,7 +72,7 @@ class Problem:
 
 
 class DocumentError(Exception):
-    """A file that cannot be used; ``problems`` has all that is wrong with it, in file order."""
+    """An invalid file; ``problems`` lists all its problems in the order of the file."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = sorted(set(problems), key=lambda p: (p.file, p.line, p.field, p.text))
@@ -80,7 +81,7 @@ class DocumentError(Exception):
 
 @dataclass
 class Document(Generic[Model]):
-    """A text that fits its model, and the line of every field in it."""
+    """A valid text as a model, with the line of every field."""
 
     file: str
     content: Model
@@ -88,32 +89,32 @@ class Document(Generic[Model]):
     problems: list[Problem] = field(default_factory=list)
 
     def line(self, location: Location) -> int:
-        """Line of a field, or of the nearest field around it that the file spells out."""
+        """Returns the line of a field, or of the nearest enclosing field in the file."""
         for end in range(len(location), -1, -1):
             if location[:end] in self.lines:
                 return self.lines[location[:end]]
         return 1
 
     def refuse(self, location: Location, text: str) -> None:
-        """Note a problem that the model cannot see; ``check`` raises them together."""
+        """Adds a problem that the model cannot detect; ``check`` raises all of them."""
         self.problems.append(self.problem(location, text))
 
     def problem(self, location: Location, text: str) -> Problem:
-        """A problem of a field, without noting it."""
+        """Builds a problem of a field without adding it."""
         return Problem(self.file, self.line(location), _dotted(location), text)
 
     def refused(self, location: Location) -> bool:
-        """Whether a problem of this very field is noted already."""
+        """Whether this field has a problem already."""
         return any(problem.field == _dotted(location) for problem in self.problems)
 
     def check(self) -> None:
-        """Raise ``DocumentError`` when anything was refused."""
+        """Raises DocumentError if there are problems."""
         if self.problems:
             raise DocumentError(self.problems)
 
 
 def check_there(path: str | Path) -> None:
-    """Raise ``DocumentError`` if a file is not there, or is a folder."""
+    """Raises DocumentError if a file does not exist or is a folder."""
     if not Path(path).exists():
         raise DocumentError([Problem(str(path), 0, "", "no such file")])
     if Path(path).is_dir():
@@ -121,7 +122,7 @@ def check_there(path: str | Path) -> None:
 
 
 def load(path: str | Path, model: type[Model]) -> Document[Model]:
-    """Read and check a file; ``DocumentError`` when it is missing, unreadable or wrong."""
+    """Reads and checks a file; raises DocumentError if it is missing, unreadable or invalid."""
     check_there(path)
     if not Path(path).is_file():
         text = "is no regular file, and it is read more than once; save what comes of it in a file"
@@ -143,7 +144,7 @@ def load(path: str | Path, model: type[Model]) -> Document[Model]:
 
 
 def parse(text: str, file: str, model: type[Model]) -> Document[Model]:
-    """Check a YAML text against a model; ``DocumentError`` lists all problems in it."""
+    """Checks a YAML text against a model; raises DocumentError with all problems."""
     try:
         loader = _Loader(text)
         node = loader.get_single_node()
@@ -178,7 +179,7 @@ def parse(text: str, file: str, model: type[Model]) -> Document[Model]:
 
 
 def _another_kind(value: Any, model: type[BaseModel]) -> tuple[str, str] | None:
-    """By which field a file is of another kind than is wanted, and that in words."""
+    """Recognizes a file of another kind; returns the field that shows it, and an error text."""
     known = _field_names(model)
     wanted = next((mark for mark in _KINDS if mark in known), None)
     if wanted is None or not isinstance(value, dict) or wanted in value:
@@ -189,7 +190,7 @@ def _another_kind(value: Any, model: type[BaseModel]) -> tuple[str, str] | None:
 
 
 class _Loader(yaml.SafeLoader):
-    """Builds no deeper tree than `DEEPEST`: PyYAML would go on to the end of Python's stack."""
+    """Limits nesting to `DEEPEST`, as PyYAML recurses up to the end of Python's stack."""
 
     _depth = 0
 
@@ -205,11 +206,11 @@ class _Loader(yaml.SafeLoader):
 
 
 class _EnoughError(Exception):
-    """There is too much in the file to go on reading."""
+    """The file exceeds the limits."""
 
 
 class _Reader:
-    """Turns YAML nodes into plain values, noting lines and what YAML lets pass: repeated keys."""
+    """Converts YAML nodes to plain values; records lines, and problems such as repeated keys."""
 
     def __init__(self, file: str, loader: yaml.SafeLoader) -> None:
         self.file = file
@@ -277,7 +278,7 @@ def _syntax_problem(file: str, text: str, error: yaml.YAMLError) -> Problem:
 
 
 def shown(value: object) -> str:
-    """A value of a file as errors have it: the start of it if it is long."""
+    """Formats a file's value for errors; truncates long ones."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     return repr(_short(value)) if isinstance(value, str) else _short(repr(value))
@@ -322,7 +323,7 @@ def _explain(item: Any, model: type[BaseModel], location: Location) -> str:
     return f"{message[0].lower()}{message[1:]}, not {shown(item['input'])}"
 
 
-# What pydantic finds, in words for people who write files
+# Error texts for pydantic's error types
 # (https://docs.pydantic.dev/latest/errors/validation_errors/).
 _LENGTHS = {
     "too_short": "needs at least {min_length}, has {actual_length}",
@@ -349,7 +350,7 @@ _SHOULD_BE = {
 
 
 def _written(value: Any) -> str:
-    """A limit as files have it: 1 for 1.0, and names without quotes."""
+    """Formats a limit as files spell it: 1 for 1.0, and names without quotes."""
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     return str(value).replace("'", "")
@@ -362,7 +363,7 @@ def _field_names(model: type[BaseModel] | None) -> list[str]:
 
 
 def _model_at(model: type[BaseModel], location: Location) -> type[BaseModel] | None:
-    """The model that checks the mapping at a location, following lists and optional fields."""
+    """Finds the model of the mapping at a location, through lists and optional fields."""
     current: Any = model
     for part in location:
         if isinstance(part, int):

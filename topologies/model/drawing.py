@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A topology as a picture: SVG, cores above ToRs above hosts, one frame per rack.
+"""Draws a topology as SVG: cores above ToRs above hosts, one frame per rack.
 
-``topologies.model.layout`` says where, ``topologies.model.wording`` in which words. Rates stand on
-the links between switches and in the hosts; what a link does to packets is written where it does.
-Names, addresses and all link properties come up where the mouse rests.
+``topologies.model.layout`` computes positions, ``topologies.model.wording`` the labels. Links
+between switches and hosts show their rates, impaired links their impairments. Tooltips have names,
+addresses and all properties of links.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from topologies.model.topology import Link, Node, Topology
 
 __all__ = ["Lane", "draw"]
 
-LABEL_STEP = 13  # between labels of links that join the same two nodes
-LANE_STEP = 2.6  # of each direction of a link to its side, where they are drawn apart
-# With more links than that between switches the most usual rate is told once, below.
+LABEL_STEP = 13  # distance of labels of links between the same two nodes
+LANE_STEP = 2.6  # sideways offset of each direction, if they are drawn separately
+# With more links than that between switches the most common rate is shown once, at the bottom.
 MOST_LABELS = 12
 
 STYLE = """
@@ -48,8 +48,7 @@ text { font-family: system-ui, "Segoe UI", "DejaVu Sans", sans-serif; fill: #1e2
 
 @dataclass(frozen=True)
 class Lane:
-    """How one direction of a link is drawn: classes for the style sheet, width, and what comes up
-    where the mouse rests."""
+    """The style of one direction of a link: CSS classes, width and tooltip."""
 
     classes: str
     width: float
@@ -59,10 +58,11 @@ class Lane:
 def draw(
     topology: Topology, lanes: Mapping[tuple[str, str], Lane] | None = None, *, style: bool = True
 ) -> str:
-    """SVG text of a topology.
+    """Draws a topology and returns the SVG text.
 
-    lanes: the two directions of each link, side by side, by the node and interface that send (those
-    on the right as seen by who sends). style: False where a page has its own for these classes.
+    lanes: styles of the directions of links, by sending node and interface; each direction is drawn
+        on its sender's right side. None: one line a link.
+    style: include the style sheet.
     """
     return _Drawing(topology, lanes).text(style)
 
@@ -135,7 +135,7 @@ class _Drawing:
         ElementTree.SubElement(line, "title").text = self._describe(link)
 
     def _path(self, link: Link, aside: float) -> str:
-        """A link from its lower end to its upper one, moved to its right by so much."""
+        """Builds the path of a link from its lower to its upper end, shifted to the right."""
         (ax, ay), (bx, by) = self.layout.ends(link)
         length = math.dist((ax, ay), (bx, by)) or 1.0
         right, down = -(by - ay) / length * aside, (bx - ax) / length * aside
@@ -149,7 +149,7 @@ class _Drawing:
     def _two_lanes(
         self, svg: ElementTree.Element, link: Link, lanes: Mapping[tuple[str, str], Lane]
     ) -> None:
-        # The interfaces at both ends of this very link, which may have another beside it.
+        # The interfaces of this link, as others may join the same nodes.
         port = next(port for port in self.addressing.ports(link.b) if port.link is link)
         interfaces = {port.switch: port.interface, port.peer: port.peer_interface}
         for end, quality, aside in (
@@ -195,8 +195,8 @@ class _Drawing:
             _text(group, "name", x, y + 5, node.name)
 
     def _host_labels(self, svg: ElementTree.Element, host: Node) -> None:
-        """Faults, and rates that its box does not tell: once for all links to a switch that share
-        them, one below the other."""
+        """Labels impairments, and rates that the host's box does not show; links to the same switch
+        with equal labels share one."""
         told = wording.alike(self.topology, host)
         labels: dict[str, dict[tuple[str, str], list[Link]]] = {}
         for link in self.topology.links_of(host.name):
@@ -229,7 +229,7 @@ class _Drawing:
             _label(svg, "fault", x, y + 12, faults, transform=turn)
 
     def _foot(self, svg: ElementTree.Element) -> None:
-        """Properties that all links share, so that nothing has to be said on each."""
+        """Lists the properties that all links share."""
         every = [q for link in self.topology.links for q in (link.forward, link.backward)]
         parts = []
         for name, words in wording.SHARED.items():
@@ -280,6 +280,6 @@ def _text(
 def _label(
     parent: ElementTree.Element, kind: str, x: float, y: float, text: str, **more: str
 ) -> None:
-    """Text on top of links; its halo is an element of its own, as not all viewers order paint."""
+    """Adds text on top of links, with a separate halo, as not all viewers support paint-order."""
     _text(parent, f"{kind} halo", x, y, text, **more)
     _text(parent, kind, x, y, text, **more)

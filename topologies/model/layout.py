@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a picture of a topology has what: its levels give its layout, so none has to be computed.
+"""Computes the positions of a topology's drawing from its levels.
 
-All lengths are in units of the picture, from its upper left corner.
+All lengths are in units of the drawing; the origin is the upper left corner.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ __all__ = [
 HOST_WIDTH, HOST_HEIGHT, HOST_GAP, BOX_PADDING = 66, 42, 10, 4  # a host is that wide at least
 SWITCH_WIDTH, SWITCH_HEIGHT = 92, 36
 RACK_PADDING, RACK_GAP = 18, 28
-LEVEL_HEIGHT = 130  # from a level of switches to the next, at least
-LEVEL_SHARE = 0.11  # of the width: links across a wide picture would lie flat
+LEVEL_HEIGHT = 130  # least distance of levels of switches
+LEVEL_SHARE = 0.11  # least distance as a share of the width, so that links are steep enough
 CORE_GAP = 380  # between cores of a level, at most
 CORE_STEP = SWITCH_WIDTH + 28  # between cores of pods, at least
 HOSTS_BELOW_TOR = 96
 MARGIN, TITLE_HEIGHT, FOOT_HEIGHT = 28, 72, 40
 LEAST_WIDTH = 500
 PORT_STEP = 14  # between links along a side of a switch
-# Labels of links between switches lie along them, this far up from the lower end: the first place
-# where no other link or label is in the way, else the one where least is.
+# Candidate positions of labels along links between switches, from the lower end: the first without
+# overlaps is used, else the one with the fewest.
 LABEL_AT = sorted((n / 50 for n in range(7, 44)), key=lambda share: abs(share - 0.30))
 # Of the text of a label in its own direction, about (font of 10 px): of a letter, above and below.
 LETTER_WIDTH, RATE_BOX, FAULT_BOX = 5.8, (-15.0, -3.0), (3.0, 15.0)
@@ -41,9 +41,10 @@ Segment = tuple[Point, Point]
 
 
 class Layout:
-    """Of a topology whose hosts' boxes have room for so many letters.
+    """The layout of a topology whose hosts' boxes fit `letters` letters.
 
-    at: the middle of each node. frames: x, y, width and height of each rack's.
+    at: the centre of each node.
+    frames: x, y, width and height of each rack's frame.
     """
 
     def __init__(self, topology: Topology, letters: int) -> None:
@@ -54,7 +55,7 @@ class Layout:
         self.width = 0.0
         self.height = 0.0
         self._place()
-        # What labels have to keep clear of besides links: outlines of switches, and of labels.
+        # Obstacles of labels besides links: outlines of switches and of other labels.
         self._outlines: list[Segment] = []
         for node in topology.switches:
             x, y = self.at[node.name]
@@ -64,11 +65,11 @@ class Layout:
             )
 
     def is_host(self, name: str) -> bool:
-        """Whether a node is one."""
+        """Whether a node is a host."""
         return self.topology.by_name[name].level == 0
 
     def ends(self, link: Link) -> tuple[Point, Point]:
-        """Where a link leaves its lower node (at the top) and enters the upper (at the bottom)."""
+        """Returns a link's ends: at the top of the lower node and the bottom of the upper one."""
         (ax, ay), (bx, by) = self.at[link.a], self.at[link.b]
         half = (HOST_HEIGHT if self.is_host(link.a) else SWITCH_HEIGHT) / 2
         ups = [other for other in self.topology.links_of(link.a) if other.a == link.a]
@@ -79,7 +80,7 @@ class Layout:
         )
 
     def _beside(self, link: Link, links: list[Link]) -> float:
-        """Offset of a link on its side of a node, in the order of where the links lead."""
+        """Returns a link's offset on its side of a node, ordered by the links' other ends."""
         same = link.a if all(other.a == link.a for other in links) else link.b
         ordered = sorted(links, key=lambda other: self.at[other.other(same)][0])
         position = next(i for i, other in enumerate(ordered) if other is link)
@@ -88,7 +89,7 @@ class Layout:
         return (position - (len(links) - 1) / 2) * step
 
     def free_place(self, link: Link, slope: float, rate: str, faults: str) -> Point:
-        """Where on a link its label is crossed by as little as can be."""
+        """Finds the position on a link where its label has the fewest overlaps."""
         (ax, ay), (bx, by) = self.ends(link)
         texts = [(text, box) for text, box in ((rate, RATE_BOX), (faults, FAULT_BOX)) if text]
         if not texts:
@@ -99,7 +100,7 @@ class Layout:
         cosine, sine = math.cos(math.radians(slope)), math.sin(math.radians(slope))
 
         def inward(point: Point, x: float, y: float) -> Point:
-            """A point as the label sees it: from its own place, along its own direction."""
+            """Transforms a point to the label's own coordinates."""
             right, down = point[0] - x, point[1] - y
             return right * cosine + down * sine, down * cosine - right * sine
 
@@ -153,7 +154,7 @@ class Layout:
                 self._place_cores(racks, cores, tor_y - number * level_height)
 
     def _levels(self) -> list[dict[tuple[str, ...], list[str]]]:
-        """Cores of each level, lowest first, by the ToRs of the racks below them."""
+        """Groups the cores of each level, lowest first, by the ToRs below them."""
         under: dict[str, tuple[str, ...]] = {tor.name: (tor.name,) for tor in self.topology.tors}
         levels: dict[int, dict[tuple[str, ...], list[str]]] = {}
         for core in self.topology.cores:
@@ -164,7 +165,7 @@ class Layout:
         return list(levels.values())
 
     def _place_cores(self, racks: Sequence[str], cores: Sequence[str], y: float) -> None:
-        """Side by side, above all racks or, in a pod, in the middle of its own."""
+        """Places cores side by side, centred above their racks."""
         middle, room = self.width / 2, self.width - 2 * MARGIN
         if len(racks) < self.topology.racks:
             first, last = self.at[racks[0]][0], self.at[racks[-1]][0]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Routes of single addresses as few prefixes, for tables that match the longest one."""
+"""Aggregates routes of single addresses to few prefixes, for longest-prefix-match tables."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ Way = TypeVar("Way")
 
 
 def aggregated(ways: Mapping[IPv4Address, Way | None]) -> dict[IPv4Network, Way]:
-    """Prefixes by which all these addresses go the same ways as by themselves.
+    """Computes prefixes that route all these addresses like the single routes.
 
-    None: an address without a way, which no prefix has. Prefixes do not overlap, each is as long as
-    its addresses allow, and no two that lie next to each other could be one. Others than these
-    addresses may fall under a prefix. Where ways lead to the next hop of shortest paths, such a
-    packet goes round no loop: each hop takes it nearer to all addresses of the prefix used there,
-    and of the prefixes that one packet meets the longest has addresses that all of them have.
+    ways: next hop by address; no prefix covers an address with None.
+
+    Prefixes do not overlap, each is as long as its addresses allow, and no two adjacent ones could
+    be merged. Other addresses may fall under a prefix. If next hops are those of shortest paths,
+    their packets do not loop: each hop is nearer to all addresses of the prefix used there, and the
+    longest of the prefixes that a packet meets has addresses that are in all of them.
     """
     known = sorted((int(address), way) for address, way in ways.items())
     if not known:
         return {}
     numbers = [number for number, _ in known]
-    ends = [len(known)] * len(known)  # where those that go the same way end
+    ends = [len(known)] * len(known)  # end of the run with the same next hop
     for at in range(len(known) - 2, -1, -1):
         ends[at] = ends[at + 1] if known[at][1] == known[at + 1][1] else at + 1
     found: dict[IPv4Network, Way] = {}

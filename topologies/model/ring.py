@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which server process has which rank in a job.
+"""Orders the server processes of a job by rank.
 
-Each is replicated by the next one, in a ring (``protocol.plan.backup_of``), and that should be on
-another host, as those of one host are gone with it.
+Each is replicated by the next one in a ring (``protocol.plan.backup_of``), which should be on
+another host, as all processes of a host fail together.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ __all__ = ["exposed", "host_of", "interleaved", "units_by_rank"]
 
 
 def units_by_rank(addressing: Addressing, hosts: Iterable[str]) -> tuple[Unit, ...]:
-    """Server processes of a job that names these hosts; of one host, one of each link in turn, so
-    that a job with few slices uses all links."""
+    """Lists the server processes of a job on these hosts, by rank.
+
+    Those of a host alternate between its links, so that a job with few slices uses all links.
+    """
     units = [
         unit
         for host in hosts
@@ -27,20 +29,20 @@ def units_by_rank(addressing: Addressing, hosts: Iterable[str]) -> tuple[Unit, .
 
 
 def host_of(unit: str) -> str:
-    """The host of a server process, by its name."""
+    """Returns the host of a server process by its name."""
     return unit.partition(".")[0]
 
 
 def exposed(hosts: Sequence[str]) -> int:
-    """How many of those on these hosts, by rank, are followed by one on the same host."""
+    """Counts the processes, given by their hosts, that are followed by one on the same host."""
     return sum(host == hosts[(rank + 1) % len(hosts)] for rank, host in enumerate(hosts))
 
 
 def interleaved(hosts: Sequence[str]) -> tuple[int, ...]:
-    """Positions in ``hosts`` in an order in which as few as possible are ``exposed``.
+    """Orders the positions in ``hosts`` so that as few as possible are ``exposed``.
 
-    That is none, unless one host has more than half of all. The order is kept if it is such a one,
-    and always among those of one host.
+    None are, unless one host has more than half of all. An order without exposed processes is kept,
+    and the order within each host always.
     """
     most = max(Counter(hosts).values(), default=0)
     if exposed(hosts) <= max(0, 2 * most - len(hosts)):
@@ -52,7 +54,8 @@ def interleaved(hosts: Sequence[str]) -> tuple[int, ...]:
     while len(order) < len(hosts):
         last = hosts[order[-1]] if order else ""
         first = hosts[order[0]] if order else ""
-        # Whoever has most left, but the last one; then the first, which must not be last as well.
+        # The host with most processes left, except the last one; of equals the first host, which
+        # must not be the last as well.
         left = {one: positions for one, positions in waiting.items() if positions}
         ranked = [(one != last, len(left[one]), one == first) for one in left]
         host = list(left)[ranked.index(max(ranked))]

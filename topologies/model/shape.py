@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which switches a topology has and how they are linked, by its racks and its levels of cores.
+"""Generates a topology's switches and their links from its racks and levels of cores.
 
-Racks count from 0 and are parted into pods, level by level: those of a level are whole pods of the
-level below it, and the last one may be smaller. Each core of a pod is linked to all that the level
-below has in there: to the ToRs of its racks, or to the cores of the pods that it is made of. Where
-a level has one pod of all racks, every two levels are fully meshed.
+Racks count from 0 and are divided into pods, level by level: a pod consists of whole pods of the
+level below, and the last one may be smaller. Each core of a pod is linked to all switches of the
+level below in the pod: to ToRs, or to the cores of smaller pods. If a level has a single pod, it is
+fully meshed with the level below.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["Level", "Rack", "Shape"]
 
 @dataclass(frozen=True)
 class Rack:
-    """Hosts of a rack; ``processors``: see ``Node``."""
+    """Numbers of hosts in a rack; ``processors`` as in Node."""
 
     workers: int
     servers: int
@@ -28,7 +28,7 @@ class Rack:
 
 @dataclass(frozen=True)
 class Level:
-    """Cores of a level: so many in each pod of so many racks."""
+    """A level of cores: racks of a pod, and cores of a pod."""
 
     racks: int
     cores: int
@@ -43,16 +43,16 @@ class Shape:
 
     @property
     def cores(self) -> int:
-        """How many there are, over all levels."""
+        """Number of cores over all levels."""
         return sum(self._pods(level) * level.cores for level in self.levels)
 
     def most_ports(self) -> tuple[str, int]:
-        """The switch with the most ports, and how many, without links that are added later."""
+        """Returns the switch with the most ports and their number, without links added later."""
         hosts, first = max((r.workers + r.servers, -i) for i, r in enumerate(self.racks))
         found = [(f"tor{-first}", hosts + (self.levels[0].cores if self.levels else 0))]
         number = 0
         for i, level in enumerate(self.levels):
-            here = min(level.racks, len(self.racks))  # of the first pod, which none is larger than
+            here = min(level.racks, len(self.racks))  # of the first pod, which is the largest
             below = self.levels[i - 1] if i else Level(1, 1)
             above = self.levels[i + 1].cores if i + 1 < len(self.levels) else 0
             ports = -(-here // below.racks) * below.cores + above
@@ -61,7 +61,7 @@ class Shape:
         return max(found, key=lambda one: one[1])
 
     def nodes(self) -> list[Node]:
-        """Workers, servers, ToRs, then cores level by level and pod by pod."""
+        """Lists workers, servers, ToRs, then cores level by level and pod by pod."""
         workers: list[Node] = []
         servers: list[Node] = []
         tors: list[Node] = []
@@ -79,7 +79,7 @@ class Shape:
         return workers + servers + tors + cores
 
     def uplinks(self) -> Iterator[tuple[str, str]]:
-        """Links between switches: the lower end's name, and the upper's."""
+        """Yields links between switches: the lower end's name, and the upper's."""
         below = [(f"tor{rack}", rack) for rack in range(len(self.racks))]
         number = 0
         for level in self.levels:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Topologies: racks of hosts under ToR switches, joined by levels of core switches.
+"""Reads topology files: racks of hosts under ToR switches, joined by levels of core switches.
 
-``load(path)`` reads a YAML file into a ``Topology``; ``TopologyError`` lists everything wrong in
-it, each problem with file, line, field and what is allowed. ``read(path)`` also keeps where the
-file says what. The format, explained in docs/files.md::
+``load(path)`` reads a YAML file into a ``Topology``; ``TopologyError`` lists all problems with
+file, line, field and allowed values. ``read(path)`` also keeps the places of fields in the file.
+The format, explained in docs/files.md::
 
     name: two-racks
     defaults: {rate: 20 Mbit/s, delay: 0 ms, queue_bytes: 128 KiB, ecn_bytes: 64 KiB, mtu: 1500}
@@ -61,14 +61,14 @@ __all__ = [
 
 # The address plan has a /24 for the workers of a rack and one for its server links.
 MAX_WORKERS_PER_RACK = 250
-# Ports are 9 bits; the last ones are the drop port, the CPU port and room for what a target adds.
+# Ports have 9 bits; the last ones are the drop port, the CPU port and those that a target adds.
 MAX_PORTS = 500
-# What can be planned for: far more than a program has routes for, see testbed.preflight.
+# Limits of planning, far beyond the routes that a program holds (testbed.preflight).
 MAX_RACKS = 8192
 MAX_CORES = 1000
 MAX_HOSTS = 1 << 17
 MAX_LEVELS = 4  # of cores
-# A server process for each at each interface, with a port of its own (addressing.FIRST_PORT).
+# One server process a core at each interface, each with its own port (addressing.FIRST_PORT).
 MAX_PROCESSORS = 10
 MOST_BAD = 0.99  # share of packets that are lost, or corrupt
 
@@ -76,7 +76,7 @@ ETHERNET_HEADER = 14
 
 
 class TopologyError(DocumentError):
-    """A topology file that cannot be used."""
+    """An invalid topology file."""
 
 
 class _Strict(BaseModel):
@@ -93,7 +93,7 @@ def _some_pass(share: float) -> float:
     return share
 
 
-# What is lost or corrupt has to be sent again: of all packets some must get there.
+# Lost and corrupt packets are retransmitted, so some packets must arrive.
 _Passing = Annotated[float, fraction(f"{100 * MOST_BAD:g} %"), AfterValidator(_some_pass)]
 
 
@@ -125,7 +125,7 @@ class _Rack(_Strict):
 
 
 class _Level(_Strict):
-    """Cores of a level: so many for each pod of so many racks, or for all racks."""
+    """A level of cores: a number for each pod of `racks` racks, or for all racks."""
 
     racks: int | None = Field(default=None, strict=True, ge=1, le=MAX_RACKS)
     cores: int = Field(strict=True, ge=1, le=MAX_CORES)
@@ -179,45 +179,45 @@ class _File(_Strict):
 
 @dataclass(frozen=True)
 class TopologyFile:
-    """A valid topology, and where its file says what.
+    """A valid topology with the places of its fields in the file.
 
-    Further problems are noted by ``refuse`` and raised together by ``check``.
+    ``refuse`` adds further problems, and ``check`` raises all of them.
     """
 
     topology: Topology
-    # For each of the topology's links the places of its fields, forward and backward.
+    # The places of each link's fields, forward and backward.
     places: tuple[tuple[dict[str, Location], dict[str, Location]], ...]
     racks: tuple[int, ...]  # which entry of the file's each rack is from
     document: Document[_File] = field(repr=False)
 
     def seeded(self, seed: int | None) -> TopologyFile:
-        """The same with another seed; None: with that of the file."""
+        """Copies it with another seed; None keeps the file's."""
         if seed is None:
             return self
         return replace(self, topology=replace(self.topology, seed=seed))
 
     def refuse(self, place: Location, text: str) -> None:
-        """Note a problem, once for each field."""
+        """Adds a problem, at most one for each field."""
         if not self.document.refused(place):
             self.document.refuse(place, text)
 
     def check(self) -> None:
-        """Raise ``TopologyError`` when anything was refused."""
+        """Raises TopologyError if there are problems."""
         if self.document.problems:
             raise TopologyError(self.document.problems)
 
     def problem(self, place: Location, text: str) -> Problem:
-        """A problem of a field; not noted, it may as well be a warning."""
+        """Builds a problem of a field without adding it, such as for a warning."""
         return self.document.problem(place, text)
 
 
 def load(path: str | Path) -> Topology:
-    """Read a topology file; raises ``TopologyError``."""
+    """Reads a topology file; raises TopologyError."""
     return read(path).topology
 
 
 def read(path: str | Path) -> TopologyFile:
-    """Read a topology file with its places; raises ``TopologyError``."""
+    """Reads a topology file with the places of its fields; raises TopologyError."""
     try:
         return _build(load_document(path, _File))
     except DocumentError as error:
@@ -225,7 +225,7 @@ def read(path: str | Path) -> TopologyFile:
 
 
 def parse(text: str, file: str = "<text>") -> Topology:
-    """Read a topology from text; raises ``TopologyError`` naming ``file``."""
+    """Reads a topology from text; raises TopologyError with ``file`` as the name."""
     try:
         return _build(parse_document(text, file, _File)).topology
     except DocumentError as error:
@@ -237,7 +237,7 @@ _QUALITY_FIELDS = tuple(item.name for item in fields(LinkQuality))
 
 @dataclass
 class _Direction:
-    """A link direction being put together: each field's value and where the file says so."""
+    """A direction of a link under construction: the value and place of each field."""
 
     values: dict[str, float]
     places: dict[str, Location]
@@ -253,7 +253,7 @@ class _Direction:
         return _Direction(dict(self.values), dict(self.places))
 
     def finish(self, document: Document[_File], ends: str) -> LinkQuality:
-        # Without a word about marking, mark at half the queue.
+        # By default, mark above half the queue.
         queue = self.values.get("queue_bytes", LinkQuality.queue_bytes)
         quality = LinkQuality(**{"ecn_bytes": queue // 2, **self.values})  # type: ignore[arg-type]
         frame = quality.mtu + ETHERNET_HEADER
@@ -276,7 +276,7 @@ class _Direction:
 
 @dataclass
 class _Draft:
-    """A link being put together."""
+    """A link under construction."""
 
     a: str
     b: str
@@ -312,7 +312,7 @@ def _build(document: Document[_File]) -> TopologyFile:
 
 
 def _shape(document: Document[_File]) -> Shape:
-    """Raises ``DocumentError`` for one that cannot be: what follows from it is of its size."""
+    """Builds the shape; raises DocumentError before anything of its size is allocated."""
     content = document.content
     racks = sum(entry.count for entry in content.racks)
     hosts = sum((entry.workers + entry.servers) * entry.count for entry in content.racks)
@@ -350,7 +350,7 @@ def _shape(document: Document[_File]) -> Shape:
 
 
 def _pods(document: Document[_File], racks: int) -> list[Level]:
-    """Levels of cores, with the racks of a pod in each."""
+    """Builds the levels of cores, with the racks of a pod in each."""
     levels: list[Level] = []
     for number, entry in enumerate(document.content.cores):
         place: Location = ("cores", number, "racks")
@@ -375,7 +375,7 @@ def _pods(document: Document[_File], racks: int) -> list[Level]:
 
 
 def _meshed(content: _File, nodes: list[Node], shape: Shape) -> list[_Draft]:
-    """Links that every topology of this shape has: hosts to their ToR, and between switches."""
+    """Builds the links of the shape: hosts to their ToR, and between switches."""
     host_link = _Direction({}, {})
     host_link.apply(content.defaults, ("defaults",))
     uplink = host_link.copy()
@@ -395,7 +395,7 @@ def _meshed(content: _File, nodes: list[Node], shape: Shape) -> list[_Draft]:
 
 
 def _change_links(document: Document[_File], nodes: dict[str, Node], drafts: list[_Draft]) -> None:
-    """Apply ``links:``; each entry changes a link that exists, or adds one to a server."""
+    """Applies ``links:``; each entry changes an existing link, or adds one to a server."""
     seen: dict[tuple[str, str, str], int] = {}
     joining: dict[frozenset[str], list[_Draft]] = {}
     for draft in drafts:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a topology is: nodes, links and the quality of each direction of a link."""
+"""Topologies: nodes, links and the quality of each direction of a link."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ class LinkQuality:
 
     @property
     def impaired(self) -> bool:
-        """Whether any packet is to be lost, duplicated, reordered or corrupted."""
+        """Whether it loses, duplicates, reorders or corrupts packets."""
         return any((self.loss, self.duplicate, self.reorder, self.corrupt))
 
 
 @dataclass(frozen=True)
 class Costs:
-    """What takes time beside the bytes on links, in virtual time.
+    """Costs in virtual time besides the transmission of frames.
 
-    framing: preamble, FCS and gap of each frame. switch_latency: s from a packet's arrival until it
-    is queued. host_per_packet, host_per_byte: s that a worker's host spends on a frame that it
-    sends, and on one that it gets. server_rate: bit/s of payloads that a server process takes in,
-    with all that it does for them; None: any.
+    framing: count preamble, FCS and gap of each frame.
+    switch_latency: seconds from a packet's arrival until it is queued.
+    host_per_packet, host_per_byte: seconds of a worker's host for each sent and received frame.
+    server_rate: bit/s of payloads that a server process handles; None: unlimited.
     """
 
     framing: bool = False
@@ -72,19 +72,19 @@ class Link:
     backward: LinkQuality
 
     def other(self, name: str) -> str:
-        """The end that is not ``name``."""
+        """Returns the end other than ``name``."""
         return self.b if name == self.a else self.a
 
     def quality_from(self, name: str) -> LinkQuality:
-        """The direction that leaves ``name``."""
+        """Returns the quality of the direction that leaves ``name``."""
         return self.forward if name == self.a else self.backward
 
 
 @dataclass(frozen=True)
 class Topology:
-    """A valid topology; what is derived from it follows the fixed order of nodes and links.
+    """A valid topology. The order of nodes and links is fixed and determines all derived values.
 
-    seed: of which packets its links lose, duplicate, reorder and corrupt.
+    seed: seeds the choice of packets that links lose, duplicate, reorder and corrupt.
     """
 
     name: str
@@ -97,7 +97,7 @@ class Topology:
 
     @cached_property
     def impaired(self) -> bool:
-        """Whether packets of any link are to be, see ``LinkQuality``."""
+        """Whether any link is impaired (LinkQuality)."""
         return any(link.forward.impaired or link.backward.impaired for link in self.links)
 
     @cached_property
@@ -141,7 +141,7 @@ class Topology:
         return len(self.tors)
 
     def units_of(self, host: str) -> tuple[str, ...]:
-        """Names of a host's server processes: the host's own, or s0.0, s0.1.. where it has several.
+        """Names a host's server processes: the host's own name, or s0.0, s0.1.. if it has several.
 
         A worker's host can have one.
         """
@@ -150,7 +150,7 @@ class Topology:
         return (host,) if count == 1 else tuple(f"{host}.{number}" for number in range(count))
 
     def links_of(self, name: str) -> tuple[Link, ...]:
-        """Links that end at a node, in the topology's order."""
+        """Lists the links of a node in the topology's order."""
         return self._links_of.get(name, ())
 
     @cached_property

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rates, sizes, times and fractions as people write them, for use as pydantic field types.
+"""Parses and formats rates, sizes, times and fractions, as pydantic field types.
 
 ``Rate`` is an int in bit/s ("20 Mbit/s"), ``Size`` an int in bytes ("128 KiB"), ``Time`` a float in
 seconds ("5 ms"), ``Fraction`` a float from 0 to 1 ("1 %"). A plain number is in that unit.
 
-``rate_text``, ``size_text`` and ``time_text`` are the way back, for people to read.
+``rate_text``, ``size_text`` and ``time_text`` format values.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _SHARE = '"1 %" or 0.01'
 _QUANTITY = re.compile(r"\s*(-?[0-9]+(?:\.[0-9]+)?|-?\.[0-9]+)\s*(\S*)\s*")
 
 
-# What is told, largest first; times are not told in picoseconds.
+# Units for formatting, largest first; times do not use picoseconds.
 _TOLD_RATES = ((1e12, "Tbit/s"), (1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s"), (1, "bit/s"))
 _TOLD_SIZES = ((1e15, "PB"), (1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1, "B"))
 _TOLD_TIMES = (
@@ -44,7 +44,7 @@ _TOLD_TIMES = (
 
 
 def quantity(value: object, units: dict[str, float], example: str) -> float:
-    """A number, or number and unit, in the base unit; ``ValueError`` says what is accepted."""
+    """Parses a number with an optional unit to the base unit; raises ValueError with an example."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         number = float(value)
     else:
@@ -53,7 +53,7 @@ def quantity(value: object, units: dict[str, float], example: str) -> float:
             raise ValueError(f"{value!r:.90} is not understood; write it like {example}")
         factor = {"": 1.0, **units}[match[2]]
         number = float(match[1]) * factor
-        if math.isfinite(number):  # the float that is nearest to what is written: 1e-06 for 1 us
+        if math.isfinite(number):  # the float nearest to the decimal text: 1e-06 for 1 us
             number = float(Decimal(match[1]) * Decimal(repr(factor)))
     if not math.isfinite(number):
         raise ValueError(f"{value!r:.90} is not a finite number; write it like {example}")
@@ -63,22 +63,22 @@ def quantity(value: object, units: dict[str, float], example: str) -> float:
 
 
 def rate_text(bits: float, digits: int = 3) -> str:
-    """bit/s as people read them, to so many digits: 10 Gbit/s."""
+    """Formats bit/s with `digits` significant digits: 10 Gbit/s."""
     return _text(bits, _TOLD_RATES, digits)
 
 
 def size_text(count: float, digits: int = 3) -> str:
-    """Bytes as people read them, in powers of 1,000: 97 MB."""
+    """Formats bytes in powers of 1,000: 97 MB."""
     return _text(count, _TOLD_SIZES, digits)
 
 
 def time_text(seconds: float, digits: int = 3) -> str:
-    """Seconds as people read them: 342 ms, 5.7 min."""
+    """Formats seconds: 342 ms, 5.7 min."""
     return _text(seconds, _TOLD_TIMES, digits)
 
 
 def _text(value: float, units: tuple[tuple[float, str], ...], digits: int) -> str:
-    """0 and above. In the largest unit of which it is at least one, when it is rounded."""
+    """Formats a value >= 0 in the largest unit in which it is at least 1 after rounding."""
     if not value:
         return f"0 {next(unit for factor, unit in units if factor == 1)}"
     rounded = float(f"{value:.{digits - 1}e}")
@@ -106,23 +106,25 @@ def _between(
 
 
 def rate(low: str, high: str) -> BeforeValidator:
-    """Validator for a rate in bit/s."""
+    """Builds the validator of a rate in bit/s."""
     return BeforeValidator(_between(RATES, '"20 Mbit/s"', low, high, whole=True))
 
 
 def size(low: str, high: str) -> BeforeValidator:
-    """Validator for a size in bytes."""
+    """Builds the validator of a size in bytes."""
     return BeforeValidator(_between(SIZES, '"128 KiB"', low, high, whole=True))
 
 
 def duration(low: str, high: str, example: str = "5 ms") -> BeforeValidator:
-    """Validator for a time in seconds."""
+    """Builds the validator of a time in seconds."""
     return BeforeValidator(_between(TIMES, f'"{example}"', low, high, whole=False))
 
 
 def fraction(most: str = "100 %") -> BeforeValidator:
-    """Validator for a share, 0 to 1. most: what is told to be allowed; between that and 1 it is for
-    others to refuse."""
+    """Builds the validator of a fraction, 0 to 1.
+
+    most: the limit in error texts; other validators refuse values between it and 1.
+    """
 
     def convert(value: Any) -> Any:
         if value is None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Links, and names of nodes, in words, as short as a picture has room for."""
+"""Formats links and names of nodes as short labels."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ __all__ = ["SHARED", "alike", "costs", "faults", "few", "in_box", "rates", "time
 
 
 def times(number: int, text: str) -> str:
-    """A text that holds for so many links."""
+    """Prefixes a text with the number of links that it applies to."""
     return text if number == 1 else f"{number} x {text}"
 
 
 def rates(link: Link) -> str:
-    """Both ways; told apart only where they differ."""
+    """Formats the rates of a link; separately by direction if they differ."""
     up, down = rate_text(link.forward.rate, 4), rate_text(link.backward.rate, 4)
     if up == down:
         return up
@@ -32,7 +32,7 @@ def _size(count: int) -> str:
 
 
 def faults(link: Link) -> str:
-    """Impairments in words; directions told apart only where they differ."""
+    """Formats the impairments of a link; separately by direction if they differ."""
     words = []
     for name in ("loss", "duplicate", "reorder", "corrupt"):
         up, down = getattr(link.forward, name), getattr(link.backward, name)
@@ -45,7 +45,7 @@ def faults(link: Link) -> str:
 
 
 def costs(of: Costs) -> str:
-    """What takes time beside the bytes on links; empty if nothing does."""
+    """Formats costs; "" if there are none."""
     hosts = [f"{time_text(of.host_per_packet)} a frame"] if of.host_per_packet else []
     hosts += [f"{time_text(of.host_per_byte)} a byte"] if of.host_per_byte else []
     parts = ["framing (24 bytes a frame)"] if of.framing else []
@@ -56,14 +56,14 @@ def costs(of: Costs) -> str:
 
 
 def alike(topology: Topology, host: Node) -> tuple[Link, ...]:
-    """The host's first link, and others to the same switch that have its rates."""
+    """Returns the host's first link and others to the same switch with the same rates."""
     first, *others = topology.links_of(host.name)
     same = (one for one in others if (one.b, rates(one)) == (first.b, rates(first)))
     return (first, *same)
 
 
 def in_box(topology: Topology, host: Node) -> str:
-    """What a host's box tells of its links."""
+    """Formats the links of a host for its box."""
     links = alike(topology, host)
     return times(len(links), rates(links[0]))
 
@@ -78,7 +78,7 @@ SHARED: dict[str, Callable[[float], str]] = {
 
 
 def few(names: Sequence[str]) -> str:
-    """Names in short: runs of three neighbours and more as first..last."""
+    """Abbreviates names: runs of three or more neighbours become first..last."""
     runs: list[list[str]] = []
     for name in names:
         letters = name.rstrip("0123456789")

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matrix products whose bits depend on nothing: every element is a sum over k in ascending order,
-// each product and each sum rounded to float32 by itself. Compiled without contraction to fused
-// multiply-adds; vectors run along rows, so their width makes no difference.
+// Reproducible matrix products: every element is a sum over k in ascending order, with each product
+// and each sum rounded to float32. Compile without contraction to fused multiply-adds; vectors run
+// along rows, so their width does not change results.
 
 #include <stddef.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packets through lines that are first in, first out: links of a network, hosts and servers.
+"""Simulates packets through FIFO queues: those of links, hosts and servers.
 
-What closed forms over classes of links cannot tell, the order of single packets, is followed here,
-for as many as it takes to see their pace.
+Closed forms over classes of links cannot express the order of single packets. This event simulation
+does, for as many packets as a steady rate takes to show.
 """
 
 from __future__ import annotations
@@ -12,17 +12,22 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from planner.network import SERVER, WORKER, Ends, Network, uplink
-from planner.stations import processor, wire_bits
+from planner.stations import host_seconds, wire_bits
 from topologies.model.topology import Costs
 
-__all__ = ["Lines"]
+__all__ = ["FifoNetwork"]
 
 Key = tuple[int, ...]
-Packet = tuple[int, ...]  # whatever a user knows it by
+Packet = tuple[int, ...]  # an identifier of the caller's choice
 
 
 class _Link(NamedTuple):
-    """A direction of one. pace: s for a bit. after: s from then on to the next one."""
+    """A direction of a link.
+
+    pace: seconds a bit.
+    after: seconds from the last bit until the next queue has the packet.
+    queue: its capacity in bytes.
+    """
 
     key: Key
     pace: float
@@ -30,9 +35,12 @@ class _Link(NamedTuple):
     queue: float
 
 
-class Lines:
-    """sources: links of workers, or of one for each ToR that sums; servers' links are those of the
-    network, which are the same hosts' if `colocated`. lossy: with what is lost and sent again.
+class FifoNetwork:
+    """FIFO queues between workers and servers.
+
+    sources: links of workers, or of one worker for each ToR that sums.
+    colocated: servers run on the workers' hosts and share their links.
+    lossy: rates are reduced by retransmissions.
     """
 
     def __init__(
@@ -51,7 +59,7 @@ class Lines:
         self._ways: dict[tuple[bool, int, int], tuple[_Link, ...]] = {}
 
     def way(self, source: int, server: int, *, back: bool) -> tuple[_Link, ...]:
-        """All links from a worker to a server's link, or back; none between those of one host."""
+        """Lists the links from a worker to a server, or back; none within one host."""
         known = self._ways.get((back, source, server))
         if known is None:
             known = self._ways[back, source, server] = tuple(self._found(source, server, back=back))
@@ -85,19 +93,21 @@ class Lines:
         return [*up, *reversed(down)]
 
     def passed(self, key: Key, now: float, seconds: float) -> float:
-        """When what comes to a station now is through."""
+        """Queues work of `seconds` at a station and returns the time when it is done."""
         self._free[key] = done = max(now, self._free.get(key, 0.0)) + seconds
         return done
 
     def leave(
         self, now: float, frame: int, source: int, server: int, packet: Packet, *, back: bool
     ) -> None:
-        """A packet of so many bytes, from a worker to a server's link, or back. Its host's link is
-        passed at once, as nobody else is on it."""
+        """Sends a packet of `frame` bytes from a worker to a server's link, or back.
+
+        The host's own link has no other sender, so it is passed at once.
+        """
         way = self.way(source, server, back=back)
         if way and (self.colocated or not back):
             host = server if back else source
-            now = self.passed((12, host), now, processor(frame, self.costs))
+            now = self.passed((12, host), now, host_seconds(frame, self.costs))
         if way:
             bits = wire_bits(frame, self.costs)
             now = self.passed(way[0].key, now, bits * way[0].pace) + way[0].after
@@ -108,8 +118,7 @@ class Lines:
         heapq.heappush(self._events, (now, self._count, frame, way, packet))
 
     def run(self, come: Callable[[float, Packet], None]) -> None:
-        """Until nothing is under way. come: called with packets at the end of their way, in order
-        of time."""
+        """Runs until no packet is in flight; calls `come` for each arrival in order of time."""
         events = self._events
         bits: dict[int, float] = {}
         while events:
@@ -123,5 +132,5 @@ class Lines:
                     self._push(now, frame, way[1:], packet)
                     continue
                 if link.key[1] == 0:
-                    now = self.passed((13, link.key[2]), now, processor(frame, self.costs))
+                    now = self.passed((13, link.key[2]), now, host_seconds(frame, self.costs))
             come(now, packet)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests progress reports of runs in virtual time, which do not change results."""
+"""Progress reports of runs in virtual time, which do not change results."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from observability import record
 from simulation.kernel import progress
-from simulation.kernel.progress import PERIOD_SECONDS, Pulse
+from simulation.kernel.progress import PERIOD_SECONDS, ProgressReporter
 from simulation.links.trains import SECOND
 from tests.unit.virtual_session import run
 
@@ -24,7 +24,7 @@ FILES = {
 
 
 class Halfway:
-    """A job that goes on as somebody says."""
+    """A job whose progress the test sets."""
 
     name, iterations = "job", 4
 
@@ -38,11 +38,11 @@ class Halfway:
 def test_remaining_time_is_estimated_from_progress() -> None:
     messages: list[dict[str, Any]] = []
     job, times = Halfway(), iter([0.0, 0.5, 5.0, 6.0, 6.5, 9.0, 20.0])
-    beats = Pulse([job], lambda: 3 * SECOND, messages.append, lambda: next(times))
-    for done in (0.0, None, 0.5, 0.9, 1.25, 4.0):  # at 0.5 s it is not asked yet, nor at 6.5 s
+    reporter = ProgressReporter([job], lambda: 3 * SECOND, messages.append, lambda: next(times))
+    for done in (0.0, None, 0.5, 0.9, 1.25, 4.0):  # no report is due at 0.5 s and 6.5 s
         job.done = done
-        beats.beat()
-    first, later = messages  # nothing before it runs, and once all is there
+        reporter.poll()
+    first, later = messages  # none before it runs, and none at the end
     assert first["iterations_done"] == 0.5
     assert first["left_seconds"] is None
     assert (later["wall_seconds"], later["virtual_seconds"]) == (9.0, 3.0)
@@ -106,7 +106,7 @@ def test_progress_reports_do_not_change_results(
         reported.append([one for one in messages if one["event"] == "within"])
     assert found[0] == found[1]
     ended = [row.get("ended", ()) for row in map(json.loads, found[0][2].splitlines())]
-    assert sum(map(len, ended)) == 2  # whoever reads the series knows of the last iteration, too
+    assert sum(map(len, ended)) == 2  # the series has the last iteration, too
     assert reported[0] == []
     shares = [one["iterations_done"] for one in reported[1]]
     assert shares == sorted(shares)
