@@ -21,7 +21,7 @@ _INTRODUCTION = """\
 # Placements
 
 What each placement of servers puts on links, measured. Written by
-`python -m experiments.placements{options} --write docs/placements.md` on {machine}.
+`python -m experiments.placements{options} --write docs/results/placements.md` on {machine}.
 
 Each line is a training job of {iterations} iterations on real processes: {workers} workers in
 {racks} racks, {servers} servers in a rack of their own, one core:
@@ -108,7 +108,7 @@ def page(
     machine: dict[str, Any],
     options: str,
 ) -> str:
-    """docs/placements.md."""
+    """docs/results/placements.md."""
     where = f"{machine['cpus']} CPUs ({machine['processor']}), Linux {machine['kernel']}"
     formulas = "\n".join(
         f"| `{kind.name}` | {kind.meaning} | {_FORMULAS[kind.name]} |" for kind in KINDS

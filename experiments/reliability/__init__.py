@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every fault that a job must survive, and what surviving it took (docs/reliability.md)."""
+"""Every fault that a job must survive, and what surviving it took (docs/results/reliability.md)."""

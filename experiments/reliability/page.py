@@ -19,7 +19,7 @@ _INTRODUCTION = """\
 # Reliability
 
 Every fault that a job has to survive, and what surviving it took. Written by
-`python -m experiments.reliability{options} --write docs/reliability.md` on {machine}.
+`python -m experiments.reliability{options} --write docs/results/reliability.md` on {machine}.
 
 Each line is a fault in the middle of a training job on real processes; several lines may be of
 one job, one after the other. *weights*: `same` are bit by bit those of one process that trains
@@ -64,7 +64,7 @@ def table(lines: Sequence[Line]) -> Table:
 
 
 def page(lines: Sequence[Line], machine: dict[str, Any], options: str) -> str:
-    """docs/reliability.md."""
+    """docs/results/reliability.md."""
     where = f"{machine['cpus']} CPUs ({machine['processor']}), Linux {machine['kernel']}"
     parts = [_INTRODUCTION.format(options=options, machine=where).rstrip("\n")]
     for topology, target in dict.fromkeys((one.topology, one.target) for one in lines):
