@@ -336,7 +336,7 @@ def test_what_is_printed_is_what_the_job_gets() -> None:
 
 def test_the_examples_of_the_documentation(tmp_path: Path) -> None:
     text = (ROOT / "docs" / "reference" / "files.md").read_text()
-    topology, job, layers, faults = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+    topology, job, layers, faults, _sweep = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
     assert layers.startswith("layer_times:")  # tests/unit/test_layer_file.py
     for name, example in (("topology", topology), ("job", job)):
         (tmp_path / f"{name}.yaml").write_text(example)
