@@ -13,7 +13,7 @@ JOBS ?= auto
 SEED ?= 0
 MINUTES ?=
 
-.PHONY: help run test fuzz soak reliability placements recordings bench wheel lint lock setup setup-test setup-lint p4 clean
+.PHONY: help run test fuzz soak reliability placements recordings bench wheel docs cli-reference lint lock setup setup-test setup-lint setup-docs p4 clean
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' \
@@ -38,11 +38,11 @@ soak: setup-test ## long tests: 10^6 chunks, 10^6 hostile packets, 10^7 packets,
 	@$(NAMESPACES) $(PYTHON) -m pytest -m soak $(TESTS)
 	@$(PYTHON) -m experiments.reliability --soak $(or $(MINUTES),20) --seed $(SEED) $(ARGS)
 
-reliability: setup ## have every fault happen, write docs/reliability.md (ARGS="--target embedded --target bmv2")
-	@$(PYTHON) -m experiments.reliability --write docs/reliability.md $(ARGS)
+reliability: setup ## have every fault happen, write docs/results/reliability.md (ARGS="--target embedded --target bmv2")
+	@$(PYTHON) -m experiments.reliability --write docs/results/reliability.md $(ARGS)
 
-placements: setup ## train with every placement of servers, write docs/placements.md (ARGS="--target embedded --target bmv2")
-	@$(PYTHON) -m experiments.placements --write docs/placements.md $(ARGS)
+placements: setup ## train with every placement of servers, write docs/results/placements.md (ARGS="--target embedded --target bmv2")
+	@$(PYTHON) -m experiments.placements --write docs/results/placements.md $(ARGS)
 
 bench: setup ## what the embedded target, BMv2, Linux and a loop that does nothing forward on one core (ARGS="--json")
 	@.venv/bin/rackhub bench switch $(ARGS)
@@ -53,12 +53,19 @@ wheel: setup ## the embedded target by itself, rackhub-switch: dist/*.whl
 	@rm -rf switch/build switch/*.egg-info
 	@ls dist/*.whl
 
-lint: setup-lint ## format, style, types, layers, shell scripts, merges
+docs: setup-docs ## the documentation site: site/index.html
+	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict --quiet
+
+cli-reference: setup ## write docs/reference/cli.md from the commands' own help
+	@$(PYTHON) scripts/cli_reference.py
+
+lint: setup-lint docs ## format, style, types, layers, shell scripts, merges, documentation
 	@.venv/bin/ruff check .
 	@.venv/bin/ruff format --check .
 	@.venv/bin/mypy
 	@.venv/bin/lint-imports --no-logo
 	@shellcheck scripts/*.sh .ci/run
+	@$(PYTHON) scripts/cli_reference.py --check
 	@! git grep -nE '^(<{7}|>{7}) ' # what a merge left behind
 
 setup: ## install what running needs (apt with sudo if need be, .venv)
@@ -70,9 +77,13 @@ setup-test: ## install what testing needs, too
 setup-lint: ## install linters, too
 	@scripts/setup.sh lint
 
+setup-docs: ## install what builds the documentation, by itself
+	@scripts/setup.sh docs
+
 lock: setup-lint ## lock the newest versions of all Python packages, for every supported Python (requirements/)
 	@$(LOCK) pyproject.toml --extra test --extra lint -o requirements/rackhub.txt
 	@$(LOCK) requirements/finsy.in -o requirements/finsy.txt
+	@$(LOCK) requirements/docs.in -o requirements/docs.txt
 
 recordings: setup-test ## ask BMv2 anew what tests compare the embedded target with (CASES="stacks")
 	@$(PYTHON) -m tests.packet.recordings $(CASES)
@@ -82,4 +93,4 @@ p4: setup ## compile p4src/ and the benchmark's programs if sources changed; nee
 	@$(PYTHON) -m benchmarks.forwarding.builds
 
 clean: ## remove the venv and caches; runs/ stays
-	rm -rf dist .venv .venv-finsy .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info
+	rm -rf dist site .venv .venv-finsy .venv-docs .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info

@@ -4,7 +4,8 @@
 #
 #   scripts/setup.sh run        for `make run`: Debian packages (apt, through sudo unless root) and .venv
 #   scripts/setup.sh test       for `make test`, in addition: test packages, and .venv-finsy
-#   scripts/setup.sh lint       for `make lint`, in addition: linters
+#   scripts/setup.sh lint       for `make lint`, in addition: linters, and .venv-docs
+#   scripts/setup.sh docs       for `make docs`: only .venv-docs
 #   scripts/setup.sh packages   only the Debian packages of run and test: all that needs root
 #
 # The versions of Python packages are those of requirements/*.txt (`make lock` renews them). .venv is made from
@@ -12,8 +13,8 @@
 set -eu
 cd "$(dirname "$0")/.."
 purpose=${1:-run}
-case $purpose in run | test | lint | packages) ;; *)
-    echo "usage: scripts/setup.sh [run|test|lint|packages]" >&2
+case $purpose in run | test | lint | docs | packages) ;; *)
+    echo "usage: scripts/setup.sh [run|test|lint|docs|packages]" >&2
     exit 2
     ;;
 esac
@@ -130,15 +131,20 @@ install_packages() { # the names in $1
     rm -f "$log"
 }
 
+docs_packages="
+$python=python3
+"
+
 wanted=$run_packages
 case $purpose in
+docs) wanted=$docs_packages ;;
 test | packages) wanted="$wanted $test_packages" ;;
 lint) wanted="$wanted $test_packages $lint_packages" ;;
 esac
 packages=$(missing "$wanted" | sort -u | tr '\n' ' ')
 if [ -n "${packages% }" ]; then install_packages "$packages"; fi
 # libFuzzer comes with clang, or in a package of its own that clang only recommends.
-if [ "$purpose" != run ] &&
+if [ "$purpose" != run ] && [ "$purpose" != docs ] &&
     [ ! -e "$(clang -print-file-name="libclang_rt.fuzzer-$(uname -m).a")" ]; then
     install_packages "libclang-rt-dev "
 fi
@@ -173,6 +179,23 @@ pip_install() {
     fi
 }
 
+# Makes the virtual environment $1 that has nothing but the package $2, in the version that $3 locks.
+own_venv() {
+    make_venv "$1"
+    state=$(sha256sum <"$3")
+    if [ "$(cat "$1/installed" 2>/dev/null)" != "$state" ]; then
+        say "installing $2 into $1"
+        pip_install "$1" "$3" "$2"
+        printf '%s\n' "$state" >"$1/installed"
+    fi
+}
+
+# The documentation site's generator needs nothing of rackhub.
+if [ "$purpose" = docs ] || [ "$purpose" = lint ]; then
+    own_venv .venv-docs mkdocs-material requirements/docs.txt
+fi
+if [ "$purpose" = docs ]; then exit; fi
+
 # A venv that sees the system's packages would mix Debian's versions with the locked ones.
 if ! grep -qs '^include-system-site-packages = false' $venv/pyvenv.cfg; then rm -rf $venv; fi
 make_venv $venv
@@ -181,7 +204,7 @@ packages=$($venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("pure
 [ -e "$packages/mininet" ] || ln -sfn $mininet "$packages/mininet"
 
 # Each purpose includes those before it; its stamp says which files it was installed from.
-state=$(cat pyproject.toml scripts/setup.sh requirements/*.txt | sha256sum)
+state=$(cat pyproject.toml scripts/setup.sh requirements/rackhub.txt | sha256sum)
 if [ "$(cat $venv/installed-"$purpose" 2>/dev/null)" != "$state" ]; then
     case $purpose in
     run) extras='' includes='run' ;;
@@ -197,13 +220,4 @@ fi
 
 # finsy, a P4Runtime client that tests drive the switch with, needs a newer protobuf than
 # p4runtime-shell: it has an environment of its own.
-if [ "$purpose" != run ]; then
-    finsy=.venv-finsy
-    make_venv $finsy
-    state=$(sha256sum <requirements/finsy.txt)
-    if [ "$(cat $finsy/installed 2>/dev/null)" != "$state" ]; then
-        say "installing $(grep '^finsy==' requirements/finsy.txt) into $finsy"
-        pip_install $finsy requirements/finsy.txt finsy
-        printf '%s\n' "$state" >$finsy/installed
-    fi
-fi
+if [ "$purpose" != run ]; then own_venv .venv-finsy finsy requirements/finsy.txt; fi

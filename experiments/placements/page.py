@@ -20,40 +20,42 @@ _HEADINGS = (
 _INTRODUCTION = """\
 # Placements
 
-What each placement of servers puts on links, measured. Written by
-`python -m experiments.placements{options} --write docs/placements.md` on {machine}.
+    make placements ARGS="--target embedded --target bmv2 --clock emulated --clock virtual"
+
+measures what each placement of servers puts on links, and writes this page. Written by
+`python -m experiments.placements{options} --write docs/results/placements.md` on {machine}.
 
 Each line is a training job of {iterations} iterations on real processes: {workers} workers in
 {racks} racks, {servers} servers in a rack of their own, one core:
 
 {topology}
-*weights*: `same` are bit by bit those of one process that trains without a network, so every loss
-on the way is the same, too. *server host*: bytes that one sent and received, the mean of those that
-there are, in tensors: one is the model's gradients, packed into whole chunks, as frames with all
-headers, in all iterations, and the packets without payload that find exponents. *expected* there
-are the formulas of PHub (SoCC'18, section 2.3), for N workers and S servers in copies of the model
-M, headers included:
+Bytes are in tensors: one is the model's gradients, packed into whole chunks, as frames with all
+headers, in all iterations, and the packets without payload that find exponents.
+
+| column | |
+|---|---|
+| weights | `same`: bit by bit those of one process that trains without a network, and so every loss on the way |
+| server host | sent and received by one, the mean of all; *expected*: the formulas of PHub (SoCC'18, section 2.3) below, with headers |
+| rack up, rack down | between a rack of {each} workers and the core: one where the rack's switch sums, {each} where it does not. With `inc-server` every worker sends the initial parameters to the server first, which no switch sums; *expected* includes that |
+| sums in network | by the switches' own counters |
+| in float32, again | chunks that did not fit fixed point, and retransmitted packets; both come on top |
+| s/iteration | the median, with this machine's CPUs shared by all of these processes; in [virtual time](../explanation/virtual-time.md) the network's alone |
+
+*Server host* and *rack* are held to 2 % of *expected*. For N workers and S servers, in copies of
+the model M:
 
 | placement | is | M at a server host an iteration |
 |---|---|---|
 {formulas}
-
-*rack up*, *rack down*: between a rack of {each} workers and the core, in tensors; one where the
-rack's switch sums, {each} where it does not. With `inc-server` the parameters that training begins
-with go to the server from every worker before the first iteration, which no switch sums, and that
-is in *expected*. Both are held to 2 %. *sums in network*: by the switches' own counters. *in
-float32*: chunks that did not fit fixed point, and *again*: packets sent again, which come on top.
-*s/iteration*: the median, with this machine's CPUs shared by all of these processes; in *virtual
-time* (docs/virtual.md), where no CPU matters, the network's alone.
-"""
+"""  # noqa: E501  # rows of a table
 _LARGER = """
 ## A larger job
 
 A model of English by character (`workload: {workload}`, hidden {hidden}, {iterations} iterations
 of {batch} characters) with each placement and its first tree, on the same network;
 `jobs/characters.yaml` is larger still. *weights*: as above. *loss*: of text that was held out, in
-nats a character: the same wherever the weights are. *from float32*: how far that with float16
-gradients is from it; up to {tolerance:.0%} is allowed.
+nats a character: the same wherever the weights are. *from float32*: the relative distance of the
+loss with float16 gradients; up to {tolerance:.0%} is allowed.
 """
 _TEXTS = 3  # leading text columns of that table
 _FORMULAS = {

@@ -18,23 +18,24 @@ _HEADINGS = (
 _INTRODUCTION = """\
 # Reliability
 
-Every fault that a job has to survive, and what surviving it took. Written by
-`python -m experiments.reliability{options} --write docs/reliability.md` on {machine}.
+    make reliability ARGS="--target embedded --target bmv2"
 
-Each line is a fault in the middle of a training job on real processes; several lines may be of
-one job, one after the other. *weights*: `same` are bit by bit those of one process that trains
-without a network, with those workers in each sum who were in it; `no reference`: the optimizer's
-state was lost with all who had it, and all workers still ended with the same. *recovered after*:
-from the fault, or, where it lasts, from its end, until every worker has ended an iteration that it
-began after that. *again*: packets, and bytes of them, that workers and switches sent once more by
-then; a switch that was killed took its count along.
-*AGGREGATING*, *PARTIAL*: slots of switches that the fault met in these phases, by the switches' own
-counters, at least; of several faults at once, the first one. (Slots at servers are not counted.)
-Times are this machine's, which had its CPUs busy with all of these processes.
+injects every fault that a job has to survive, and writes this page. Written by
+`python -m experiments.reliability{options} --write docs/results/reliability.md` on {machine}.
 
-The list is `experiments/reliability/scenarios.py`; `make reliability` runs it, and
-`python -m experiments.reliability --only NAME` one of it.
-"""
+Each line is a fault in the middle of a training job on real processes; several lines may be of one
+job, one after the other. Faults: `experiments/reliability/scenarios.py`; a single one:
+`python -m experiments.reliability --only NAME`.
+
+| column | |
+|---|---|
+| weights | `same`: bit by bit those of one process that trains without a network, with the same workers in each sum; `no reference`: the optimizer's state was lost with all that had it, and all workers ended with the same weights |
+| recovered after | from the fault, or from its end where it lasts, until every worker has ended an iteration that it began after that |
+| again | packets, and bytes of them, that workers and switches retransmitted by then; a killed switch loses its count |
+| AGGREGATING, PARTIAL | slots of switches that the fault met in these phases, by the switches' own counters, at least; of several faults at once, the first. Slots at servers are not counted |
+
+Times are this machine's, whose CPUs were busy with all of these processes.
+"""  # noqa: E501  # rows of a table
 
 
 def cells(line: Line) -> tuple[str, ...]:

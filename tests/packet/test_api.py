@@ -16,8 +16,8 @@ from tests.packet.loopback_rig import Loopback, loopback
 
 pytestmark = [pytest.mark.packet, pytest.mark.timeout(120)]
 
-API = ROOT / "docs" / "api.md"
-EXAMPLE = re.compile(r"^```python (starter|worker)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+API = ROOT / "docs" / "reference" / "api.md"
+EXAMPLE = re.compile(r'^```python title="(starter|worker)"\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 WORKERS = ["w0", "w1"]
 
 

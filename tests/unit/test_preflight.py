@@ -336,8 +336,8 @@ def test_printed_plan_matches_job() -> None:
 
 
 def test_the_examples_of_the_documentation(tmp_path: Path) -> None:
-    text = (ROOT / "docs" / "files.md").read_text()
-    topology, job, layers, faults = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+    text = (ROOT / "docs" / "reference" / "files.md").read_text()
+    topology, job, layers, faults, _sweep = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
     assert layers.startswith("layer_times:")  # tests/unit/test_layer_file.py
     for name, example in (("topology", topology), ("job", job)):
         (tmp_path / f"{name}.yaml").write_text(example)
