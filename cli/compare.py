@@ -131,8 +131,9 @@ def compare(
     in-network: as the job's file says, with the real clients, switches and servers. ring and
     halving-doubling: among the workers. ps and sharded-ps: one server process, or all that the job
     has, without help of the network. gloo: PyTorch's, with --clock emulated. Baselines use TCP, in
-    virtual time a model of it (docs/compare.md). Beside what was measured stands the closed form:
-    what the busiest link has to carry, at its rate. Exit status 0 means that all sums were right.
+    virtual time a model of it (docs/explanation/baselines.md). Beside what was measured stands the
+    closed form: what the busiest link has to carry, at its rate. Exit status 0 means that all sums
+    were right.
     """
     if size is not None and job is not None:
         raise click.UsageError("--job has a size; leave --size out")

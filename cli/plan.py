@@ -107,8 +107,8 @@ def plan(
     computed in --seconds: what a server host has to send and receive so that no worker waits.
     With TOPOLOGY: what an iteration puts on its links, which of them is the bottleneck, and, where
     it is known how long an iteration is computed, whether that is long enough; then, for any
-    number of workers, how long an iteration takes by an analytic model (docs/plan.md), what limits
-    it, and which placement is the quickest.
+    number of workers, how long an iteration takes by an analytic model
+    (docs/explanation/planning.md), what limits it, and which placement is the quickest.
     """
     if model is not None and (size is not None or seconds is not None or job is not None):
         raise click.UsageError(

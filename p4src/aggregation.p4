@@ -7,7 +7,7 @@
 //                                                     yes: contribution | result | query (node.p4)
 //   egress    child's addresses into results -> congestion mark -> departure impairments
 //
-// docs/protocol.md says what the node does and why.
+// docs/reference/protocol.md says what the node does and why.
 #define V1MODEL_VERSION 20200408  // indexed externs typed by their index
 #include <core.p4>
 #include <v1model.p4>

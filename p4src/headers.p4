@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is on the wire. docs/protocol.md describes aggregation_h field by field.
+// What is on the wire. docs/reference/protocol.md describes aggregation_h field by field.
 #ifndef RACKHUB_HEADERS
 #define RACKHUB_HEADERS
 

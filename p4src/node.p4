@@ -7,7 +7,7 @@
 #include "slots.p4"
 #include "blocks.p4"
 
-// The state machine of one node of an aggregation tree (docs/protocol.md, "A node"). A packet with no entry in `nodes` is
+// The state machine of one node of an aggregation tree (docs/reference/protocol.md, "A node"). A packet with no entry in `nodes` is
 // not for this switch and left alone (taken = false): that makes aggregation transparent. A QUERY_ANSWERED packet is a STATE
 // for the caller to route.
 control Node(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata,

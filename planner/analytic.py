@@ -3,8 +3,8 @@
 
 A chunk passes a series of links and processors (``stations``). The worst link stands for its class
 (``network``); the placement determines the load of each class (``traffic``). Where servers sum
-without in-network aggregation, single packets are simulated instead (``packets``). docs/plan.md
-lists what the model leaves out.
+without in-network aggregation, single packets are simulated instead (``packets``).
+docs/explanation/planning.md lists what the model leaves out.
 """
 
 from __future__ import annotations

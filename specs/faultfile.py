@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fault files: which faults to inject into a run, and when (docs/files.md).
+"""Fault files: which faults to inject into a run, and when (docs/reference/files.md).
 
 ``load(path)`` reads one; ``schedule(file, topology, seed)`` returns its list of faults, including
 random ones. Both raise ``FaultsError``, which lists all problems with file, line and field.

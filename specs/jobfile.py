@@ -2,7 +2,7 @@
 """Job files: what to train, on which nodes, and how gradients are aggregated.
 
 ``load(path)`` reads one; ``JobFileError`` lists all problems in it, with file, line, field and what
-is allowed. docs/files.md explains the format.
+is allowed. docs/reference/files.md explains the format.
 """
 
 from __future__ import annotations

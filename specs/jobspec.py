@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fields of a job file and their allowed values (docs/files.md). ``specs.jobfile`` checks that
-they fit together."""
+"""The fields of a job file and their allowed values (docs/reference/files.md).
+
+``specs.jobfile`` checks that they fit together.
+"""
 
 from __future__ import annotations
 

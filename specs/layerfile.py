@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layer traces: the times of a model's layers, as measured by a profiler (docs/files.md).
+"""Layer traces: the times of a model's layers, as measured by a profiler (docs/reference/files.md).
 
     layer_times:
       - {name: layer1, forward_seconds: 0.0021, backward_seconds: 0.0043}

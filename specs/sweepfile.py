@@ -2,7 +2,7 @@
 """Sweep files: a topology, a job, and the values that some of their fields take.
 
 ``load(path)`` reads one; ``SweepFileError`` lists all problems in it, with file, line and field.
-docs/sweeps.md explains the format::
+docs/reference/files.md explains the format::
 
     name: rates
     topology: ../topologies/two-racks.yaml   # from where this file is

@@ -170,14 +170,14 @@ def _add_ports(parser: argparse.ArgumentParser, identity: Identity) -> None:
         action="append",
         default=[],
         metavar="PORT=BYTES",
-        help="bytes that may wait for the port",
+        help="bytes that may wait for the port (default 1048576)",
     )
     ports.add_argument(
         "--queue-packets",
         type=int,
         default=identity.queue_packets,
         metavar="N",
-        help="packets of one priority that may wait for each port (default "
+        help="packets of one priority that may wait for each port, 0 = no limit (default "
         f"{identity.queue_packets or 'no limit'})",
     )
     ports.add_argument(

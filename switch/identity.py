@@ -18,7 +18,7 @@ COMMAND = "rackhub-switch"
 # Options of BMv2 that are accepted without effect, and the reason.
 IGNORED: MappingProxyType[str, str] = MappingProxyType(
     {
-        "--thrift-port": "this target has P4Runtime only",
+        "--thrift-port": "this target has P4Runtime only; Thrift clients are turned away",
         "--nanolog": "this target has P4Runtime only; -L trace logs every step of packets",
         "--notifications-addr": "this target has P4Runtime only",
         "--debugger-addr": "this target has no debugger; -L trace logs every step of packets",

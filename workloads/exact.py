@@ -3,8 +3,8 @@
 
 The reference quantises with the workers' own code, so the two agree to the last bit even if that
 code is wrong. This module compares the sums with float64 sums of the gradients themselves, within
-the bound of docs/protocol.md ("Numbers"), and shares no code with the quantisation: it derives
-exponents from the gradients, since a scale that is too coarse would widen its own bound.
+the bound of docs/reference/protocol.md ("Numbers"), and shares no code with the quantisation: it
+derives exponents from the gradients, since a scale that is too coarse would widen its own bound.
 """
 
 from __future__ import annotations

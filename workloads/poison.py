@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Injects gradients that exceed fixed point: a job's ``poison`` (docs/files.md).
+"""Injects gradients that exceed fixed point: a job's ``poison`` (docs/reference/files.md).
 
 The affected values depend on the job file and the number of workers alone, so the reference has the
 same ones.

@@ -13,7 +13,9 @@ from cli.bench.worker import worker
 
 @click.group("bench", short_help="Measure what hosts and switches do on this machine.")
 def bench() -> None:
-    """Measure what hosts and switches do on this machine: docs/benchmarks.md explains the figures.
+    """Measure what hosts and switches do on this machine.
+
+    docs/results/benchmarks.md explains the figures.
 
     Exit status 1: a figure is not valid, because something else was the bottleneck.
     """

@@ -74,7 +74,7 @@ class Observer:
         self._asked: dict[str, asyncio.Task[dict[int, PortCounters] | None]] = {}
 
     async def snapshot(self) -> Message:
-        """Returns the state of the testbed now; docs/observing.md lists its fields."""
+        """Returns the state of the testbed now; docs/reference/metrics.md lists its fields."""
         over = self._taking is None or self._taking.done()
         if over and time.monotonic() - self._taken > FRESH_SECONDS:
             self._taking = asyncio.get_running_loop().create_task(self._take())

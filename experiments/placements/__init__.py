@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Experiment: link traffic of every placement on every target (docs/placements.md)."""
+"""Experiment: link traffic of every placement on every target (docs/results/placements.md)."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of placements, for a terminal and as docs/placements.md."""
+"""The table of placements, for a terminal and as docs/results/placements.md."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def page(
     machine: dict[str, Any],
     options: str,
 ) -> str:
-    """Returns the text of docs/placements.md."""
+    """Returns the text of docs/results/placements.md."""
     where = f"{machine['cpus']} CPUs ({machine['processor']}), Linux {machine['kernel']}"
     formulas = "\n".join(
         f"| `{kind.name}` | {kind.meaning} | {_FORMULAS[kind.name]} |" for kind in KINDS

@@ -24,7 +24,7 @@ _KINDS = tuple(dict.fromkeys(point.what for point in POINTS))
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def main(only: tuple[str, ...], jobs: int, as_json: bool) -> None:
     """Compare predictions of `rackhub plan` with runs in virtual time: iteration time, and bytes of
-    links of each class. Prints the table of docs/plan.md.
+    links of each class. Prints the table of docs/results/plan-accuracy.md.
 
     Exit status 1 if bytes differ, or a time by more than is stated there.
     """

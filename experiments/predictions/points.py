@@ -73,7 +73,7 @@ class Point:
 
     @property
     def within(self) -> float:
-        """The relative tolerance of the predicted time (docs/plan.md explains it)."""
+        """The relative tolerance of the predicted time (docs/results/plan-accuracy.md)."""
         if self.loss:  # a mean of few iterations
             return 0.25
         if self.placement == "halving-doubling" and self.fold:

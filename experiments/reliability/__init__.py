@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Experiment: faults that a job must survive, and the recovery from each (docs/reliability.md)."""
+"""Experiment: faults that a job must survive, and recovery (docs/results/reliability.md)."""

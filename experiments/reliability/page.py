@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of faults, for a terminal and as docs/reliability.md."""
+"""The table of faults, for a terminal and as docs/results/reliability.md."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def table(lines: Sequence[Line]) -> Table:
 
 
 def page(lines: Sequence[Line], machine: dict[str, Any], options: str) -> str:
-    """Returns the text of docs/reliability.md."""
+    """Returns the text of docs/results/reliability.md."""
     where = f"{machine['cpus']} CPUs ({machine['processor']}), Linux {machine['kernel']}"
     parts = [_INTRODUCTION.format(options=options, machine=where).rstrip("\n")]
     for topology, target in dict.fromkeys((one.topology, one.target) for one in lines):

@@ -61,7 +61,7 @@ class Holds:
 class Scenario:
     """One line of the table.
 
-    faults: As in a fault file (docs/files.md), without ``at``; all at once.
+    faults: As in a fault file (docs/reference/files.md), without ``at``; all at once.
     job: Fields that differ from ``JOB``.
     chunks: Their duration in chunks, if given so.
     alone: It needs a run of its own, as it affects later faults.

@@ -16,8 +16,8 @@
             means = client.push_pull(gradients, average=True)
             weights -= rate * means["weights"]
 
-docs/api.md has an example of each call. Leaving the `with` block leaves the job, with the error as
-the reason if there is one.
+docs/reference/api.md has an example of each call. Leaving the `with` block leaves the job, with the
+error as the reason if there is one.
 
 **All workers must make the same calls in the same order.** Otherwise no sum would ever arrive; the
 job service compares the keys that workers wait for, and ends the job, naming two that differ.

@@ -2,8 +2,8 @@
 """Merge buffers for the copies of chunks at a server's node: PHub's pipelines (SoCC'18).
 
 A stream's 2W slots are two merge buffers of W chunks: one fills while the results of the other are
-sent, and the worker's window rule (docs/protocol.md) swaps them. Each slice belongs to one server,
-so one core has all copies of a chunk and nothing is locked.
+sent, and the worker's window rule (docs/reference/protocol.md) swaps them. Each slice belongs to
+one server, so one core has all copies of a chunk and nothing is locked.
 
 *Tall*: a copy is added as it arrives, while it is in the cache; the chunk is complete with its last
 copy. *Wide*: every copy is kept, and all are added when the last has arrived; each is written to

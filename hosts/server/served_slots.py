@@ -53,7 +53,7 @@ class Match:
 
 
 class ServedSlots:
-    """2W slots, `seq` in slot `seq mod 2W`, as at a switch's node (docs/protocol.md)."""
+    """2W slots, `seq` in slot `seq mod 2W`, as at a switch's node (docs/reference/protocol.md)."""
 
     def __init__(self, plan: ServerPlan, stream: int, window: int, counters: Counter[str]) -> None:
         self._plan = plan

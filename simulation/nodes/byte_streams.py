@@ -5,8 +5,8 @@ A message is cut into segments, each with Ethernet, IPv4 and TCP headers with ti
 wire. Every second segment, and the last of a message, is acknowledged on arrival by a frame without
 data. A sender has a fixed window of segments in flight: large enough that the network is the limit,
 and small enough for the queues that nothing is lost. Hence there is no slow start, loss recovery or
-connection setup (docs/compare.md). Frames hold headers only: the data of a segment is copied from
-the sender's memory when the segment arrives.
+connection setup (docs/explanation/baselines.md). Frames hold headers only: the data of a segment is
+copied from the sender's memory when the segment arrives.
 
 Frames are processed in C (native/streams.c); virtual time needs a compiler anyway.
 """

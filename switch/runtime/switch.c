@@ -202,7 +202,8 @@ struct sw_packet *sw_packet_new(struct sw *sw) {
 void sw_packet_free(struct sw *sw, struct sw_packet *packet) {
 #ifdef SW_TRACE
     if (!packet->trace_over)
-        sw_trace_tell(sw, packet, "is dropped by the queue of port %u", packet->port);
+        sw_trace_tell(sw, packet, "is dropped: port %u does not exist, or its queue is full",
+                      packet->port);
 #endif
     sw_packet_release(sw, packet);
 }

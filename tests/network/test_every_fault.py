@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests every fault of docs/reliability.md: exact sums, no hang, and the expected effects.
+"""Tests every fault of docs/results/reliability.md: exact sums, no hang, and the expected effects.
 
 All at two racks on the embedded target; at four racks, and on BMv2, with ``make soak``.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests a user's training program on a running testbed (docs/api.md)."""
+"""Tests a user's training program on a running testbed (docs/reference/api.md)."""
 
 from __future__ import annotations
 

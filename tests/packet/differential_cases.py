@@ -201,7 +201,7 @@ def router() -> Iterator[Case]:
 
 
 def states() -> Iterator[Case]:
-    # Not READ_SIGNED: see docs/differences.md.
+    # Not READ_SIGNED: see docs/reference/bmv2-differences.md.
     rng = random.Random(701)
     ops = [state.WRITE, state.READ_WIDE, state.READ_NARROW, state.LOG]
     frames = []

@@ -64,7 +64,7 @@ def _compare(conditional: Any) -> None:
     if fragment in COMPARED:
         op, left, right = COMPARED[fragment]
         compared = _call(op, *(_header(one) for one in (left, right)))
-        # To BMv2 two headers that are not valid are different (docs/differences.md).
+        # To BMv2 two headers that are not valid are different (docs/reference/bmv2-differences.md).
         conditional["expression"] = _call("and", _call("valid", None, _header(left)), compared)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the examples of docs/api.md with two workers against the real services."""
+"""Runs the examples of docs/reference/api.md with two workers against the real services."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.packet
 
 
 def drawn(seed: int, count: int, port: int, kind: Impaired | int) -> int:
-    """The draw of docs/protocol.md, "Impairments": two CRC-32 around x + (x*x | 5)."""
+    """The draw of docs/reference/protocol.md, "Impairments": two CRC-32 around x + (x*x | 5)."""
     x = zlib.crc32(struct.pack(">IIHB", seed, count, port, kind))
     x = (x + (x * x | 5)) % 2**32
     return zlib.crc32(struct.pack(">II", x, seed))

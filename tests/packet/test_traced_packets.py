@@ -219,5 +219,5 @@ def test_switch_log_has_packet_events() -> None:
                 if " DEBUG switch.trace: " in line]  # fmt: skip
     first = [line for line in values if line.startswith("packet 1.0: ")]
     assert first[0].startswith(f"packet 1.0: arrives on port {CPU_PORT}, ")
-    assert first[-1] == "packet 1.0: is dropped by the queue of port 3"
+    assert first[-1] == "packet 1.0: is dropped: port 3 does not exist, or its queue is full"
     assert re.fullmatch(rf"packet 2\.0: leaves port {CPU_PORT}, \d+ bytes", values[-1])

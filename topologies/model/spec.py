@@ -3,7 +3,7 @@
 
 ``load(path)`` reads a YAML file into a ``Topology``; ``TopologyError`` lists all problems with
 file, line, field and allowed values. ``read(path)`` also keeps the places of fields in the file.
-The format, explained in docs/files.md::
+The format, explained in docs/reference/files.md::
 
     name: two-racks
     defaults: {rate: 20 Mbit/s, delay: 0 ms, queue_bytes: 128 KiB, ecn_bytes: 64 KiB, mtu: 1500}

@@ -188,7 +188,13 @@ class Report:
 
 def replay(folder: Path) -> int:
     """Runs a saved case and prints its result."""
-    case = load(folder)
+    try:
+        case = load(folder)
+    except OSError as error:
+        print(
+            f"fuzz: no saved case in {folder}: {error.filename}: {error.strerror}", file=sys.stderr
+        )
+        return 2
     words = difference(case) if case.arrivals else "\n".join(w for w, _ in compare(case).findings)
     print(words or "no difference")
     return int(bool(words))

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs rewritten so that documented faults of BMv2 do not show (docs/differences.md).
+"""Rewrites programs so that documented faults of BMv2 do not show.
 
-A rewritten program means the same, or lacks what BMv2 takes for something else. A difference that
-both targets do not have with it is explained by the rule of that name.
+The faults are those of docs/reference/bmv2-differences.md. A rewritten program means the same, or
+lacks what BMv2 takes for something else. A difference that both targets do not have with it is
+explained by the rule of that name.
 """
 
 from __future__ import annotations
