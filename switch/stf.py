@@ -415,7 +415,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 except Mismatch as error:
                     failed = True
                     print(f"{path}: failed\n{error}")
-    except (CompilerError, OSError, ProgramError, StfError) as error:
+    except (CompilerError, OSError, ProgramError, StfError, UnicodeDecodeError) as error:
         print(f"stf: {error}", file=sys.stderr)
         return 2
     return int(failed)

@@ -458,6 +458,8 @@ size_t sw_send(struct sw *sw, struct sw_packet *packet, uint64_t now_us, uint8_t
         sw->stats.dropped++;
         SW_TELL(sw, packet, "is dropped");
     } else {
+        // As in BMv2: what recirculates is a copy, which truncate is not for.
+        if (state->recirculate_list) packet->truncate = SW_WHOLE;
         length = deparse(sw, packet, out, cap, leaving);
         if (state->recirculate_list && length) {
             reenter_ingress(sw, packet, out, length, state->recirculate_list, SW_RECIRCULATED);

@@ -8,7 +8,8 @@
 header trace_h {
     bit<8> op; bit<8> argument;     // 1 multicast, 2 clone at ingress, 3 clone at egress,
                                     // 4 resubmit, 5 recirculate, 6 truncate, 7 drop at egress,
-                                    // 8 clone then drop, 9 endless recirculation
+                                    // 8 clone then drop, 9 endless recirculation,
+                                    // 10 truncate, and recirculate once
     bit<8> rounds;                  // how often ingress saw it
     bit<8> kept;                    // metadata preserved by the field list
     bit<8> lost;                    // metadata not in it
@@ -42,7 +43,9 @@ control Enter(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
         } else if (hdr.trace.op == 4 && meta.kept < hdr.trace.argument) {
             meta.kept = meta.kept + 1;
             resubmit_preserving_field_list(1);
-        } else if (hdr.trace.op == 6) { truncate((bit<32>)hdr.trace.argument); }
+        } else if (hdr.trace.op == 6 || (hdr.trace.op == 10 && meta.kept == 0)) {
+            truncate((bit<32>)hdr.trace.argument);
+        }
     }
 }
 control Leave(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
@@ -52,6 +55,9 @@ control Leave(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
             clone_preserving_field_list(CloneType.E2E, (bit<32>)hdr.trace.argument, 1);
         } else if (hdr.trace.op == 5 && meta.kept < hdr.trace.argument) {
             meta.kept = meta.kept + 1;
+            recirculate_preserving_field_list(1);
+        } else if (hdr.trace.op == 10 && meta.kept == 0) {
+            meta.kept = 1;
             recirculate_preserving_field_list(1);
         } else if (hdr.trace.op == 7) { mark_to_drop(standard); }
         else if (hdr.trace.op == 9) { recirculate_preserving_field_list(1); }

@@ -229,7 +229,7 @@ def rounds() -> Iterator[Case]:
     rng = random.Random(801)
     frames = [
         replicated.frame(op, argument, bytes(range(20)))
-        for op in range(replicated.ENDLESS)
+        for op in (*range(replicated.ENDLESS), replicated.TRUNCATE_AND_RECIRCULATE)
         for argument in (0, 1, 2, 3, 4, 25, 200)
         if (op, argument) != (replicated.TRUNCATE, 0)  # a packet of nothing leaves BMv2 alone
     ]

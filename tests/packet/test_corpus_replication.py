@@ -14,7 +14,7 @@ from tests.p4 import corpus
 pytestmark = pytest.mark.packet
 
 FORWARD, MULTICAST, CLONE, EGRESS_CLONE, RESUBMIT, RECIRCULATE, TRUNCATE, DROP = range(8)
-CLONE_AND_DROP, ENDLESS = 8, 9
+CLONE_AND_DROP, ENDLESS, TRUNCATE_AND_RECIRCULATE = 8, 9, 10
 NORMAL, IS_CLONE, IS_EGRESS_CLONE, IS_RECIRCULATED, IS_REPLICA = 0, 1, 2, 4, 5
 HEAD = struct.Struct(">BBBBBBHHHI")
 
@@ -68,6 +68,15 @@ def test_multicast_reaches_every_replica_in_order(pipeline: Pipeline) -> None:
     assert pipeline.stats()["no_group"] == 1
     with pytest.raises(EntryNotFound):
         pipeline.delete_multicast_group(7)
+
+
+@pytest.mark.parametrize("size", [0, 10])
+def test_truncate_does_not_cut_what_recirculates(pipeline: Pipeline, size: int) -> None:
+    # BMv2 makes a copy of the packet, as for clones (simple_switch.cpp, `clone_no_phv_ptr`).
+    sent = frame(TRUNCATE_AND_RECIRCULATE, size)
+    [(port, received)] = seen(pipeline.inject(6, sent))
+    assert (port, received.rounds, received.payload) == (1, 2, b"payload")
+    assert received.length == len(sent)
 
 
 def test_an_empty_group_sends_nothing(pipeline: Pipeline) -> None:
