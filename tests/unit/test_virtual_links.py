@@ -321,7 +321,7 @@ def test_invalid_train_is_rejected() -> None:
     rows, lengths = frames(2), np.full(2, 100)
     with pytest.raises(TrainError, match="order of their times"):
         link.send(Train(np.array([5, 4]), rows, lengths))
-    with pytest.raises(TrainError, match="less than an Ethernet header"):
+    with pytest.raises(TrainError, match="shorter than an Ethernet header"):
         link.send(Train(np.array([4, 5]), rows, np.array([100, 13])))
     with pytest.raises(TrainError, match="2 times, 3 frames"):
         train([4, 5], frames(3))
