@@ -17,7 +17,7 @@ from typing import Any
 import click
 import numpy as np
 
-from hosts.native.library import library
+from hosts.native.loader import library
 from topologies.model.units import time_text
 
 Message = dict[str, Any]

@@ -99,7 +99,7 @@ class RunDirectory:
 
     @property
     def alive(self) -> bool:
-        """Whether the testbed is up or being started."""
+        """True if the testbed is up or being started."""
         try:
             with (self.path / LOCK).open() as file:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -122,7 +122,7 @@ class Round:
 
     @property
     def delivered(self) -> bool:
-        """Whether a result was sent to a host."""
+        """True if a result was sent to a host."""
         return any(hop.header.op is Op.RESULT and hop.arrived is None for hop in self.hops)
 
 

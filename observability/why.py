@@ -72,7 +72,7 @@ class _Number:
 
     @property
     def direct(self) -> bool:
-        """Whether its server sums it in float32."""
+        """True if its server sums it in float32."""
         return any(one["kind"] == _DIRECT for one in self.open.values())
 
     def age(self, names: Iterable[str]) -> float | None:

@@ -64,7 +64,7 @@ class Forecast:
 
     @property
     def predictable(self) -> bool:
-        """Whether the job alone determines the load of each link.
+        """True if the job alone determines the load of each link.
 
         State exchanged between servers that run the optimizer, or sent to workers for a
         checkpoint, is not predictable.

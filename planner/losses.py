@@ -98,7 +98,7 @@ def mean_loss_delay(
 
 
 def may_repeat_timeouts(chunks: int, window: int, lossy: LossProfile) -> bool:
-    """Whether lost retransmissions are so frequent that iterations differ in their number of
+    """True if lost retransmissions are so frequent that iterations differ in their number of
     timeouts, so that a mean over few iterations is inaccurate."""
     return _any(lossy.chance * lossy.retransmit_chance, min(window, chunks)) > _OFTEN
 

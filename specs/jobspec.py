@@ -250,7 +250,7 @@ class JobSpec(_Strict):
 
     @property
     def learns(self) -> bool:
-        """Whether the workload learns from data; the others have only sizes of layers."""
+        """True if the workload learns from data; the others have only sizes of layers."""
         return self.workload not in ("resnet50", "layers")
 
     @property

@@ -114,7 +114,7 @@ class Axis:
 
     @property
     def of_seeds(self) -> bool:
-        """Whether its values are seeds."""
+        """True if its values are seeds."""
         return self.path in (SEEDS, *SEEDED)
 
     @property

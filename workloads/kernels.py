@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hosts.native.library import VARIABLE
+from hosts.native.loader import VARIABLE
 from switch.compile import CompilerError
 from switch.native import build
 

@@ -248,7 +248,7 @@ class Deployment:
             return []
 
     def outdated(self, job: Job) -> bool:
-        """Whether a running job would get different trees now.
+        """True if a running job would get different trees now.
 
         Switches of its trees that are merely out of reach count as usable.
         """
@@ -259,7 +259,7 @@ class Deployment:
         return best != (scheme.kind, scheme.trees)
 
     def passes(self, job: Job, switch: str) -> bool:
-        """Whether packets of a job pass a switch."""
+        """True if packets of a job pass a switch."""
         path = self.fabric.addressing.path
         if any(node.switch == switch for tree in job.trees for node in tree.switches):
             return True

@@ -73,7 +73,7 @@ class State(Enum):
 
     @property
     def over(self) -> bool:
-        """Whether the state is final."""
+        """True if the state is final."""
         return self in (State.GONE, State.FAILED)
 
 
@@ -199,7 +199,7 @@ class Job:
 
     @property
     def held(self) -> bool:
-        """Whether it has slots, or entries whose deletion a switch did not confirm."""
+        """True if it has slots, or entries whose deletion a switch did not confirm."""
         now = self.installation is not None or self.reservation is not None
         return now or bool(self.leftovers)
 
@@ -223,12 +223,12 @@ class Job:
 
     @property
     def started(self) -> bool:
-        """Whether it is running or leaving."""
+        """True if it is running or leaving."""
         return self.state in (State.RUNNING, State.LEAVING)
 
     @property
     def served(self) -> bool:
-        """Whether every server runs the plan."""
+        """True if every server runs the plan."""
         return bool(self.instructions) and all(
             self.members[Membership(Role.SERVER, rank)].epoch == self.epoch
             for rank in self.scheme.servers
@@ -256,7 +256,7 @@ class Job:
 
     @property
     def complete(self) -> bool:
-        """Whether no member is `absent`."""
+        """True if no member is `absent`."""
         if len(self.members) < len(self.workers) + len(self.servers):
             return False
         found = self.members.items()

@@ -70,7 +70,7 @@ class Join:
 
     @property
     def settled(self) -> bool:
-        """Whether all joiners have the whole state."""
+        """True if all joiners have the whole state."""
         return self._given and self._last and not self._taking and not self.failure
 
     @property

@@ -50,10 +50,10 @@ class Member:
 
     @property
     def active(self) -> bool:
-        """Whether plans include it."""
+        """True if plans include it."""
         return not (self.left or self.lost or self.joining)
 
     @property
     def waiting(self) -> bool:
-        """Whether it is alive and waits to join."""
+        """True if it is alive and waits to join."""
         return self.joining and not self.lost

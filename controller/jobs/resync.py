@@ -143,7 +143,7 @@ class Change:
 
     @property
     def settled(self) -> bool:
-        """Whether all workers have the same results and switches have the new entries."""
+        """True if all workers have the same results and switches have the new entries."""
         done = self._asked and not self._wants and not self._lacks
         return done and self.installed and not self.failure and not self.hopeless
 

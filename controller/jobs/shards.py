@@ -71,7 +71,7 @@ class Holding:
 
     @property
     def alone(self) -> bool:
-        """Whether each step uses a single worker's gradient.
+        """True if each step uses a single worker's gradient.
 
         A worker's level then counts its own contributions, a server's the steps with those of all,
         and only levels of servers are comparable.

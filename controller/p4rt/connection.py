@@ -54,12 +54,12 @@ class SwitchError(Exception):
 
     @property
     def not_found(self) -> bool:
-        """Whether the switch reported that the object does not exist."""
+        """True if the switch reported that the object does not exist."""
         return self._says(code_pb2.NOT_FOUND, grpc.StatusCode.NOT_FOUND)
 
     @property
     def taken(self) -> bool:
-        """Whether the switch reported that the object exists already, so a retry is useless."""
+        """True if the switch reported that the object exists already, so a retry is useless."""
         return self._says(code_pb2.ALREADY_EXISTS, grpc.StatusCode.ALREADY_EXISTS)
 
     def _says(self, canonical: int, status: grpc.StatusCode) -> bool:
@@ -104,7 +104,7 @@ class Connection(Protocol):
 
     @property
     def alive(self) -> bool:
-        """Whether it is open and has not been cut."""
+        """True if it is open and has not been cut."""
 
     def open(self, seconds: float | None = None) -> None:
         """Connects or reconnects, and becomes the primary client within ``seconds``."""

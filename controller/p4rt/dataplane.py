@@ -42,7 +42,7 @@ class DataPlane:
 
     @property
     def sums(self) -> bool:
-        """Whether switches add up payloads."""
+        """True if switches add up payloads."""
         return self.summed_lanes > 0
 
     @cached_property

@@ -166,7 +166,7 @@ class Fabric:
             raise errors[0]
 
     def lacks(self, switch: str, nodes: Iterable[Entity], seconds: float) -> bool:
-        """Whether a switch lacks routes or one of these ``nodes`` entries. Raises SwitchError."""
+        """True if a switch lacks routes or one of these ``nodes`` entries. Raises SwitchError."""
         info = self.dataplane.p4info
         tables = [info.all_entries("aggregation.nodes"), info.all_entries("forwarding.routes")]
         found = {canonical(e) for e in self.connections[switch].read(tables, seconds)}

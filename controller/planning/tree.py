@@ -28,7 +28,7 @@ class TreeKind(Enum):
 
     @property
     def ends_at_server(self) -> bool:
-        """Whether the root is a server, which can run an optimizer."""
+        """True if the root is a server, which can run an optimizer."""
         return self not in (TreeKind.TWO_LEVEL, TreeKind.CORE)
 
     @staticmethod

@@ -30,7 +30,7 @@ from typing import IO, Any
 
 import setproctitle
 
-from hosts.native import library
+from hosts.native import loader
 
 log = logging.getLogger("forkserver")
 
@@ -181,7 +181,7 @@ def main(arguments: Sequence[str]) -> None:
     connection = socket.socket(fileno=int(arguments[0]))
     for module in MODULES.values():
         importlib.import_module(module)
-    library.library()  # compiled or loaded once, for all children
+    loader.library()  # compiled or loaded once, for all children
     threads = len(list(Path("/proc/self/task").iterdir()))
     if threads > 1:
         # A lock that another thread holds at the fork is held for good in the child.

@@ -135,7 +135,7 @@ class Process:
 
     @property
     def running(self) -> bool:
-        """Whether the process has not ended."""
+        """True if the process has not ended."""
         return not self.exited.done()
 
     def write(self, line: str) -> None:
@@ -151,7 +151,7 @@ class Process:
 
     @property
     def stopped(self) -> bool:
-        """Whether it is stopped by a signal (SIGSTOP) or a debugger."""
+        """True if it is stopped by a signal (SIGSTOP) or a debugger."""
         return self.running and state_of(self.pid) in ("T", "t")
 
     def signal(self, number: int) -> None:

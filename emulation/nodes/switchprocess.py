@@ -93,7 +93,7 @@ class SwitchProcess:
 
     @property
     def serving(self) -> bool:
-        """Whether it runs and P4Runtime listens."""
+        """True if it runs and P4Runtime listens."""
         return self.process is not None and self.process.running and self._ready.done()
 
     @property

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hosts.data.submissions import ChunkRefs, Rows
-from hosts.native.library import library
+from hosts.native.loader import library
 from protocol.fixed_point import (
     FLOAT32_SCALE,
     Exps,

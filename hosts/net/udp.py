@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from hosts.native.library import library
+from hosts.native.loader import library
 from hosts.net.driver import Counters
 from hosts.net.offload import (
     MAX_SEGMENTS,

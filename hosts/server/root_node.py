@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from hosts.data.array_pool import ArrayPool
 from hosts.data.reports import Failure
-from hosts.native.library import library
+from hosts.native.loader import library
 from hosts.net.arrivals import EXACT, Clock, Released, Seconds
 from hosts.net.broadcast_batch import BroadcastBatch
 from hosts.server.conflict_free_batches import Groups, waves

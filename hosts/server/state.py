@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from hosts.data.reports import Failure
 from hosts.data.snapshot import Chunks, Snapshot
-from hosts.native.library import alike, library
+from hosts.native.loader import alike, library
 from hosts.net.arrivals import Clock, Released, Seconds
 from hosts.server.asynchronous_node import AsynchronousNode
 from hosts.server.direct_sums import DirectStream

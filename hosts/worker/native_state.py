@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from hosts.native.library import library
+from hosts.native.loader import library
 from hosts.net.arrivals import Clock, Numbers, Seconds
 from hosts.net.pacer import Pacer
 from hosts.worker.loss_detection import LossDetector

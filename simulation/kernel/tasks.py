@@ -69,7 +69,7 @@ class Tasks:
 
     @property
     def busy(self) -> bool:
-        """Whether a task can run now."""
+        """True if a task can run now."""
         return bool(self._ready)
 
     @property
@@ -343,7 +343,7 @@ class TaskLock:
         self._count = 0 if self._owner is None else 1
 
     def held_by_me(self) -> bool:
-        """Whether the running task holds it."""
+        """True if the running task holds it."""
         return self._count > 0 and self._owner is self._tasks.current()
 
     def release_all(self) -> int:

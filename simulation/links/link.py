@@ -186,7 +186,7 @@ class Link:
 
     @property
     def plain(self) -> bool:
-        """Whether the link has no faults, marking or priorities."""
+        """True if the link has no faults, marking or priorities."""
         spec = self.spec
         return not (self._faulty or spec.ecn_bytes or spec.priorities)
 

@@ -106,7 +106,7 @@ class Streams:
         self._check(self._native.streams_put(self._handle, ports, size, now))
 
     def want(self, ports: int, upto: int) -> bool:
-        """Whether the first `upto` bytes have arrived at an end; if not, `arrive` reports when they
+        """True if the first `upto` bytes have arrived at an end; if not, `arrive` reports when they
         have."""
         return bool(self._native.streams_want(self._handle, ports, upto))
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from hosts.native.library import library
+from hosts.native.loader import library
 from protocol.frames import ETHERTYPE_IPV4, OVERHEAD, Interface
 from protocol.header import (
     HEADER,

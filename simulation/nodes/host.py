@@ -12,7 +12,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from hosts.native.library import library
+from hosts.native.loader import library
 from hosts.net.arrivals import Clock, Released, Seconds
 from hosts.net.driver import Ahead, Counters
 from protocol.ethernet import FRAMING
@@ -93,7 +93,7 @@ class HostNode(TaskNode):
         self._endpoints.pop((endpoint.ipv4, endpoint.port), None)
 
     def local(self, address: int) -> bool:
-        """Whether an address is one of this host's."""
+        """True if an address is one of this host's."""
         return address in self._addresses
 
     # See TaskNode
@@ -168,7 +168,7 @@ class HostNode(TaskNode):
 
     @property
     def immediate(self) -> bool:
-        """Whether packets reach a link's queue without processing time."""
+        """True if packets reach a link's queue without processing time."""
         return self._sending is None
 
     def queued(self, times: Times, lengths: Lengths) -> Times:
@@ -391,7 +391,7 @@ class VirtualEndpoint:
         return None if others or malformed or not mine.all() else batch
 
     def _room(self, times: Seconds, sizes: Lengths) -> bool:
-        """Whether frames of these bytes fit into the link's queue, with a small margin."""
+        """True if frames of these bytes fit into the link's queue, with a small margin."""
         link = self._link
         if not len(times):
             return True

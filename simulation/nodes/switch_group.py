@@ -66,7 +66,7 @@ class SwitchGroup(Node):
         switches: Sequence[SwitchNode],
         between: Sequence[tuple[SwitchNode, int, SwitchNode, int, Link]],
     ) -> bool:
-        """Whether the links between are unobserved and without priorities."""
+        """True if the links between are unobserved and without priorities."""
         return (
             all(link.plain for *_, link in between)
             and not any(switch.captures for switch in switches)

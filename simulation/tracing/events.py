@@ -60,7 +60,7 @@ class TraceFile:
 
     @property
     def closed(self) -> bool:
-        """Whether the file is complete."""
+        """True if the file is complete."""
         return self._file.closed
 
     def process(self, pid: int, name: str, label: str) -> None:

@@ -49,7 +49,7 @@ def after_a_while(
 
 
 def all_asked(told: dict[str, Any]) -> bool:
-    """Whether questions have reached every node of the oldest chunk."""
+    """True if questions have reached every node of the oldest chunk."""
     return all(row["phase"] for row in told["chunks"][0]["nodes"])
 
 

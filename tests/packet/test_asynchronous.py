@@ -101,7 +101,7 @@ def test_replan_in_flight_changes_no_result(consistency, begin) -> None:
 
 @KINDS
 def test_rejoining_worker_continues_at_current_iteration(consistency, begin) -> None:
-    """Whether the process before it was ahead of the others or behind."""
+    """True if the process before it was ahead of the others or behind."""
     apart = begin(consistency, SOME, rounds=14, seconds=(0.01, 0.1, 0.05))
     for victim, rounds in ((0, 4), (1, 8)):
         apart.after(rounds, rank=2)

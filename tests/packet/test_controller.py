@@ -249,7 +249,7 @@ def what(table: JobTable, job: Job, rank: int) -> str | None:
 
 @pytest.mark.parametrize("told", [True, False])
 def test_job_start_waits_for_unreachable_switch(table: JobTable, told: bool) -> None:
-    """Whether it is there again before anybody missed it, or its end was told."""
+    """True if it is there again before anybody missed it, or its end was told."""
     job = table.create("digits", ["w0", "w2"], ["s0"], TreeKind.TWO_LEVEL)
     connection = table.fabric.connections["tor1"]
     connection.close()

@@ -177,7 +177,7 @@ class Plant:
         )
 
     def whole(self) -> bool:
-        """Whether every switch has what it should have of routes and running jobs, and no more."""
+        """True if every switch has what it should have of routes and running jobs, and no more."""
         for name in self.names:
             table = self.fabric.dataplane.p4info.all_entries("aggregation.nodes")
             nodes = self.fabric.connections[name].read([table])

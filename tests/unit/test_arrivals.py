@@ -340,7 +340,7 @@ def test_a_server_that_dies_before_the_job_starts_is_waited_for(table: Returning
 
 
 def test_a_server_that_is_started_again_is_in_with_the_next_epoch(table: Returning) -> None:
-    """Whether its end was told, or nobody had missed it; the process before is not heard again."""
+    """True if its end was told, or nobody had missed it; the process before is not heard again."""
     job = table.train()
     place = Membership(Role.SERVER, 0)
     address = job.members[place].address

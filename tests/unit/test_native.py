@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hosts.data.array_pool import ArrayPool
-from hosts.native import library
+from hosts.native import loader
 from hosts.net.broadcast_batch import BroadcastBatch
 from hosts.net.offload import MAX_SEGMENTS, available
 from hosts.net.udp import Endpoint
@@ -46,8 +46,8 @@ COMPILER = shutil.which(shlex.split(os.environ.get("CC", "cc"))[0])
 pytestmark = [
     pytest.mark.unit,
     pytest.mark.skipif(
-        COMPILER is None or os.environ.get(library.VARIABLE) == "1",
-        reason=f"no C compiler here, or {library.VARIABLE}=1",
+        COMPILER is None or os.environ.get(loader.VARIABLE) == "1",
+        reason=f"no C compiler here, or {loader.VARIABLE}=1",
     ),
 ]
 
@@ -82,7 +82,7 @@ PLANS = {
 @contextmanager
 def numpy_only() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(library.VARIABLE, "1")
+        patch.setenv(loader.VARIABLE, "1")
         yield
 
 
@@ -280,7 +280,7 @@ def test_trains_are_the_same_and_follow_one_that_the_socket_does_not_take(
     counted = []
     for only in (False, True):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setenv(library.VARIABLE, str(int(only)))
+            patch.setenv(loader.VARIABLE, str(int(only)))
             sender = Endpoint(("127.0.0.1", 0), lanes=LANES)
         receivers = [Endpoint(("127.0.0.1", 0), lanes=LANES) for _ in range(3)]
         try:
@@ -310,16 +310,16 @@ def test_trains_are_the_same_and_follow_one_that_the_socket_does_not_take(
 
 def test_a_compiler_takes_the_sources() -> None:
     """Else numpy does all of it, alike and several times slower, which no other test shows."""
-    assert library.library() is not None
+    assert loader.library() is not None
 
 
 def test_without_a_compiler_numpy_does_it(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("CC", "no-such-compiler")
-    library._loaded.cache_clear()
+    loader._loaded.cache_clear()
     try:
-        assert library.library() is None
+        assert loader.library() is None
         assert "no-such-compiler" in caplog.text
         packets = Batch.concatenate(
             [contribution((at, r, 0, None, 0), 0) for at in range(WINDOW) for r in range(WORLD)]
@@ -328,4 +328,4 @@ def test_without_a_compiler_numpy_does_it(
         state.on_packets(0.0, packets)
         assert len(pending_packets(state)) == WINDOW * WORLD
     finally:
-        library._loaded.cache_clear()
+        loader._loaded.cache_clear()

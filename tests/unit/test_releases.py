@@ -12,7 +12,7 @@ import pytest
 
 from controller.p4rt.dataplane import DataPlane
 from hosts.client import Client
-from hosts.native.library import VARIABLE
+from hosts.native.loader import VARIABLE
 from hosts.server.root_node import RootNode
 from hosts.session.job_service import Service, create_service
 from hosts.worker.read_ahead import ReadAhead

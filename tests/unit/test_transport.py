@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hosts.native.library import VARIABLE
+from hosts.native.loader import VARIABLE
 from hosts.worker.transport import WorkerTransport
 from protocol.exponents import Exponents
 from protocol.header import (

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from cli.main import main
 from emulation.nodes.processes import environment
-from hosts.native.library import VARIABLE
+from hosts.native.loader import VARIABLE
 
 pytestmark = pytest.mark.unit
 

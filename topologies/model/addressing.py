@@ -209,7 +209,7 @@ class Addressing:
         return self._units[name]
 
     def known(self, name: str) -> bool:
-        """Whether a node, or a server process, has this name."""
+        """True if a node, or a server process, has this name."""
         return name in self.topology.by_name or name in self._units
 
     @property

@@ -104,7 +104,7 @@ class Document(Generic[Model]):
         return Problem(self.file, self.line(location), _dotted(location), text)
 
     def refused(self, location: Location) -> bool:
-        """Whether this field has a problem already."""
+        """True if this field has a problem already."""
         return any(problem.field == _dotted(location) for problem in self.problems)
 
     def check(self) -> None:

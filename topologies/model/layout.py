@@ -65,7 +65,7 @@ class Layout:
             )
 
     def is_host(self, name: str) -> bool:
-        """Whether a node is a host."""
+        """True if a node is a host."""
         return self.topology.by_name[name].level == 0
 
     def ends(self, link: Link) -> tuple[Point, Point]:
@@ -183,7 +183,7 @@ def _outline(corners: list[Point]) -> list[Segment]:
 
 
 def _crosses(segment: Segment, half: float, top: float, bottom: float) -> bool:
-    """Whether a segment meets a box around the origin (clipped side by side, Liang and Barsky)."""
+    """True if a segment meets a box around the origin (clipped side by side, Liang and Barsky)."""
     (ax, ay), (bx, by) = segment
     first, last = 0.0, 1.0
     for start, step, low, high in ((ax, bx - ax, -half, half), (ay, by - ay, top, bottom)):

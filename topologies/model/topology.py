@@ -26,7 +26,7 @@ class LinkQuality:
 
     @property
     def impaired(self) -> bool:
-        """Whether it loses, duplicates, reorders or corrupts packets."""
+        """True if it loses, duplicates, reorders or corrupts packets."""
         return any((self.loss, self.duplicate, self.reorder, self.corrupt))
 
 
@@ -97,7 +97,7 @@ class Topology:
 
     @cached_property
     def impaired(self) -> bool:
-        """Whether any link is impaired (LinkQuality)."""
+        """True if any link is impaired (LinkQuality)."""
         return any(link.forward.impaired or link.backward.impaired for link in self.links)
 
     @cached_property

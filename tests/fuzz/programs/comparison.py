@@ -15,7 +15,7 @@ from controller.p4rt.connection import Connection, SwitchError
 from switch.loader import parse_program
 from switch.pipeline import PipelineError
 from tests.fuzz.programs.reduction import reduced
-from tests.fuzz.programs.rewrites import PREFIX, rewritten
+from tests.fuzz.programs.rewrites import PREFIX, key_widths, rewritten
 from tests.packet.differential import Answer, Case, Embedded, Output, by_port, differences, embedded
 from tests.packet.differential_bmv2 import Bmv2
 
@@ -180,11 +180,7 @@ def _translated(case: Case) -> set[int]:
 def _ragged_prefix(case: Case, entry: p4rt.TableEntry) -> bool:
     """True if a prefix of an entry has bits behind its end, when that is counted from the first bit
     of the key's first byte."""
-    widths = {
-        (table.preamble.id, field.id): field.bitwidth
-        for table in case.p4info.message.tables
-        for field in table.match_fields
-    }
+    widths = key_widths(case)
     for one in entry.match:
         if one.HasField("lpm"):
             whole = 8 * ((widths[entry.table_id, one.field_id] + 7) // 8)

@@ -33,13 +33,18 @@ def rewritten(case: Case) -> Iterator[tuple[str, Case]]:
         yield PREFIX, replace(case, program=json.dumps(program).encode(), updates=kept)
 
 
-def _has_ragged_prefix(case: Case, entry: p4rt.TableEntry) -> bool:
-    """True if an entry has a prefix of a key that is not whole bytes."""
-    widths = {
+def key_widths(case: Case) -> dict[tuple[int, int], int]:
+    """Returns the bits of each match field, by table id and field id; 0 where P4Info has none."""
+    return {
         (table.preamble.id, field.id): field.bitwidth
         for table in case.p4info.message.tables
         for field in table.match_fields
     }
+
+
+def _has_ragged_prefix(case: Case, entry: p4rt.TableEntry) -> bool:
+    """True if an entry has a prefix of a key that is not whole bytes."""
+    widths = key_widths(case)
     return any(
         one.HasField("lpm") and widths[entry.table_id, one.field_id] % 8 for one in entry.match
     )
