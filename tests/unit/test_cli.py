@@ -142,7 +142,7 @@ def test_validate_says_which_target_it_plans_for_and_why(
     assert "planned for target embedded: --target\n" in asked
 
 
-FAULTS = str(ROOT / "faults" / "every-kind.yaml")
+FAULTS = str(ROOT / "jobs" / "faults" / "every-kind.yaml")
 DIGITS = str(ROOT / "jobs" / "digits.yaml")
 
 

@@ -26,7 +26,7 @@ def refusals(text: str, seed: int | None = None) -> list[str]:
 
 
 def test_the_file_that_comes_along_has_every_kind() -> None:
-    found = schedule(load(ROOT / "faults" / "every-kind.yaml"), TOPOLOGY)
+    found = schedule(load(ROOT / "jobs" / "faults" / "every-kind.yaml"), TOPOLOGY)
     assert {fault.kind for fault in found} == set(KINDS)
 
 

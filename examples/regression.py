@@ -3,9 +3,9 @@
 
     rackhub up topologies/two-racks.yaml
     umask 077  # who can read job.json may be in the job
-    rackhub exec w0 python jobs/regression.py create w0 w1 w4 w5 > job.json
+    rackhub exec w0 python examples/regression.py create w0 w1 w4 w5 > job.json
     for host in w0 w1 w4 w5; do
-        rackhub exec $host python jobs/regression.py train < job.json &
+        rackhub exec $host python examples/regression.py train < job.json &
     done; wait
     rackhub down
 
