@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -61,8 +62,8 @@ Named = TypeVar("Named")
 _TOP_PRIORITY = (1 << 31) - 1
 
 _OBJECTS = frozenset(
-    ["register_array", "counter_array", "calculation", "header_stack", "header_union_stack",
-     "string", "meter_array"]
+    ["register_array", "counter_array", "calculation", "header_stack", "header_union",
+     "header_union_stack", "string", "meter_array"]
 )  # fmt: skip
 
 
@@ -257,7 +258,16 @@ class _Loader:
             raise UnsupportedConstruct(f"primitive '{node['op']}'", source_of(node))
         with refused_at(source_of(node)):
             operands = tuple(self._operand(one, widths) for one in node["parameters"])
+        if node["op"] in ("assign_union", "assign_union_stack"):
+            operands += tuple(chain.from_iterable(zip(*map(self._members, operands), strict=True)))
         return Primitive(node["op"], operands, source_of(node))
+
+    def _members(self, operand: Operand) -> list[HeaderRef]:
+        """Returns the headers of a union or of a stack of unions."""
+        assert isinstance(operand, ObjectName)
+        stack = self.union_stacks.get(operand.name)
+        unions = stack.unions if stack else (operand.name,)
+        return [HeaderRef(header) for union in unions for header in self.unions[union]]
 
     def _operand(self, node: Json, widths: tuple[int, ...]) -> Operand:
         kind, value = node["type"], node["value"]

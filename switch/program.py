@@ -92,7 +92,7 @@ Operand = Union[Data, Boolean, HeaderExpression, VarbitField, "ObjectName", "Mes
 @dataclass(frozen=True)
 class ObjectName:
     """A reference to an object. kind: `register_array`, `counter_array`, `calculation`,
-    `header_stack`, `header_union_stack`, `string`."""
+    `header_stack`, `header_union`, `header_union_stack`, `string`."""
 
     kind: str
     name: str

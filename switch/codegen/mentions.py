@@ -60,6 +60,9 @@ WRITES_FIRST = {
     "modify_field_rng_uniform",
 }  # fmt: skip
 
+# Operations that copy whole headers; all of these are among the operands.
+COPIES_HEADERS = {"assign_header", "copy_header", "assign_union", "assign_union_stack"}
+
 
 def note_primitive(uses: Uses, one: Primitive) -> None:
     if one.op in WRITES_FIRST:

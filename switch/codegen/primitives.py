@@ -150,7 +150,21 @@ class PrimitiveWriter:
         out.emit(f"if ({source}.e[i].valid) {target}.e[i] = {source}.e[i];")
         out.emit(f"else {target}.e[i].valid = 0;", f"{target}.e[i].touched = 1;", "}")
 
-    # Stacks of header unions
+    # Header unions and stacks of them
+
+    def assign_union(self, out: Emitter, one: Primitive) -> None:
+        """Emits the copy of a union header by header, as in BMv2. operands: target and source, then
+        the headers of both in pairs, which the loader adds."""
+        headers = one.operands[2:]
+        for pair in zip(headers[::2], headers[1::2], strict=True):
+            out.emit("{")
+            self.assign_header(out, Primitive("assign_header", pair, one.source))
+            out.emit("}")
+
+    def assign_union_stack(self, out: Emitter, one: Primitive) -> None:
+        target, source = (self.layout.stacks[_object(one, i)] for i in (0, 1))
+        out.emit(f"{target}.next = {source}.next;")
+        self.assign_union(out, one)
 
     def _shift_unions(self, out: Emitter, one: Primitive, push: bool) -> None:
         """Emits the shift of a stack of unions; elements re-enter at the other end, as in BMv2."""
@@ -357,6 +371,8 @@ PRIMITIVES: dict[str, Callable[[PrimitiveWriter, Emitter, Primitive], None]] = {
     "assign_header": PrimitiveWriter.assign_header,
     "copy_header": PrimitiveWriter.assign_header,
     "assign_header_stack": PrimitiveWriter.assign_header_stack,
+    "assign_union": PrimitiveWriter.assign_union,
+    "assign_union_stack": PrimitiveWriter.assign_union_stack,
     "add_header": PrimitiveWriter.add_header,
     "remove_header": PrimitiveWriter.remove_header,
     "push": PrimitiveWriter.push,

@@ -28,7 +28,7 @@ from collections.abc import Iterator
 
 from switch import expressions as ex
 from switch.codegen.assignments import Assignments
-from switch.codegen.mentions import Place, Uses, mentions, note, note_primitive
+from switch.codegen.mentions import COPIES_HEADERS, Place, Uses, mentions, note, note_primitive
 from switch.program import (
     Action,
     Conditional,
@@ -48,10 +48,13 @@ MOST_TAIL = 31  # headers: bits of sw_state.sealed, below SW_COPIED
 CHECKSUM_OFFSETS = (6 * 8, 16 * 8)  # bits before the checksum in UDP and in TCP
 
 # Operations that may change a header's validity.
-_CHANGE_HEADERS = {
-    "add_header", "remove_header", "assign_header", "copy_header", "assign_header_stack", "push",
+_CHANGE_HEADERS = COPIES_HEADERS | {
+    "add_header",
+    "remove_header",
+    "assign_header_stack",
+    "push",
     "pop",
-}  # fmt: skip
+}
 
 
 class Usage:
@@ -305,7 +308,7 @@ class Usage:
                 uses = Uses()
                 note(uses, [one])
                 found |= uses.whole
-            elif isinstance(one, Primitive) and one.op in ("assign_header", "copy_header"):
+            elif isinstance(one, Primitive) and one.op in COPIES_HEADERS:
                 uses = Uses()
                 note(uses, one.operands)
                 found |= uses.whole

@@ -12,6 +12,7 @@ from p4.v1 import p4runtime_pb2 as p4rt
 from controller.p4rt.entries import insertion
 from tests.p4 import HERE
 from tests.packet.differential import Case, program_files
+from tests.packet.differential_legacy import unions_as_wholes
 
 
 def groups() -> list[p4rt.Update]:
@@ -147,6 +148,7 @@ def union_stacks() -> Iterator[Case]:
         one += rng.randbytes(rng.randrange(4))
         arrivals.append((rng.randrange(8), one if rng.random() < 0.9 else one[: rng.randint(2, 5)]))
     yield Case("unionstacks", text, p4info, [], arrivals)
+    yield Case("unionstacks-wholes", unions_as_wholes(text), p4info, [], arrivals)
 
 
 def cases() -> Iterator[Case]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import Any
 
@@ -29,6 +30,55 @@ def rewritten(program: bytes) -> bytes:
     for one in document["calculations"]:
         one["algo"] = one["algo"].replace("csum16", "cksum16")
     return json.dumps(_expression(document), sort_keys=True).encode()
+
+
+def unions_as_wholes(program: bytes) -> bytes:
+    """The program with copies of header unions and of stacks of them as one primitive each, which
+    p4c emits only for parameters of parsers. The state `single` copies a stack, too, and extracts
+    to the copy's next element."""
+    document = json.loads(program)
+    headers = {one["id"]: one["name"] for one in document["headers"]}
+    unions = {
+        one["name"]: [headers[i] for i in one["header_ids"]] for one in document["header_unions"]
+    }
+    names = {one["id"]: one["name"] for one in document["header_unions"]}
+    stacks = {
+        one["name"]: [each for i in one["header_union_ids"] for each in unions[names[i]]]
+        for one in document["header_union_stacks"]
+    }
+    pairs = [("header_union_stack", "assign_union_stack", stacks, *one)
+             for one in itertools.permutations(stacks, 2)]  # fmt: skip
+    pairs += [("header_union", "assign_union", unions, *one)
+              for one in itertools.permutations(unions, 2)]  # fmt: skip
+    for kind, op, wholes, target, source in pairs:
+        if source == "alone":  # BMv2 copies old values of fields that nothing computes with
+            continue
+        members = zip(wholes[target], wholes[source], strict=True)
+        parts = [
+            {"op": "assign_header", "parameters": [_header(to), _header(of)]} for to, of in members
+        ]
+        both = [{"type": kind, "value": name} for name in (target, source)]
+        for action in document["actions"]:
+            whole = {"op": op, "parameters": both}
+            action["primitives"] = _replaced(action["primitives"], parts, whole)
+    [single] = (one for one in document["parsers"][0]["parse_states"] if one["name"] == "single")
+    both = [{"type": "header_union_stack", "value": name} for name in ("copies", "items")]
+    copied = {"op": "assign_union_stack", "parameters": both}
+    following = [{"type": "union_stack", "value": ["copies", "short"]}]
+    single["parser_ops"] += [
+        {"op": "primitive", "parameters": [copied]},
+        {"op": "extract", "parameters": following},
+    ]
+    return json.dumps(document, sort_keys=True).encode()
+
+
+def _replaced(primitives: list[Any], parts: list[Any], whole: Any) -> list[Any]:
+    """The primitives with a run of parts as one whole."""
+    bare = [{key: one[key] for key in ("op", "parameters")} for one in primitives]
+    for at in range(len(bare) - len(parts) + 1):
+        if bare[at : at + len(parts)] == parts:
+            return [*primitives[:at], whole, *primitives[at + len(parts) :]]
+    return primitives
 
 
 def _stacks(primitives: list[Any]) -> list[Any]:

@@ -23,7 +23,8 @@ PROGRAMS = [
     "expressions", "headers-leaf", "inner", "jumbo-root", "learning", "limits", "lookups",
     "matches", "metered", "operators-filled", "operators-legacy", "options", "parsing",
     "profiles", "replication", "router", "router-legacy", "spinning", "stacks", "stacks-legacy",
-    "state", "switch", "unaligned", "unions", "unionstacks", "valuesets", "varbits",
+    "state", "switch", "unaligned", "unions", "unionstacks", "unionstacks-wholes",
+    "valuesets", "varbits",
 ]  # fmt: skip
 
 
