@@ -47,9 +47,7 @@ class Completion:
         self._last_words: Words = np.zeros((held, slots.width), ">i4")
 
     def inherit(self, former: Completion) -> None:
-        """Takes over the counts, uncollected sums and last results of the previous epoch."""
-        self._statistics = former._statistics
-        self._statistics.plans.append(self._sums)
+        """Takes over the uncollected sums and last results of the previous epoch."""
         self._completed, former._completed = former._completed, []
         if self._plan.optimizer is not None:
             self._last_headers, self._last_words = former._last_headers, former._last_words

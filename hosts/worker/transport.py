@@ -36,34 +36,22 @@ from hosts.worker.explanation import Outline, Waiting, explain, streams_of, unan
 from hosts.worker.loss_detection import LossDetector
 from hosts.worker.native_state import NativeState
 from hosts.worker.read_ahead import ReadAhead
+from hosts.worker.receiver import Receiver
 from hosts.worker.round_trips import RoundTrips
-from hosts.worker.slots import DIRECT, EMPTY, HELD, WAITING, Rows, Slots
-from hosts.worker.verification import Mask, wrong
+from hosts.worker.slots import DIRECT, HELD, WAITING, Rows, Slots
 from protocol import jobs_pb2
 from protocol.exponents import Exponents
 from protocol.fixed_point import Floats
 from protocol.header import (
-    FLAGGED,
     Array,
     Batch,
     Flag,
-    Op,
-    Phase,
     opaque,
-    ops,
     peer_array,
-    peer_keys,
-    phases,
 )
-from protocol.plan import MOST_CHILDREN, WorkerPlan
+from protocol.plan import WorkerPlan
 
-# numpy scalars: enumeration members cost a look-up and widen arrays.
 _DIRECT_FLAG = np.uint8(Flag.DIRECT)
-_ECN = np.uint8(Flag.ECN)
-_FLAGGED = np.uint8(FLAGGED)
-_RESULT = np.uint8(Op.RESULT)
-_STATE = np.uint8(Op.STATE)
-_FINAL = np.uint8(Phase.FINAL)
 
 
 class WorkerTransport:
@@ -75,6 +63,7 @@ class WorkerTransport:
     backlog: see Pacer.
     payload: true if chunks have one; else the values of each are (0,).
     header_room: see HostEnvironment.
+    former: the transport of the previous epoch, which is continued.
     """
 
     def __init__(
@@ -89,17 +78,22 @@ class WorkerTransport:
         backlog: float = BACKLOG,
         payload: bool = True,
         header_room: int = 0,
+        former: WorkerTransport | None = None,
     ) -> None:
         if exponents.world != plan.world:
             raise ValueError(f"exponents of world {exponents.world}, plan of world {plan.world}")
         self.plan = plan
         self.lanes = plan.lanes
         sums = Sums(plan.epoch, plan.tree, plan.roots)
-        self.statistics = Statistics(plans=[sums])
+        self.statistics: Statistics = former.statistics if former is not None else Statistics()
+        self.statistics.plans.append(sums)
         rate = plan.link_rate if link_rate is None else link_rate
         packet = int(Pacer.wire_bytes(np.ones(1, np.bool_), plan.lanes)[0])
         seconds = 8 * packet / rate if rate else 0.0
-        self.round_trips = RoundTrips.of(plan, seconds, rto_initial, rto_least, rto_most)
+        if former is None:
+            self.round_trips = RoundTrips.of(plan, seconds, rto_initial, rto_least, rto_most)
+        else:
+            self.round_trips = former.round_trips.fresh(len(plan.streams))
         self._exponents = exponents
         self._payload, self._header_room = payload, header_room
         self._slots = Slots(plan, payload=payload)
@@ -107,34 +101,34 @@ class WorkerTransport:
         self._queues = [Queue() for _ in plan.streams]
         self._pacer = Pacer(rate, backlog)
         self._backlog = backlog
-        self._servers = peer_array([server.pair() for server in plan.servers])
-        self._server_keys = peer_keys(self._servers)
-        self._contributions = Contributions(plan, self._slots, self._servers, header_room)
+        servers = peer_array([server.pair() for server in plan.servers])
+        self._contributions = Contributions(plan, self._slots, servers, header_room)
         if plan.is_asynchronous:
             exponents.contact_none()
-        self._stream_index = np.full(256, -1, np.intp)
-        self._stream_index[[s.stream for s in plan.streams]] = np.arange(len(plan.streams))
+        stream_index = np.full(256, -1, np.intp)
+        stream_index[[s.stream for s in plan.streams]] = np.arange(len(plan.streams))
         native: NativeState | None = None
         if NativeState.can(plan, exponents):
             common = self._contributions.common
-            native = NativeState(
-                plan, self._slots, exponents, common, self._servers, self._stream_index
-            )
+            native = NativeState(plan, self._slots, exponents, common, servers, stream_index)
         self._native = self._contributions.native = self._slots.native = native
-        self._tickets = 0
-        self._order = 0
+        self._tickets: int = former._tickets if former is not None else 0
+        self._order: int = former._order if former is not None else 0
         self._incomplete = 0  # numbers submitted that have no result
         self._moved = False  # windows may move or exponents have become known
         self._frozen = False
         self._link_rate = link_rate
         self._completion = Completion(plan, self._slots, exponents, self.statistics, sums, native)
+        self._receiver = Receiver(
+            *(plan, self._slots, self._detector, self.round_trips, self.statistics),
+            *(servers, stream_index, self._take),
+        )
         self._ahead: ReadAhead | None = None
         if native is not None and ReadAhead.can(plan):
             self._ahead = ReadAhead(
                 *(plan, self._slots, native, exponents, self._queues, self._detector),
                 *(self._contributions, self._complete),
             )
-        self._failures: list[Failure] = []
 
     @property
     def idle(self) -> bool:
@@ -182,8 +176,7 @@ class WorkerTransport:
 
     def take_failures(self) -> list[Failure]:
         """Returns the chunks that failed for good since the last call."""
-        failures, self._failures = self._failures, []
-        return failures
+        return self._receiver.take_failures()
 
     def explain(self, now: float) -> list[Waiting]:
         """Returns each number in flight, the longest submitted first."""
@@ -270,11 +263,9 @@ class WorkerTransport:
             backlog=self._backlog,
             payload=self._payload,
             header_room=self._header_room,
+            former=self,
         )
-        next_epoch.round_trips = self.round_trips.fresh(len(plan.streams))
-        next_epoch.statistics = self.statistics
         next_epoch._completion.inherit(self._completion)
-        next_epoch._tickets, next_epoch._order = self._tickets, self._order
         for entries, submission in incomplete(self._slots, self._queues):
             enqueue(plan, next_epoch._queues, entries, submission)
             next_epoch._incomplete += len(entries)
@@ -390,77 +381,8 @@ class WorkerTransport:
         """Takes packets that arrived by `now`; packets for no number in flight are counted."""
         if self._frozen:
             self.statistics.dropped["frozen"] += len(batch)
-        if self._frozen or not len(batch):
-            return
-        slots = self._slots
-        headers = batch.headers
-        kind = ops(headers)
-        stream = self._stream_index[headers["stream"]]
-        seqs = headers["seq"].astype(np.uint32)
-        rows = slots.bases[stream] + (seqs & slots.masks[stream])
-        ours = (headers["job"] == self.plan.job) & (headers["epoch"] == self.plan.epoch)
-        ours &= ((kind == _RESULT) | (kind == _STATE)) & (stream >= 0)
-        known = (slots.seq[rows] == seqs) & (slots.stage[rows] != EMPTY)
-        same_chunk = slots.chunk[rows] == headers["chunk"]
-        from_server = peer_keys(batch.peers) == self._server_keys[slots.server[rows]]
-        taken: Mask = ours & known & same_chunk & from_server
-        if not taken.all():
-            self._drop("foreign", ~ours)
-            self._drop("stale", ours & ~known)
-            self._drop("other_chunk", ours & known & ~same_chunk)
-            self._drop("wrong_source", ours & known & same_chunk & ~from_server)
-        direct = (headers["flags"] & _DIRECT_FLAG) != 0
-        states = taken & (kind == _STATE)
-        results = taken & ~states
-        for of_server, stage in ((False, WAITING), (True, DIRECT)):
-            candidates = results & direct if of_server else results & ~direct
-            if candidates.all():
-                self._on_results(now, batch, rows, stage)
-            elif candidates.any():
-                self._on_results(now, batch.select(candidates), rows[candidates], stage)
-        if states.any():
-            self._on_states(now, headers[states], rows[states], direct[states])
-
-    def _on_results(self, now: float, batch: Batch, rows: Rows, stage: int) -> None:
-        """Takes RESULTs for these rows, all DIRECT or none."""
-        slots = self._slots
-        good = (slots.stage[rows] == stage) & (slots.sent[rows] > 0)
-        if not good.all():
-            early = ~good & (slots.stage[rows] <= stage)
-            self._drop("unexpected", early)
-            self.statistics.duplicates += int(np.count_nonzero(~good & ~early))
-        good = self._checked(now, batch, rows, stage, good)
-        first = slots.first_of_each(rows[good])
-        self.statistics.duplicates += int(np.count_nonzero(~first))
-        good[good] = first
-        if not good.all():
-            batch, rows = batch.select(good), rows[good]
-        if not len(rows):
-            return
-        headers, payloads = batch.headers, batch.payloads
-        self._detector.on_results(now, rows, batch.full, self.round_trips)
-        self.statistics.congested += int(np.count_nonzero(headers["flags"] & _ECN))
-        if stage == WAITING:
-            flagged = (headers["flags"] & _FLAGGED) != 0
-            if flagged.any():
-                self._to_server(rows[flagged])
-                rows, headers, payloads = rows[~flagged], headers[~flagged], payloads[~flagged]
-        self._take(rows, headers, payloads, stage)
-
-    def _checked(self, now: float, batch: Batch, rows: Rows, stage: int, good: Mask) -> Mask:
-        """Returns those of `good` whose number of workers, lanes, exponent and checksum are
-        right."""
-        right: Mask = good.copy()
-        for cause, failed in wrong(self.plan, self._slots, batch, rows, stage == DIRECT).items():
-            failed &= good
-            right &= ~failed
-            if cause == "wrong_checksum":
-                self.statistics.wrong_checksum += int(np.count_nonzero(failed))
-            else:
-                self._drop(cause, failed)
-        if not right.all():
-            self._failed(now, rows[good & ~right])
-        return right
+        elif len(batch):
+            self._receiver.take(now, batch)
 
     def _take(self, rows: Rows, headers: Array, words: Any, stage: int) -> None:
         """Completes rows with good results."""
@@ -472,52 +394,3 @@ class WorkerTransport:
         """Completes rows with good integer sums of a batch."""
         self._take(rows, headers, words, WAITING)
         self._advance()
-
-    def _to_server(self, rows: Rows) -> None:
-        """Moves rows whose integer sum is flagged to DIRECT: their servers sum them in float32."""
-        slots = self._slots
-        slots.stage[rows] = DIRECT
-        slots.restart(rows)
-        slots.due[rows] = True
-        slots.probe_pending[rows] = False
-
-    def _failed(self, now: float, rows: Rows) -> None:
-        """Handles failed checks: probes at the first failure of a row, reports the second."""
-        slots = self._slots
-        # Duplicates of one bad packet are one failure.
-        rows = np.unique(rows[~slots.failed[rows]])
-        slots.failed[rows] = True
-        slots.failures[rows] += 1
-        slots.probe_pending[rows[(slots.failures[rows] == 1) & ~slots.due[rows]]] = True
-        for row in rows[slots.failures[rows] == 2].tolist():
-            reason = "its sum failed the check twice"
-            if slots.exponent_round[row]:
-                reason = (
-                    "its exponent round failed the check twice: corrupted, or the workers do not "
-                    "submit the same chunks in the same order"
-                )
-            stream, seq = int(slots.stream_number[row]), int(slots.seq[row])
-            self._failures.append(Failure(stream, seq, int(slots.chunk[row]), reason))
-
-    def _on_states(self, now: float, headers: Array, rows: Rows, direct: Mask) -> None:
-        """Takes STATEs about these rows."""
-        slots = self._slots
-        stage = np.where(direct, np.uint8(DIRECT), np.uint8(WAITING))
-        final = phases(headers) == _FINAL
-        announced = final & ~direct & self.plan.pipeline.pulls
-        good = (slots.stage[rows] == stage) & ((slots.probes[rows] > 0) | announced)
-        good &= headers["sender"] < np.where(direct, 256, MOST_CHILDREN)
-        good[good] = slots.first_of_each(rows[good])
-        self._drop("unasked", ~good)
-        slots.probe_pending[rows[good & announced]] = True
-        good &= ~announced
-        rows, headers, direct = rows[good], headers[good], direct[good]
-        if not len(rows):
-            return
-        self.statistics.states += len(rows)
-        self._detector.on_states(now, rows, headers, direct, self.round_trips)
-
-    def _drop(self, cause: str, packets: Mask) -> None:
-        n = int(np.count_nonzero(packets))
-        if n:
-            self.statistics.dropped[cause] += n
