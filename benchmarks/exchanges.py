@@ -34,7 +34,7 @@ from simulation.nodes.frames import Framing, arrived
 from simulation.nodes.host import HostNode, VirtualEndpoint
 from simulation.nodes.switch_group import SwitchGroup
 from specs.p4program import SOURCES
-from switch.timed import TimedPorts, run_together
+from switch.ports.virtual_time import TimedPorts, run_together
 from topologies.model.addressing import Addressing
 from topologies.model.spec import parse
 from workloads.layers import resnet50

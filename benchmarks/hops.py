@@ -24,7 +24,7 @@ from simulation.kernel.engine import Engine, Node
 from simulation.links.link import Link, LinkSpec
 from simulation.links.trains import NEVER, Times, Train
 from simulation.nodes.switch import SwitchNode
-from switch.timed import TimedPorts
+from switch.ports.virtual_time import TimedPorts
 
 _RATE = 10**10  # bit/s
 _DELAY = 1_000_000  # ps

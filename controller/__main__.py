@@ -29,7 +29,7 @@ from controller.service.notices import say, tell
 from controller.service.orders import obey
 from controller.service.servicer import JobServer, ServiceError
 from protocol.runtime import REAL
-from switch import signals
+from switch.cli import signals
 from topologies.model.addressing import Addressing
 from topologies.model.spec import TopologyError, read
 

@@ -5,7 +5,7 @@ Prints the line "ready" on standard output when P4Runtime listens and the ports 
 prints the ports' counters as a line of JSON, {"ports": {NUMBER: {COUNTER: VALUE}}}. SIGTERM and
 SIGINT write the counters to the log and end the process with status 0. Status 1: it could not start
 (the reason is on standard error); 2: wrong command line. A process started as simple_switch_grpc
-has BMv2's defaults and conventions instead (`switch.identity`).
+has BMv2's defaults and conventions instead (`switch.cli.bmv2`).
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from queue import SimpleQueue
 
 from google.rpc import code_pb2
 
-from switch import logs, signals
+from switch.cli import logs, signals
+from switch.cli.bmv2 import identity_of, ready_line
+from switch.cli.options import Options, parse
+from switch.cli.thrift_port import ThriftPort
 from switch.compile import CompilerError
-from switch.errors import ProgramError, UnsupportedConstruct
-from switch.identity import identity_of, ready_line
 from switch.loader import load_program
-from switch.options import Options, parse
 from switch.p4runtime import AddressError, Device, P4RuntimeError, is_local, serve
 from switch.pipeline import Pipeline, PipelineError
 from switch.ports import PortOptions, Ports, PortsError
-from switch.thrift_port import ThriftPort
+from switch.program.errors import ProgramError, UnsupportedConstruct
 
 log = logging.getLogger("switch")
 # Messages of the P4 program: log_msg(), failed assertions.

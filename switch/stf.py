@@ -37,12 +37,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from switch.compile import CompilerError
-from switch.errors import ProgramError
-from switch.externs import Externs, Rates
-from switch.keys import KeyElement
 from switch.loader import load_program
 from switch.pipeline import Pipeline
-from switch.program import KeyField, Table
+from switch.pipeline.externs import Externs, Rates
+from switch.pipeline.keys import KeyElement
+from switch.program.errors import ProgramError
+from switch.program.model import KeyField, Table
 
 _OPERATORS = {
     "==": operator.eq,

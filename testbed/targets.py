@@ -11,7 +11,7 @@ import shutil
 from pathlib import Path
 from typing import Literal
 
-from switch.installing import is_launcher
+from switch.cli.launcher import is_launcher
 
 Target = Literal["embedded", "bmv2"]
 

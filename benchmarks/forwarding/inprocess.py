@@ -23,12 +23,12 @@ from benchmarks.common import BenchError, Message, Spread
 from benchmarks.forwarding import contenders, traffic
 from controller.p4rt.connection import DeviceConnection
 from controller.p4rt.entries import Entity, P4Info, insertion
-from switch.abi import Output
 from switch.codegen import generate
 from switch.compile import build
 from switch.loader import load_program
 from switch.p4runtime import Device
 from switch.pipeline import KeyElement, Pipeline
+from switch.pipeline.abi import Output
 from testbed.targets import DEVICE_ID
 
 _PROGRAMS = ("aggregation", "aggregation_jumbo", "aggregation_headers", "router")

@@ -33,8 +33,8 @@ from specs.jobfile import JobFileError
 from specs.p4program import SOURCES, DataPlaneError, make_ready
 from switch.codegen import generate
 from switch.compile import CompilerError, build, cache_directory
-from switch.errors import ProgramError
 from switch.loader import load_program
+from switch.program.errors import ProgramError
 from testbed import preflight
 from testbed.targets import choose
 from topologies.model.spec import read as read_topology

@@ -27,7 +27,7 @@ from hosts.worker.slots import Rows, Slots
 from protocol.exponents import Exponents
 from protocol.header import HEADER_BYTES, PEER, Array, Batch
 from protocol.plan import WorkerPlan
-from switch.paced_line import address
+from switch.ports.paced_line import address
 
 _BY_ROW = ("stage", "flags", "due", "probe_pending", "seq", "hash", "server", "failures", "mark",
            "exponent", "entry", "progress", "deadline", "results", "stream")  # fmt: skip

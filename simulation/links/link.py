@@ -23,7 +23,7 @@ from simulation.links.impairments import DUPLICATION, LOSS, REORDERING, chosen, 
 from simulation.links.marking import mark
 from simulation.links.queues import LineRate, StrictPriorityQueue
 from simulation.links.trains import NEVER, Times, Train, joined, picoseconds
-from switch.paced_line import LateError, LineError, LineQueue
+from switch.ports.paced_line import LateError, LineError, LineQueue
 from topologies.model.topology import LinkQuality
 
 _SMALL = 64  # packets: smaller trains are joined, which is cheaper than many trains
@@ -129,8 +129,8 @@ class Link:
     free: time (ps) when all decided packets have left.
     head: arrival time of the first packet not taken; NEVER if none is in flight.
     queue_counters: the queue's counters; a switch has its own.
-    passed: returns the traffic since the last call that bypassed this object (``switch.timed``);
-        None if there is none.
+    passed: returns the traffic since the last call that bypassed this object
+        (``switch.ports.virtual_time``); None if there is none.
     """
 
     def __init__(self, spec: LinkSpec, name: str = "", number: int = 0) -> None:

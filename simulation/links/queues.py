@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The transmission time of frames, and a queue with strict priorities.
 
-`switch.paced_line` has the FIFO queue, which switch ports use as well.
+`switch.ports.paced_line` has the FIFO queue, which switch ports use as well.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from protocol.ethernet import FRAMING, HEADER, LEAST_ON_WIRE
 from simulation.links.trains import NEVER, SECOND
-from switch.paced_line import Line, LineCounters, LineError
+from switch.ports.paced_line import Line, LineCounters, LineError
 
 PRIORITIES = 8
 

@@ -29,7 +29,7 @@ from simulation.errors import VirtualError
 from simulation.links.trains import Frames, Lengths, Times, Train
 from switch.compile import CompilerError
 from switch.native import build
-from switch.paced_line import address
+from switch.ports.paced_line import address
 
 __all__ = ["Content", "StreamError", "Streams", "head"]
 

@@ -25,7 +25,7 @@ from protocol.header import (
     peer_array,
 )
 from simulation.links.trains import Frames, Lengths
-from switch.paced_line import address
+from switch.ports.paced_line import address
 
 _UDP = 17
 _DONT_FRAGMENT = 0x4000

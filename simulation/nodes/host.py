@@ -31,7 +31,7 @@ from simulation.links.trains import NEVER, SECOND, Frames, Lengths, Times, Train
 from simulation.links.trains import train as train_of
 from simulation.nodes.costs import Core, of_hosts, of_servers
 from simulation.nodes.frames import Arrived, Framing, arrived
-from switch.paced_line import address
+from switch.ports.paced_line import address
 from topologies.model.addressing import Addressing, HostInterface
 
 _FIRST_PORT = 49152  # the first ephemeral port (RFC 6335)

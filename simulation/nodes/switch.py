@@ -17,9 +17,9 @@ from observability.pcap import Writer
 from simulation.kernel.engine import Node, Port
 from simulation.links.trains import Train
 from switch.p4runtime import Device
-from switch.paced_line import Line
 from switch.pipeline import Pipeline
-from switch.timed import Arrivals, Departures, TimedPorts
+from switch.ports.paced_line import Line
+from switch.ports.virtual_time import Arrivals, Departures, TimedPorts
 
 _NANOSECOND = 1000  # ps
 

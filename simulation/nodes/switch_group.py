@@ -21,7 +21,7 @@ from simulation.kernel.engine import Node
 from simulation.links.link import Link
 from simulation.links.trains import NEVER, Train
 from simulation.nodes.switch import SwitchNode
-from switch.timed import PORTS, Arrivals, run_together
+from switch.ports.virtual_time import PORTS, Arrivals, run_together
 
 
 class SwitchGroup(Node):

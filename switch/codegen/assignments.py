@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from switch.codegen.mentions import WRITES_FIRST, Place, Uses, note
-from switch.program import Action, Conditional, Control, Table
+from switch.program.model import Action, Conditional, Control, Table
 
 
 class Assignments:

@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import groupby
 
-from switch import expressions as ex
 from switch.codegen.bits import Part, emit_put, emit_store, emit_sum
 from switch.codegen.expressions import Emitter
 from switch.codegen.layout import LIMB, Layout, identifier, limbs
-from switch.program import Calculation, CalculationInput, Checksum, Program
+from switch.program import expressions as ex
+from switch.program.model import Calculation, CalculationInput, Checksum, Program
 
 # BMv2's names of algorithms -> functions of runtime/hash.h.
 ALGORITHMS = {

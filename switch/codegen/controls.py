@@ -4,7 +4,6 @@ them."""
 
 from __future__ import annotations
 
-from switch import expressions as ex
 from switch.codegen.calculations import calculation_name
 from switch.codegen.expressions import Emitter
 from switch.codegen.fused import FusedWriter, Runs, following, is_fixed
@@ -27,8 +26,9 @@ from switch.codegen.tracing import (
     trace_member,
     trace_plain,
 )
-from switch.errors import refused_at
-from switch.program import Conditional, Control, Meter, Table
+from switch.program import expressions as ex
+from switch.program.errors import refused_at
+from switch.program.model import Conditional, Control, Meter, Table
 
 
 class ControlWriter:

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping
 
-from switch import expressions as ex
 from switch.codegen.mentions import Place
-from switch.program import Control
+from switch.program import expressions as ex
+from switch.program.model import Control
 
 Known = tuple[Place, int]  # a field and its value
 

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from switch import expressions as ex
 from switch.codegen.layout import LIMB, Layout, argument_offsets, limbs
 from switch.codegen.limbs import FULL_LIMB, Stream, literal, natural_limbs, possible_ones
 from switch.codegen.wide import WideEmitter
-from switch.program import Action, HeaderType
-from switch.value_ranges import value_range
+from switch.program import expressions as ex
+from switch.program.model import Action, HeaderType
+from switch.program.value_ranges import value_range
 
 LookaheadReader = Callable[["Emitter", ex.Lookahead], str]
 

@@ -18,14 +18,14 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
-from switch import expressions as ex
 from switch.codegen.decided import beyond, known_at
 from switch.codegen.expressions import Emitter
 from switch.codegen.layout import LIMB, Layout, limbs, words_of
 from switch.codegen.limbs import carries, literal, possible_ones
 from switch.codegen.mentions import Place, Uses, note_primitive
 from switch.codegen.primitives import PrimitiveWriter
-from switch.program import Action, Control, ObjectName, Primitive, Table
+from switch.program import expressions as ex
+from switch.program.model import Action, Control, ObjectName, Primitive, Table
 
 _VECTOR = 4  # limbs
 _LEAST = 8  # limbs that are worth a loop

@@ -10,7 +10,7 @@ from __future__ import annotations
 from switch.codegen.bits import Part, emit_load, emit_store
 from switch.codegen.expressions import Emitter
 from switch.codegen.layout import Layout
-from switch.program import HeaderType
+from switch.program.model import HeaderType
 
 
 def size_of(layout: Layout, header_type: HeaderType, path: str) -> str:

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from switch.codegen.usage import Usage
-from switch.expressions import Field
-from switch.program import Action, Header, HeaderType, KeyField, Program, Table
+from switch.program.expressions import Field
+from switch.program.model import Action, Header, HeaderType, KeyField, Program, Table
 
 LIMB = 64
 LASTS = 8  # last keys that a table of egress keeps, by port: a power of two

@@ -11,9 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cache
 
-from switch import expressions as ex
 from switch.codegen.layout import LIMB, limbs, words_of
-from switch.value_ranges import value_range
+from switch.program import expressions as ex
+from switch.program.value_ranges import value_range
 
 FULL_LIMB = (1 << LIMB) - 1
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, fields, is_dataclass
 
-from switch import expressions as ex
-from switch.program import ObjectName, Primitive
+from switch.program import expressions as ex
+from switch.program.model import ObjectName, Primitive
 
 Place = tuple[str, str]  # header instance, field
 

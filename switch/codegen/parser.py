@@ -9,16 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from switch import expressions as ex
 from switch.codegen.bits import load_bits
 from switch.codegen.expressions import Emitter
 from switch.codegen.headers import emit_extract
 from switch.codegen.layout import LIMB, Layout, identifier, limbs
 from switch.codegen.limbs import literal
 from switch.codegen.tracing import trace_state
-from switch.errors import refused_at
-from switch.parser_keys import MOST_RANGE_BITS, width_of
-from switch.program import (
+from switch.program import expressions as ex
+from switch.program.errors import refused_at
+from switch.program.model import (
     Advance,
     Extract,
     HeaderType,
@@ -28,7 +27,8 @@ from switch.program import (
     Transition,
     Verify,
 )
-from switch.value_ranges import value_range
+from switch.program.parser_keys import MOST_RANGE_BITS, width_of
+from switch.program.value_ranges import value_range
 
 # Core errors in P4-16's order, for programs whose JSON does not number them.
 _CORE_ERRORS = {

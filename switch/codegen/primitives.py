@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from switch import expressions as ex
 from switch.codegen.calculations import calculation_name
 from switch.codegen.expressions import Emitter
 from switch.codegen.headers import size_of
 from switch.codegen.layout import LIMB, Layout, identifier, limbs
 from switch.codegen.tracing import c_string, trace_result, trace_statement
 from switch.codegen.wide import UNROLLED
-from switch.errors import refused_at
-from switch.program import Action, MessageParameters, Meter, ObjectName, Primitive
-from switch.value_ranges import value_range
+from switch.program import expressions as ex
+from switch.program.errors import refused_at
+from switch.program.model import Action, MessageParameters, Meter, ObjectName, Primitive
+from switch.program.value_ranges import value_range
 
 # Fields of standard metadata that drop a packet, and their values in C.
 _DROPPED = (("egress_spec", "SW_DROP_PORT"), ("mcast_grp", "0"))

@@ -16,8 +16,8 @@ from switch.codegen.parser import ParserWriter
 from switch.codegen.primitives import PrimitiveWriter, standard_field
 from switch.codegen.state import learn_function, state_declarations
 from switch.codegen.tracing import c_string, trace_errors
-from switch.errors import consistent, refused_at
-from switch.program import Control, FieldList, Header, Program, Table
+from switch.program.errors import consistent, refused_at
+from switch.program.model import Control, FieldList, Header, Program, Table
 
 
 def generate(program: Program, traced: bool = False) -> str:

@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-from switch import expressions as ex
 from switch.codegen.expressions import Emitter
 from switch.codegen.layout import LIMB, Layout, limbs
-from switch.errors import refused_at
-from switch.program import LearnList
+from switch.program import expressions as ex
+from switch.program.errors import refused_at
+from switch.program.model import LearnList
 
 
 def state_declarations(layout: Layout) -> list[str]:

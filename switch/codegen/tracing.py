@@ -6,12 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from switch import expressions as ex
 from switch.codegen.expressions import Emitter
 from switch.codegen.layout import LIMB, TableLayout, argument_offsets, limbs
 from switch.codegen.mentions import WRITES_FIRST
-from switch.errors import Source
-from switch.program import Action, Conditional, Primitive, Program, Table
+from switch.program import expressions as ex
+from switch.program.errors import Source
+from switch.program.model import Action, Conditional, Primitive, Program, Table
 
 _MATCHES = {"exact": "SW_EXACT", "lpm": "SW_LPM", "ternary": "SW_TERNARY", "range": "SW_WITHIN"}
 

@@ -26,10 +26,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from switch import expressions as ex
 from switch.codegen.assignments import Assignments
 from switch.codegen.mentions import COPIES_HEADERS, Place, Uses, mentions, note, note_primitive
-from switch.program import (
+from switch.program import expressions as ex
+from switch.program.model import (
     Action,
     Conditional,
     Control,

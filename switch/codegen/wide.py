@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from switch import expressions as ex
 from switch.codegen.layout import LIMB, limbs, words_of
 from switch.codegen.limbs import Stream, carries, literal, natural_limbs, possible_ones
-from switch.value_ranges import value_range
+from switch.program import expressions as ex
+from switch.program.value_ranges import value_range
 
 # Loops over so few limbs are unrolled, so that the compiler sees which limbs an assignment to some
 # bits of a field leaves unchanged, and keeps the field in registers.

@@ -8,11 +8,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .device import Device
-    from .errors import P4RuntimeError
-    from .server import AddressError, Server, Tls, is_local, serve, socket_path
-    from .servicer import P4RuntimeServicer
-    from .streams import Stream
+    from switch.p4runtime.device import Device
+    from switch.p4runtime.errors import P4RuntimeError
+    from switch.p4runtime.service.server import (
+        AddressError,
+        Server,
+        Tls,
+        is_local,
+        serve,
+        socket_path,
+    )
+    from switch.p4runtime.service.servicer import P4RuntimeServicer
+    from switch.p4runtime.streams import Stream
 
 __all__ = [
     "AddressError",
@@ -28,11 +35,11 @@ __all__ = [
 ]
 
 _PLACES = {"Device": "device", "Stream": "streams", "P4RuntimeError": "errors"}
-_PLACES["P4RuntimeServicer"] = "servicer"
+_PLACES["P4RuntimeServicer"] = "service.servicer"
 
 
 def __getattr__(name: str) -> Any:
     # A device compiles programs, which takes long to import; clients of one need none of it.
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f".{_PLACES.get(name, 'server')}", __name__), name)
+    return getattr(import_module(f".{_PLACES.get(name, 'service.server')}", __name__), name)

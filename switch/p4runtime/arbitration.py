@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from google.rpc import code_pb2
 from p4.v1 import p4runtime_pb2
 
-from .errors import (
+from switch.p4runtime.errors import (
     P4RuntimeError,
     failed_precondition,
     invalid_argument,

@@ -23,10 +23,8 @@ from typing import Any
 from google.rpc import code_pb2
 from p4.v1 import p4runtime_pb2
 
-from switch.pipeline import Pipeline
-
-from .arbitration import Arbitration, Client, Send
-from .errors import (
+from switch.p4runtime.arbitration import Arbitration, Client, Send
+from switch.p4runtime.errors import (
     P4RuntimeError,
     batch_error,
     failed_precondition,
@@ -37,12 +35,13 @@ from .errors import (
     resource_exhausted,
     unimplemented,
 )
-from .forwarding import Forwarding
-from .loading import build
-from .packetio import decode_packet_in, encode_packet_out
-from .packing import Packer
-from .reconciling import carry
-from .streams import Stream
+from switch.p4runtime.loading import build
+from switch.p4runtime.packet_io import decode_packet_in, encode_packet_out
+from switch.p4runtime.pushed_program import Forwarding
+from switch.p4runtime.read_responses import Packer
+from switch.p4runtime.reconciling import carry
+from switch.p4runtime.streams import Stream
+from switch.pipeline import Pipeline
 
 log = logging.getLogger(__name__)
 

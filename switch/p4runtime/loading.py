@@ -12,15 +12,14 @@ from collections.abc import Callable
 from p4.v1 import p4runtime_pb2
 
 from switch.compile import CompilerError
-from switch.errors import ProgramError
 from switch.loader import parse_program
+from switch.p4runtime.errors import P4RuntimeError, invalid_argument
+from switch.p4runtime.p4info.program_check import bind
+from switch.p4runtime.p4info.schema import Schema
+from switch.p4runtime.pushed_program import Forwarding
+from switch.p4runtime.wrapping import unwrap
 from switch.pipeline import Pipeline, PipelineError
-
-from .binding import bind
-from .errors import P4RuntimeError, invalid_argument
-from .forwarding import Forwarding
-from .schema import Schema
-from .wrapping import unwrap
+from switch.program.errors import ProgramError
 
 
 def build(

@@ -14,10 +14,9 @@ from typing import Any
 
 from p4.v1 import p4runtime_pb2
 
+from switch.p4runtime.errors import P4RuntimeError, invalid_argument
+from switch.p4runtime.pushed_program import Forwarding
 from switch.pipeline import Pipeline
-
-from .errors import P4RuntimeError, invalid_argument
-from .forwarding import Forwarding
 
 Update = p4runtime_pb2.Update
 

@@ -7,8 +7,8 @@ from typing import Any, Protocol
 
 from p4.v1 import p4runtime_pb2
 
-from .arbitration import Client, Send
-from .errors import P4RuntimeError, unimplemented
+from switch.p4runtime.arbitration import Client, Send
+from switch.p4runtime.errors import P4RuntimeError, unimplemented
 
 
 class StreamDevice(Protocol):

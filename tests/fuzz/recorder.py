@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
 
-import switch.pipeline
+from switch.pipeline import pipeline
 
 _KEPT = {
     "sw_table_insert", "sw_group_set", "sw_session_set", "sw_member_set", "sw_choices_set",
@@ -86,9 +86,9 @@ class _Recorder:
 def recorded() -> Iterator[Recording]:
     """Records writes to pipelines created in the context, including the program's own entries."""
     recording = Recording()
-    declare = switch.pipeline.declare
+    declare = pipeline.declare
     with mock.patch.object(
-        switch.pipeline, "declare", lambda library: _Recorder(declare(library), recording)
+        pipeline, "declare", lambda library: _Recorder(declare(library), recording)
     ):
         yield recording
 

@@ -17,8 +17,9 @@ from controller.p4rt.entries import clone_session, insertion
 from protocol.header import Op as Kind
 from switch.loader import load_program
 from switch.pipeline import Pipeline
-from switch.profiles import ProfileState, Reference
-from switch.value_sets import ValueSetState
+from switch.pipeline.action_profiles import ProfileState
+from switch.pipeline.keys import Reference
+from switch.pipeline.value_sets import ValueSetState
 from tests.fuzz.inputs import TCPV4, Op, event, frame, gso
 from tests.fuzz.recorder import Recording, recorded
 from tests.packet import differential_arguments, differential_headers

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from switch.externs import Externs, Rates
-from switch.keys import Reference
 from switch.pipeline import Pipeline
-from switch.profiles import ProfileState
+from switch.pipeline.action_profiles import ProfileState
+from switch.pipeline.externs import Externs, Rates
+from switch.pipeline.keys import Reference
 from tests.p4 import corpus
 
 pytestmark = pytest.mark.packet

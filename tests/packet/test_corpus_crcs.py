@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from switch.crc_parameters import Crc, set_crc
 from switch.pipeline import Pipeline
+from switch.pipeline.crc_parameters import Crc, set_crc
 from tests.p4 import corpus
 
 pytestmark = pytest.mark.packet

@@ -11,11 +11,11 @@ from typing import Any, get_args
 
 import pytest
 
-from switch import expressions as ex
 from switch.codegen.calculations import ALGORITHMS
 from switch.codegen.primitives import PRIMITIVES
 from switch.loader import parse_program
-from switch.program import ParserOperation, Program
+from switch.program import expressions as ex
+from switch.program.model import ParserOperation, Program
 from tests.p4 import HERE
 from tests.packet.differential_cases import cases
 

@@ -21,7 +21,7 @@ from p4.v1 import p4runtime_pb2 as p4rt
 
 from switch.p4runtime import Device, P4RuntimeError, serve
 from switch.p4runtime.arbitration import LONGEST_ROLE, MAX_ROLES
-from switch.p4runtime.servicer import MAX_WAITING, P4RuntimeServicer
+from switch.p4runtime.service.servicer import MAX_WAITING, P4RuntimeServicer
 from tests.packet.p4rt_support import (
     DEVICE,
     INSERT,

@@ -7,11 +7,11 @@ from p4.config.v1 import p4types_pb2
 from p4.v1 import p4data_pb2
 from p4.v1 import p4runtime_pb2 as p4rt
 
-from switch.externs import DIGEST_ROOM, Externs
 from switch.loader import load_program
 from switch.p4runtime.errors import P4RuntimeError
-from switch.p4runtime.values import MessageCodec
+from switch.p4runtime.p4info.values import MessageCodec
 from switch.pipeline import Pipeline
+from switch.pipeline.externs import DIGEST_ROOM, Externs
 from tests.packet.p4rt_learning import (
     JSON_PATH,
     Learner,

@@ -8,9 +8,9 @@ import pytest
 from google.rpc import code_pb2 as code
 from p4.v1 import p4runtime_pb2 as p4rt
 
-from switch.externs import Externs, Rates
 from switch.loader import load_program
 from switch.pipeline import Pipeline, PipelineError
+from switch.pipeline.externs import Externs, Rates
 from tests.p4 import HERE
 from tests.packet.p4rt_learning import INFO, RATES, Learner, bare, direct, meter, number, source
 from tests.packet.p4rt_support import DELETE, INSERT, MODIFY, config_request

@@ -13,10 +13,10 @@ from p4.v1 import p4runtime_pb2 as p4rt
 
 from switch.loader import parse_program
 from switch.p4runtime import Device, P4RuntimeError
-from switch.p4runtime.binding import bind
-from switch.p4runtime.packetio import decode_packet_in, encode_packet_out
-from switch.p4runtime.schema import Field, Schema
-from switch.p4runtime.values import encode_unsigned
+from switch.p4runtime.p4info.program_check import bind
+from switch.p4runtime.p4info.schema import Field, Schema
+from switch.p4runtime.p4info.values import encode_unsigned
+from switch.p4runtime.packet_io import decode_packet_in, encode_packet_out
 from tests.p4 import HERE
 from tests.packet.differential import program_files
 from tests.packet.differential_headers import sets

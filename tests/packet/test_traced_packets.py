@@ -20,7 +20,8 @@ from scapy.layers.l2 import Ether
 from switch.loader import load_program, parse_program
 from switch.p4runtime import Device
 from switch.pipeline import Pipeline, PipelineError
-from switch.profiles import ProfileState, Reference
+from switch.pipeline.action_profiles import ProfileState
+from switch.pipeline.keys import Reference
 from tests.p4 import HERE
 from tests.packet import differential, recordings
 from tests.packet.differential_cases import cases

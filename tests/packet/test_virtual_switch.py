@@ -20,8 +20,8 @@ from simulation.kernel.engine import Engine, Node
 from simulation.links.link import LinkSpec
 from simulation.links.trains import NEVER, train
 from simulation.nodes.switch import SwitchNode
-from switch.paced_line import Line
-from switch.timed import Arrivals, Departures, TimedPortsError
+from switch.ports.paced_line import Line
+from switch.ports.virtual_time import Arrivals, Departures, TimedPortsError
 from testbed.targets import CPU_PORT
 
 pytestmark = pytest.mark.packet

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from switch.arguments import command_line_of
-from switch.identity import BMV2, OWN, identity_of
-from switch.installing import InstallError, install, is_launcher
-from switch.options import PortSettings, parse
+from switch.cli.arguments import command_line_of
+from switch.cli.bmv2 import BMV2, OWN, identity_of
+from switch.cli.launcher import InstallError, install, is_launcher
+from switch.cli.options import PortSettings, parse
 
 pytestmark = pytest.mark.unit
 

@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 from cli.main import main
 from cli.options import FORESEEN
 from observability import record
-from switch.installing import install
+from switch.cli.launcher import install
 from testbed.targets import BMV2, TargetError, choose
 from tests.conftest import ROOT
 

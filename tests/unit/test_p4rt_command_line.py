@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from switch import __version__
-from switch.options import PortSettings, parse
+from switch.cli.options import PortSettings, parse
 from switch.p4runtime import is_local
 
 pytestmark = pytest.mark.unit

@@ -9,7 +9,7 @@ from p4.config.v1 import p4types_pb2
 from p4.v1 import p4data_pb2
 
 from switch.p4runtime import P4RuntimeError
-from switch.p4runtime.values import (
+from switch.p4runtime.p4info.values import (
     DataCodec,
     decode_signed,
     decode_unsigned,

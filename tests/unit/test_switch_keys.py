@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from switch.codegen.layout import TableLayout, key_places, limbs, words_of
-from switch.expressions import Const
-from switch.program import KeyField, Table
+from switch.program.expressions import Const
+from switch.program.model import KeyField, Table
 
 pytestmark = pytest.mark.unit
 

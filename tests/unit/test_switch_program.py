@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from switch.codegen import generate
-from switch.errors import ProgramError, UnsupportedConstruct
-from switch.expressions import Binary, Const, FieldValue, HeaderRef
 from switch.loader import load_program, read_program
-from switch.value_ranges import value_range
+from switch.program.errors import ProgramError, UnsupportedConstruct
+from switch.program.expressions import Binary, Const, FieldValue, HeaderRef
+from switch.program.value_ranges import value_range
 from tests.p4 import HERE
 
 pytestmark = pytest.mark.unit

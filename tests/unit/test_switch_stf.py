@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from switch.externs import Externs
 from switch.pipeline import Pipeline
+from switch.pipeline.externs import Externs
 from switch.stf import Mismatch, StfError, StfRunner, main
 from tests.p4 import HERE, corpus
 

@@ -7,7 +7,7 @@ import ctypes
 
 import pytest
 
-from switch.ports import library
+from switch.ports.interfaces import library
 
 pytestmark = pytest.mark.unit
 

@@ -23,7 +23,7 @@ from simulation.links import link as links
 from simulation.links.link import LinkSpec
 from simulation.links.trains import NEVER, Train, train
 from simulation.nodes import switch as switch_node
-from switch import paced_line, timed
+from switch.ports import paced_line, virtual_time
 
 pytestmark = pytest.mark.unit
 
@@ -142,7 +142,8 @@ def test_runs_do_not_depend_on_rounds_or_the_order_of_nodes(seed: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "module", [engine, impairments, paced_line, links, marking, queues, switch_node, timed, trains]
+    "module",
+    [engine, impairments, paced_line, links, marking, queues, switch_node, trains, virtual_time],
 )
 def test_simulation_uses_no_clock_threads_or_randomness(module: ModuleType) -> None:
     tree = ast.parse(inspect.getsource(module))

@@ -31,8 +31,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from controller.p4rt.entries import P4Info
-from switch.errors import ProgramError
 from switch.loader import parse_program
+from switch.program.errors import ProgramError
 from tests.fuzz.programs.comparison import Result, compare, difference, differs
 from tests.fuzz.programs.entries import Updates
 from tests.fuzz.programs.generator import source

@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from switch import expressions as ex
 from switch.codegen.mentions import Place
-from switch.parser_keys import width_of
-from switch.program import Advance, Extract, HeaderType, ParserState, Program, Transition
+from switch.program import expressions as ex
+from switch.program.model import Advance, Extract, HeaderType, ParserState, Program, Transition
+from switch.program.parser_keys import width_of
 from tests.fuzz.programs.values import Values
 from tests.packet.differential import PORTS
 

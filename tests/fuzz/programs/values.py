@@ -6,10 +6,10 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 
-from switch import expressions as ex
 from switch.codegen.mentions import Place, mentions
-from switch.parser_keys import width_of
-from switch.program import Program
+from switch.program import expressions as ex
+from switch.program.model import Program
+from switch.program.parser_keys import width_of
 
 
 class Values:

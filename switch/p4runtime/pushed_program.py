@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One pushed program: its configuration, its pipeline, and the entities that controllers see."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from p4.v1 import p4runtime_pb2
+
+from switch.p4runtime.entities.action_profiles import Profiles
+from switch.p4runtime.entities.counters_registers import Cells
+from switch.p4runtime.entities.digests import Digests
+from switch.p4runtime.entities.direct_resources import Extras
+from switch.p4runtime.entities.entry import Entry
+from switch.p4runtime.entities.idle_timeouts import Ageing
+from switch.p4runtime.entities.meters import DirectMeters, Meters
+from switch.p4runtime.entities.packet_replication import Replication
+from switch.p4runtime.entities.tables import Tables, key_of
+from switch.p4runtime.entities.value_sets import ValueSets
+from switch.p4runtime.errors import invalid_argument, unimplemented
+from switch.p4runtime.p4info.schema import Schema, Table
+from switch.pipeline import Pipeline
+from switch.pipeline.externs import Externs
+
+Update = p4runtime_pb2.Update
+_UPDATES = (Update.INSERT, Update.MODIFY, Update.DELETE)
+
+# Entities of v1model that this target does not have: kind -> (description, P4Info's lists of them).
+_UNSUPPORTED = {
+    "extern_entry": ("externs", ("externs",)),
+}
+
+
+# Most entries of one IdleTimeoutNotification.
+_TOGETHER = 1024
+
+
+class Forwarding:
+    """A verified ForwardingPipelineConfig with a pipeline of its own, committed or not. Not thread
+    safe: the device has a lock."""
+
+    def __init__(
+        self, config: p4runtime_pb2.ForwardingPipelineConfig, schema: Schema, pipeline: Pipeline
+    ) -> None:
+        self.config = config
+        self.schema = schema
+        self.pipeline = pipeline
+        externs = Externs(pipeline)
+        self._externs = externs
+        self._ageing = Ageing(externs)
+        extras = Extras(schema, externs, self._ageing)
+        self._profiles = Profiles(schema, pipeline)
+        self._tables = Tables(schema, pipeline, self._profiles, extras)
+        self._value_sets = ValueSets(schema, pipeline)
+        meters, direct_meters = Meters(schema, externs), DirectMeters(schema, self._tables, extras)
+        self._digests = Digests(schema, externs)
+        # Other programs send nothing by themselves.
+        self.speaks = bool(schema.digests) or any(one.ages for one in schema.tables.values())
+        self._cells = Cells(schema, pipeline)
+        self._replication = Replication(pipeline)
+        self._writers: dict[str, Callable[[int, Any], None]] = {
+            "table_entry": self._tables.write,
+            "direct_counter_entry": self._tables.write_direct_counter,
+            "action_profile_member": self._profiles.write_member,
+            "action_profile_group": self._profiles.write_group,
+            "value_set_entry": self._value_sets.write,
+            "counter_entry": self._cells.write_counter,
+            "register_entry": self._cells.write_register,
+            "meter_entry": meters.write,
+            "direct_meter_entry": direct_meters.write,
+            "digest_entry": self._digests.write,
+            "packet_replication_engine_entry": self._replication.write,
+        }
+        self._readers: dict[str, Callable[[Any], Iterator[Any]]] = {
+            "table_entry": self._tables.read,
+            "direct_counter_entry": self._tables.read_direct_counter,
+            "action_profile_member": self._profiles.read_member,
+            "action_profile_group": self._profiles.read_group,
+            "value_set_entry": self._value_sets.read,
+            "counter_entry": self._cells.read_counter,
+            "register_entry": self._cells.read_register,
+            "meter_entry": meters.read,
+            "direct_meter_entry": direct_meters.read,
+            "digest_entry": self._digests.read,
+            "packet_replication_engine_entry": self._replication.read,
+        }
+
+    def write(self, update: p4runtime_pb2.Update) -> None:
+        """Applies one update. Raises P4RuntimeError with the code of the spec."""
+        if update.type not in _UPDATES:
+            raise invalid_argument(f"update type {update.type} is none of INSERT, MODIFY, DELETE")
+        kind = update.entity.WhichOneof("entity")
+        if kind is None:
+            raise invalid_argument("the update holds no entity")
+        if kind not in self._writers:
+            raise unimplemented(f"{_UNSUPPORTED[kind][0]} are not supported by this target")
+        self._writers[kind](update.type, getattr(update.entity, kind))
+
+    def read(self, query: p4runtime_pb2.Entity) -> Iterator[p4runtime_pb2.Entity]:
+        """Yields the entities that the query selects. Raises P4RuntimeError, possibly after
+        some."""
+        kind = query.WhichOneof("entity")
+        if kind is None:
+            raise invalid_argument("the entity is not set: name the kind of entity to read")
+        if kind not in self._readers:
+            what, lists = _UNSUPPORTED[kind]
+            wildcard = getattr(query, kind).ByteSize() == 0
+            if wildcard and not any(len(getattr(self.config.p4info, name)) for name in lists):
+                return  # "read everything" includes them: the program has none
+            raise unimplemented(f"{what} are not supported by this target")
+        for found in self._readers[kind](getattr(query, kind)):
+            yield p4runtime_pb2.Entity(**{kind: found})
+
+    def notice_to(self, descriptor: int) -> None:
+        """Calls Externs.set_notice."""
+        self._externs.set_notice(descriptor)
+
+    def acknowledge(self, message: p4runtime_pb2.DigestListAck) -> None:
+        """Calls Digests.acknowledge."""
+        self._digests.acknowledge(message)
+
+    def follow(self, other: Forwarding) -> None:
+        """Replaces another program whose digest lists clients may still acknowledge."""
+        self._digests.number_after(other._digests)
+
+    def notices(self, now_us: int, ready: bool) -> list[p4runtime_pb2.StreamMessageResponse]:
+        """Returns the messages that are due at this time, given that a client can receive them
+        (ready)."""
+        found = list(self._digests.lists(now_us, ready))
+        expired = self._ageing.expired(now_us)
+        for first in range(0, len(expired), _TOGETHER):
+            found.append(_idle(expired[first : first + _TOGETHER]))
+        return found
+
+    def due_us(self, ready: bool) -> int | None:
+        """Returns when notices() may have more to send, None = not before a packet leaves a
+        message."""
+        times = (self._digests.due_us(ready), self._ageing.due_us())
+        return min((one for one in times if one is not None), default=None)
+
+    def changed_defaults(self) -> list[int]:
+        """Returns the ids of tables whose default action is not the program's own."""
+        return self._tables.changed_defaults()
+
+    def close(self) -> None:
+        """Frees the pipeline."""
+        self.pipeline.close()
+
+
+def _idle(entries: Sequence[tuple[Table, Entry]]) -> p4runtime_pb2.StreamMessageResponse:
+    response = p4runtime_pb2.StreamMessageResponse()
+    response.idle_timeout_notification.timestamp = time.time_ns()
+    for table, entry in entries:
+        notified = response.idle_timeout_notification.table_entry.add()
+        notified.CopyFrom(key_of(table, entry))
+        notified.controller_metadata = entry.controller_metadata
+        notified.metadata = entry.metadata
+        notified.idle_timeout_ns = entry.idle_timeout_ns
+    return response

@@ -1,0 +1,397 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a switch's ports in virtual time: packets in and out have a time each.
+
+    ports = TimedPorts(latency=500_000)
+    ports.attach(pipeline)
+    ports.add(1, Line(parts=80, whole=1, longest=1514))
+    departures = ports.run([Arrivals(1, times, frames, lengths)], until)
+
+This is `switch.ports` without interfaces and clock. The work is done in C for batches of packets
+(runtime/io/timed.h, which defines the model).
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from ctypes import POINTER, byref, c_int, c_int64, c_uint32, c_uint64
+from ctypes import c_void_p as pointer
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from switch.pipeline import Pipeline
+from switch.ports.interfaces import library as ports_library
+from switch.ports.paced_line import NEVER, Line, LineCounters, LineOptions, NativeCounters, address
+
+__all__ = ["NEVER", "Arrivals", "Departures", "Line", "LineCounters", "TimedPorts"]
+
+PORTS = 511
+"""Port numbers of a switch are below this."""
+
+_EXISTS, _RANGE, _NO_MEMORY = -1, -5, -4
+
+
+class TimedPortsError(Exception):
+    """The ports cannot carry out a request; the message gives the port, the reason and the
+    remedy."""
+
+
+@dataclass(slots=True, eq=False)
+class Arrivals:
+    """Packets that arrive on a port.
+
+    times: (n,) int64 ps, not decreasing
+    frames: (n, stored) uint8, C-contiguous; the program sees bytes that are not stored as zeros
+    lengths: (n,) int64 bytes of the whole frames
+    rank: packets that arrive at one time are processed by rising rank
+    """
+
+    port: int
+    times: npt.NDArray[np.int64]
+    frames: npt.NDArray[np.uint8]
+    lengths: npt.NDArray[np.int64]
+    rank: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Departures:
+    """Packets that left a port.
+
+    times: (n,) ps, when the last bit left
+    frames, lengths: as in Arrivals
+    inputs: (n,) the arrival each derives from, counted through all arrivals of the call in their
+        order; -1: it was recirculated from an earlier call
+    priorities: (n,) given by the program
+    length_bytes, wire_bytes: totals, without and with the line's overhead
+    free: when the line is free (ps)
+    came: (n,) ps, when each entered its queue, if the switch is watched
+    """
+
+    port: int
+    times: npt.NDArray[np.int64]
+    frames: npt.NDArray[np.uint8]
+    lengths: npt.NDArray[np.int64]
+    inputs: npt.NDArray[np.int64]
+    priorities: npt.NDArray[np.uint8]
+    length_bytes: int
+    wire_bytes: int
+    free: int
+    came: npt.NDArray[np.int64] | None = None
+
+
+class _Program(ctypes.Structure):
+    """struct timed_program"""
+
+    _fields_ = (
+        ("sw", pointer),
+        *(
+            (name, pointer)
+            for name in (
+                "sw_set_traffic_manager", "sw_lock", "sw_unlock", "sw_receive", "sw_send",
+                "sw_take_round", "sw_round", "sw_packet_free",
+            )
+        ),
+    )  # fmt: skip
+
+
+class _Train(ctypes.Structure):
+    """struct timed_train"""
+
+    _fields_ = (
+        ("times", pointer), ("lengths", pointer), ("frames", pointer), ("count", c_uint64),
+        ("first", c_uint64), ("port", c_uint64), ("stored", c_uint64), ("rank", c_uint64),
+        ("taken", c_uint64),
+    )  # fmt: skip
+
+
+class _Departures(ctypes.Structure):
+    """struct timed_departures"""
+
+    _fields_ = (
+        ("ports", pointer), ("ends", pointer), ("lengths", pointer), ("inputs", pointer),
+        ("came", pointer), ("priorities", pointer), ("bytes", pointer),
+    )  # fmt: skip
+
+
+class _Totals(ctypes.Structure):
+    """struct timed_totals"""
+
+    _fields_ = (("ports", c_uint64), ("packets", c_uint64), ("bytes", c_uint64))
+
+
+class _Part(ctypes.Structure):
+    """struct timed_part"""
+
+    _fields_ = (
+        ("timed", pointer), ("trains", pointer), ("count", c_uint64), ("totals", _Totals),
+    )  # fmt: skip
+
+
+class _Carried(ctypes.Structure):
+    """struct timed_carried"""
+
+    _fields_ = (
+        ("packets", c_uint64), ("bytes", c_uint64), ("wire", c_uint64), ("arrived", c_uint64),
+        ("free", c_int64),
+    )  # fmt: skip
+
+
+_PORT_FIELDS = 6  # 64-bit fields of struct timed_port
+
+
+@cache
+def _library() -> ctypes.CDLL:
+    lib = ports_library()
+    lib.timed_create.restype = pointer
+    lib.timed_create.argtypes = [c_uint64]
+    lib.timed_destroy.restype = None
+    lib.timed_destroy.argtypes = [pointer]
+    lib.timed_attach.restype = None
+    lib.timed_attach.argtypes = [pointer, POINTER(_Program)]
+    lib.timed_line.argtypes = [pointer, c_uint32, POINTER(LineOptions), c_int]
+    lib.timed_line_read.argtypes = [pointer, c_uint32, POINTER(NativeCounters)]
+    for counter in (lib.timed_no_port, lib.timed_no_program):
+        counter.restype = c_uint64
+        counter.argtypes = [pointer]
+    lib.timed_next.restype = c_int64
+    lib.timed_next.argtypes = [pointer]
+    lib.timed_run.restype = c_int
+    lib.timed_run.argtypes = [POINTER(_Part), c_uint64, c_int64, POINTER(c_int64)]
+    lib.timed_watch.restype = None
+    lib.timed_watch.argtypes = [pointer]
+    lib.timed_echoes.restype = None
+    lib.timed_echoes.argtypes = [pointer, pointer]
+    lib.timed_wire.argtypes = [pointer, c_uint32, pointer, c_uint32, c_int64, c_uint64]
+    lib.timed_wire_read.argtypes = [pointer, c_uint32, POINTER(_Carried)]
+    lib.timed_collect.restype = None
+    lib.timed_collect.argtypes = [pointer, POINTER(_Departures)]
+    return lib
+
+
+class TimedPorts:
+    """The lines of one switch, and the program behind them.
+
+    latency: ps from a packet's arrival until it is queued for its port. Not thread safe.
+    """
+
+    def __init__(self, latency: int = 0) -> None:
+        if latency < 0:
+            raise ValueError(f"a latency of {latency} ps; allowed: 0 and above")
+        self._native = _library()
+        handle = self._native.timed_create(latency)
+        if not handle:
+            raise MemoryError("no memory for the ports of a switch")
+        self._open: pointer | None = pointer(handle)
+        self._watched = False
+        self._ports: list[int] = []
+        self._last: dict[int, LineCounters] = {}  # of closed ports
+
+    def close(self) -> None:
+        """Frees everything but the counters, before the pipeline is closed. Idempotent."""
+        if self._open is not None:
+            self._last = {port: self.counters(port) for port in self._ports}
+            self._native.timed_destroy(self._open)
+            self._open = None
+
+    @property
+    def _handle(self) -> pointer:
+        if self._open is None:
+            raise TimedPortsError("the ports are closed")
+        return self._open
+
+    def attach(self, pipeline: Pipeline | None) -> None:
+        """Attaches another program to the same lines; None: arrivals are dropped and counted.
+        Packets that wait to recirculate in the old program, which must not be closed yet, are
+        lost."""
+        if pipeline is None:
+            self._native.timed_attach(self._handle, None)
+            return
+        program = _Program(pipeline.handle)
+        for name, *_ in _Program._fields_[1:]:
+            setattr(program, name, ctypes.cast(getattr(pipeline.native, name), pointer))
+        self._native.timed_attach(self._handle, byref(program))
+
+    def add(self, port: int, line: Line, unqueued: bool = False) -> None:
+        """Adds a line for a port. unqueued: the caller queues and paces departures by their
+        priority; their times are those at which they enter that queue.
+
+        Raises TimedPortsError if the port has a line or does not exist.
+        """
+        result = self._native.timed_line(self._handle, port, byref(line.options()), unqueued)
+        if result == _EXISTS:
+            raise TimedPortsError(f"port {port} has a line already")
+        if result == _RANGE:
+            raise TimedPortsError(f"port {port} cannot have a line: ports are 0 .. 510")
+        if result == _NO_MEMORY:
+            raise MemoryError(f"no memory for port {port}")
+        self._ports.append(port)
+
+    def next(self) -> int:
+        """Returns the time (ps) of the next recirculation or arrival by a wire, NEVER without
+        one."""
+        return int(self._native.timed_next(self._handle))
+
+    def run(self, arrivals: Sequence[Arrivals], until: int) -> list[Departures]:
+        """Processes all that is due before `until`: these packets, which must be, and recirculated
+        ones.
+
+        Packets that arrive at one time are processed in the order of `arrivals`. Departures of a
+        port are in order, and times do not decrease from call to call. Raises TimedPortsError if
+        packets recirculate without time passing, or have priorities on a line without priorities;
+        MemoryError.
+        """
+        return run_together([(self, arrivals)], NEVER, until).departures[0]
+
+    def wire(self, port: int, to: TimedPorts, to_port: int, delay: int, rank: int) -> None:
+        """Connects a port that has a line to a port of another switch, `delay` ps away. Packets of
+        the port arrive there instead of being departures, and are that port's only arrivals. From
+        then on the two switches run together only.
+
+        rank: see Arrivals. Raises TimedPortsError if there is no line, or a wire already.
+        """
+        result = self._native.timed_wire(self._handle, port, to._handle, to_port, delay, rank)
+        if result == _NO_MEMORY:
+            raise MemoryError("no memory for a wire between switches")
+        if result:
+            raise TimedPortsError(f"port {port} has no line, or a wire already, or is unqueued")
+
+    def watch(self) -> None:
+        """Records when packets enter queues (`came`), and reports what leaves by a wire as
+        departures, too. Call it before any packet has left."""
+        self._watched = True
+        self._native.timed_watch(self._handle)
+
+    def set_echoes(self, echoes: npt.NDArray[np.int64]) -> None:
+        """Bounds how far `run_together` runs: peers at the ports may answer, and no packet is
+        forwarded that such an answer could precede.
+
+        echoes: (PORTS, 3) ps by port, read at each call: when the peer's line is free (NEVER if
+        there is no peer), the delay of a packet to it, and the least delay of an answer back.
+        """
+        self._echoes = echoes
+        self._native.timed_echoes(self._handle, address(echoes))
+
+    def carried(self, port: int) -> tuple[int, int, int, int, int]:
+        """Returns what a port's wire carried since the last call: packets, bytes without and with
+        the line's overhead, packets that have arrived; and when the line is free (ps)."""
+        found = _Carried()
+        if self._native.timed_wire_read(self._handle, port, byref(found)):
+            raise TimedPortsError(f"port {port} has no wire")
+        return found.packets, found.bytes, found.wire, found.arrived, found.free
+
+    def counters(self, port: int) -> LineCounters:
+        """Returns the counters of a port's line, after close() too. Raises KeyError."""
+        if port not in self._ports:
+            raise KeyError(f"port {port} has no line")
+        if self._open is None:
+            return self._last[port]
+        found = NativeCounters()
+        self._native.timed_line_read(self._open, port, byref(found))
+        return found.counters()
+
+    @property
+    def no_port(self) -> int:
+        """Packets that the program sent to ports without a line."""
+        return int(self._native.timed_no_port(self._handle))
+
+    @property
+    def no_program(self) -> int:
+        """Packets that arrived while no program was attached."""
+        return int(self._native.timed_no_program(self._handle))
+
+    def _collected(self, totals: _Totals) -> list[Departures]:
+        count = totals.packets
+        ports = np.empty((totals.ports, _PORT_FIELDS), np.uint64)
+        numbers = np.empty((4 if self._watched else 3, count), np.int64)
+        priorities = np.empty(count, np.uint8)
+        content = np.empty(totals.bytes, np.uint8)
+        start = address(numbers)
+        native = _Departures(
+            address(ports), start, start + 8 * count, start + 16 * count,
+            start + 24 * count if self._watched else None, address(priorities), address(content),
+        )  # fmt: skip
+        self._native.timed_collect(self._handle, byref(native))
+        times, lengths, inputs = numbers[:3]
+        came = numbers[3] if self._watched else None
+        found: list[Departures] = []
+        at = used = 0
+        for port, packets, width, size, wire, free in ports.tolist():
+            rows = slice(at, at + packets)
+            kept = packets * width
+            frames = content[used : used + kept].reshape(-1, width)
+            one = Departures(
+                port, times[rows], frames, lengths[rows], inputs[rows], priorities[rows], size,
+                wire, free, came[rows] if came is not None else None,
+            )  # fmt: skip
+            found.append(one)
+            at += packets
+            used += kept
+        return found
+
+
+class Together(NamedTuple):
+    """The result of running several switches.
+
+    departures: by switch
+    taken: by switch, how many packets of each of its arrivals were due
+    until: the time up to which they have run
+    """
+
+    departures: list[list[Departures]]
+    taken: list[list[int]]
+    until: int
+
+
+def run_together(
+    parts: Sequence[tuple[TimedPorts, Sequence[Arrivals]]], lookahead: int, until: int
+) -> Together:
+    """Runs several switches, which have wires only among one another, as `run` does one. Stops at
+    the first time at which an answer could arrive (`TimedPorts.set_echoes`).
+
+    lookahead: ps that each wire takes at least. Arrivals of a switch are in the order of their
+    ranks.
+    """
+    native = (_Part * len(parts))()
+    kept: list[Any] = []
+    given: list[Any] = []
+    for part, (ports, arrivals) in zip(native, parts, strict=True):
+        count, first = len(arrivals), 0
+        trains = (_Train * count)()
+        for train, one in zip(trains, arrivals, strict=True):
+            # The C library keeps only addresses; these references keep the arrays alive.
+            times, lengths = np.ascontiguousarray(one.times), np.ascontiguousarray(one.lengths)
+            frames = np.ascontiguousarray(one.frames)
+            kept.append((times, lengths, frames))
+            train.times, train.lengths = address(times), address(lengths)
+            train.frames = address(frames)
+            train.count, train.first, train.port = len(one.times), first, one.port
+            train.stored, train.rank = one.frames.shape[1], one.rank
+            first += len(one.times)
+        given.append(trains)
+        part.timed, part.count = ports._handle, count
+        part.trains = ctypes.addressof(trains) if count else None
+    end = c_int64(until)
+    result = _library().timed_run(native, len(parts), lookahead, byref(end))
+    if result == _RANGE:
+        raise TimedPortsError(
+            "packets were recirculated or resubmitted more than 65536 times at one moment: the"
+            " program recirculates them endlessly; a latency above 0 lets time pass"
+        )
+    if result == _EXISTS:
+        raise TimedPortsError(
+            "the program gives packets priorities: its lines must be unqueued ones"
+        )
+    if result == _NO_MEMORY:
+        raise MemoryError("no memory for what leaves the ports of a switch")
+    return Together(
+        [
+            ports._collected(part.totals) if part.totals.packets else []
+            for part, (ports, _) in zip(native, parts, strict=True)
+        ],
+        [[train.taken for train in trains] for trains in given],
+        end.value,
+    )
