@@ -401,6 +401,9 @@ def _prefix(text: str | None, width: int) -> tuple[int, int]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs tests, each with a pipeline of its own; returns the exit status."""
     words = sys.argv[1:] if arguments is None else list(arguments)
+    if set(words) & {"-h", "--help"}:
+        print(__doc__)
+        return 0
     if len(words) < 2 or words[0].startswith("-"):
         print("usage: python -m switch.stf PROGRAM.json TEST.stf...", file=sys.stderr)
         return 2

@@ -14,11 +14,11 @@ import pytest
 from switch.loader import load_program
 from switch.pipeline import Pipeline
 from tests.fuzz.programs.__main__ import Subject, case_of, subjects
-from tests.fuzz.programs.comparison import compare, refusals
+from tests.fuzz.programs.comparison import compare, refusals, timeless
 from tests.fuzz.programs.generator import source
 from tests.fuzz.programs.reduction import fewest, load, save
 from tests.p4 import HERE
-from tests.packet.differential import Embedded
+from tests.packet.differential import Answer, Embedded
 
 pytestmark = pytest.mark.packet
 
@@ -89,6 +89,17 @@ def test_programs_are_found_with_their_p4info(tmp_path: Path) -> None:
         shutil.copy(HERE / f"router{ending}", tmp_path / "deep" / f"router{ending}")
     (tmp_path / "alone.json").write_text("{}")
     assert [one.name for one in subjects(tmp_path)] == ["deep-router"]
+
+
+def test_only_state_that_depends_on_the_time_is_left_out() -> None:
+    early = Answer(registers={"seen": {0: 10, 1: 3}}, hits=[(1, 60), (2, 90)],
+                   digests={"learn": [b"a"]})  # fmt: skip
+    late = replace(early, registers={"seen": {0: 99, 1: 3}}, hits=[(1, 60), (0, 0)])
+    bmv2 = replace(early, registers={"seen": {0: 11, 1: 4}}, digests={"learn": [b"b"]})
+    left = timeless(bmv2, early, late)
+    assert left.registers == {"seen": {1: 4}}
+    assert (left.hits, left.digests) == ([(1, 60)], {"learn": [b"b"]})
+    assert timeless(early, early, late).registers == {"seen": {1: 3}}
 
 
 @pytest.mark.skipif(shutil.which("p4c-bm2-ss") is None, reason="p4c is not installed")

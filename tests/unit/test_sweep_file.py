@@ -133,7 +133,9 @@ def test_shared_problem_is_reported_once(base: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "jobs/sweeps").glob("*.yaml")), ids=lambda p: p.stem)
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "jobs/sweeps").glob("*.yaml")), ids=lambda p: p.stem
+)
 def test_shipped_sweeps_can_run(path: Path, runs: Path) -> None:
     result = CliRunner().invoke(main, ["sweep", str(path), "--dry-run"])
     assert result.exit_code == 0, result.output

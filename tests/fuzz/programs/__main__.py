@@ -8,7 +8,8 @@
 it, and where p4c is installed every NAME.p4. --generate: so many random programs (needs p4c).
 Without either, the programs of tests/p4. All of them once with a seed, then with the next, until
 the minutes are over. Differences are reduced to the fewest entries and packets,
-and kept in runs/fuzz/programs; the exit status is 1 if there is one. Needs simple_switch_grpc.
+and kept in runs/fuzz/programs. The exit status is 1 if there is one, or if this target alone
+refuses a program. Needs simple_switch_grpc.
 """
 
 from __future__ import annotations
@@ -172,7 +173,7 @@ class Report:
                 **self._count, "different": self._different, "filtered": dict(self._filtered),
                 "refused": self._refused,
             }))  # fmt: skip
-            return int(bool(self._different))
+            return self._status()
         refused = ", ".join(
             f"{count} {what}" for what, count in self._count.items() if what.startswith("refused")
         )
@@ -183,7 +184,10 @@ class Report:
         )
         for rule, count in self._filtered.most_common():
             print(f"  not counted, {count} packets: {rule}")
-        return int(bool(self._different))
+        return self._status()
+
+    def _status(self) -> int:
+        return int(bool(self._different) or self._count["refused by us"] > 0)
 
 
 def replay(folder: Path) -> int:
