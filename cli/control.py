@@ -154,6 +154,6 @@ def exec_command(on: str | None, node: str, command: tuple[str, ...]) -> None:
     Each worker and server has a network namespace of its own; the switches share one, which is the
     testbed's. What follows NODE belongs to the command: `rackhub exec --on NAME w0 ip -brief addr`.
     Programs that train find the job service and the host's address in their environment, see
-    docs/reference/api.md.
+    docs/howto/use-the-api.md.
     """
     sys.exit(execute(record.find(on), node, list(command)))

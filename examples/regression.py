@@ -10,7 +10,7 @@
     rackhub down
 
 Each worker has data of its own, and takes steps with the mean of all workers' gradients, which the
-switches sum. See docs/reference/api.md.
+switches sum. See docs/howto/use-the-api.md.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs that users' own programs create on a testbed and work in, instead of submitting them
-(docs/reference/api.md, "On a testbed that is up").
+(docs/howto/use-the-api.md).
 
 The testbed knows only what the job service reports of them; their progress is unknown.
 """

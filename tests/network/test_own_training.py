@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests a user's training program on a running testbed (docs/reference/api.md)."""
+"""Tests a user's training program on a running testbed (docs/howto/use-the-api.md)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the examples of docs/reference/api.md with two workers against the real services."""
+"""Runs the examples of docs/howto/use-the-api.md with two workers against the real services."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.packet.loopback_rig import Loopback, loopback
 
 pytestmark = [pytest.mark.packet, pytest.mark.timeout(120)]
 
-API = ROOT / "docs" / "reference" / "api.md"
+API = ROOT / "docs" / "howto" / "use-the-api.md"
 EXAMPLE = re.compile(r'^```python title="(starter|worker)"\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 WORKERS = ["w0", "w1"]
 
