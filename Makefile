@@ -54,7 +54,7 @@ wheel: setup ## the embedded target by itself, rackhub-switch: dist/*.whl
 	@ls dist/*.whl
 
 docs: setup-docs ## the documentation site: site/index.html
-	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict # not --quiet, which hides warnings from --strict
 
 cli-reference: setup ## write docs/reference/cli.md from the commands' own help
 	@$(PYTHON) scripts/cli_reference.py

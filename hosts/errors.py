@@ -2,8 +2,7 @@
 """Errors of the client and of members of a job.
 
 All are `ClientError`s. Mistakes of the caller are also Python's own error for them (KeyError,
-TypeError, ValueError, RuntimeError), so that either may be caught; they do no harm, and the job
-goes on.
+TypeError, ValueError, RuntimeError), so that either may be caught; the job continues after them.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ class ClientError(Exception):
 
 
 class ServiceUnavailableError(ClientError):
-    """The job service is absent, went away or does not answer."""
+    """The job service is absent, or does not answer for longer than the client's `outage`."""
 
 
 class WrongNonceError(ClientError):
@@ -22,35 +21,42 @@ class WrongNonceError(ClientError):
 
 
 class JobRefusedError(ClientError):
-    """The job service refuses the job or a call; the text gives its reason."""
+    """The job service refuses the job or a call, such as a rank that the job does not have.
+
+    The text gives its reason.
+    """
 
 
 class NamespaceTakenError(JobRefusedError):
-    """Another service of that namespace is alive."""
+    """A job of that name is alive."""
 
 
 class NoRoomError(JobRefusedError):
-    """The job service has no room; the text says where, and what would fit."""
+    """Switches have no slots or the service has no room; the text says where, and what would fit."""
 
 
 class PlanWithdrawnError(ClientError):
-    """The job ended, or its plan was replaced, while this member was still in it."""
+    """The job ended, or its plan was replaced, while this member was still in it; the text says
+    why."""
 
 
 class LeftBehindError(PlanWithdrawnError):
-    """The job goes on without this member, whose lease ended or which did not do its part."""
+    """The job continues without this member, whose lease ended or which did not do its part."""
 
 
 class StalledError(ClientError):
-    """No sum arrived within this worker's patience."""
+    """No sum arrived within this worker's `patience`; it can only leave."""
 
 
 class UseAfterLeaveError(ClientError):
-    """A call after `leave`, or interrupted by it."""
+    """A call after `leave`, or a push that `leave` did not wait for.
+
+    `statistics`, `epoch`, `world`, `job`, `joined` and `restored` stay readable.
+    """
 
 
 class CallOrderError(ClientError, RuntimeError):
-    """A call out of order, or in a thread that must not make it."""
+    """A call before the one that it needs, or in a future's callback."""
 
 
 class DoubleInitError(CallOrderError):
@@ -58,7 +64,8 @@ class DoubleInitError(CallOrderError):
 
 
 class CheckpointError(ClientError):
-    """A checkpoint that cannot be written or used; the text names the file and the reason."""
+    """A checkpoint that cannot be written, or is not of such a job; the text names the file and the
+    reason."""
 
 
 class UnknownKeyError(ClientError, KeyError):

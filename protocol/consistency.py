@@ -22,11 +22,15 @@ _FIELD = "staleness"
 
 @dataclass(frozen=True, slots=True)
 class Consistency:
-    """A consistency model. Raises ValueError for an invalid one.
+    """A consistency model.
 
-    together: true if steps are of all workers.
-    staleness: otherwise, by how many gradients a worker may be ahead of the slowest; None: no
-        limit.
+    Attributes:
+        together: True if steps are of all workers.
+        staleness: Otherwise, by how many gradients a worker may be ahead of the slowest; None: no
+            limit.
+
+    Raises:
+        ValueError: An invalid staleness.
     """
 
     together: bool = True

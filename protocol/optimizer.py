@@ -32,8 +32,13 @@ Column = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class KeyOptions:
-    """Options of keys whose name fits `keys`, a name or a pattern with `*`, `?` and `[...]`
-    (case-sensitive). None: the plan's value."""
+    """Options of some keys.
+
+    Attributes:
+        keys: A name or a pattern with `*`, `?` and `[...]` (case-sensitive).
+        rate: Learning rate; None: the plan's.
+        weight_decay: None: the plan's.
+    """
 
     keys: str
     rate: float | None = None
@@ -52,14 +57,22 @@ class Span(NamedTuple):
 class OptimizerPlan:
     """An optimizer: `sgd`, `momentum` (Polyak), `nesterov` or `adam`, see hosts.optimizers.
 
-    beta1, beta2, epsilon: of adam only.
-    schedule: factor of the rate, also of single keys, from step to step.
-    keys: options of some keys; the first that fits a key's name applies.
-    spans: the same by chunk, for servers, which know no keys (`by_chunk`).
-    first_step: number of steps taken before the job, which continues from a checkpoint.
-    consistency: the gradients of a step.
+    Attributes:
+        name: One of the four.
+        rate: Learning rate.
+        momentum: Of `momentum` and `nesterov` only.
+        weight_decay: Times the parameter, added to the gradient.
+        beta1: Of `adam` only.
+        beta2: Of `adam` only.
+        epsilon: Of `adam` only.
+        schedule: Factor of the rate, also of single keys, from step to step.
+        keys: Options of some keys; the first that fits a key's name applies.
+        spans: The same by chunk, for servers, which know no keys (`by_chunk`).
+        first_step: Number of steps taken before the job, which continues from a checkpoint.
+        consistency: The gradients of a step.
 
-    Raises ValueError, naming the number, for invalid ones.
+    Raises:
+        ValueError: An invalid number, which the text names.
     """
 
     name: str

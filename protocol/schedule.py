@@ -34,7 +34,8 @@ class Schedule:
     - `linear`: a line from 1 down to `floor`, which it has from step `steps` on (warm-up counts);
     - `cosine`: likewise, along half a cosine (Loshchilov and Hutter, SGDR, 2017, without restarts).
 
-    Raises ValueError, naming the number, for invalid ones.
+    Raises:
+        ValueError: An invalid number, which the text names.
     """
 
     kind: str = CONSTANT

@@ -179,20 +179,21 @@ pip_install() {
     fi
 }
 
-# Makes the virtual environment $1 that has nothing but the package $2, in the version that $3 locks.
+# Makes the virtual environment $1 that has nothing but what requirements/$2.in names, in the versions that
+# requirements/$2.txt locks.
 own_venv() {
     make_venv "$1"
-    state=$(sha256sum <"$3")
+    state=$(cat "requirements/$2.in" "requirements/$2.txt" | sha256sum)
     if [ "$(cat "$1/installed" 2>/dev/null)" != "$state" ]; then
-        say "installing $2 into $1"
-        pip_install "$1" "$3" "$2"
+        say "installing the packages of requirements/$2.in into $1"
+        pip_install "$1" "requirements/$2.txt" -r "requirements/$2.in"
         printf '%s\n' "$state" >"$1/installed"
     fi
 }
 
 # The documentation site's generator needs nothing of rackhub.
 if [ "$purpose" = docs ] || [ "$purpose" = lint ]; then
-    own_venv .venv-docs mkdocs-material requirements/docs.txt
+    own_venv .venv-docs docs
 fi
 if [ "$purpose" = docs ]; then exit; fi
 
@@ -220,4 +221,4 @@ fi
 
 # finsy, a P4Runtime client that tests drive the switch with, needs a newer protobuf than
 # p4runtime-shell: it has an environment of its own.
-if [ "$purpose" != run ]; then own_venv .venv-finsy finsy requirements/finsy.txt; fi
+if [ "$purpose" != run ]; then own_venv .venv-finsy finsy; fi

@@ -34,10 +34,17 @@ _T = TypeVar("_T")
 
 
 class AsyncClient:
-    """An asyncio Client, with the same options; `client` is the wrapped one, for its properties.
+    """A Client for asyncio, with the same options.
 
     Concurrent tasks' calls are made in the order in which they were started; it must be the same at
-    all workers.
+    all workers. `async with` leaves the job at its end, as `with` does for a Client.
+
+    Args:
+        service: As for Client.
+        **options: As for Client.
+
+    Attributes:
+        client: The wrapped Client, for its properties.
     """
 
     def __init__(self, service: str | None = None, **options: Any) -> None:
@@ -60,7 +67,7 @@ class AsyncClient:
             self._end()
 
     async def connect_service(self, nonce: str, rank: int) -> None:
-        """See Client.connect_service."""
+        """Joins the job, see Client.connect_service."""
         await self._call(self.client.connect_service, nonce, rank)
 
     async def init_service(
@@ -75,7 +82,7 @@ class AsyncClient:
         consistency: Consistency | str | Mapping[str, int] | None = None,
         timeout: float | None = None,
     ) -> Sums:
-        """See Client.init_service; `state` is called by the event loop."""
+        """Declares the keys, see Client.init_service; `state` is called in the event loop."""
         loop = asyncio.get_running_loop()
         return await self._call(
             self.client.init_service,
@@ -99,13 +106,13 @@ class AsyncClient:
     async def pull(
         self, keys: Iterable[str] | None = None, *, timeout: float | None = None
     ) -> Sums:
-        """See Client.pull. Pushes may begin meanwhile."""
+        """Returns the last values of keys, see Client.pull. Pushes may begin meanwhile."""
         return await asyncio.to_thread(self.client.pull, keys, timeout=timeout)
 
     async def push_pull(
         self, values: Mapping[str, Floats], *, average: bool = False, timeout: float | None = None
     ) -> Sums:
-        """See Client.push_pull."""
+        """Adds arrays over all workers, see Client.push_pull."""
         return await (await self.push(values, average=average, timeout=timeout))
 
     async def all_reduce(
@@ -117,11 +124,11 @@ class AsyncClient:
         return [sums[name] for name in named]
 
     async def checkpoint(self, path: str | Path) -> None:
-        """See Client.checkpoint; `state` is called in the event loop."""
+        """Writes a checkpoint, see Client.checkpoint; `state` is called in the event loop."""
         await self._call(self.client.checkpoint, path)
 
     async def leave(self, reason: str = "") -> None:
-        """See Client.leave."""
+        """Leaves the job, see Client.leave."""
         try:
             await self._call(self.client.leave, reason)
         finally:

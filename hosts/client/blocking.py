@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The blocking client: PHub's calls (SoCC'18, section 3.1), then sums over all workers.
+"""The blocking client: PHub's calls (SoCC'18, section 3.1).
 
     from hosts.client import Client
 
@@ -16,8 +16,7 @@
             means = client.push_pull(gradients, average=True)
             weights -= rate * means["weights"]
 
-docs/reference/api.md has an example of each call. Leaving the `with` block leaves the job, with the
-error as the reason if there is one.
+docs/howto/use-the-api.md has an example of each call.
 
 **All workers must make the same calls in the same order.** Otherwise no sum would ever arrive; the
 job service compares the keys that workers wait for, and ends the job, naming two that differ.
@@ -81,23 +80,28 @@ _LARGEST_RANK = 2**32 - 1  # that a request can name
 class Client:
     """One worker of one job.
 
-    service: the job service's unix socket, `unix:PATH` or the path; None: from the environment
-        (`hosts.session.testbed_environment`), which `rackhub exec` sets.
-    address: this host's IPv4 address; None: from the environment if service is None, else the one
-        that its default route sends from.
-    queue_bytes, link_rate: of this host's interface (bit/s; 0: the plan's), see `Endpoint`.
-        queue_bytes None: like address.
-    headroom: binary digits by which a chunk may grow from one round to the next before it goes
-        through the server in float32.
-    outage: seconds for which the job service may be away before a call gives up.
-    patience: seconds without any sum after which calls fail with StalledError. A straggler is no
-        fault, so it should be far longer than a worker may compute.
-    on_stall: called repeatedly during such a wait, after some seconds, by another thread.
-    environment: that of the host; a simulated one in virtual time.
+    Leaving the `with` block leaves the job, with the error as the reason if there is one.
 
     Make calls from one thread. Any thread may wait for futures; their callbacks run in the client's
-    own thread, which must not block and can make no calls (CallOrderError). Raises ClientError if
-    there is no such service.
+    own thread, which must not block and can make no calls (CallOrderError).
+
+    Args:
+        service: The job service's unix socket, `unix:PATH` or the path; None: from the environment,
+            which `rackhub exec` sets.
+        address: This host's IPv4 address; None: from the environment if `service` is None, else the
+            one that its default route sends from.
+        queue_bytes: Limit of the queue of this host's interface; None: like `address`.
+        link_rate: Rate of this host's link in bit/s; 0: the plan's.
+        headroom: Binary digits by which a chunk may grow from one round to the next before it goes
+            through the server in float32.
+        outage: Seconds for which the job service may be away before a call gives up.
+        patience: Seconds without any sum after which calls fail with StalledError. A straggler is
+            no fault, so this should be far longer than a worker may compute.
+        on_stall: Called repeatedly during such a wait, after some seconds, by another thread.
+        environment: The host's sockets, clock and threads; simulated in virtual time.
+
+    Raises:
+        ClientError: There is no such service.
     """
 
     create_service = staticmethod(create_service)
@@ -163,8 +167,11 @@ class Client:
     def connect_service(self, nonce: str, rank: int) -> None:
         """Joins the job as its worker `rank`.
 
-        Raises WrongNonceError for a nonce of no job (or not for this rank), JobRefusedError for a
-        rank that the job does not have, DoubleInitError, UseAfterLeaveError, ClientError.
+        Raises:
+            WrongNonceError: The nonce is no job's, or not for this rank.
+            JobRefusedError: The job has no such rank.
+            DoubleInitError: This client is in a job already.
+            UseAfterLeaveError: This client has left its job.
         """
         self._not_left()
         if self._part is not None:
@@ -189,39 +196,45 @@ class Client:
     ) -> Sums:
         """Declares the keys, the same at every worker, and waits for the job's plan.
 
-        keys: by name with arrays (for their shapes) or numbers of elements, or names alone with
-        their shapes. Arrays here and in calls may be float32, float16 or bfloat16 (of ml_dtypes);
-        results are float32.
-
-        shapes, dtypes: by name, or in the keys' order; one dtype applies to all, and None is
-        float32.
-
-        optimizer: run by the job's servers, the same at every worker. Keys must then be arrays, the
-        initial parameters. All workers should give the same; those of the first worker count (the
-        first remaining one, should it die meanwhile), and are returned. From then on `push_pull`
-        takes gradients and returns parameters. Without optimizer nothing is returned.
-
-        consistency: the gradients of an optimizer's step: `synchronous`, the mean of all workers'
-        (None: as the optimizer says, which defaults to that); `asynchronous`, each worker's as it
-        arrives; `{"staleness": N}`, likewise, but a result waits until no worker is more than N
-        gradients behind. The last two need tree none.
-
-        state: returns the arrays that a later joining worker needs, as they are before the next
-        round; called when a worker joins (with an optimizer perhaps by this call). None: this
-        worker cannot help others to join.
-
-        restore: a checkpoint's file, the same at every worker, from which the job continues
-        bit-identically to the job that wrote it. `restored` then has the application's state; with
-        an optimizer, initial parameters are the checkpoint's.
-
         Blocks until every worker and server of the job has connected and it has a plan; in a
         running job, until this worker has joined it: `joined` then has the state it starts from,
         and the parameters returned are the current ones.
 
-        Raises DoubleInitError, WrongShapeError, WrongTypeError (also for numbers where parameters
-        are needed, and for an object that is no optimizer), UnknownKeyError for optimizer options
-        that fit no key, CheckpointError, ClientError, TimeoutError after `timeout` seconds,
-        ValueError for an unknown consistency, or one that needs an optimizer where there is none.
+        Args:
+            keys: By name with arrays (for their shapes) or numbers of elements, or names alone with
+                their shapes. Arrays here and in calls may be float32, float16 or bfloat16 (of
+                ml_dtypes); results are float32.
+            shapes: By name, or in the keys' order.
+            dtypes: Likewise; one dtype applies to all, and None is float32.
+            optimizer: Run by the job's servers, the same at every worker. Keys must then be arrays,
+                the initial parameters. All workers should give the same; those of the first worker
+                count (the first remaining one, should it die meanwhile). From then on `push_pull`
+                takes gradients and returns parameters.
+            state: Returns the arrays that a later joining worker needs, as they are before the next
+                round; called when a worker joins (with an optimizer perhaps by this call). None:
+                this worker cannot help others to join.
+            restore: A checkpoint's file, the same at every worker, from which the job continues
+                bit-identically to the job that wrote it. `restored` then has the application's
+                state; with an optimizer, initial parameters are the checkpoint's.
+            consistency: The gradients of an optimizer's step: `synchronous`, the mean of all
+                workers' (None: as the optimizer says, which defaults to that); `asynchronous`, each
+                worker's as it arrives; `{"staleness": N}`, likewise, but a result waits until no
+                worker is more than N gradients behind. The last two need tree none.
+            timeout: Seconds; None: no limit.
+
+        Returns:
+            The initial parameters; nothing without an optimizer.
+
+        Raises:
+            DoubleInitError: A second call.
+            WrongShapeError: A shape that does not fit.
+            WrongTypeError: A dtype that does not fit, a number where parameters are needed, or an
+                object that is no optimizer.
+            UnknownKeyError: Optimizer options that fit no key.
+            CheckpointError: A checkpoint that cannot be used.
+            ClientError: The job has ended, or the service is away.
+            TimeoutError: `timeout` is over.
+            ValueError: An unknown consistency, or one that needs an optimizer where there is none.
         """
         part = self._connected()
         if part.follower is not None:
@@ -276,15 +289,18 @@ class Client:
     def push(
         self, values: Mapping[str, Floats], *, average: bool = False, timeout: float | None = None
     ) -> Future[Sums]:
-        """Begins to add each named array over all workers; returns a future of the result of
-        `push_pull`.
+        """Begins to add each named array over all workers.
 
         Any number of pushes may be under way, also of one key. Their values are copied; they are
         sent in the order of the calls, and within a call in the order of declaration. A push waits
-        only for a worker that is about to join; it cannot be cancelled. In asyncio:
-        `asyncio.wrap_future`, or AsyncClient.
+        only for a worker that is about to join; it cannot be cancelled.
 
-        Raises what `push_pull` raises for its arguments; the future has other errors.
+        Returns:
+            A future of the result of `push_pull`, which also has the errors of the transfer. In
+            asyncio use `asyncio.wrap_future`, or AsyncClient.
+
+        Raises:
+            ClientError: As `push_pull` does for its arguments.
         """
         part, exchange = self._running()
         if average and exchange.optimized:
@@ -305,13 +321,21 @@ class Client:
         return call.future
 
     def pull(self, keys: Iterable[str] | None = None, *, timeout: float | None = None) -> Sums:
-        """Returns the last complete values of these keys (None: of all that were pushed): results
-        of their last push, which are parameters with an optimizer.
+        """Returns the last complete values of keys: results of their last push, which are
+        parameters with an optimizer.
 
         Waits for pushes of them under way. It sends no request: servers and switches push results
-        to every worker. The arrays are those that `push_pull` returned, not copies. Raises
-        UnknownKeyError, NoValueError for a key never pushed, TimeoutError after `timeout` seconds
-        (the pushes go on), and the error of a push that it waits for.
+        to every worker. The arrays are those that `push_pull` returned, not copies.
+
+        Args:
+            keys: Names; None: all keys that were pushed.
+            timeout: Seconds; None: no limit.
+
+        Raises:
+            UnknownKeyError: No key of the job.
+            NoValueError: A key that was never pushed.
+            TimeoutError: `timeout` is over; the pushes go on.
+            ClientError: The error of a push that it waits for.
         """
         part, exchange = self._running()
         names = list(keys) if keys is not None else None
@@ -325,19 +349,28 @@ class Client:
     def push_pull(
         self, values: Mapping[str, Floats], *, average: bool = False, timeout: float | None = None
     ) -> Sums:
-        """Adds each named array over all workers; returns the sums in the shapes given.
+        """Adds each named array over all workers, and waits for the sums.
 
-        average: returns the mean over the workers in each sum instead, float32(float64(sum) /
-        workers), element by element, of the sum that would be returned without. In a job with an
-        optimizer the servers take the mean, and the parameters after the step are returned; average
-        is refused there (ValueError).
+        Keys are sent in the order of declaration; keys left out must be left out by every worker.
 
-        Blocks until the sums have arrived. Keys are sent in the order of declaration; keys left out
-        must be left out by every worker.
+        Args:
+            values: Arrays by key.
+            average: Return the mean over the workers in each sum instead, float32(float64(sum) /
+                workers), element by element. Refused in a job with an optimizer.
+            timeout: Seconds; None: no limit.
 
-        Raises UnknownKeyError, WrongShapeError, WrongTypeError; ClientError when the job ends,
-        StalledError when no sum arrives within the patience, TimeoutError after `timeout` seconds
-        (after these this worker can only leave).
+        Returns:
+            The sums in the shapes given; with an optimizer the parameters after the step, which
+            the servers take with the mean.
+
+        Raises:
+            UnknownKeyError: No key of the job.
+            WrongShapeError: A shape other than the key's.
+            WrongTypeError: No array, or one of another dtype.
+            ValueError: `average` in a job with an optimizer.
+            ClientError: The job has ended.
+            StalledError: No sum arrived within the patience; this worker can only leave.
+            TimeoutError: `timeout` is over; this worker can only leave.
         """
         return self.push(values, average=average, timeout=timeout).result()
 
@@ -347,15 +380,20 @@ class Client:
         """Returns the sums (or means) of arrays over all workers, one for each key in the order
         declared.
 
-        Raises what `push_pull` raises, and WrongShapeError for another number of arrays.
+        Raises:
+            WrongShapeError: Another number of arrays.
+            ClientError: As `push_pull`.
         """
         named = self.named(arrays)
         sums = self.push_pull(named, average=average, timeout=timeout)
         return [sums[name] for name in named]
 
     def named(self, arrays: Iterable[Floats]) -> dict[str, Floats]:
-        """Returns arrays, one for each key in the order declared, by name. Raises WrongShapeError
-        for another number of them."""
+        """Returns arrays, one for each key in the order declared, by name.
+
+        Raises:
+            WrongShapeError: Another number of arrays.
+        """
         names, given = self._running()[1].tensors.names, list(arrays)
         if len(given) != len(names):
             raise WrongShapeError(f"{len(given)} arrays for the {len(names)} keys declared")
@@ -367,10 +405,12 @@ class Client:
 
         It has optimizer state and parameters of the servers, if they run one; the arrays that the
         `state` of `init_service` returns; and the scales of gradients. One worker of the job is
-        enough. Call it between two rounds; it waits for pushes under way.
+        enough. Call it between two rounds; it waits for pushes under way. The file is complete or
+        absent.
 
-        Raises CheckpointError if it cannot be written, ClientError, and the error of a push that it
-        waits for.
+        Raises:
+            CheckpointError: It cannot be written, or the job is asynchronous.
+            ClientError: The error of a push that it waits for.
         """
         part, exchange = self._running()
         check_whole(path, self._optimizer)
@@ -385,11 +425,15 @@ class Client:
         save(path, part, tensors, calls, provide, self._optimizer, self._patience)
 
     def leave(self, reason: str = "") -> None:
-        """Leaves the job; a second call does nothing. A `reason` says that the worker gave up.
+        """Leaves the job; a second call does nothing.
 
-        Without reason it waits for pushes under way, and an error of theirs becomes the reason;
-        with one they fail with UseAfterLeaveError. Raises ClientError if the job service cannot be
-        reached.
+        Args:
+            reason: Why the worker gives up, which ends the job; pushes under way fail with
+                UseAfterLeaveError. Without a reason it waits for them, and an error of theirs
+                becomes the reason.
+
+        Raises:
+            ClientError: The job service cannot be reached.
         """
         if self._left:
             return
@@ -452,8 +496,8 @@ class Client:
         """Counts since the start: those of `hosts.data.reports.Statistics`, and the socket's.
 
         `completed` chunks were summed as integers in the tree, `completed_direct` ones by the
-        server in float32; `retransmitted` counts packets; `socket` has the counters of
-        `hosts.net.driver.Counters`.
+        server in float32; `coarse` ones had fewer than 8 binary digits left; `retransmitted` counts
+        packets; `socket` has the counters of `hosts.net.driver.Counters`.
         """
         counts = self._transport.statistics.counts()
         return {**counts, "socket": dataclasses.asdict(self._endpoint.counters)}
@@ -471,9 +515,18 @@ class Client:
             return self._transport.explain(self._runtime.now())
 
     def inquire(self, tell: Callable[[Outline | None], None], most: int = 8) -> None:
-        """Calls `tell` with an outline of what this worker waits for, up to `most` chunks of each
-        stream; None before a plan. From any thread, also while another is in `push_pull`. Raises
-        UseAfterLeaveError, CallOrderError before connect_service."""
+        """Calls `tell` with an outline of what this worker waits for; None before a plan.
+
+        Any thread may call it, also while another is in `push_pull`.
+
+        Args:
+            tell: Takes the outline.
+            most: Chunks of each stream in it.
+
+        Raises:
+            UseAfterLeaveError: This client has left its job.
+            CallOrderError: Before `connect_service`.
+        """
         tell(self._connected().outline(most))
 
     # -- inside -----------------------------------------------------------------------------------

@@ -50,10 +50,11 @@ def _check_type(name: str, value: Any) -> None:
 
 
 class Sums(dict[str, Floats]):
-    """Arrays by name.
+    """Arrays by name, as calls return them.
 
-    workers: for each, the number of workers in each of its chunks.
-    members: by that number, their ranks when the job was created.
+    Attributes:
+        workers: For each, the number of workers in each of its chunks.
+        members: By that number, their ranks when the job was created.
     """
 
     def __init__(self) -> None:

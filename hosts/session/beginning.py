@@ -29,8 +29,13 @@ _log = logging.getLogger(__name__)
 
 
 class Joined(NamedTuple):
-    """The state from which a worker joins a running job: the number of complete rounds, and another
-    worker's application state before the next one."""
+    """The state from which a worker joins a running job, or a restored job begins.
+
+    Attributes:
+        calls: Number of complete rounds.
+        arrays: The application's state before the next one, as another worker's `state` returned
+            it.
+    """
 
     calls: int
     arrays: dict[str, npt.NDArray[Any]]

@@ -50,10 +50,12 @@ ADMISSIONS: Mapping[str, jobs_pb2.Admission] = {
 class Service(NamedTuple):
     """The result of CreateService.
 
-    nonce: the secret that admits members.
-    job: its number.
-    tree: the tree that it was admitted with.
-    servers: names of its server processes by rank (the host's, or s0.0, s0.1.. if it has several).
+    Attributes:
+        nonce: The secret that admits members, who can also end the job with it.
+        job: The job's number.
+        tree: The tree that it was admitted with.
+        servers: Names of its server processes by rank (the host's, or s0.0, s0.1.. if it has
+            several).
     """
 
     nonce: str
@@ -89,22 +91,29 @@ def create_service(
 ) -> Service:
     """Reserves `namespace` for a job of these hosts (CreateService).
 
-    service: the job service's unix socket; None: as the environment says
-        (`hosts.session.testbed_environment`).
-    workers, servers: hosts in rank order; a server's host takes part with all its processes.
-    tree: one of TREES.
-    window: chunks in flight per stream, a power of two; 0: chosen by the controller.
-    streams: 0 for one.
-    lease: seconds without a heartbeat after which a member counts as dead; 0: the default.
-    admission: of a job for which switches have no slots: `network` refuses it, `servers` runs it
-        with tree none.
-    slice_bytes: size of a key's slices, each with a server and a stream of its own; 0: 32 KiB.
-    pipeline, ablate: the servers' pipeline and what it leaves out, for comparison
-        (protocol.pipeline).
-    outage: seconds to wait for a service that is away.
+    Args:
+        service: The job service's unix socket; None: from the environment, which `rackhub exec`
+            sets.
+        namespace: The job's name; one job at a time has it.
+        workers: Hosts in rank order.
+        servers: Hosts in rank order; each takes part with all its processes.
+        tree: One of `two-level`, `tor`, `core`, `none`, `two-level-server`, `core-server`.
+        window: Chunks in flight per stream, a power of two; 0: chosen by the controller.
+        streams: Trees side by side; 0: one.
+        lease: Seconds without a heartbeat after which a member counts as dead; 0: the default.
+        admission: For a job for which switches have no slots: `network` refuses it, `servers` runs
+            it with tree `none`.
+        slice_bytes: Size of a key's slices, each with a server and a stream of its own; 0: 32 KiB.
+        pipeline: The servers' pipeline, `tall` or `wide`.
+        ablate: Parts of their work to leave out, for comparison.
+        outage: Seconds to wait for a service that is away.
+        environment: The host's sockets, clock and threads; simulated in virtual time.
 
-    Raises NamespaceTakenError if a job of that name is alive, NoRoomError with what would fit,
-    ClientError; ValueError for an unknown tree, admission, pipeline or ablation.
+    Raises:
+        NamespaceTakenError: A job of that name is alive.
+        NoRoomError: Switches have no slots; the text says what would fit.
+        ClientError: The service refuses the job or is away.
+        ValueError: An unknown tree, admission, pipeline or ablation.
     """
     for what, given, known in (("tree", tree, TREES), ("admission", admission, ADMISSIONS)):
         if given not in known:

@@ -21,11 +21,12 @@ _STALL_AGAIN_SECONDS = 2.0
 class Stall:
     """A call that waits without any sum arriving.
 
-    seconds: since the last sum, or since the call.
-    missing: chunks without a sum.
-    oldest: the first of them in order of submission, None if none is in a window.
-    node: the tree node that this worker sends it to.
-    boundary: true if the call has not begun, as another worker is about to join.
+    Attributes:
+        seconds: Since the last sum, or since the call.
+        missing: Chunks without a sum.
+        oldest: The first of them in order of submission, None if none is in a window.
+        node: The tree node that this worker sends it to.
+        boundary: True if the call has not begun, as another worker is about to join.
     """
 
     seconds: float
