@@ -32,7 +32,7 @@ class NamespaceTakenError(JobRefusedError):
 
 
 class NoRoomError(JobRefusedError):
-    """Switches have no slots or the service has no room; the text says where, and what would fit."""
+    """Switches have no slots, or the service no room; the text says where, and what would fit."""
 
 
 class PlanWithdrawnError(ClientError):
