@@ -12,7 +12,7 @@ from baselines.members import GLOO, IN_NETWORK, MOST_WORKERS, Report
 from controller.p4rt.dataplane import DataPlane
 from observability.links import Carried
 from planner import flows
-from planner.collectives import bounds
+from planner.collectives.streams import bounds
 from planner.expected import Direction, Load, Workload, expected, total
 from planner.flows import Pair, Round, Wires
 from testbed.preflight import JobPlan

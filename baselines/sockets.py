@@ -11,14 +11,14 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from planner.collectives import Array
+from planner.collectives.streams import Array
 
 _HELLO = struct.Struct(">I")
 _CONNECT_SECONDS = 60.0
 
 
 class TcpStreams:
-    """One member's streams (implements ``collectives.Streams``).
+    """One member's streams (implements ``streams.Streams``).
 
     Listens from construction on: construct all members before opening any.
 

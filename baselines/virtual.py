@@ -15,7 +15,7 @@ from baselines.members import Member, Report, StreamMember
 from controller.p4rt.dataplane import DataPlane
 from hosts.client import Client
 from observability.links import Carried
-from planner.collectives import Array
+from planner.collectives.streams import Array
 from planner.expected import Direction, total
 from planner.flows import qualities
 from simulation.errors import VirtualError
@@ -36,7 +36,7 @@ _QUIET_QUEUES = 10  # queue drain times of the slowest link, after which nothing
 
 
 class NodeStreams:
-    """Streams of a member at a simulated host (implements ``collectives.Streams``)."""
+    """Streams of a member at a simulated host (implements ``streams.Streams``)."""
 
     def __init__(self, node: StreamNode, member: int, piece: int) -> None:
         self.piece = piece

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from planner.collectives import bounds
+from planner.collectives.streams import bounds
 from planner.expected import Direction, Load, way
 from protocol.ethernet import FRAMING, TCP_HEADERS
 from topologies.model.addressing import Addressing, HostInterface

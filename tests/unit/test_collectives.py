@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from baselines.members import StreamMember, sum_of, values_of
 from planner import flows
-from planner.collectives import Array, halving_doubling, pull_sums, ring, serve_sums
+from planner.collectives.streams import Array, halving_doubling, pull_sums, ring, serve_sums
 from planner.flows import VALUE, Round
 from planner.network import Line, Network
 from planner.traffic import baseline_traffic
@@ -25,7 +25,7 @@ Queues = dict[tuple[int, int], SimpleQueue[Array]]
 
 
 class Memory:
-    """See ``collectives.Streams``: queues between threads, which keep what was sent over them."""
+    """See ``streams.Streams``: queues between threads, which keep what was sent over them."""
 
     def __init__(self, member: int, piece: int, queues: Queues, sent: dict[tuple[int, int], int]):
         self.piece = piece
