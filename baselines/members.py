@@ -14,7 +14,14 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from planner.collectives.streams import Array, Streams, halving_doubling, pull_sums, ring, serve_sums
+from planner.collectives.streams import (
+    Array,
+    Streams,
+    halving_doubling,
+    pull_sums,
+    ring,
+    serve_sums,
+)
 
 __all__ = ["GLOO", "IN_NETWORK", "Member", "Report", "StreamMember", "sum_of", "values_of", "wrong"]
 
