@@ -22,7 +22,7 @@ from pathlib import Path
 
 RUNTIME = Path(__file__).parent / "runtime"
 
-INCLUDED = "flow.c"  # included by the generated source
+INCLUDED = "packet_path.c"  # included by the generated source
 
 FLAGS = (
     "-std=gnu11",

@@ -71,7 +71,8 @@ class StrictPriorityQueue:
 
     A waiting packet may be overtaken, so a departure is decided only when the sender's time reaches
     it (`settle`). A full queue drops the new packet, unless dropping packets of lower priorities,
-    the lowest and latest first, makes room (as the target's ports do, switch/runtime/io/tm.c).
+    the lowest and latest first, makes room (as in the target's
+    switch/runtime/interfaces/traffic_manager.c).
     """
 
     def __init__(self, line_rate: LineRate, line: Line) -> None:

@@ -2,7 +2,7 @@
 """A switch in virtual time: the embedded target, in process, between links.
 
 It has the same compiled program, tables and P4Runtime as in emulation. The ports' queues and rates
-are in C (switch/runtime/io/timed.h), so that egress sees a packet's queue depth.
+are in C (switch/runtime/virtual_time/timed_ports.h), so that egress sees a packet's queue depth.
 """
 
 from __future__ import annotations

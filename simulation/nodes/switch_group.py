@@ -4,9 +4,9 @@
 Two switches can run ahead of each other by little more than their link's latency, that is, some
 packets. Unless single packets between them are observed, the switches of a network are therefore
 one node for the engine: their programs and queues are called packet by packet in the order of time
-(in C, switch/runtime/io/timed.h), and all packets that hosts have queued are forwarded at once, up
-to the first time at which a host could answer a departed packet. Results are the same as without
-grouping.
+(in C, switch/runtime/virtual_time/timed_ports.h), and all packets that hosts have queued are
+forwarded at once, up to the first time at which a host could answer a departed packet. Results are
+the same as without grouping.
 """
 
 from __future__ import annotations

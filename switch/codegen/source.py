@@ -44,7 +44,7 @@ class _Writer:
         self.lines += [
             "// Generated from a P4 program; see switch/codegen.",
             '#include "program.h"',
-            '#include "lookup.h"',
+            '#include "table_lookup.h"',
             *(['#include "trace.h"'] if self.layout.traced else []),
             "",
             *self.layout.declarations(),
@@ -64,7 +64,7 @@ class _Writer:
         self._lists()
         self.lines += learn_function(self.layout)
         # Compiled together with the packet path, which calls all of the above.
-        self.lines.append('#include "flow.c"')
+        self.lines.append('#include "packet_path.c"')
         return "\n".join(self.lines) + "\n"
 
     def function(self, head: str, body: list[str]) -> None:

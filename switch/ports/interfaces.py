@@ -6,9 +6,9 @@
     ports.statistics()[1].tx_bytes
     ports.stop()
 
-One C thread moves all packets (runtime/io/ports.h); this module starts it, configures it and reads
-its counters. It is a library of its own, so interfaces, queues and counters outlive the program:
-attach() puts another pipeline under running ports.
+One C thread moves all packets (runtime/interfaces/ports.h); this module starts it, configures it
+and reads its counters. It is a library of its own, so interfaces, queues and counters outlive the
+program: attach() puts another pipeline under running ports.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from switch.compile import CompilerError
+from switch.compile import RUNTIME, CompilerError
 from switch.native import build
 
 if TYPE_CHECKING:
@@ -39,8 +39,6 @@ MAX_FRAME = 16384  # SW_MAX_FRAME
 NO_PORT = 511  # SW_DROP_PORT
 _LONGEST_TRAIN = 65549  # an IPv4 packet of 65,535 bytes in Ethernet
 _PLAIN_VARIABLE = "RACKHUB_PLAIN"
-
-_RUNTIME = Path(__file__).parents[1] / "runtime"
 
 
 class PortsError(Exception):
@@ -181,7 +179,7 @@ class _Program(ctypes.Structure):
 def library() -> ctypes.CDLL:
     """Returns the compiled runtime of ports. Raises PortsError if it cannot be compiled."""
     try:
-        path = build("ports", _RUNTIME / "io", _RUNTIME)
+        path = build("ports", RUNTIME / "interfaces", RUNTIME)
     except CompilerError as error:
         raise PortsError(str(error)) from error
     lib = ctypes.CDLL(str(path), use_errno=True)

@@ -2,8 +2,8 @@
 """Simulates one direction of a link in virtual time: a rate and a bounded queue, for batches of
 packets.
 
-The work is done in C (runtime/io/line.h, which defines the model), both for the ports of a switch
-(`switch.ports.virtual_time`) and for any other sender. No clock is read.
+The work is done in C (runtime/virtual_time/line.h, which defines the model), both for the ports of
+a switch (`switch.ports.virtual_time`) and for any other sender. No clock is read.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from switch.ports.interfaces import library as ports_library
+from switch.compile import RUNTIME
+from switch.native import build
 
 NEVER = 2**63 - 1
 _UNORDERED, _LATE, _SHORT = -10, -11, -12
@@ -108,8 +109,9 @@ class _Offer(ctypes.Structure):
 
 
 @cache
-def _library() -> ctypes.CDLL:
-    lib = ports_library()
+def library() -> ctypes.CDLL:
+    """Returns the compiled ports and lines of virtual time. Raises CompilerError."""
+    lib = ctypes.CDLL(str(build("virtual-time", RUNTIME / "virtual_time", RUNTIME)))
     lib.line_create.restype = pointer
     lib.line_create.argtypes = [POINTER(LineOptions)]
     lib.line_destroy.restype = None
@@ -149,7 +151,7 @@ class LineQueue:
     """
 
     def __init__(self, line: Line) -> None:
-        self._native = _library()
+        self._native = library()
         options = line.options()
         handle = self._native.line_create(byref(options))
         if not handle:

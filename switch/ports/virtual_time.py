@@ -7,7 +7,7 @@
     departures = ports.run([Arrivals(1, times, frames, lengths)], until)
 
 This is `switch.ports` without interfaces and clock. The work is done in C for batches of packets
-(runtime/io/timed.h, which defines the model).
+(runtime/virtual_time/timed_ports.h, which defines the model).
 """
 
 from __future__ import annotations
@@ -24,8 +24,15 @@ import numpy as np
 import numpy.typing as npt
 
 from switch.pipeline import Pipeline
-from switch.ports.interfaces import library as ports_library
-from switch.ports.paced_line import NEVER, Line, LineCounters, LineOptions, NativeCounters, address
+from switch.ports.paced_line import (
+    NEVER,
+    Line,
+    LineCounters,
+    LineOptions,
+    NativeCounters,
+    address,
+    library,
+)
 
 __all__ = ["NEVER", "Arrivals", "Departures", "Line", "LineCounters", "TimedPorts"]
 
@@ -145,7 +152,7 @@ _PORT_FIELDS = 6  # 64-bit fields of struct timed_port
 
 @cache
 def _library() -> ctypes.CDLL:
-    lib = ports_library()
+    lib = library()
     lib.timed_create.restype = pointer
     lib.timed_create.argtypes = [c_uint64]
     lib.timed_destroy.restype = None

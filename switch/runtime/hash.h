@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "sums.h"
+#include "internet_checksum.h"
 
 uint64_t hash_crc16(const uint8_t *bytes, size_t length);  // CRC-16/ARC
 uint64_t hash_crc32(const uint8_t *bytes, size_t length);  // CRC-32 of IEEE 802.3

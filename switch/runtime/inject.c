@@ -4,7 +4,7 @@
 // sw->fifo, which is empty again after each frame; outputs go to the caller's arrays (struct
 // outlet).
 
-#include "flow.h"
+#include "packets.h"
 
 #define MOST_ROUNDS 65536
 

@@ -18,11 +18,11 @@
 #include "digests.h"
 #include "hash.h"
 #include "meters.h"
-#include "profiles.h"
-#include "sums.h"
+#include "action_profiles.h"
+#include "internet_checksum.h"
 #include "tables.h"
 #include "target.h"
-#include "wide.h"
+#include "wide_integers.h"
 
 #define SW_COPIED 0x80000000u // in `sealed`: the tail is as an earlier packet left it
 #define SW_CLONE_REQUESTED 0x80000000u // with the session in the low bits of clone_session
@@ -54,7 +54,7 @@ struct sw_ring { // first in, first out
     size_t count;
 };
 
-struct sw_replicas; // replicate.c
+struct sw_replicas; // replication.c
 struct sw_trace;
 
 struct sw {

@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-#include "flow.h"
+#include "packets.h"
 #include "program.h"
 #include "trace.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Insertion, modification and deletion of entries (tables.h), and their counters. Lookups are in
-// lookup.h. Functions with a `struct sw` serve the control plane and take the switch's lock.
+// table_lookup.h. Functions with a `struct sw` serve the control plane and take the switch's lock.
 //
 // Entries move when the table grows, so pointers to them are valid only under the lock. Free
 // numbers are a stack; a number's generation distinguishes its successive entries. entries_grow
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "flow.h"
+#include "packets.h"
 
 #define LARGE_BYTES (128 * 1024) // of entries: beyond, they may miss the second-level cache
 

@@ -4,8 +4,8 @@
 // classification using tuple space search", SIGCOMM 1999): a tuple is a hash table of entries by
 // the key bits that all of them match on, and an entry found there is compared by its own mask. Up
 // to a few dozen entries each mask has a tuple; beyond that, masks with enough bits in common share
-// one (tuples.c), as in TupleMerge (Daly et al., IEEE/ACM Transactions on Networking, 2019), so
-// that often one tuple is all of an lpm table. Range fields are left out of the masks.
+// one (table_tuples.c), as in TupleMerge (Daly et al., IEEE/ACM Transactions on Networking, 2019),
+// so that often one tuple is all of an lpm table. Range fields are left out of the masks.
 //
 // Several tuples are searched in the order of the best priority that they hold, so that most
 // lookups end early. In most of them a key hits nothing. A filter for each (Bloom, "Space/time
@@ -111,7 +111,7 @@ struct sw_table {
     uint32_t *free_numbers;
     uint32_t free_count;
     uint64_t sequence;
-    uint64_t effort; // of insertions since the last merge of masks: tuples.c
+    uint64_t effort; // of insertions since the last merge of masks: table_tuples.c
     struct sw_entry *fallback; // the default entry
     struct sw_meter *meters; // [max_size + 1] by number of the entry, or NULL
     uint64_t *hit_us;        // the same
@@ -125,7 +125,8 @@ struct sw_entry *sw_table_entry(const struct sw_table *table, int64_t handle);
 // The low half of an entry's handle is its number.
 static inline uint32_t sw_handle_number(int64_t handle) { return (uint32_t)handle; }
 
-// tuples.c. Adds an entry (its words masked) under a mask, or removes it. 0, or an enum sw_error.
+// table_tuples.c. Adds an entry (its words masked) under a mask, or removes it. 0, or an enum
+// sw_error.
 int sw_tuples_add(struct sw_table *table, struct sw_entry *entry, const uint64_t *mask);
 void sw_tuples_remove(struct sw_table *table, struct sw_entry *entry);
 void sw_tuples_free(struct sw_table *table);

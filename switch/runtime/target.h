@@ -5,7 +5,7 @@
 //   program   generated C: parser, controls, deparser of one P4 program (program.h)
 //   runtime   switch.c, tables.c, ...: state, tables, packet replication (this file); program and
 //             runtime are linked into one shared library per P4 program
-//   driver    moves packets: inject.c in process, in the same library; io/ on interfaces, a library
+//   driver    moves packets: inject.c in process, in the same library; interfaces/, a library
 //             of its own, so that interfaces and queues outlive a program
 //
 // The path of a packet, as in simple_switch:
@@ -231,8 +231,8 @@ int sw_table_counter(struct sw *sw, uint32_t table, int64_t handle, uint64_t *pa
 int sw_table_set_counter(struct sw *sw, uint32_t table, int64_t handle, uint64_t packets,
                          uint64_t bytes);
 
-// Members and groups of action profiles (profiles.h), by numbers that the caller gives; setting one
-// that exists replaces it. A group chooses members[hash % count].
+// Members and groups of action profiles (action_profiles.h), by numbers that the caller gives;
+// setting one that exists replaces it. A group chooses members[hash % count].
 int sw_member_set(struct sw *sw, uint32_t profile, uint32_t number, uint32_t action,
                   const uint64_t *args);
 int sw_member_delete(struct sw *sw, uint32_t profile, uint32_t number);

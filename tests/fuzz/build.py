@@ -18,10 +18,10 @@ from tests.fuzz.subjects import Subject
 HERE = Path(__file__).parent
 REGRESSIONS = HERE / "regressions"  # inputs that once failed, by program
 OURS = ("harness.c", "control.c", "kernel.c", "lines.c", "mutate.c")
-# The rest of io/ is interfaces, which the fuzzer replaces, and a probe of the system.
-IO = (
-    "capture.c", "forward.c", "intake.c", "offload.c", "port.c", "ports.c", "receive.c", "ring.c",
-    "tm.c", "transmit.c",
+# The rest of interfaces/ is sockets, which the fuzzer replaces, and a probe of the system.
+INTERFACES = (
+    "capture.c", "delayed_arrivals.c", "forward.c", "offload.c", "port_setup.c", "ports_thread.c",
+    "receive.c", "record_ring.c", "traffic_manager.c", "transmit.c",
 )  # fmt: skip
 CALLS = ("sendmmsg", "clock_gettime", "if_nametoindex")
 MEMORY = ("malloc", "calloc", "realloc", "aligned_alloc")
@@ -33,7 +33,7 @@ SANITIZE = (
     "-fsanitize=address,undefined,fuzzer-no-link",
     "-fno-sanitize-recover=all",
     f"-I{RUNTIME}",
-    f"-I{RUNTIME / 'io'}",
+    f"-I{RUNTIME / 'interfaces'}",
     f"-I{HERE}",
 )
 COVERAGE = ("-fprofile-instr-generate", "-fcoverage-mapping")
@@ -51,7 +51,7 @@ def build(subjects: dict[str, Subject], directory: Path, more: Sequence[str] = (
     renamed, memory = ([f"-D{name}=fuzz_{name}" for name in names] for names in (CALLS, MEMORY))
     common = [
         *((HERE / name, [], name) for name in OURS),
-        *((RUNTIME / "io" / name, renamed, f"io-{name}") for name in IO),
+        *((RUNTIME / "interfaces" / name, renamed, name) for name in INTERFACES),
         *(
             (path, memory, path.name)
             for path in sorted(RUNTIME.glob("*.c"))

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "flow.h"
+#include "packets.h"
 #include "kernel.h"
 #include "setup.h"
 

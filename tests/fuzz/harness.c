@@ -11,10 +11,10 @@
 #include <string.h>
 
 #include "control.h"
-#include "flow.h"
+#include "packets.h"
 #include "kernel.h"
 #include "lines.h"
-#include "port.h"
+#include "ports_state.h"
 #include "records.h"
 
 enum { POOL = 128, CPU_PORT = 64, ROUNDS = 4 };

@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "checksum.h"
+#include "packet_checksums.h"
 #include "interface.h"
 #include "lines.h"
 #include "records.h"

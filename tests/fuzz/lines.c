@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "checksum.h"
+#include "packet_checksums.h"
 #include "kernel.h"
 
 // What is nearly due is not waited for (forward.c).

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "checksum.h"
+#include "packet_checksums.h"
 #include "offload.h"
 #include "records.h"
 

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "checksum.h"
+#include "packet_checksums.h"
 #include "offload.h"
 #include "transmit.h"
 

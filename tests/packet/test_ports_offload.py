@@ -22,8 +22,8 @@ def checks(tmp_path_factory: pytest.TempPathFactory) -> Path:
         [
             *compiler(), "-std=gnu11", "-O1", "-g", "-fsanitize=address,undefined",
             "-fno-sanitize-recover=all", "-Wall", "-Wextra", "-Werror",
-            f"-I{RUNTIME}", f"-I{RUNTIME / 'io'}", "-o", str(program), str(SOURCE),
-            str(RUNTIME / "io" / "offload.c"), str(RUNTIME / "io" / "transmit.c"),
+            f"-I{RUNTIME}", f"-I{RUNTIME / 'interfaces'}", "-o", str(program), str(SOURCE),
+            str(RUNTIME / "interfaces" / "offload.c"), str(RUNTIME / "interfaces" / "transmit.c"),
         ],
         check=True,
     )  # fmt: skip
