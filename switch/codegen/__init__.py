@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Generates the C source that runtime/program.h asks for from a P4 program.
 
-`layout` places everything in memory, `limbs` represents wide values; `expressions` (on `wide`),
-`bits`, `calculations` and `primitives` write statements, `fused` runs of them; `parser`, `controls`
-and `source` put them together.
+`usage` finds what can be left out (from `accesses`, `definite_assignment`, `known_conditions`).
+`layout` places everything in memory, `limbs` represents wide values. `expressions`, `bits`,
+`hashes_and_checksums` and `primitives` write statements, `loop_fusion` runs of them; `parser`,
+`controls` and `source` put them together.
 """
 
 from switch.codegen.source import generate

@@ -4,9 +4,8 @@ them."""
 
 from __future__ import annotations
 
-from switch.codegen.calculations import calculation_name
 from switch.codegen.expressions import Emitter
-from switch.codegen.fused import FusedWriter, Runs, following, is_fixed
+from switch.codegen.hashes_and_checksums import calculation_name
 from switch.codegen.layout import (
     LASTS,
     LIMB,
@@ -17,6 +16,7 @@ from switch.codegen.layout import (
     words_of,
 )
 from switch.codegen.limbs import literal
+from switch.codegen.loop_fusion import FusedWriter, Runs, following, is_fixed
 from switch.codegen.parser import unsigned
 from switch.codegen.primitives import PrimitiveWriter, action_name, meter_tokens
 from switch.codegen.tracing import (

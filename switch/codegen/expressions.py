@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from switch.codegen.layout import LIMB, Layout, argument_offsets, limbs
 from switch.codegen.limbs import FULL_LIMB, Stream, literal, natural_limbs, possible_ones
-from switch.codegen.wide import WideEmitter
+from switch.codegen.wide_expressions import WideEmitter
 from switch.program import expressions as ex
 from switch.program.model import Action, HeaderType
 from switch.program.value_ranges import value_range

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from switch.codegen.calculations import calculation_name
 from switch.codegen.expressions import Emitter
+from switch.codegen.hashes_and_checksums import calculation_name
 from switch.codegen.headers import size_of
 from switch.codegen.layout import LIMB, Layout, identifier, limbs
 from switch.codegen.tracing import c_string, trace_result, trace_statement
-from switch.codegen.wide import UNROLLED
+from switch.codegen.wide_expressions import UNROLLED
 from switch.program import expressions as ex
 from switch.program.errors import refused_at
 from switch.program.model import Action, MessageParameters, Meter, ObjectName, Primitive
@@ -428,8 +428,8 @@ def standard_field(layout: Layout, name: str) -> str | None:
 
 
 def _move(to: str, source: str, size: int) -> list[str]:
-    """Emits a copy of limbs, unrolled as in other statements (wide.py), so that the compiler keeps
-    them in registers and no load spans several stores just before."""
+    """Emits a copy of limbs, unrolled as in other statements (wide_expressions.py), so that the
+    compiler keeps them in registers and no load spans several stores just before."""
     if size <= UNROLLED:
         return [f"{to}[{i}] = {source}[{i}];" for i in range(size)]
     return [f"memcpy({to}, {source}, {8 * size});"]

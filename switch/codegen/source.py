@@ -6,15 +6,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from switch.codegen.bits import emit_load
-from switch.codegen.calculations import CalculationWriter, custom_crcs
 from switch.codegen.controls import ControlWriter
 from switch.codegen.expressions import Emitter
+from switch.codegen.hashes_and_checksums import CalculationWriter, custom_crcs
 from switch.codegen.headers import emit_header, size_of
 from switch.codegen.layout import Layout, argument_offsets, limbs, words_of
 from switch.codegen.limbs import literal
+from switch.codegen.meters_and_digests import learn_function, state_declarations
 from switch.codegen.parser import ParserWriter
 from switch.codegen.primitives import PrimitiveWriter, standard_field
-from switch.codegen.state import learn_function, state_declarations
 from switch.codegen.tracing import c_string, trace_errors
 from switch.program.errors import consistent, refused_at
 from switch.program.model import Control, FieldList, Header, Program, Table

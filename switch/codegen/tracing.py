@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from switch.codegen.accesses import WRITES_FIRST
 from switch.codegen.expressions import Emitter
 from switch.codegen.layout import LIMB, TableLayout, argument_offsets, limbs
-from switch.codegen.mentions import WRITES_FIRST
 from switch.program import expressions as ex
 from switch.program.errors import Source
 from switch.program.model import Action, Conditional, Primitive, Program, Table

@@ -26,8 +26,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from switch.codegen.assignments import Assignments
-from switch.codegen.mentions import COPIES_HEADERS, Place, Uses, mentions, note, note_primitive
+from switch.codegen.accesses import COPIES_HEADERS, Place, Uses, mentions, note, note_primitive
+from switch.codegen.definite_assignment import Assignments
 from switch.program import expressions as ex
 from switch.program.model import (
     Action,

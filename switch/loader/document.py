@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from switch.codegen.calculations import ALGORITHMS
+from switch.codegen.hashes_and_checksums import ALGORITHMS
 from switch.codegen.primitives import PRIMITIVES
 from switch.loader import action_profiles, value_sets
 from switch.loader.header_types import MOST_BITS, MOST_CELLS, check, header_type, source_of

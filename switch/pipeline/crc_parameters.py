@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from switch.codegen.calculations import custom_crcs
+from switch.codegen.hashes_and_checksums import custom_crcs
 from switch.pipeline.keys import check_range
 from switch.pipeline.pipeline import Pipeline
 

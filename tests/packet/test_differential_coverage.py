@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 import pytest
 
-from switch.codegen.calculations import ALGORITHMS
+from switch.codegen.hashes_and_checksums import ALGORITHMS
 from switch.codegen.primitives import PRIMITIVES
 from switch.loader import parse_program
 from switch.program import expressions as ex

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests loops over wide fields (switch/codegen/fused.py) at the end of their registers."""
+"""Tests loops over wide fields (switch/codegen/loop_fusion.py) at the end of their registers."""
 
 from __future__ import annotations
 

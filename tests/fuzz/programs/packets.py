@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from switch.codegen.mentions import Place
+from switch.codegen.accesses import Place
 from switch.program import expressions as ex
 from switch.program.model import Advance, Extract, HeaderType, ParserState, Program, Transition
 from switch.program.parser_keys import width_of

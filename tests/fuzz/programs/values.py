@@ -6,7 +6,7 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 
-from switch.codegen.mentions import Place, mentions
+from switch.codegen.accesses import Place, mentions
 from switch.program import expressions as ex
 from switch.program.model import Program
 from switch.program.parser_keys import width_of

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping
 
-from switch.codegen.mentions import Place
+from switch.codegen.accesses import Place
 from switch.program import expressions as ex
 from switch.program.model import Control
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from switch.codegen.mentions import WRITES_FIRST, Place, Uses, note
+from switch.codegen.accesses import WRITES_FIRST, Place, Uses, note
 from switch.program.model import Action, Conditional, Control, Table
 
 

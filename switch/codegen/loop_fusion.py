@@ -2,10 +2,10 @@
 """Fuses runs of statements on wide fields into one loop over vectors of four limbs.
 
 p4c puts plain statements one by one into tables without key. Statements that follow one another,
-also past conditions that are decided (decided.py), and compute limb by limb (bitwise operations,
-sums that cannot carry) on fields and register cells of equal size become one loop: each operand is
-read once, each result written once, values that only these statements use are not written at all,
-and a header that is still in the frame is read from there.
+also past conditions with a known outcome (known_conditions.py), and compute limb by limb (bitwise
+operations, sums that cannot carry) on fields and register cells of equal size become one loop: each
+operand is read once, each result written once, values that only these statements use are not
+written at all, and a header that is still in the frame is read from there.
 
 Indices beyond a register lead to a spare cell, which reads as zero. If a target must stay unchanged
 instead, the statements are executed one by one for such an index.
@@ -18,11 +18,11 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
-from switch.codegen.decided import beyond, known_at
+from switch.codegen.accesses import Place, Uses, note_primitive
 from switch.codegen.expressions import Emitter
+from switch.codegen.known_conditions import beyond, known_at
 from switch.codegen.layout import LIMB, Layout, limbs, words_of
 from switch.codegen.limbs import carries, literal, possible_ones
-from switch.codegen.mentions import Place, Uses, note_primitive
 from switch.codegen.primitives import PrimitiveWriter
 from switch.program import expressions as ex
 from switch.program.model import Action, Control, ObjectName, Primitive, Table
