@@ -104,7 +104,9 @@ class _Bench:
         queue = Queue()
         no, zeros = np.zeros(window, np.bool_), np.zeros(window, np.int64)
         own, unfit = exponents_in(self._values)
-        entries = entries_of(self._rows, zeros, no, own, unfit, np.full(window, lanes), 0, 0)
+        entries = entries_of(
+            self._rows, self._rows, zeros, no, own, unfit, np.full(window, lanes), 0, 0
+        )
         queue.push(entries, Submission(self._values, self._copy))
         slots.enter(0, queue, plan)
         slots.stage[self._rows] = WAITING

@@ -22,6 +22,9 @@ from protocol.pipeline import USUAL, Pipeline
 MOST_CHILDREN = 32
 LARGEST_WINDOW = 1 << 15
 LARGEST_WORLD = (1 << 16) - 1
+# What workers use unless their plan names others.
+FIFO = "fifo"
+FIXED = "fixed"
 # As job files spell them, by number in messages.
 _TREES: dict[jobs_pb2.Tree, str] = {
     jobs_pb2.TWO_LEVEL: "two-level",
@@ -84,6 +87,8 @@ class WorkerPlan:
     tree, roots: for display: the tree's name in job files, and the switches or servers at its
         roots.
     pipeline: of the servers.
+    scheduler, congestion: names of the chunk scheduler (hosts.worker.scheduling), which all workers
+        of a job share, and of the congestion window (hosts.worker.congestion).
     """
 
     job: int
@@ -101,6 +106,8 @@ class WorkerPlan:
     tree: str = ""
     roots: tuple[str, ...] = ()
     pipeline: Pipeline = USUAL
+    scheduler: str = FIFO
+    congestion: str = FIXED
 
     def __post_init__(self) -> None:
         _check_common(self.job, self.epoch, self.world, self.lanes)
@@ -163,6 +170,8 @@ class WorkerPlan:
             tree=_TREES.get(message.tree, ""),
             roots=tuple(message.summed_at),
             pipeline=_pipeline(message),
+            scheduler=message.scheduler or FIFO,
+            congestion=message.congestion or FIXED,
         )
 
     def to_message(self) -> jobs_pb2.Plan:
@@ -191,6 +200,8 @@ class WorkerPlan:
             tree=next((number for number, name in _TREES.items() if name == self.tree), None),
             summed_at=self.roots,
             pipeline=self.pipeline.to_message(),
+            scheduler=self.scheduler,
+            congestion=self.congestion,
         )
 
 

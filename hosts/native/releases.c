@@ -14,7 +14,7 @@
 
 #include "worker.h"
 
-// A packet that may leave, ordered by priority, then by submission.
+// A packet that may leave: the order of WorkerTransport._most_urgent.
 struct due {
     int64_t rank, order, row; // rank: less the priority
 };
@@ -156,7 +156,7 @@ static void enter(struct state *state, int64_t stream) {
         return;
     while (left < next && state->done[row_of(w, stream, left)])
         left++;
-    for (; at < count && next < left + w->windows[stream]; at++, next++) {
+    for (; at < count && next < left + w->limits[stream]; at++, next++) {
         int64_t row = row_of(w, stream, next);
         state->done[row] = 0;
         state->fresh[row] = &entries[at];

@@ -47,7 +47,9 @@ struct worker {
     const int64_t *stream;
     // By stream.
     const struct header *common; // fields shared by its packets
-    const int64_t *bases, *masks, *windows, *priorities;
+    const int64_t *bases, *masks;
+    const int64_t *limits;     // most numbers in flight
+    const int64_t *priorities; // of the scheduler
     const int64_t *stream_index; // by stream number in packets; -1: none
     // By chunk: the state of Exponents, and the server.
     const uint8_t *contacted;

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Queues of submitted chunks: first in, first out within a stream, by priority between streams.
+"""Queues of submitted chunks, one per stream.
 
-A chunk's number in its stream is fixed when it is submitted, so a stream is never reordered; urgent
-chunks go into streams of higher priority.
+A chunk's number in its stream is fixed when it is submitted, so a stream is never reordered; a
+chunk scheduler (hosts.worker.scheduling) decides the order of a submission's chunks and the stream
+of each, and urgent chunks go into streams of higher priority.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from hosts.data.submissions import Submission
+from hosts.worker.scheduling.scheduler import ChunkScheduler
 from protocol.header import Array
-from protocol.plan import WorkerPlan
 
 # One number in a stream. `row` is that of its chunk in the submission it came with; `own` is the
 # chunk's own exponent, and `unfit` the flags of data that cannot be integers of any exponent
-# (`chunk_exponents`); `order` is the position among all submitted.
+# (`chunk_exponents`); `order` is the position among all that got numbers.
 ENTRY = np.dtype(
     [
         ("exponent_round", "?"),
@@ -87,6 +88,7 @@ class Queue:
 
 
 def entries_of(
+    arranged: npt.NDArray[np.int64],
     chunks: npt.NDArray[np.int64],
     rounds: npt.NDArray[np.int64],
     first: npt.NDArray[np.bool_],
@@ -96,38 +98,40 @@ def entries_of(
     ticket: int,
     order: int,
 ) -> Array:
-    """Returns the entries of n chunks of one submission, in order; their rows are 0..n-1.
+    """Returns the entries of n chunks of one submission, in the order of their numbers; the
+    chunks' rows are 0..n-1.
 
+    arranged: (n,) that order, see ChunkScheduler.arrange.
     first: (n,) true for chunks that need an exponent round.
     own, unfit: (n,) see ENTRY.
-    ticket, order: of the first chunk and number.
+    ticket, order: of the first chunk submitted, and of the first number.
     """
     # Exponent round and data take two numbers, one after the other: then a stream's numbers do
-    # not depend on how submissions are split into calls.
-    repeats = 1 + first
+    # not depend on how submissions are split into calls, unless the scheduler makes them.
+    repeats = 1 + first[arranged]
     entries = np.zeros(int(repeats.sum()), ENTRY)
-    source = np.repeat(np.arange(len(chunks)), repeats)
+    source = np.repeat(arranged, repeats)
     data = np.cumsum(repeats) - 1
     entries["exponent_round"] = True
     entries["exponent_round"][data] = False
     entries["chunk"] = chunks[source]
     entries["round"] = rounds[source]
     entries["ticket"] = ticket + source
-    entries["lanes"][data] = lanes
+    entries["lanes"][data] = lanes[arranged]
     entries["order"] = order + np.arange(len(entries))
     entries["own"] = own[source]
-    entries["unfit"][data] = unfit
+    entries["unfit"][data] = unfit[arranged]
     entries["row"] = source
     return entries
 
 
 def enqueue(
-    plan: WorkerPlan, queues: Sequence[Queue], entries: Array, submission: Submission
+    scheduler: ChunkScheduler, queues: Sequence[Queue], entries: Array, submission: Submission
 ) -> None:
     """Appends entries to the queues of their chunks' streams, one queue per stream of the plan."""
     if len(queues) == 1:
         queues[0].push(entries, submission)
         return
-    streams = plan.stream_of(entries["chunk"])
+    streams = scheduler.streams(entries["chunk"])
     for stream in np.unique(streams).tolist():
         queues[stream].push(entries[streams == stream], submission)

@@ -31,7 +31,7 @@ from switch.ports.paced_line import address
 
 _BY_ROW = ("stage", "flags", "due", "probe_pending", "seq", "hash", "server", "failures", "mark",
            "exponent", "entry", "progress", "deadline", "results", "stream")  # fmt: skip
-_BY_STREAM = ("common", "bases", "masks", "windows", "priorities", "stream_index")
+_BY_STREAM = ("common", "bases", "masks", "limits", "priorities", "stream_index")
 _BY_CHUNK = ("contacted", "first", "after", "folded", "chunk_server", "servers")
 _NUMBERS = ("streams", "chunks", "width", "exponent_headroom", "world", "rank", "job", "epoch")
 
@@ -157,6 +157,7 @@ class NativeState:
     common: (streams,) HEADER, the fields shared by all packets of a stream.
     servers: (n,) PEER by rank.
     stream_index: (256,) index by the stream number in packets; -1: none.
+    priorities: (streams,) of the scheduler.
     """
 
     def __init__(
@@ -167,6 +168,7 @@ class NativeState:
         common: Array,
         servers: Array,
         stream_index: npt.NDArray[np.intp],
+        priorities: Numbers,
     ) -> None:
         self._lib: Any = library()
         self._slots = slots
@@ -178,7 +180,7 @@ class NativeState:
             "exponent": slots.exponent, "entry": slots.entry, "progress": slots.progress,
             "deadline": slots.deadline, "results": slots.result_headers,
             "common": common, "stream": slots.stream, "bases": slots.bases, "masks": slots.masks,
-            "windows": np.array(slots.windows, np.int64), "priorities": slots.priorities,
+            "limits": slots.limits, "priorities": priorities,
             "stream_index": stream_index, "chunk_server": shares, "servers": servers,
             **exponents.columns(),
         }  # fmt: skip

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hosts.data.reports import Failure, Statistics
+from hosts.worker.congestion.control import CongestionControl
 from hosts.worker.loss_detection import LossDetector
 from hosts.worker.round_trips import RoundTrips
 from hosts.worker.slots import DIRECT, EMPTY, WAITING, Rows, Slots
@@ -41,12 +42,13 @@ class Receiver:
         detector: LossDetector,
         trips: RoundTrips,
         statistics: Statistics,
+        congestion: CongestionControl,
         servers: Array,
         stream_index: npt.NDArray[np.intp],
         complete: Callable[[Rows, Array, Any, int], None],
     ) -> None:
         self._plan, self._slots, self._detector = plan, slots, detector
-        self._trips, self._statistics = trips, statistics
+        self._trips, self._statistics, self._congestion = trips, statistics, congestion
         self._server_keys, self._stream_index = peer_keys(servers), stream_index
         self._complete = complete
         self._failures: list[Failure] = []
@@ -105,7 +107,10 @@ class Receiver:
             return
         headers, payloads = batch.headers, batch.payloads
         self._detector.on_results(now, rows, batch.full, self._trips)
-        self._statistics.congested += int(np.count_nonzero(headers["flags"] & _ECN))
+        marked = (headers["flags"] & _ECN) != 0
+        self._statistics.congested += int(np.count_nonzero(marked))
+        if self._congestion.adapts:
+            self._congestion.on_results(rows, marked)
         if stage == WAITING:
             flagged = (headers["flags"] & _FLAGGED) != 0
             if flagged.any():

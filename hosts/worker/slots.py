@@ -78,8 +78,6 @@ class Slots:
         # Of the stream that a row belongs to.
         self.stream = streams
         self.stream_number = np.array([s.stream for s in plan.streams], np.uint8)[streams]
-        self.priorities = np.array([s.priority for s in plan.streams], np.int64)
-        self.priority = np.array([s.priority for s in plan.streams], np.int64)[streams]
         # Of the number that is in it. Columns that change together share memory as the fields of
         # one structured array, so that one assignment sets them all.
         self.stage = np.zeros(n, np.uint8)
@@ -121,7 +119,9 @@ class Slots:
         # The result, kept until the row is used again.
         self.result_headers: Array = np.zeros(n, HEADER)
         self.result_words: Words = np.zeros((n, self.width), ">i4")
-        # By stream: lowest number without a result, and the next to enter.
+        # By stream: most numbers in flight (see hosts.worker.congestion), lowest number without a
+        # result, and the next to enter.
+        self.limits = np.array(self.windows, np.int64)
         self.left = [0] * len(plan.streams)
         self.next = [0] * len(plan.streams)
 
@@ -134,21 +134,26 @@ class Slots:
         """Returns references to the chunks in these rows."""
         return ChunkRefs(self.submission[rows], self.row[rows])
 
+    def pass_complete(self, stream: int) -> int:
+        """Moves a stream's `left` past numbers that have their results; returns it."""
+        left, following = self.left[stream], self.next[stream]
+        if self.native is not None:
+            left = self.native.first_open(stream, left, following)
+        elif left < following:
+            open_rows = self.rows(stream, np.arange(left, following))
+            pending = self.stage[open_rows] != DONE
+            left += int(pending.argmax()) if pending.any() else following - left
+        self.left[stream] = left
+        return left
+
     def enter(self, stream: int, queue: Queue, plan: WorkerPlan) -> int:
         """Moves numbers from a stream's queue into its window; returns how many.
 
         Exponent rounds are due at once; data is HELD until its exponent is known.
         """
-        left, following = self.left[stream], self.next[stream]
-        if self.native is not None:
-            left = self.left[stream] = self.native.first_open(stream, left, following)
-        elif left < following:
-            open_rows = self.rows(stream, np.arange(left, following))
-            pending = self.stage[open_rows] != DONE
-            left += int(pending.argmax()) if pending.any() else following - left
-            self.left[stream] = left
+        left, following = self.pass_complete(stream), self.next[stream]
         entered = 0
-        for entries, submission in queue.take(left + self.windows[stream] - following):
+        for entries, submission in queue.take(left + int(self.limits[stream]) - following):
             number = following
             following += len(entries)
             entered += len(entries)

@@ -30,6 +30,7 @@ from hosts.net.arrivals import Clock, Enough, Released, Seconds
 from hosts.net.pacer import BACKLOG, Pacer
 from hosts.worker.chunk_queues import Queue, enqueue, entries_of
 from hosts.worker.completion import Completion
+from hosts.worker.congestion.control import CongestionControl
 from hosts.worker.contributions import Contributions
 from hosts.worker.epoch_transfer import check_successor, incomplete, kept, lacking, last_kept
 from hosts.worker.explanation import Outline, Waiting, explain, streams_of, unanswered
@@ -38,6 +39,7 @@ from hosts.worker.native_state import NativeState
 from hosts.worker.read_ahead import ReadAhead
 from hosts.worker.receiver import Receiver
 from hosts.worker.round_trips import RoundTrips
+from hosts.worker.scheduling.registry import scheduler_for
 from hosts.worker.slots import DIRECT, HELD, WAITING, Rows, Slots
 from protocol import jobs_pb2
 from protocol.exponents import Exponents
@@ -98,6 +100,9 @@ class WorkerTransport:
         self._payload, self._header_room = payload, header_room
         self._slots = Slots(plan, payload=payload)
         self._detector = LossDetector(self._slots, plan)
+        self._congestion = CongestionControl(plan, self._slots, self.round_trips)
+        self._scheduler = scheduler_for(plan)
+        self._priorities = self._scheduler.priorities()
         self._queues = [Queue() for _ in plan.streams]
         self._pacer = Pacer(rate, backlog)
         self._backlog = backlog
@@ -110,7 +115,9 @@ class WorkerTransport:
         native: NativeState | None = None
         if NativeState.can(plan, exponents):
             common = self._contributions.common
-            native = NativeState(plan, self._slots, exponents, common, servers, stream_index)
+            native = NativeState(
+                plan, self._slots, exponents, common, servers, stream_index, self._priorities
+            )
         self._native = self._contributions.native = self._slots.native = native
         self._tickets: int = former._tickets if former is not None else 0
         self._order: int = former._order if former is not None else 0
@@ -121,10 +128,10 @@ class WorkerTransport:
         self._completion = Completion(plan, self._slots, exponents, self.statistics, sums, native)
         self._receiver = Receiver(
             *(plan, self._slots, self._detector, self.round_trips, self.statistics),
-            *(servers, stream_index, self._take),
+            *(self._congestion, servers, stream_index, self._take),
         )
         self._ahead: ReadAhead | None = None
-        if native is not None and ReadAhead.can(plan):
+        if native is not None and ReadAhead.can(plan) and not self._congestion.adapts:
             self._ahead = ReadAhead(
                 *(plan, self._slots, native, exponents, self._queues, self._detector),
                 *(self._contributions, self._complete),
@@ -136,7 +143,8 @@ class WorkerTransport:
         return self._incomplete == 0
 
     def submit(self, chunks: Any, values: Floats, lanes: Any, into: Floats | None = None) -> int:
-        """Queues one round of each of n chunks; every worker must submit in the same order.
+        """Queues one round of each of n chunks; every worker must make the same submissions in the
+        same order.
 
         chunks: (n,) distinct indices.
         values: (n, lanes of the plan) float32, zero padded; not copied, so they must stay unchanged
@@ -163,8 +171,10 @@ class WorkerTransport:
         own, unfit = np.zeros(n, np.int16), np.zeros(n, np.uint8)
         if not self.plan.is_asynchronous:  # else all goes in float32
             own, unfit = exponents_in(values)
-        entries = entries_of(rows, rounds, first, own, unfit, widths, ticket, self._order)
-        enqueue(self.plan, self._queues, entries, submission)
+        arranged = self._scheduler.arrange(rows)
+        columns = rows, rounds, first, own, unfit, widths
+        entries = entries_of(arranged, *columns, ticket, self._order)
+        enqueue(self._scheduler, self._queues, entries, submission)
         self._order += len(entries)
         self._incomplete += len(entries)
         self._moved = True
@@ -267,7 +277,7 @@ class WorkerTransport:
         )
         next_epoch._completion.inherit(self._completion)
         for entries, submission in incomplete(self._slots, self._queues):
-            enqueue(plan, next_epoch._queues, entries, submission)
+            enqueue(next_epoch._scheduler, next_epoch._queues, entries, submission)
             next_epoch._incomplete += len(entries)
         next_epoch._moved = True
         return next_epoch
@@ -304,6 +314,8 @@ class WorkerTransport:
         slots = self._slots
         for stream, queue in enumerate(self._queues):
             if len(queue):
+                if self._congestion.adapts:
+                    self._congestion.update(stream)
                 slots.enter(stream, queue, self.plan)
         if self._native is not None:
             self._native.activate_held(WAITING)
@@ -316,13 +328,13 @@ class WorkerTransport:
             slots.due[held] = True
 
     def _most_urgent(self, rows: Rows) -> Rows:
-        """Sorts rows by priority, then in order of submission."""
+        """Sorts rows by the priority of their streams, then in the order of their numbering."""
         if len(rows) < 2:
             return rows
         order = self._slots.order[rows]
         if len(self._queues) == 1:
             return rows[np.argsort(order)]
-        return rows[np.lexsort((order, -self._slots.priority[rows]))]
+        return rows[np.lexsort((order, -self._priorities[self._slots.stream[rows]]))]
 
     def _within_rate(self, now: float, late: Rows, due: Rows) -> tuple[Rows, Rows, bool]:
         """Returns the prefix of `late` and `due` that the link has room for now, and whether some
@@ -359,6 +371,8 @@ class WorkerTransport:
             slots.due[due] = False
             self.statistics.sent += len(due)
             self.statistics.retransmitted += repeated
+            if repeated and self._congestion.adapts:
+                self._congestion.on_retransmitted(due[again])
         if len(late):
             self._detector.on_probed(now, late, leave[: len(late)], self.round_trips)
             self.statistics.queries += len(late)

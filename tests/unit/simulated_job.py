@@ -15,7 +15,16 @@ from protocol.exponents import Exponents, reference_round
 from protocol.fixed_point import ReferenceSums
 from protocol.header import PORT, Flag, Op, decode
 from protocol.pipeline import USUAL, Pipeline
-from protocol.plan import Address, Child, RootStream, ServerPlan, StreamPlan, WorkerPlan
+from protocol.plan import (
+    FIFO,
+    FIXED,
+    Address,
+    Child,
+    RootStream,
+    ServerPlan,
+    StreamPlan,
+    WorkerPlan,
+)
 from tests.history import Contacts
 
 NODE = 7
@@ -79,8 +88,11 @@ class Job:
         network: Network | None = None,
         states: Sequence[ServerState] | None = None,
         pipeline: Pipeline = USUAL,
+        scheduler: str = FIFO,
+        congestion: str = FIXED,
     ) -> None:
         self.pipeline = pipeline
+        self.scheduler, self.congestion = scheduler, congestion
         self.number, self.chunks, self.lanes, self.world = job, chunks, lanes, world
         self.server_addresses = tuple(Address(1000 + k, PORT) for k in range(servers))
         self.worker_addresses = tuple(Address(100 * job + r, 5000 + r) for r in range(world))
@@ -129,6 +141,8 @@ class Job:
                 counts=(self.chunks,),
                 chunks_per_slice=SLICE,
                 pipeline=self.pipeline,
+                scheduler=self.scheduler,
+                congestion=self.congestion,
             )
             for rank in range(len(self.live))
         ]

@@ -16,6 +16,9 @@ from hosts.native.loader import VARIABLE
 from hosts.server.root_node import RootNode
 from hosts.session.job_service import Service, create_service
 from hosts.worker.read_ahead import ReadAhead
+from hosts.worker.scheduling.registry import SCHEDULERS
+from hosts.worker.scheduling.scheduler import ChunkScheduler
+from protocol.plan import FIFO
 from simulation.kernel.calls import ask
 from simulation.kernel.engine import Engine
 from simulation.links.trains import SECOND, Train
@@ -216,6 +219,26 @@ def test_releases_in_batch_equal_one_by_one(
     assert together.sums == singly.sums
     assert together.known == singly.known
     assert together.left == singly.left
+
+
+class Reversed(ChunkScheduler):
+    def arrange(self, chunks: np.ndarray) -> np.ndarray:
+        return np.arange(len(chunks))[::-1]
+
+
+def test_batches_follow_any_scheduler(monkeypatch: pytest.MonkeyPatch):
+    case = Case("1 Gbit/s", "0.005 ms", window=16, streams=2, late=0.0001)
+    usual = Played(case, trains=True)
+    monkeypatch.setitem(SCHEDULERS, FIFO, Reversed)
+    taken = counting(monkeypatch, ReadAhead, "release")
+    together = Played(case, trains=True)
+    assert max(taken) > 3
+    singly = Played(case, trains=False)
+    assert together.known == singly.known
+    assert together.left == singly.left
+    assert together.left != usual.left
+    sums = {key: values for key, (_, values) in usual.sums.items()}
+    assert {key: values for key, (_, values) in together.sums.items()} == sums
 
 
 def unlike(seed: int) -> Case:

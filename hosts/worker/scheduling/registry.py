@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The chunk schedulers by name. A new one is a file beside `fifo.py` and a line here."""
+
+from __future__ import annotations
+
+from hosts.worker.scheduling.fifo import Fifo
+from hosts.worker.scheduling.scheduler import ChunkScheduler
+from protocol.plan import FIFO, PlanError, WorkerPlan
+
+SCHEDULERS: dict[str, type[ChunkScheduler]] = {FIFO: Fifo}
+
+
+def scheduler_for(plan: WorkerPlan) -> ChunkScheduler:
+    """Returns the scheduler that a plan names. Raises PlanError if there is none of that name."""
+    kind = SCHEDULERS.get(plan.scheduler)
+    if kind is None:
+        raise PlanError(f"scheduler {plan.scheduler!r} is none of {', '.join(SCHEDULERS)}")
+    return kind(plan)
