@@ -27,7 +27,7 @@ from switch.cli import logs, signals
 from switch.cli.bmv2 import identity_of, ready_line
 from switch.cli.options import Options, parse
 from switch.cli.thrift_port import ThriftPort
-from switch.compile import CompilerError
+from switch.compiler import CompilerError
 from switch.loader import load_program
 from switch.p4runtime import AddressError, Device, P4RuntimeError, is_local, serve
 from switch.pipeline import Pipeline, PipelineError

@@ -36,7 +36,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from switch.compile import CompilerError
+from switch.compiler import CompilerError
 from switch.loader import load_program
 from switch.pipeline import Pipeline
 from switch.pipeline.externs import Externs, Rates

@@ -20,8 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hosts.native.loader import VARIABLE
-from switch.compile import CompilerError
-from switch.native import build
+from switch.compiler import CompilerError, Functions, load_library
 
 log = logging.getLogger("kernels")
 
@@ -111,11 +110,10 @@ def _library() -> Any:
 
 @functools.cache
 def _loaded() -> ctypes.CDLL | None:
+    pointer, size = ctypes.c_void_p, ctypes.c_size_t
+    functions: Functions = {"product": (None, [pointer, pointer, pointer, size, size, size])}
     try:
-        lib = ctypes.CDLL(str(build("training", _FOLDER, _FOLDER, ("-ffp-contract=off",))))
+        return load_library("training", _FOLDER, functions, flags=("-ffp-contract=off",))
     except (CompilerError, OSError) as error:
         log.warning("numpy multiplies matrices, several times slower: %s", error)
         return None
-    pointer, size = ctypes.c_void_p, ctypes.c_size_t
-    lib.product.restype, lib.product.argtypes = None, [pointer, pointer, pointer, size, size, size]
-    return lib

@@ -24,7 +24,7 @@ from benchmarks.forwarding import contenders, traffic
 from controller.p4rt.connection import DeviceConnection
 from controller.p4rt.entries import Entity, P4Info, insertion
 from switch.codegen import generate
-from switch.compile import build
+from switch.compiler import build_program
 from switch.loader import load_program
 from switch.p4runtime import Device
 from switch.pipeline import KeyElement, Pipeline
@@ -167,7 +167,7 @@ def compilation(names: Sequence[str] = _PROGRAMS) -> Message:
         with tempfile.TemporaryDirectory() as folder, _cache(folder):
             for _ in range(2):
                 began, computed = time.perf_counter(), _computed()
-                build(generate(load_program(path.with_suffix(".json"))))
+                build_program(generate(load_program(path.with_suffix(".json"))))
                 times.append((time.perf_counter() - began, _computed() - computed))
             made = len(list(Path(folder).rglob("*.so")))
         (first, computed), (again, _) = times

@@ -14,8 +14,7 @@ from typing import Any
 
 from benchmarks.common import BenchError
 from benchmarks.forwarding.traffic import Traffic
-from switch.compile import CompilerError
-from switch.native import build
+from switch.compiler import CompilerError, Functions, load_library
 
 GATHER, CROSS = 0, 1  # enum pattern of native/null.c
 _SOURCES = Path(__file__).parent / "native"
@@ -59,24 +58,25 @@ class _Counts(ctypes.Structure):
 
 @cache
 def _library() -> ctypes.CDLL:
+    number, names = ctypes.c_uint32, ctypes.POINTER(ctypes.c_char_p)
+    functions: Functions = {
+        "ends_open": (
+            ctypes.c_void_p,
+            [
+                names, ctypes.POINTER(_Traffic), ctypes.c_char_p, ctypes.c_char_p, number,
+                ctypes.POINTER(ctypes.c_int),
+            ],
+        ),
+        "ends_close": (None, [ctypes.c_void_p]),
+        "ends_run": (
+            ctypes.c_int, [ctypes.c_void_p, ctypes.c_double, ctypes.POINTER(_Counts)],
+        ),
+        "null_run": (ctypes.c_int, [names, ctypes.c_int, number, ctypes.c_int, number, _READY]),
+    }  # fmt: skip
     try:
-        path = build("bench", _SOURCES, _SOURCES)
+        return load_library("bench", _SOURCES, functions, use_errno=True)
     except CompilerError as error:
         raise BenchError(str(error)) from error
-    lib = ctypes.CDLL(str(path), use_errno=True)
-    names = ctypes.POINTER(ctypes.c_char_p)
-    lib.ends_open.restype = ctypes.c_void_p
-    lib.ends_open.argtypes = [
-        names, ctypes.POINTER(_Traffic), ctypes.c_char_p, ctypes.c_char_p,
-        ctypes.c_uint32, ctypes.POINTER(ctypes.c_int),
-    ]  # fmt: skip
-    lib.ends_close.restype = None
-    lib.ends_close.argtypes = [ctypes.c_void_p]
-    lib.ends_run.argtypes = [ctypes.c_void_p, ctypes.c_double, ctypes.POINTER(_Counts)]
-    lib.null_run.argtypes = [
-        names, ctypes.c_int, ctypes.c_uint32, ctypes.c_int, ctypes.c_uint32, _READY,
-    ]  # fmt: skip
-    return lib
 
 
 def _names(interfaces: Sequence[str]) -> Any:

@@ -32,7 +32,7 @@ from specs import jobfile
 from specs.jobfile import JobFileError
 from specs.p4program import SOURCES, DataPlaneError, make_ready
 from switch.codegen import generate
-from switch.compile import CompilerError, build, cache_directory
+from switch.compiler import CompilerError, build_program, cache_directory
 from switch.loader import load_program
 from switch.program.errors import ProgramError
 from testbed import preflight
@@ -136,7 +136,7 @@ def compile_once(program: Path) -> None:
     )
     slow.start()
     try:
-        build(translate(program))
+        build_program(translate(program))
     except CompilerError as error:
         raise LaunchError(f"{program}: {error}") from error
     except OSError as error:

@@ -13,11 +13,9 @@ import functools
 import logging
 import os
 from pathlib import Path
-from typing import Any
 
 from protocol.header import HEADER_BYTES, Array
-from switch.compile import CompilerError
-from switch.native import build
+from switch.compiler import CompilerError, Functions, load_library
 
 log = logging.getLogger("native")
 
@@ -28,7 +26,7 @@ _RUNTIME = Path(__file__).parent
 _FLAGS = ("-ffp-contract=off",)
 _POINTER, _SIZE = ctypes.c_void_p, ctypes.c_size_t
 _SOCKET = ctypes.c_int
-_FUNCTIONS: dict[str, tuple[type[Any] | None, list[type[Any]]]] = {
+_FUNCTIONS: Functions = {
     "receive_trains": (None, [_SOCKET, _POINTER, *[_SIZE] * 3, *[_POINTER] * 5]),
     "send_trains": (
         ctypes.c_int64,
@@ -94,14 +92,10 @@ def library() -> ctypes.CDLL | None:
 @functools.cache
 def _loaded() -> ctypes.CDLL | None:
     try:
-        lib = ctypes.CDLL(str(build("hosts", _RUNTIME, _RUNTIME, _FLAGS)))
+        return load_library("hosts", _RUNTIME, _FUNCTIONS, flags=_FLAGS)
     except (CompilerError, OSError) as error:
         log.warning("no native code, numpy is used, several times slower: %s", error)
         return None
-    for name, (result, arguments) in _FUNCTIONS.items():
-        function = getattr(lib, name)
-        function.restype, function.argtypes = result, arguments
-    return lib
 
 
 def alike(lib: ctypes.CDLL, headers: Array) -> bool:

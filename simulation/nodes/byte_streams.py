@@ -27,8 +27,7 @@ from protocol.ethernet import TCP_HEADERS
 from protocol.frames import ETHERTYPE_IPV4, Interface
 from simulation.errors import VirtualError
 from simulation.links.trains import Frames, Lengths, Times, Train
-from switch.compile import CompilerError
-from switch.native import build
+from switch.compiler import CompilerError, Functions, load_library
 from switch.ports.paced_line import address
 
 __all__ = ["Content", "StreamError", "Streams", "head"]
@@ -44,26 +43,23 @@ class StreamError(VirtualError):
 
 @cache
 def _library() -> ctypes.CDLL:
+    number, size = c_uint32, c_uint64
+    functions: Functions = {
+        "streams_create": (pointer, [size]),
+        "streams_destroy": (None, [pointer]),
+        "streams_connect": (c_int, [pointer, number, number, ctypes.c_char_p, c_int64, c_int64]),
+        "streams_put": (c_int, [pointer, number, c_int64, c_int64]),
+        "streams_want": (c_int, [pointer, number, c_int64]),
+        "streams_take": (c_int64, [pointer, pointer, pointer, size, size]),
+        "streams_next": (c_int64, [pointer]),
+        "streams_arrive": (c_int64, [pointer, c_int64, POINTER(c_uint32), POINTER(c_int64)]),
+        "streams_leaving": (size, [pointer, size]),
+        "streams_leave": (None, [pointer, size, pointer, pointer, pointer]),
+    }
     try:
-        lib = ctypes.CDLL(str(build("streams", _FOLDER, _FOLDER)))
+        return load_library("streams", _FOLDER, functions)
     except CompilerError as error:
         raise VirtualError(str(error)) from error
-    number, size = c_uint32, c_uint64
-    for name, result, arguments in (
-        ("create", pointer, [size]),
-        ("destroy", None, [pointer]),
-        ("connect", c_int, [pointer, number, number, ctypes.c_char_p, c_int64, c_int64]),
-        ("put", c_int, [pointer, number, c_int64, c_int64]),
-        ("want", c_int, [pointer, number, c_int64]),
-        ("take", c_int64, [pointer, pointer, pointer, size, size]),
-        ("next", c_int64, [pointer]),
-        ("arrive", c_int64, [pointer, c_int64, POINTER(c_uint32), POINTER(c_int64)]),
-        ("leaving", size, [pointer, size]),
-        ("leave", None, [pointer, size, pointer, pointer, pointer]),
-    ):
-        function = getattr(lib, f"streams_{name}")
-        function.restype, function.argtypes = result, arguments
-    return lib
 
 
 class Streams:

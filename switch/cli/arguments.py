@@ -11,8 +11,7 @@ from typing import Any, NoReturn
 
 from switch import __version__
 from switch.cli.bmv2 import BMV2, COMMAND, IGNORED, IGNORED_FLAGS, REFUSED, Identity
-from switch.cli.launcher import InstallError, install
-from switch.cli.precompiling import precompile
+from switch.cli.launcher import InstallError, install, precompile
 
 DROP_PORT = 511
 MAX_PRIORITY_QUEUES = 8

@@ -14,6 +14,8 @@ import sys
 from pathlib import Path
 
 from switch.cli.bmv2 import BMV2, COMMAND
+from switch.compiler import CompilerError, prepare
+from switch.ports import PortsError, interfaces
 
 _MARK = "# Made by rackhub-switch --install-as: starts rackhub-switch with BMv2's defaults."
 _LAUNCHER = """#!/bin/sh
@@ -81,3 +83,15 @@ def _try(launcher: Path) -> None:
         raise InstallError(
             f"{sys.executable} cannot start it from there ({said}): install rackhub-switch for it"
         )
+
+
+def precompile() -> None:
+    """Fills the compiler cache. Tools give up on a switch that takes ten seconds to start.
+
+    Raises InstallError.
+    """
+    try:
+        prepare()
+        interfaces.library()
+    except (CompilerError, PortsError, OSError) as error:
+        raise InstallError(f"a switch could not start: {error}") from error

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from p4.v1 import p4runtime_pb2
 
-from switch.compile import CompilerError
+from switch.compiler import CompilerError
 from switch.loader import parse_program
 from switch.p4runtime.errors import P4RuntimeError, invalid_argument
 from switch.p4runtime.p4info.program_check import bind

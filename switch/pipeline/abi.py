@@ -7,6 +7,8 @@ import ctypes
 from ctypes import POINTER, c_char_p, c_int, c_int32, c_int64, c_size_t, c_uint32, c_uint64
 from ctypes import c_void_p as pointer
 
+from switch.compiler import Functions
+
 
 class Replica(ctypes.Structure):
     """struct sw_replica"""
@@ -43,7 +45,7 @@ LOG_FUNCTION = ctypes.CFUNCTYPE(None, pointer, c_char_p)
 
 _words = POINTER(c_uint64)
 
-_SIGNATURES: dict[str, tuple[object, tuple[object, ...]]] = {
+FUNCTIONS: Functions = {
     "sw_create": (pointer, (c_uint32,)),
     "sw_destroy": (None, (pointer,)),
     "sw_set_priority_queues": (c_int, (pointer, c_uint32)),
@@ -95,12 +97,3 @@ _SIGNATURES: dict[str, tuple[object, tuple[object, ...]]] = {
         ),
     ),
 }  # fmt: skip
-
-
-def declare(library: ctypes.CDLL) -> ctypes.CDLL:
-    """Sets argument and result types of the functions that Python calls; returns the library."""
-    for name, (result, arguments) in _SIGNATURES.items():
-        function = getattr(library, name)
-        function.restype = result
-        function.argtypes = arguments
-    return library

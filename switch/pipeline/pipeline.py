@@ -20,8 +20,8 @@ from typing import Any, TypeVar
 
 from switch.codegen import generate
 from switch.codegen.layout import Layout, limbs, words_of
-from switch.compile import FLAGS, TRACED, build
-from switch.pipeline.abi import LOG_FUNCTION, Output, Replica, Stats, declare
+from switch.compiler import FLAGS, TRACED, build_program, declare
+from switch.pipeline.abi import FUNCTIONS, LOG_FUNCTION, Output, Replica, Stats
 from switch.pipeline.errors import (
     EntryExists,
     EntryIsConstant,
@@ -84,14 +84,15 @@ class Pipeline:
         traced: enables set_trace, which costs most of the speed
         priority_queues: queues per port, 1 to 8; packets with a priority beyond are dropped
 
-        Raises ProgramError, UnsupportedConstruct, switch.compile.CompilerError, MemoryError,
+        Raises ProgramError, UnsupportedConstruct, switch.compiler.CompilerError, MemoryError,
         ValueError.
         """
         self.program = program
         source = _source(program, traced)
         flags = (*flags, *TRACED) if traced else flags
         self.layout = _layout(program)
-        self.native = declare(ctypes.CDLL(str(build(source, tuple(flags)))))
+        library = ctypes.CDLL(str(build_program(source, tuple(flags))))
+        self.native = declare(library, FUNCTIONS)
         handle = self.native.sw_create(pool)
         if not handle:
             raise MemoryError(f"no memory for a switch with {pool} packets of {program.name}")

@@ -25,8 +25,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from switch.compile import RUNTIME, CompilerError
-from switch.native import build
+from switch.compiler import RUNTIME, CompilerError, Functions, load_library
 
 if TYPE_CHECKING:
     from switch.pipeline import Pipeline
@@ -175,33 +174,33 @@ class _Program(ctypes.Structure):
     ]
 
 
+_POINTER, _NUMBER, _TEXT = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_char_p
+_FUNCTIONS: Functions = {
+    "ports_create": (_POINTER, [_NUMBER]),
+    "ports_destroy": (None, [_POINTER]),
+    "ports_start": (ctypes.c_int, [_POINTER]),
+    "ports_stop": (ctypes.c_int, [_POINTER]),
+    "ports_attach": (ctypes.c_int, [_POINTER, ctypes.POINTER(_Program)]),
+    "ports_add": (ctypes.c_int, [_POINTER, _NUMBER, ctypes.POINTER(_Options)]),
+    "ports_remove": (ctypes.c_int, [_POINTER, _NUMBER]),
+    "ports_get_statistics": (ctypes.c_int, [_POINTER, _NUMBER, ctypes.POINTER(_Statistics)]),
+    "ports_get_no_port": (ctypes.c_int, [_POINTER, ctypes.POINTER(ctypes.c_uint64)]),
+    "ports_packet_out": (ctypes.c_int, [_POINTER, _TEXT, ctypes.c_size_t]),
+    "ports_next_event": (
+        ctypes.c_int64,
+        [_POINTER, ctypes.POINTER(ctypes.c_uint8), _POINTER, ctypes.c_size_t, ctypes.c_int],
+    ),
+    "ports_probe_gso": (ctypes.c_int, [_TEXT, ctypes.c_size_t]),
+}
+
+
 @cache
 def library() -> ctypes.CDLL:
     """Returns the compiled runtime of ports. Raises PortsError if it cannot be compiled."""
     try:
-        path = build("ports", RUNTIME / "interfaces", RUNTIME)
+        return load_library("ports", RUNTIME / "interfaces", _FUNCTIONS, RUNTIME, use_errno=True)
     except CompilerError as error:
         raise PortsError(str(error)) from error
-    lib = ctypes.CDLL(str(path), use_errno=True)
-    pointer, number, text = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_char_p
-    lib.ports_create.restype = pointer
-    lib.ports_create.argtypes = [number]
-    lib.ports_destroy.argtypes = [pointer]
-    lib.ports_destroy.restype = None
-    lib.ports_start.argtypes = [pointer]
-    lib.ports_stop.argtypes = [pointer]
-    lib.ports_attach.argtypes = [pointer, ctypes.POINTER(_Program)]
-    lib.ports_add.argtypes = [pointer, number, ctypes.POINTER(_Options)]
-    lib.ports_remove.argtypes = [pointer, number]
-    lib.ports_get_statistics.argtypes = [pointer, number, ctypes.POINTER(_Statistics)]
-    lib.ports_get_no_port.argtypes = [pointer, ctypes.POINTER(ctypes.c_uint64)]
-    lib.ports_packet_out.argtypes = [pointer, text, ctypes.c_size_t]
-    lib.ports_next_event.argtypes = [
-        pointer, ctypes.POINTER(ctypes.c_uint8), pointer, ctypes.c_size_t, ctypes.c_int,
-    ]  # fmt: skip
-    lib.ports_next_event.restype = ctypes.c_int64
-    lib.ports_probe_gso.argtypes = [text, ctypes.c_size_t]
-    return lib
 
 
 @cache

@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from switch.compile import RUNTIME
-from switch.native import build
+from switch.compiler import RUNTIME, Functions, load_library
 
 NEVER = 2**63 - 1
 _UNORDERED, _LATE, _SHORT = -10, -11, -12
@@ -108,23 +107,20 @@ class _Offer(ctypes.Structure):
     )  # fmt: skip
 
 
+_FUNCTIONS: Functions = {
+    "line_create": (pointer, [POINTER(LineOptions)]),
+    "line_destroy": (None, [pointer]),
+    "line_read": (None, [pointer, POINTER(NativeCounters)]),
+    "line_offer": (c_int, [pointer, POINTER(_Offer)]),
+    "line_held": (c_uint64, [pointer, c_int64]),
+    "line_drained": (c_int64, [pointer, c_uint64]),
+}
+
+
 @cache
 def library() -> ctypes.CDLL:
     """Returns the compiled ports and lines of virtual time. Raises CompilerError."""
-    lib = ctypes.CDLL(str(build("virtual-time", RUNTIME / "virtual_time", RUNTIME)))
-    lib.line_create.restype = pointer
-    lib.line_create.argtypes = [POINTER(LineOptions)]
-    lib.line_destroy.restype = None
-    lib.line_destroy.argtypes = [pointer]
-    lib.line_read.restype = None
-    lib.line_read.argtypes = [pointer, POINTER(NativeCounters)]
-    lib.line_offer.restype = c_int
-    lib.line_offer.argtypes = [pointer, POINTER(_Offer)]
-    lib.line_held.restype = c_uint64
-    lib.line_held.argtypes = [pointer, c_int64]
-    lib.line_drained.restype = c_int64
-    lib.line_drained.argtypes = [pointer, c_uint64]
-    return lib
+    return load_library("virtual-time", RUNTIME / "virtual_time", _FUNCTIONS, RUNTIME)
 
 
 @dataclass(slots=True, eq=False)

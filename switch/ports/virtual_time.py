@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from switch.compiler import Functions, declare
 from switch.pipeline import Pipeline
 from switch.ports.paced_line import (
     NEVER,
@@ -150,33 +151,27 @@ class _Carried(ctypes.Structure):
 _PORT_FIELDS = 6  # 64-bit fields of struct timed_port
 
 
+_FUNCTIONS: Functions = {
+    "timed_create": (pointer, [c_uint64]),
+    "timed_destroy": (None, [pointer]),
+    "timed_attach": (None, [pointer, POINTER(_Program)]),
+    "timed_line": (c_int, [pointer, c_uint32, POINTER(LineOptions), c_int]),
+    "timed_line_read": (c_int, [pointer, c_uint32, POINTER(NativeCounters)]),
+    "timed_no_port": (c_uint64, [pointer]),
+    "timed_no_program": (c_uint64, [pointer]),
+    "timed_next": (c_int64, [pointer]),
+    "timed_run": (c_int, [POINTER(_Part), c_uint64, c_int64, POINTER(c_int64)]),
+    "timed_watch": (None, [pointer]),
+    "timed_echoes": (None, [pointer, pointer]),
+    "timed_wire": (c_int, [pointer, c_uint32, pointer, c_uint32, c_int64, c_uint64]),
+    "timed_wire_read": (c_int, [pointer, c_uint32, POINTER(_Carried)]),
+    "timed_collect": (None, [pointer, POINTER(_Departures)]),
+}
+
+
 @cache
 def _library() -> ctypes.CDLL:
-    lib = library()
-    lib.timed_create.restype = pointer
-    lib.timed_create.argtypes = [c_uint64]
-    lib.timed_destroy.restype = None
-    lib.timed_destroy.argtypes = [pointer]
-    lib.timed_attach.restype = None
-    lib.timed_attach.argtypes = [pointer, POINTER(_Program)]
-    lib.timed_line.argtypes = [pointer, c_uint32, POINTER(LineOptions), c_int]
-    lib.timed_line_read.argtypes = [pointer, c_uint32, POINTER(NativeCounters)]
-    for counter in (lib.timed_no_port, lib.timed_no_program):
-        counter.restype = c_uint64
-        counter.argtypes = [pointer]
-    lib.timed_next.restype = c_int64
-    lib.timed_next.argtypes = [pointer]
-    lib.timed_run.restype = c_int
-    lib.timed_run.argtypes = [POINTER(_Part), c_uint64, c_int64, POINTER(c_int64)]
-    lib.timed_watch.restype = None
-    lib.timed_watch.argtypes = [pointer]
-    lib.timed_echoes.restype = None
-    lib.timed_echoes.argtypes = [pointer, pointer]
-    lib.timed_wire.argtypes = [pointer, c_uint32, pointer, c_uint32, c_int64, c_uint64]
-    lib.timed_wire_read.argtypes = [pointer, c_uint32, POINTER(_Carried)]
-    lib.timed_collect.restype = None
-    lib.timed_collect.argtypes = [pointer, POINTER(_Departures)]
-    return lib
+    return declare(library(), _FUNCTIONS)
 
 
 class TimedPorts:

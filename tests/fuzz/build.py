@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from switch.codegen import generate
-from switch.compile import FLAGS, INCLUDED, RUNTIME
+from switch.compiler import FLAGS, INCLUDED, RUNTIME
 from switch.loader import load_program
 from tests.fuzz.subjects import Subject
 

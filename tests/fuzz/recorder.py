@@ -88,7 +88,7 @@ def recorded() -> Iterator[Recording]:
     recording = Recording()
     declare = pipeline.declare
     with mock.patch.object(
-        pipeline, "declare", lambda library: _Recorder(declare(library), recording)
+        pipeline, "declare", lambda *given: _Recorder(declare(*given), recording)
     ):
         yield recording
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from benchmarks.forwarding.contenders import OWN_PROGRAMS
-from switch.compile import FLAGS
+from switch.compiler import FLAGS
 from switch.loader import load_program
 from switch.pipeline import KeyElement, Pipeline
 

@@ -17,7 +17,7 @@ from p4.v1 import p4runtime_pb2 as p4rt
 
 from controller.p4rt.connection import Connection, DeviceConnection, WriteError
 from controller.p4rt.entries import insertion, modification
-from switch.compile import FLAGS
+from switch.compiler import FLAGS
 from switch.p4runtime import Device, loading
 from switch.pipeline import Pipeline
 from tests.p4 import HERE

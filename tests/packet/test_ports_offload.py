@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from switch.compile import RUNTIME, compiler
+from switch.compiler import RUNTIME, compiler
 
 pytestmark = pytest.mark.packet
 

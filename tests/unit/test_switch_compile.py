@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from switch.codegen import generate
-from switch.compile import CompilerError, build
+from switch.compiler import CompilerError, build_program
 from switch.loader import load_program, read_program
 from tests.p4 import HERE
 
@@ -27,24 +27,24 @@ FLAGS = ("-O0", "-fPIC", "-shared", "-pthread")
 
 def test_a_program_is_compiled_once(cache: Path) -> None:
     source = generate(load_program(HERE / "router.json"))
-    library = build(source, FLAGS)
+    library = build_program(source, FLAGS)
     made = library.stat().st_mtime_ns
     assert library.parent == cache
-    assert build(source, FLAGS) == library
+    assert build_program(source, FLAGS) == library
     assert library.stat().st_mtime_ns == made
-    assert build(source, (*FLAGS, "-DOTHER")) != library
-    assert build(source + "\n// changed\n", FLAGS) != library
+    assert build_program(source, (*FLAGS, "-DOTHER")) != library
+    assert build_program(source + "\n// changed\n", FLAGS) != library
     assert {path.suffix for path in cache.iterdir()} == {".so", ".o"}
 
 
 def test_the_runtime_is_compiled_once_for_all_programs(cache: Path) -> None:
     source = generate(load_program(HERE / "router.json"))
-    build(source, FLAGS)
+    build_program(source, FLAGS)
     (runtime,) = cache.glob("runtime-*.o")
     made = runtime.stat().st_mtime_ns
-    build(source + "\n// another\n", FLAGS)
+    build_program(source + "\n// another\n", FLAGS)
     assert [(one, one.stat().st_mtime_ns) for one in cache.glob("*.o")] == [(runtime, made)]
-    build(source, (*FLAGS, "-DOTHER"))
+    build_program(source, (*FLAGS, "-DOTHER"))
     assert len(list(cache.glob("runtime-*.o"))) == 2
 
 
@@ -56,11 +56,11 @@ def test_the_generated_source_does_not_depend_on_the_run() -> None:
 def test_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CC", "no-such-compiler -x")
     with pytest.raises(CompilerError, match=r"no C compiler 'no-such-compiler -x': install gcc"):
-        build("int x;", FLAGS)
+        build_program("int x;", FLAGS)
 
 
 def test_a_compiler_that_fails_shows_what_it_said(cache: Path) -> None:
     with pytest.raises(CompilerError, match="expected") as error:
-        build("int broken(", FLAGS)
+        build_program("int broken(", FLAGS)
     assert (cache / "failed.c").read_text() == "int broken("
     assert "failed.c" in str(error.value)
