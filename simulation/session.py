@@ -22,7 +22,6 @@ from typing import Any
 from controller.p4rt.dataplane import DataPlane
 from observability import links, record, transmissions
 from observability.record import RunDirectory
-from planner.expected import total
 from simulation.errors import LinkError, VirtualError
 from simulation.jobrun import VirtualJob
 from simulation.kernel.progress import ProgressReporter
@@ -33,13 +32,13 @@ from simulation.tracing.events import TraceFile
 from simulation.tracing.tracer import Tracer
 from testbed import preflight
 from testbed.errors import JobError
+from testbed.jobrun import Message, expected_loads, summary, unique_name
 from testbed.preflight import Preflight
 from topologies.model.addressing import Addressing
 from topologies.model.spec import TopologyFile
 
 log = logging.getLogger("virtual")
 
-Message = dict[str, Any]
 _NEW_OBJECTS = 200_000  # threshold of the garbage collector
 _QUIET_SECONDS = 0.1  # after the last job, for packets in flight
 
@@ -85,7 +84,7 @@ class Session:
         self._tracer = Tracer(trace, self.network) if trace is not None else None
         names: list[str] = []
         for plan in checked.jobs:
-            names.append(_unique(plan.file.spec.name, names))
+            names.append(unique_name(plan.file.spec.name, names))
         self.jobs = [
             VirtualJob(
                 *(self.network, dataplane, plan.file, name, plan.placement, run.path, emit),
@@ -139,14 +138,14 @@ class Session:
                 raise
         failed = next((job for job in self.jobs if job.state == "failed"), None)
         text = str(failure) if failure is not None else failed.reason if failed is not None else ""
-        told = self._write(text, time.monotonic() - began)
+        written = self._write(text, time.monotonic() - began)
         if self._pcap:
             transmissions.note(self.run, self.addressing)
         if failure is not None:
             raise failure
         if failed is not None:
             raise JobError(failed.reason)
-        return all(one["matches_reference"] is not False for one in told)
+        return all(one["matches_reference"] is not False for one in written)
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
@@ -196,47 +195,38 @@ class Session:
         self._write("", time.monotonic() - began)
 
     def _write(self, failure: str, wall: float) -> list[Message]:
-        """Writes the summary; returns the jobs' parts."""
-        whole = all(
-            job.state == "done" and not job.disturbed and job.forecast.predictable
-            for job in self.jobs
-        )
-        expected = total([job.forecast.expected() for job in self.jobs]) if whole else None
-        rows = links.rows(self.addressing, self._carried, expected)
-        alone = len(self.jobs) == 1
-        told = [job.record(rows if alone else [], wall) for job in self.jobs]
-        done = [one for one in told if one["state"] == "done"]
-        first = dict(next(iter(done or told), {}))
-        timing = first.pop("machine", {})
+        """Writes the summary; returns the jobs' parts.
+
+        failure: why the run failed; empty if it did not.
+        """
+        rows = links.rows(self.addressing, self._carried, expected_loads(self.jobs))
+        for job in self.jobs:
+            job.wall_seconds, job.links = wall, rows if len(self.jobs) == 1 else []
         engine = self.network.engine
-        self.run.write_summary(
-            {
-                "target": "embedded",
-                "clock": "virtual",
-                **first,
-                **({"failure": {"message": failure.split("\n", 1)[0]}} if failure else {}),
-                "name": self.run.name,
-                "shaping": "simulated",
-                "virtual": {
-                    "seconds": self._seconds,
-                    "control_latency": engine.control_latency / SECOND,
-                    **dataclasses.asdict(self.network.topology.costs),
-                    "trace": str(self._trace.path) if self._trace is not None else None,
-                },
-                "links": rows,
-                "jobs": told,
-                "others": [],
-                "faults": [],
-                "machine": {
-                    **record.machine("embedded"),
-                    **timing,
-                    "simulated_seconds": self._simulated,
-                    "packets": sum(row["packets"] for row in rows),
-                    "rounds": engine.rounds,
-                },
-            }
+        written = summary(
+            self.jobs,
+            name=self.run.name,
+            target=VirtualJob.target,
+            clock=VirtualJob.clock,
+            shaping="simulated",
+            links=rows,
+            machine={
+                **record.machine("embedded"),
+                "simulated_seconds": self._simulated,
+                "packets": sum(row["packets"] for row in rows),
+                "rounds": engine.rounds,
+            },
+            failure={"message": failure.split("\n", 1)[0]} if failure else None,
+            virtual={
+                "seconds": self._seconds,
+                "control_latency": engine.control_latency / SECOND,
+                **dataclasses.asdict(self.network.topology.costs),
+                "trace": str(self._trace.path) if self._trace is not None else None,
+            },
         )
-        return told
+        self.run.write_summary(written)
+        jobs: list[Message] = written["jobs"]
+        return jobs
 
 
 @contextlib.contextmanager
@@ -251,13 +241,6 @@ def _rare_garbage_collection() -> Iterator[None]:
     finally:
         gc.unfreeze()
         gc.set_threshold(*before)
-
-
-def _unique(wanted: str, taken: Sequence[str]) -> str:
-    name, number = wanted, 2
-    while name in taken:
-        name, number = f"{wanted}-{number}", number + 1
-    return name
 
 
 class _VirtualTimeFilter(logging.Filter):

@@ -22,6 +22,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -110,6 +111,16 @@ class Reference:
     worst_error: float
     in_float32: int
 
+    def message(self) -> dict[str, Any]:
+        """Returns the result as JSON, with the weights' digest."""
+        return {
+            "digest": digest(self.parameters),
+            "accuracy": self.quality and self.quality.accuracy,
+            "test_loss": self.quality and self.quality.loss,
+            "worst_error": self.worst_error,
+            "in_float32": self.in_float32,
+        }
+
 
 def train(
     job: JobSpec,
@@ -186,14 +197,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (JobFileError, InexactSumError, CheckpointError) as error:
         print(error, file=sys.stderr)
         return 1
-    answer = {
-        "digest": digest(result.parameters),
-        "accuracy": result.quality and result.quality.accuracy,
-        "test_loss": result.quality and result.quality.loss,
-        "worst_error": result.worst_error,
-        "in_float32": result.in_float32,
-    }
-    print(json.dumps(answer), flush=True)
+    print(json.dumps(result.message()), flush=True)
     return 0
 
 

@@ -14,7 +14,7 @@ from controller.p4rt.connection import SwitchError
 from emulation.faults import rogue_controller
 from emulation.faults.severing import sever
 from emulation.jobs.context import TestbedContext
-from emulation.jobs.jobrun import JobRun
+from emulation.jobs.jobrun import EmulatedJob
 from emulation.jobs.recovery import Fault as Record
 from emulation.nodes.processes import Process
 from observability.control import Emit, Message
@@ -55,7 +55,7 @@ class Chaos:
             task.add_done_callback(self._waking.discard)
 
     @contextlib.asynccontextmanager
-    async def around(self, job: JobRun) -> AsyncIterator[None]:
+    async def around(self, job: EmulatedJob) -> AsyncIterator[None]:
         """Context in which the faults happen; leaving it ends those that last."""
         self._per_iteration = job.forecast.workload.chunks
         tasks = self._tasks
@@ -75,7 +75,7 @@ class Chaos:
         async with self._further:
             self._further.notify_all()
 
-    async def _one(self, number: int, fault: Fault, job: JobRun) -> None:
+    async def _one(self, number: int, fault: Fault, job: EmulatedJob) -> None:
         """Waits until a fault is due, and injects it."""
         began = await asyncio.shield(self._running)
         if fault.after is not None:
@@ -131,8 +131,8 @@ class Chaos:
         lasting = fault.kind != "kill"
         return faults.begin(fault.kind, fault.where, what, before, lasting=lasting, killed=killed)
 
-    async def _signal(self, fault: Fault, job: JobRun) -> None:
-        nodes, worker = self._context.nodes, job.worker(fault.node)
+    async def _signal(self, fault: Fault, job: EmulatedJob) -> None:
+        nodes, worker = self._context.nodes, job.workers.members.get(fault.node)
         # On a worker's host the name means the worker; the server there has another name.
         hit = [p for p in nodes.all_at(fault.node) if host_of(p.name) == host_of(fault.node)]
         own = bool(hit)
@@ -145,7 +145,7 @@ class Chaos:
         if fault.kind == "kill":
             names = [process.name for process in hit] if own else [fault.node]
             await self._begin(fault, "was killed by SIGKILL", names)
-            (nodes.restart_delays if own else job.restart_delays).update(
+            (nodes.restart_delays if own else job.workers.restart_delays).update(
                 dict.fromkeys(names, fault.seconds)
             )
             for process in hit:

@@ -19,7 +19,6 @@ from emulation.nodes.process_supervisor import ProcessSupervisor
 from observability import links, outcomes
 from planner.expected import Direction, Load
 from protocol.outcomes import Outcome
-from testbed.errors import JobError
 
 Message = dict[str, Any]
 
@@ -49,6 +48,7 @@ class CounterDelta:
     alongside: names of jobs that trained at the same time.
     shared_with: names of those that also used the same switches.
     carried: rows of ``observability.links``.
+    counts: increase of the outcome counters, by switch; None if some were lost.
     wiped: switches that lost their counts meanwhile.
     overrun: frames that switches did not fetch from their sockets in time.
     """
@@ -58,13 +58,13 @@ class CounterDelta:
         self.alongside: set[str] = set()
         self.shared_with: set[str] = set()
         self.carried: list[Message] = []
+        self.counts: outcomes.Counts | None = None
         self.wiped: list[str] = []
         self.overrun = 0
         self._trees = trees
         self._among = among
         self._nodes = among.nodes
         self._began = 0.0
-        self._counted: outcomes.Counts = {}
         self._before: tuple[dict[str, int], outcomes.Counts, links.Measured]
 
     async def begin(self) -> None:
@@ -94,9 +94,10 @@ class CounterDelta:
             self.alongside.add(visitor.name)
             if mine & visitor.switches:
                 self.shared_with.add(visitor.name)
-        self._counted = outcomes.since(counts, await self._count(strict=False))
+        counted = outcomes.since(counts, await self._count(strict=False))
         now = self._wipes()
-        self.wiped = [n for n in now if now[n] != wipes[n] or n not in self._counted]
+        self.wiped = [n for n in now if now[n] != wipes[n] or n not in counted]
+        self.counts = None if self.wiped else counted
         network = self._nodes.network
         measured = await link_counters.measure(network, self._nodes.switches)
         # The load of other jobs, or after a fault, cannot be predicted either.
@@ -111,21 +112,6 @@ class CounterDelta:
         """Removes the job from those that train, however it ended."""
         if self in self._among.training:
             self._among.training.remove(self)
-
-    @property
-    def retransmitted(self) -> int | None:
-        """Packets that its switches retransmitted; None if counts were lost."""
-        return None if self.wiped else outcomes.retransmitted(self._trees, self._counted)
-
-    def check(self, received: int) -> None:
-        """Raises ``JobError`` unless switches made as many sums as each worker received."""
-        made = outcomes.sums_made(self._trees, self._counted)
-        # With other jobs on the same switches they show more.
-        if made < received or (made > received and not self.shared_with):
-            raise JobError(
-                f"the switches made {made:,} sums and the workers received {received:,}: some"
-                " came from elsewhere or were lost"
-            )
 
     def _wipes(self) -> dict[str, int]:
         """Returns how often each of its switches has lost its counts."""

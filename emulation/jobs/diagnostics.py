@@ -11,19 +11,20 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Any
 
 import grpc
 
 from controller.planning.tree_planner import PlanRefusedError, Tree, TreeKind, plan_trees
+from emulation.jobs.worker_supervisor import WorkerSupervisor
 from emulation.nodes.process_supervisor import ProcessSupervisor
 from emulation.nodes.processes import Process, ProcessError
 from observability import outcomes
 from observability.why import explain, sentences
-from planner.forecast import Forecast
 from protocol import jobs_pb2, jobs_pb2_grpc
 from protocol.partition import shares
+from testbed.jobrun import JobRun
 
 Message = dict[str, Any]
 log = logging.getLogger("why")
@@ -34,37 +35,14 @@ _LOOK_SECONDS = 1.0
 _SAY_AGAIN_SECONDS = 5.0
 
 
-class DiagnosedJob(Protocol):
-    """The part of a job that ``Diagnostics`` needs.
-
-    servers: names of its server processes, by rank.
-    members: worker processes, by host.
-    present: hosts of the workers that are in the job now.
-    """
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def number(self) -> int: ...
-    @property
-    def state(self) -> str: ...
-    @property
-    def reason(self) -> str: ...
-    @property
-    def servers(self) -> Sequence[str]: ...
-    @property
-    def members(self) -> Mapping[str, Process]: ...
-    @property
-    def present(self) -> list[str]: ...
-    @property
-    def forecast(self) -> Forecast: ...
-
-
 class Diagnostics:
     """Explains what one job waits for. service: address of the job service."""
 
-    def __init__(self, job: DiagnosedJob, nodes: ProcessSupervisor, service: str) -> None:
+    def __init__(
+        self, job: JobRun, workers: WorkerSupervisor, nodes: ProcessSupervisor, service: str
+    ) -> None:
         self._job = job
+        self._processes = workers
         self._nodes = nodes
         self._service = service
         self._pending: dict[Process, asyncio.Future[Message]] = {}
@@ -108,7 +86,7 @@ class Diagnostics:
 
     async def _workers(self) -> list[Message]:
         """Queries every worker that runs; returns what each of them does."""
-        members = self._job.members
+        members = self._processes.members
         asked = {}
         for process in members.values():
             if process.running and not process.stopped:
@@ -192,7 +170,7 @@ class Diagnostics:
         """Plans the trees of an epoch as the controller did: if need be, around the switches that
         hold no slots. Returns None if no plan matches the status."""
         addressing = self._nodes.addressing
-        members = self._job.present
+        members = self._processes.present
         holding = set(status.slots)
         avoided = {node.name for node in addressing.topology.switches} - holding
         for avoid in (set[str](), avoided):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import grpc
 
@@ -18,6 +18,7 @@ from emulation.nodes.process_supervisor import JOBS_ADDRESS, ProcessSupervisor
 from emulation.nodes.serving import JobLife
 from observability.control import ControlError
 from protocol import jobs_pb2, jobs_pb2_grpc
+from testbed.jobrun import JobRun
 
 Message = dict[str, Any]
 
@@ -33,27 +34,13 @@ _STATES = {
 }
 
 
-class Submitted(Protocol):
-    """The part of a submitted job that distinguishes it from external ones."""
-
-    @property
-    def number(self) -> int:
-        """Number of the job; 0 before it has one."""
-        ...
-
-    @property
-    def state(self) -> str:
-        """State of ``emulation.jobs.jobrun.JobRun``."""
-        ...
-
-
 class ExternalJobs:
     """Lists, explains and stops the external jobs of one testbed.
 
     jobs: submitted jobs, by name.
     """
 
-    def __init__(self, nodes: ProcessSupervisor, jobs: Mapping[str, Submitted]) -> None:
+    def __init__(self, nodes: ProcessSupervisor, jobs: Mapping[str, JobRun]) -> None:
         self._nodes = nodes
         self._jobs = jobs
         self._stopped: set[int] = set()  # on request

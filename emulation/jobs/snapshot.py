@@ -17,21 +17,19 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from controller.p4rt.dataplane import DataPlane
 from emulation.jobs.external_jobs import ExternalJobs, status_of
+from emulation.jobs.jobrun import EmulatedJob
 from emulation.nodes import counters
 from emulation.nodes.process_supervisor import CONTROLLER, ProcessSupervisor
 from emulation.nodes.switchprocess import PortCounters, SwitchProcess
 from observability import outcomes
+from observability.series import SeriesWriter
 from protocol import jobs_pb2
 from protocol.outcomes import Outcome
 from topologies.model.ring import host_of
-
-if TYPE_CHECKING:
-    from emulation.jobs.jobrun import JobRun
-    from observability.series import SeriesWriter
 
 Message = dict[str, Any]
 log = logging.getLogger("snapshot")
@@ -58,7 +56,7 @@ class Observer:
     def __init__(
         self,
         nodes: ProcessSupervisor,
-        jobs: Mapping[str, JobRun],
+        jobs: Mapping[str, EmulatedJob],
         external: ExternalJobs,
         dataplane: DataPlane,
         describe: Callable[[], Message],
@@ -220,7 +218,7 @@ class Observer:
         }
 
     @staticmethod
-    def _job(job: JobRun, status: jobs_pb2.Job | None) -> Message:
+    def _job(job: EmulatedJob, status: jobs_pb2.Job | None) -> Message:
         progress = job.progress()
         rate = progress.get("chunks_per_second")
         if rate is not None and job.state != "running":
@@ -231,7 +229,7 @@ class Observer:
             "state": job.state,
             "reason": job.reason.split("\n", 1)[0] or (status.reason if status else ""),
             "workers": len(job.placement.workers),
-            "present": len(job.present) if job.state == "running" else None,
+            "present": len(job.workers.present) if job.state == "running" else None,
             "tree": status.tree.lower().replace("_", "-") if status else job.file.spec.tree,
             **_plan(status),
             "iteration": progress["iteration"],

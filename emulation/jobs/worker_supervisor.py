@@ -8,87 +8,86 @@ at once. A worker that exits with an error fails the job.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import math
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 from emulation.nodes.process_supervisor import JOBS_ADDRESS, MOST_RESTARTS, RESTARTS_SECONDS
 from emulation.nodes.processes import Process, ProcessError, Processes, describe
 from hosts.errors import ClientError
 from hosts.session.job_service import report_gone
 from protocol import jobs_pb2
-from testbed.errors import CONSEQUENCE
+from testbed.errors import CONSEQUENCE, JobError
+from testbed.jobrun import JobRun
 
 log = logging.getLogger("workers")
 
 
-@dataclass
-class SupervisorCallbacks:
-    """Callbacks of a ``WorkerSupervisor``; workers are identified by rank.
-
-    line: handles a line of a worker's output.
-    running: returns whether the job runs, so that it can continue without a worker.
-    ending: returns whether a worker has finished, so that there is nothing left to rejoin.
-    lost: reports that the job continues without a worker, and how that one ended.
-    tell: sends a text to the job's watchers.
-    """
-
-    line: Callable[[int, str], None]
-    running: Callable[[], bool]
-    ending: Callable[[], bool]
-    lost: Callable[[int, str], None]
-    tell: Callable[[str], None]
-
-
-@dataclass
 class WorkerSupervisor:
-    """Starts and restarts the worker processes of one job.
+    """Starts and restarts the worker processes of one job, identified by rank.
 
-    hosts, commands: host and command line of each worker, by rank.
+    lost: called when the job continues without a worker, with how that one ended.
+    tell: sends a text to the job's watchers.
     restart_delays: seconds until a process that a fault kills is restarted (inf: never), by host.
     members: worker processes, by host.
-    lost: how the workers ended that are not in the job now, by rank.
-    errors: last error message of each worker, by rank.
-    back: number of times each worker has rejoined, by rank.
     """
 
-    name: str
-    nonce: str
-    hosts: Sequence[str]
-    commands: Sequence[Sequence[str]]
-    process_name: Callable[[str], str]
-    processes: Processes
-    callbacks: SupervisorCallbacks
-    restart_delays: dict[str, float] = field(default_factory=dict)
-    members: dict[str, Process] = field(default_factory=dict)
-    lost: dict[int, str] = field(default_factory=dict)
-    errors: dict[int, str] = field(default_factory=dict)
-    back: dict[int, int] = field(default_factory=dict)
-    _ends: dict[int, deque[float]] = field(default_factory=dict)
-    _returning: set[asyncio.Task[None]] = field(default_factory=set)
+    def __init__(
+        self,
+        job: JobRun,
+        processes: Processes,
+        lost: Callable[[int, str], None],
+        tell: Callable[[str], None],
+    ) -> None:
+        self.restart_delays: dict[str, float] = {}
+        self.members: dict[str, Process] = {}
+        self._job, self._processes = job, processes
+        self._lost, self._tell = lost, tell
+        self._hosts = job.placement.workers
+        self._heard = 0.0  # time of the last progress report
+        self._ends: dict[int, deque[float]] = {}
+        self._returning: set[asyncio.Task[None]] = set()
+        self._nonce = ""
+        self._commands: Sequence[Sequence[str]] = ()
+        self._names: Sequence[str] = ()
 
-    def start(self) -> None:
-        """Starts all workers."""
-        for rank in range(len(self.hosts)):
+    def start(self, nonce: str, commands: Sequence[Sequence[str]], names: Sequence[str]) -> None:
+        """Starts all workers. commands, names: command lines and process names, by rank."""
+        self._nonce, self._commands, self._names = nonce, commands, names
+        for rank in range(len(self._hosts)):
             self._start(rank)
+
+    @property
+    def present(self) -> list[str]:
+        """Hosts of the workers that are in the job: they run and do not wait to rejoin."""
+        return [
+            host
+            for rank, host in enumerate(self._hosts)
+            if rank not in self._job.lost and host in self.members and self.members[host].running
+        ]
 
     def joined(self, rank: int) -> None:
         """Records that a lost worker has rejoined the job."""
-        self.lost.pop(rank, None)
-        self.back[rank] = self.back.get(rank, 0) + 1
-        self.callbacks.tell(f"{self.hosts[rank]} has joined job {self.name} again")
+        self._job.lost.pop(rank, None)
+        self._job.rejoined[rank] = self._job.rejoined.get(rank, 0) + 1
+        self._tell(f"{self._hosts[rank]} has joined job {self._job.name} again")
 
-    async def part(self, ranks: Sequence[int]) -> None:
-        """Ends processes that the job continued without and that do not exit by themselves: they
-        are stopped, or wait to rejoin a job that is over."""
+    async def until_ended(self) -> None:
+        """Waits until all workers have ended; once one has, the others have `patience` left.
+
+        Raises ``ProcessError``, and ``JobError`` if one has ended without a result.
+        """
+        await self._until_ended()
         self.stop()
-        for rank in ranks:
-            self.lost.setdefault(rank, "was too long without a sign of life")
-        await self.processes.stop([self.members[self.hosts[rank]] for rank in ranks])
+        ended = {*self._job.results, *self._job.lost}
+        silent = [name for rank, name in enumerate(self._hosts) if rank not in ended]
+        if silent:
+            raise JobError(f"{', '.join(silent)}: ended without a result", silent[0])
 
     def stop(self) -> None:
         """Cancels pending restarts; later ends restart nothing."""
@@ -97,18 +96,64 @@ class WorkerSupervisor:
 
     # --- inside ---
 
+    async def _until_ended(self) -> None:
+        job, hosts, members, processes = self._job, self._hosts, self.members, self._processes
+        patience, together = job.spec.patience, job.spec.consistency.together
+        first: str | None = None
+        while left := [n for n, process in members.items() if not process.judged.done()]:
+            ranks = [hosts.index(name) for name in left]
+            if first is not None and all(job.attendance.absent(rank) for rank in ranks):
+                await self._part(ranks)
+                return
+            either: list[asyncio.Future[Any]] = [members[name].judged for name in left]
+            ended, _ = await asyncio.wait(
+                [*either, processes.failure],
+                timeout=None if first is None else patience,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            if processes.failure.done():
+                processes.failure.result()
+            if not ended and not together and time.monotonic() - self._heard < patience:
+                continue  # slower workers are still on their way
+            if not ended:
+                what = f"has not ended {patience:g} s after {first} did"
+                raise ProcessError(left[0], what, members[left[0]].log)
+            over = [p for p in members.values() if p.judged.done()]
+            if not all(process.judged.result() for process in over):
+                # The group's failure is the process that caused the others to end.
+                await asyncio.wait([processes.failure])
+                processes.failure.result()
+            first = next((hosts[rank] for rank in job.results), None)
+
+    async def _part(self, ranks: Sequence[int]) -> None:
+        """Ends processes that the job continued without and that do not exit by themselves: they
+        are stopped, or wait to rejoin a job that is over."""
+        self.stop()
+        for rank in ranks:
+            self._job.lost.setdefault(rank, "was too long without a sign of life")
+        await self._processes.stop([self.members[self._hosts[rank]] for rank in ranks])
+
     def _start(self, rank: int) -> None:
-        host = self.hosts[rank]
-        process = self.processes.start(
-            self.process_name(host),
-            self.commands[rank],
-            on_line=partial(self.callbacks.line, rank),
+        process = self._processes.start(
+            self._names[rank],
+            self._commands[rank],
+            on_line=partial(self._take, rank),
             wants_input=True,
             may_finish=True,
             survived=partial(self._survived, rank),
         )
-        self.members[host] = process
-        process.write(self.nonce)
+        self.members[self._hosts[rank]] = process
+        process.write(self._nonce)
+
+    def _take(self, rank: int, line: str) -> None:
+        """Handles a line of a worker's output."""
+        if not line.startswith("{"):
+            return
+        report: dict[str, Any] = json.loads(line)
+        kind = report.pop("report")
+        if kind == "progress":
+            self._heard = time.monotonic()
+        self._job.take(rank, kind, report)
 
     def _survived(self, rank: int, process: Process) -> bool:
         """Handles a worker's end without a result; returns whether the job continues without it.
@@ -116,29 +161,30 @@ class WorkerSupervisor:
         It does if the worker was killed or the job had already continued without it, not if the
         worker failed.
         """
-        host, status, said = self.hosts[rank], process.exited.result(), self.errors.pop(rank, "")
-        others = [r for r in range(len(self.hosts)) if r != rank and r not in self.lost]
-        again = rank in self.lost  # it was about to rejoin
+        job, hosts = self._job, self._hosts
+        host, status, said = hosts[rank], process.exited.result(), job.errors.pop(rank, "")
+        others = [r for r in range(len(hosts)) if r != rank and r not in job.lost]
+        again = rank in job.lost  # it was about to rejoin
         left_behind = status == CONSEQUENCE and "goes on without" in said
         ended = again and status >= 0
-        if not self.callbacks.running() or not others or not (status < 0 or left_behind or ended):
-            self.errors[rank] = said
+        if job.state != "running" or not others or not (status < 0 or left_behind or ended):
+            job.errors[rank] = said
             return False
         what = "was too long without a sign of life" if left_behind else describe(status)
-        self.lost.setdefault(rank, what)
+        job.lost.setdefault(rank, what)
         away = self._away(rank)
-        rest = ", ".join(self.hosts[other] for other in others)
-        message = f"{host} {what}; job {self.name} goes on with {rest}"
+        rest = ", ".join(hosts[other] for other in others)
+        message = f"{host} {what}; job {job.name} goes on with {rest}"
         if ended:  # a job that it has not joined loses nothing
             log.info("%s, which was to join, %s: %s", host, what, said)
-            message = f"{host}, which was to join job {self.name}, {what}"
+            message = f"{host}, which was to join job {job.name}, {what}"
         else:
-            self.callbacks.lost(rank, what)
+            self._lost(rank, what)
         if away == math.inf:
-            self.callbacks.tell(f"{message}; it stays away")
+            self._tell(f"{message}; it stays away")
         else:
             until = f"for {away:g} s" if away else "until it has started again"
-            self.callbacks.tell(f"{message} {until}")
+            self._tell(f"{message} {until}")
         task = asyncio.get_running_loop().create_task(self._return(rank, what, away))
         self._returning.add(task)
         task.add_done_callback(self._returning.discard)
@@ -146,10 +192,10 @@ class WorkerSupervisor:
 
     def _away(self, rank: int) -> float:
         """Returns the seconds until a process that has just ended is restarted (inf: never)."""
-        if self.callbacks.ending():
+        if self._job.results:
             return math.inf
-        if self.hosts[rank] in self.restart_delays:
-            return self.restart_delays.pop(self.hosts[rank])
+        if self._hosts[rank] in self.restart_delays:
+            return self.restart_delays.pop(self._hosts[rank])
         now = time.monotonic()
         ends = self._ends.setdefault(rank, deque(maxlen=MOST_RESTARTS))
         if len(ends) == MOST_RESTARTS and now - ends[0] < RESTARTS_SECONDS:
@@ -163,16 +209,16 @@ class WorkerSupervisor:
         due = loop.time() + seconds
         try:
             worker = jobs_pb2.WORKER
-            await asyncio.to_thread(report_gone, JOBS_ADDRESS, self.nonce, worker, rank, what)
+            await asyncio.to_thread(report_gone, JOBS_ADDRESS, self._nonce, worker, rank, what)
         except ClientError as error:  # the service will miss its heartbeats
             log.warning("%s: cannot report to the job service that it %s: %s",
-                        self.hosts[rank], what, error)  # fmt: skip
+                        self._hosts[rank], what, error)  # fmt: skip
         if seconds == math.inf:
             return
         await asyncio.sleep(max(0.0, due - loop.time()))
-        if not self.callbacks.running() or self.callbacks.ending():
+        if self._job.state != "running" or self._job.results:  # nothing left to rejoin
             return
         try:
             self._start(rank)
         except ProcessError as error:
-            self.processes.fail(error)
+            self._processes.fail(error)

@@ -7,7 +7,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from emulation.jobs.jobrun import JobRun
+from emulation.jobs.jobrun import EmulatedJob
 from emulation.lifecycle.testbed import Testbed
 from observability.control import ControlError, Emit, Message
 from specs.faultfile import Fault
@@ -93,25 +93,27 @@ class Requests:
 
     def _node(self, name: str, kind: str) -> Message:
         switches = self._testbed.nodes.switches
-        pids = [process.pid for process in self._testbed.nodes.all_at(name) if process.running]
+        jobs = self._testbed.jobs.values()
+        workers = [job.workers.members[name] for job in jobs if name in job.workers.members]
+        processes = [*self._testbed.nodes.all_at(name), *workers]
         return {
             "name": name,
             "kind": kind,
             "address": str(self._testbed.addressing.address(name)),
             # In the sandbox; outside of it they have other numbers.
-            "pids": pids + [pid for job in self._testbed.jobs.values() for pid in job.pids(name)],
+            "pids": [process.pid for process in processes if process.running],
             "p4runtime": switches[name].address if name in switches else None,
         }
 
 
-def _job_row(job: JobRun) -> Message:
+def _job_row(job: EmulatedJob) -> Message:
     return {
         "job": job.name,
         "number": job.number,
         "state": job.state,
         "reason": job.reason.split("\n", 1)[0],
         "workers": len(job.placement.workers),
-        "present": len(job.present) if job.state == "running" else None,
+        "present": len(job.workers.present) if job.state == "running" else None,
         "tree": job.tree or job.file.spec.tree,
         **job.progress(),
     }

@@ -16,7 +16,7 @@ from emulation.faults.chaos import Chaos
 from emulation.jobs.context import TestbedContext
 from emulation.jobs.counter_delta import CounterDeltas
 from emulation.jobs.external_jobs import ExternalJobs
-from emulation.jobs.jobrun import JobRun
+from emulation.jobs.jobrun import EmulatedJob
 from emulation.jobs.recovery import FaultLog
 from emulation.jobs.snapshot import Observer
 from emulation.network.emulated import Network
@@ -32,10 +32,11 @@ from observability.pcap import CaptureError
 from observability.record import RunDirectory
 from observability.series import FILE as SERIES
 from observability.series import SeriesWriter
-from planner.expected import Direction, Load, total
+from planner.expected import Direction, Load
 from specs.faultfile import Fault
 from specs.jobfile import JobFileError, load
 from testbed.errors import JobError
+from testbed.jobrun import expected_loads, summary, unique_name
 from topologies.model.addressing import Addressing
 from topologies.model.spec import read as read_topology
 
@@ -71,7 +72,7 @@ class Testbed:
         self.nodes = ProcessSupervisor(run, self.network, self.processes, self._died, self._tell)
         self.faults = FaultLog(self.nodes.switches, self._read, self.dataplane.frame_bytes)
         self.series = SeriesWriter(run.path / SERIES)
-        self.jobs: dict[str, JobRun] = {}
+        self.jobs: dict[str, EmulatedJob] = {}
         self.external = ExternalJobs(self.nodes, self.jobs)
         self.observer = Observer(
             self.nodes, self.jobs, self.external, self.dataplane, self.describe
@@ -172,10 +173,13 @@ class Testbed:
             placement = file.place(self.topology)
         except JobFileError as error:
             raise ControlError(str(error)) from error
-        name = _unique(file.spec.name, {*self.jobs, *(one.name for one in self.external.alive)})
+        name = unique_name(file.spec.name, {*self.jobs, *(one.name for one in self.external.alive)})
         emit({"event": "starting", "job": name})
         chaos = Chaos(self.context, faults, emit)
-        job = self.jobs[name] = JobRun(self.context, file, name, placement, chaos.forward)
+        processes = Processes(self.run.logs, self.run.path, self.fork_server)
+        job = self.jobs[name] = EmulatedJob(
+            self.context, file, name, placement, processes, chaos.forward
+        )
         conducted = self._conduct(job, chaos)
         task = self._tasks[name] = asyncio.get_running_loop().create_task(conducted)
         try:
@@ -206,13 +210,11 @@ class Testbed:
         """Returns the names of submitted jobs that are not over."""
         return [name for name, task in self._tasks.items() if not task.done()]
 
-    async def _conduct(self, job: JobRun, chaos: Chaos) -> Message:
+    async def _conduct(self, job: EmulatedJob, chaos: Chaos) -> Message:
         """Runs a job, independently of its watchers, and records how it ended."""
         try:
             async with chaos.around(job):
-                summary = await job.execute(
-                    Processes(self.run.logs, self.run.path, self.fork_server)
-                )
+                summary = await job.execute()
             await self.observer.sample(self.series)  # the testbed may go down at once
             return summary
         except JobError as error:
@@ -253,39 +255,25 @@ class Testbed:
         if self._before and not self.processes.failure.done() and not self.processes.stopped():
             try:
                 now = await self.measure()
-                # The expected load of an unfinished or disturbed job is unknown.
-                whole = not self.external.known and all(
-                    job.state == "done" and not job.disturbed and job.forecast.predictable
-                    for job in self.jobs.values()
-                )
-                loads = (
-                    total([job.forecast.expected() for job in self.jobs.values()])
-                    if whole
-                    else None
-                )
-                rows = self.carried(now, loads)
+                known = not self.external.known
+                rows = self.carried(now, expected_loads(self.jobs.values()) if known else None)
             except TimeoutError as error:
                 silent = error
                 self.note(error, None)
         await self.faults.settled()
-        jobs = [job.record() for job in self.jobs.values()]
-        done = [one for one in jobs if one["state"] == "done"]
-        first = {"target": self.target, "clock": self.facts["clock"]}
-        first |= next(iter(done or jobs), {})
-        timing = first.pop("machine", {})
-        failure = {} if self.failure is None else {"failure": self.failure}
         self.run.write_summary(
-            {
-                **first,
-                **failure,
-                "name": self.run.name,
-                "shaping": self.network.shaping,
-                "links": rows,
-                "jobs": jobs,
-                "others": await self.history(),
-                "faults": self.faults.rows(),
-                "machine": {**record.machine(self.target), **timing},
-            }
+            summary(
+                self.jobs.values(),
+                name=self.run.name,
+                target=self.target,
+                clock=self.facts["clock"],
+                shaping=self.network.shaping,
+                links=rows,
+                machine=record.machine(self.target),
+                failure=self.failure,
+                others=await self.history(),
+                faults=self.faults.rows(),
+            )
         )
         if silent is not None:
             raise silent
@@ -347,11 +335,3 @@ class Testbed:
                 QUEUE_BYTES: str(end.outgoing.queue_bytes),
             }
         return variables
-
-
-def _unique(wanted: str, taken: set[str]) -> str:
-    """Returns a job's name in this testbed: the file's, with a number if that is taken."""
-    name, number = wanted, 2
-    while name in taken:
-        name, number = f"{wanted}-{number}", number + 1
-    return name

@@ -9,6 +9,7 @@ import io
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -229,15 +230,6 @@ def test_it_fits_a_terminal(width: int) -> None:
     assert "QUERY 0.2 s ago" in text
 
 
-class _Job:
-    """As much of a job as its diagnostics touches before there are outlines."""
-
-    name, state, number = "digits", "running", 1
-
-    def __init__(self, members: dict[str, Any]) -> None:
-        self.members = members
-
-
 def test_silent_worker_is_queried_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Real processes: one answers each line, one reads nothing at all."""
     monkeypatch.setattr("emulation.jobs.diagnostics._ANSWER_SECONDS", 3.0)
@@ -252,8 +244,9 @@ def test_silent_worker_is_queried_once(tmp_path: Path, monkeypatch: pytest.Monke
             on_line=lambda line: diagnostics.answer(good, json.loads(line)),
         )  # fmt: skip
         deaf = processes.start("deaf", ["sleep", "60"], wants_input=True)
-        job = _Job({"w0": good, "w1": deaf})
-        diagnostics = Diagnostics(job, None, "unix:none")  # type: ignore[arg-type]
+        job = SimpleNamespace(name="digits", state="running", number=1)
+        workers = SimpleNamespace(members={"w0": good, "w1": deaf})
+        diagnostics = Diagnostics(job, workers, None, "unix:none")  # type: ignore[arg-type]
         values = [[one["doing"] for one in await diagnostics._workers()] for _ in range(2)]
         assert deaf.popen.stdin is not None
         await processes.stop()

@@ -1,0 +1,354 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One run of a job, on either clock: its workers' reports, checks, and part of the summary."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from controller.p4rt.dataplane import DataPlane
+from hosts.data.checkpoint import Checkpoint
+from hosts.session.job_service import Service
+from observability import outcomes, results
+from observability.progress import Progress
+from observability.series import SeriesWriter
+from planner.expected import Direction, Load, total
+from planner.forecast import Forecast
+from specs.jobfile import JobFile, Placement
+from specs.jobspec import JobSpec
+from testbed.errors import JobError
+from topologies.model.addressing import Addressing
+from workloads.attendance import Attendance
+
+Message = dict[str, Any]
+
+
+class JobRun:
+    """One run of a job; subclasses admit it and run its workers.
+
+    folder: the run's directory.
+    series: time series of the run.
+    emit: sends an event to the job's watchers.
+    now: clock in seconds.
+
+    number, tree, servers: as admitted; ``servers`` has the names of server processes by rank
+        (``topologies.model.addressing.Unit``).
+    state: starting, running, checking, done, failed or stopped.
+    results, errors: final report and last error of each worker, by rank.
+    lost: how the workers ended that are not in the job now, by rank.
+    rejoined: number of times each worker has rejoined, by rank.
+    checkpoints: iteration and file of each checkpoint written so far.
+    restored: where servers got parameters from at changes of epoch: a server (itself, if it had the
+        replica), with the optimizer's state; or a worker, without it. None if it is not known.
+    alongside: jobs that trained at the same time; shared_with: those also on the same switches.
+    counts: increase of the outcome counters of its switches; None if counts were lost.
+    links: rows of ``observability.links``.
+    cpus: CPU use (``observability.scheduling``); None in virtual time.
+    wall_seconds: real time that it took.
+    reference: result of the reference run; None if there is none.
+    """
+
+    clock: str
+    target: str
+
+    def __init__(
+        self,
+        file: JobFile,
+        name: str,
+        placement: Placement,
+        addressing: Addressing,
+        dataplane: DataPlane,
+        folder: Path,
+        series: SeriesWriter,
+        emit: Callable[[Message], None],
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.file, self.name, self.placement = file, name, placement
+        self.folder, self.series, self.emit = folder, series, emit
+        self.addressing, self.dataplane = addressing, dataplane
+        self.number, self.tree = 0, ""
+        self.servers: tuple[str, ...] = ()
+        self.state, self.reason = "starting", ""
+        self.results: dict[int, Message] = {}
+        self.errors: dict[int, str] = {}
+        self.lost: dict[int, str] = {}
+        self.rejoined: dict[int, int] = {}
+        self.checkpoints: list[Message] = []
+        self.restored: Sequence[Message] | None = ()
+        self.alongside: Collection[str] = ()
+        self.shared_with: Collection[str] = ()
+        self.counts: outcomes.Counts | None = {}
+        self.links: list[Message] = []
+        self.cpus: Message | None = None
+        self.wall_seconds = 0.0
+        self.reference: Message | None = None
+        self.attendance = Attendance()
+        self._now = now
+        self._progress = Progress(len(placement.workers), file.spec.iterations, clock=now)
+        self._started: dict[int, int] = {}  # the epoch in which each worker started, by rank
+        self.forecast = Forecast(
+            self.spec,
+            placement.workers,
+            addressing,
+            dataplane,
+            goes_on=file.restore is not None,
+        )
+
+    @property
+    def spec(self) -> JobSpec:
+        """The specification from its file."""
+        return self.file.spec
+
+    # --- before and during training ---
+
+    def resume(self, checkpoint: Checkpoint) -> None:
+        """Makes the job continue from a checkpoint."""
+        calls, world = checkpoint.calls, len(self.placement.workers)
+        self.attendance = Attendance(calls)
+        self._progress = Progress(world, self.spec.iterations, calls, self._now)
+        # Chunks of another size have no exponents yet.
+        contacted = checkpoint.lanes == self.dataplane.lanes
+        self.forecast = replace(self.forecast, before=calls, contacted=contacted)
+
+    def admitted(self, service: Service) -> None:
+        """Records what the job service admitted."""
+        _, self.number, self.tree, self.servers = service
+        self.forecast = replace(
+            self.forecast, number=self.number, tree=self.tree, servers=self.servers
+        )
+
+    def worker_options(self, rank: int, file: str, service: str, restore: Path | None) -> list[str]:
+        """Returns the options of a worker process (``testbed.worker``).
+
+        file: the job file. service: address of the job service. restore: checkpoint.
+        """
+        end = self.addressing.host_interfaces(self.placement.workers[rank])[0]
+        options = [
+            *("--job", file, "--rank", str(rank), "--world", str(len(self.placement.workers))),
+            *("--service", service, "--address", str(end.ipv4)),
+            *("--queue-bytes", str(end.outgoing.queue_bytes)),
+            *("--link-rate", str(end.outgoing.rate)),
+            *("--weights", str(self.folder / f"weights-{self.name}.npz")),
+        ]
+        if restore is not None:
+            options += ["--restore", str(restore)]
+        if self.spec.checkpoint is not None:
+            options += ["--checkpoints", str(self.folder / self.spec.checkpoint.to / self.name)]
+        return options
+
+    def take(self, rank: int, kind: str, report: Message) -> None:
+        """Handles a worker's report (``testbed.worker``)."""
+        if kind == "started":
+            self._started[rank] = report["plan"]
+            if self.state == "starting" and len(self._started) == len(self.placement.workers):
+                self._begin()
+        elif kind == "progress":
+            self.attendance.take(rank, report["attendance"])
+            if self._progress.take(rank, report):
+                self.series.iterations(self.name, self._progress.latest)
+                self.emit({"event": "progress", "job": self.name, **self.progress()})
+        elif kind == "checkpoint":
+            self.checkpoints.append({"iteration": report["iteration"], "file": report["file"]})
+        elif kind == "failed":
+            self.errors[rank] = report["error"]
+        elif kind == "done":
+            self.attendance.take(rank, report["attendance"])
+            self.results[rank] = report
+
+    def _begin(self) -> None:
+        """Records that all workers run."""
+        self.state = "running"
+        self.series.state(self.name, self.state, self.number)
+        self.emit({"event": "running", "job": self.name})
+
+    @property
+    def epoch(self) -> int:
+        """The first epoch in which all workers ran; 0 before."""
+        return max(self._started.values(), default=0)
+
+    def progress(self) -> Message:
+        """Returns iteration, passes, loss, accuracy, chunks/s and share in the network."""
+        progress = self._progress.message()
+        if "share_in_tree" in progress:
+            share = progress.pop("share_in_tree")
+            progress["share_in_network"] = share if self.tree != "none" else 0.0
+        return progress
+
+    # --- checks ---
+
+    @property
+    def disturbed(self) -> str:
+        """Why counters of switches and links cannot be compared with the job's sums; empty if they
+        can.
+
+        A chunk that stays corrupt, or a fault, makes the controller replan the job.
+        """
+        return results.replanned(self.epoch, self.results)
+
+    @property
+    def no_reference(self) -> str:
+        """Why no reference run can check the job's weights; empty if one can."""
+        spec, world = self.spec, len(self.placement.workers)
+        start = spec.optimizer.at == "servers" or self.forecast.contacted
+        causes = [results.no_reference(spec, self.attendance, world, start=start)]
+        if spec.consistency.together and not spec.server.plan.differs:
+            causes.append(self._state_reset)
+        return "; ".join(cause for cause in causes if cause)
+
+    @property
+    def _state_reset(self) -> str:
+        """Why the optimizer's state was reset during the job; empty if it was not."""
+        if self.spec.optimizer.name == "sgd":
+            return ""
+        given = [
+            f"{one['server']} had parameters from {one['from']} without the optimizer's state"
+            for one in self.restored or ()
+            if one["from"] not in self.servers
+        ]
+        return ", ".join(given)
+
+    def check(self, *, shared: bool) -> None:
+        """Raises ``JobError`` unless switches made as many sums as each worker received, and no
+        worker got further ahead than the job allows.
+
+        shared: other jobs used the same switches, whose counters do not distinguish them.
+        """
+        if self.tree != "none" and not self.disturbed:
+            assert self.counts is not None
+            one = results.fullest(self.results)["statistics"]
+            kinds = ("completed", "completed_direct", "exponent_rounds", "initial")
+            received = sum(one[kind] for kind in kinds)
+            made = outcomes.sums_made(self.forecast.trees, self.counts)
+            if made < received or (made > received and not shared):
+                raise JobError(
+                    f"the switches made {made:,} sums and the workers received {received:,}: some"
+                    " came from elsewhere or were lost"
+                )
+        allowed = self.spec.consistency.staleness
+        if allowed is None:
+            return
+        most = results.staleness(self.results)["max"]
+        if most > allowed:
+            raise JobError(
+                f"a worker got parameters {most} gradients ahead of the slowest one; the job's"
+                f" consistency allows {allowed}"
+            )
+
+    # --- the summary ---
+
+    def record(self) -> Message:
+        """Returns the job's part of the summary: complete once it is done, else what is known."""
+        described = {
+            "job": self.name,
+            "number": self.number,
+            "state": self.state,
+            "reason": self.reason.split("\n", 1)[0],
+            "target": self.target,
+            "clock": self.clock,
+            **results.about(
+                self.file,
+                self.placement,
+                self.addressing.topology,
+                self.tree or self.spec.tree,
+                self.forecast.before,
+            ),
+        }
+        if self.state == "done":
+            return {**described, **self._outcome()}
+        progress = self.progress()
+        return {
+            **described,
+            "iterations_done": progress["iteration"],
+            "loss": progress.get("loss"),
+            "accuracy": progress.get("accuracy"),
+            "chunks": {},
+            "links": [],
+            "machine": {},
+        }
+
+    def _outcome(self) -> Message:
+        workers, served, again = self.placement.workers, self.tree == "none", None
+        apart = not self.spec.consistency.together
+        in_network = None
+        if not self.disturbed:
+            one = results.fullest(self.results)["statistics"]
+            in_network = 0 if served else int(one["completed"])
+        if self.counts is not None:
+            again = outcomes.retransmitted(self.forecast.trees, self.counts)
+        return {
+            **results.weights(
+                workers, self.results, self.lost, self.reference, self.no_reference, apart=apart
+            ),
+            "staleness_seen": results.staleness(self.results) if apart else None,
+            "rejoined_workers": {workers[rank]: n for rank, n in sorted(self.rejoined.items())},
+            # Servers that step with single gradients average nothing.
+            "workers_per_iteration": [] if apart else self.attendance.counts(),
+            "attendance": [] if apart else self.attendance.summary(workers),
+            "chunks": results.chunks(
+                self.results, in_network, self.disturbed, again, served=served
+            ),
+            "plans": results.plans(self.results),
+            # Switches' counters include retransmissions for these jobs.
+            "shared_with": sorted(self.shared_with),
+            "alongside": sorted(self.alongside),
+            "restored": self.restored if self.restored is None else list(self.restored),
+            "checkpoints": results.checkpoints(self.checkpoints, self.folder),
+            "links": self.links,
+            "machine": results.machine(self.results, self.wall_seconds, self.cpus),
+        }
+
+
+def unique_name(wanted: str, taken: Collection[str]) -> str:
+    """Returns the name of a job in its run: the file's, with a number if that is taken."""
+    name, number = wanted, 2
+    while name in taken:
+        name, number = f"{wanted}-{number}", number + 1
+    return name
+
+
+def expected_loads(jobs: Collection[JobRun]) -> dict[Direction, Load] | None:
+    """Returns the load that jobs should have put on links; None unless all are done, undisturbed
+    and predictable."""
+    whole = all(
+        job.state == "done" and not job.disturbed and job.forecast.predictable for job in jobs
+    )
+    return total([job.forecast.expected() for job in jobs]) if whole else None
+
+
+def summary(
+    jobs: Collection[JobRun],
+    *,
+    name: str,
+    target: str,
+    clock: str,
+    shaping: str,
+    links: list[Message],
+    machine: Message,
+    failure: Message | None,
+    others: Sequence[Message] = (),
+    faults: Sequence[Message] = (),
+    **more: Any,
+) -> Message:
+    """Returns the summary of a run, whose top level repeats its first job that is done.
+
+    others: rows of jobs that were not submitted. faults: rows of faults. more: further fields.
+    """
+    records = [job.record() for job in jobs]
+    done = [one for one in records if one["state"] == "done"]
+    first = {"target": target, "clock": clock, **next(iter(done or records), {})}
+    timing = first.pop("machine", {})
+    return {
+        **first,
+        **({} if failure is None else {"failure": failure}),
+        "name": name,
+        "shaping": shaping,
+        **more,
+        "links": links,
+        "jobs": records,
+        "others": list(others),
+        "faults": list(faults),
+        "machine": {**machine, **timing},
+    }
