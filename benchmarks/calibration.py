@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from benchmarks import server_core, throughput
 from benchmarks.common import LEAST_BUSY, Message, Schedule, Spread, machine, pinned, two_cores
 from protocol.frames import OVERHEAD
-from protocol.header import HEADER_BYTES
+from protocol.header import LANE_BYTES, packet_bytes
 from protocol.pipeline import TALL
 
 SMALL, LARGE = 256, 2048  # lanes of a chunk
@@ -65,7 +65,7 @@ class Calibration:
 
 def frame(lanes: int) -> int:
     """Returns the frame size of a chunk, in bytes."""
-    return OVERHEAD + HEADER_BYTES + 4 * lanes
+    return OVERHEAD + packet_bytes(lanes)
 
 
 def of_frames(small: float, large: float) -> tuple[float, float]:
@@ -106,7 +106,7 @@ def calibrate(
     with pinned(measured):
         for _ in schedule.rounds(rounds, 2, _WORKERS_SHARE):
             for lanes, taken in took.items():
-                schedule.turn(f"a worker's core, chunks of {4 * lanes:,} bytes")
+                schedule.turn(f"a worker's core, chunks of {LANE_BYTES * lanes:,} bytes")
                 window = throughput.largest_window(lanes, _WINDOW)
                 with throughput.worker(_ELEMENTS, lanes, window, False, other) as one:
                     run = one.run(seconds)
@@ -134,4 +134,4 @@ def calibrate(
 
 
 def _told(lanes: int, spread: Spread) -> Message:
-    return {"chunk_bytes": 4 * lanes, "seconds_per_chunk": spread.message()}
+    return {"chunk_bytes": LANE_BYTES * lanes, "seconds_per_chunk": spread.message()}

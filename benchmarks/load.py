@@ -24,11 +24,13 @@ from protocol.fixed_point import header_hashes, word_sums
 from protocol.header import (
     HEADER,
     HEADER_BYTES,
+    LANE,
     LARGEST_DATAGRAM,
     Array,
     Op,
     Words,
     blank,
+    packet_bytes,
 )
 
 JOB = EPOCH = NODE = 1
@@ -56,7 +58,7 @@ class Traffic:
     @property
     def packet_bytes(self) -> int:
         """Bytes of a datagram."""
-        return HEADER_BYTES + 4 * self.lanes
+        return packet_bytes(self.lanes)
 
     @property
     def train(self) -> int:
@@ -75,7 +77,7 @@ def words_of(traffic: Traffic, worker: int) -> Words:
     rng = np.random.default_rng(worker)
     return rng.integers(
         -_LARGEST_WORD, _LARGEST_WORD, (traffic.chunks, traffic.lanes), np.int32
-    ).astype(">i4")
+    ).astype(LANE)
 
 
 def send(traffic: Traffic, control: Connection, shared: Any) -> None:
@@ -98,7 +100,7 @@ def send(traffic: Traffic, control: Connection, shared: Any) -> None:
     control.send([one.getsockname()[1] for one in sockets])
     while (order := control.recv()) is not None:
         port, answered, summed, sums = order
-        wanted = np.asarray(total, np.int64).astype(">i4") if sums else None
+        wanted = np.asarray(total, np.int64).astype(LANE) if sums else None
         counts = _Round(traffic, sockets, sets, shared, summed, wanted).run(port, answered)
         control.send(counts)
 
@@ -172,7 +174,7 @@ class _Round:
     def _look(self, worker: int) -> None:
         """Checks the first result of a train."""
         header: Array = np.frombuffer(self._looked, HEADER, 1)[0]
-        words = np.frombuffer(self._looked, ">i4", self._traffic.lanes, HEADER_BYTES)
+        words = np.frombuffer(self._looked, LANE, self._traffic.lanes, HEADER_BYTES)
         checksum = word_sums(words[None]) + self._traffic.workers * header_hashes(header[None])
         right = header["version_op"] & 15 == Op.RESULT and header["sender"] == worker
         right &= bool(header["checksum"] == checksum[0].astype(np.uint32))

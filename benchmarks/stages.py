@@ -24,7 +24,7 @@ from hosts.worker.chunk_queues import Queue, entries_of
 from hosts.worker.contributions import Contributions
 from hosts.worker.slots import WAITING, Slots
 from hosts.worker.verification import wrong
-from protocol.header import Batch, Op, peer_array
+from protocol.header import LANE_BYTES, Batch, Op, peer_array
 from protocol.plan import Address, StreamPlan, WorkerPlan
 
 _ROUNDS = 5
@@ -69,7 +69,7 @@ def stages(lanes: int, window: int, plain: bool, seconds: float) -> list[Stage]:
     # A worker quantises while it builds packets.
     packets = [a - b for a, b in zip(taken["packetise"], taken["quantise"], strict=True)]
     taken["packetise"] = [max(0.0, one) for one in packets]
-    return [Stage(name, Spread.of(times), 4 * lanes) for name, times in taken.items()]
+    return [Stage(name, Spread.of(times), LANE_BYTES * lanes) for name, times in taken.items()]
 
 
 def _mean(work: Callable[[], float], seconds: float) -> float:

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 
 from hosts.data.reports import Failure
 from protocol import jobs_pb2
+from protocol.header import LANE_BYTES
 
 MOST_ANSWER_BYTES = 4 << 20
 # Epochs in which a chunk's sum may fail before its job is given up.
@@ -56,7 +57,7 @@ class EpochMember:
 
 def pages_of(results: Sequence[jobs_pb2.Result], lanes: int) -> Iterator[jobs_pb2.Handed]:
     """Splits results into messages of limited size."""
-    most = max(1, MOST_ANSWER_BYTES // (4 * lanes + _RESULT_OVERHEAD))
+    most = max(1, MOST_ANSWER_BYTES // (LANE_BYTES * lanes + _RESULT_OVERHEAD))
     starts = range(0, max(1, len(results)), most)
     for start in starts:
         yield jobs_pb2.Handed(results=results[start : start + most], last=start == starts[-1])

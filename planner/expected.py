@@ -22,12 +22,12 @@ from typing import NamedTuple
 import numpy as np
 
 from controller.planning.tree_planner import Child, Tree, TreeNode
+from protocol.header import LANE_BYTES
 from protocol.partition import shares
 from topologies.model.addressing import Addressing, Unit
 
 # Ethernet, IPv4, UDP, aggregation header.
 HEADER_FRAME_BYTES = 14 + 20 + 8 + 32
-_BYTES_PER_LANE = 4
 
 
 class Direction(NamedTuple):
@@ -83,7 +83,7 @@ class Workload:
     @property
     def frame_bytes(self) -> int:
         """Size of a packet with payload, as a frame without FCS."""
-        return HEADER_FRAME_BYTES + _BYTES_PER_LANE * self.lanes
+        return HEADER_FRAME_BYTES + LANE_BYTES * self.lanes
 
     def edge(self, chunks: int) -> Load:
         """Computes the load of `chunks` chunks in one direction of a tree edge."""

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from protocol.header import Array, Flag, Words
+from protocol.header import LANE, Array, Flag, Words
 
 Floats = npt.NDArray[np.float32]
 Exps = npt.NDArray[np.int16]
@@ -109,7 +109,7 @@ def quantise(
         scaled = np.multiply(values, np.ldexp(np.float32(1), digits)[:, None], out=scratch)
     else:
         scaled = values.astype(np.float64) * np.ldexp(np.float64(1), digits)[:, None]
-    words: Words = np.empty(values.shape, ">i4") if out is None else out
+    words: Words = np.empty(values.shape, LANE) if out is None else out
     np.rint(scaled, out=words, casting="unsafe")
     return words, own, flags
 
@@ -131,13 +131,13 @@ def dequantise(words: Words, exponents: Any, world: int, out: Floats | None = No
 
 def float_words(values: Floats) -> Words:
     """Converts float32 chunks to DIRECT payload words: their bits in network order."""
-    words: Words = values.astype(">f4").view(">i4")
+    words: Words = values.astype(">f4").view(LANE)
     return words
 
 
 def floats_of(words: Words) -> Floats:
     """Converts DIRECT payload words to float32."""
-    return np.ascontiguousarray(words, ">i4").view(">f4").astype(np.float32)
+    return np.ascontiguousarray(words, LANE).view(">f4").astype(np.float32)
 
 
 def word_sums(words: Words) -> npt.NDArray[np.uint32]:
@@ -266,7 +266,7 @@ def reference_sums(values: Floats, exponents: Any) -> ReferenceSums:
         total += words
         flags |= raised
         np.maximum(most, own, out=most)
-    sums = dequantise(total.astype(">i4"), exponents, world)
+    sums = dequantise(total.astype(LANE), exponents, world)
     flagged = flags != 0
     if flagged.any():
         sums[flagged] = rank_order_sum(values[:, flagged])

@@ -3,8 +3,8 @@
 
 A packet is Ethernet / IPv4 / UDP (one of `SERVER_PORTS` at the server's side) / 32 bytes of header
 in network order / payload. The payload is always one full chunk (`lanes` of the data plane in use,
-4 bytes each, zero padded) or absent; `carries_payload` is the rule that says which, so a datagram's
-length follows from its header and any other length is malformed.
+`LANE_BYTES` each, zero padded) or absent; `carries_payload` is the rule that says which, so a
+datagram's length follows from its header and any other length is malformed.
 
 Nothing here loops over packets in Python: headers are rows of a numpy structured array whose
 memory is the wire format, payloads rows of a big-endian int32 matrix.
@@ -50,6 +50,10 @@ HEADER = np.dtype(
     ]
 )
 HEADER_BYTES = HEADER.itemsize
+
+# A lane of a payload, the unit that switches add: two's complement, or float32 bits in DIRECT.
+LANE = np.dtype(">i4")
+LANE_BYTES = LANE.itemsize
 
 # An IPv4 address and a UDP port, host byte order values in network order memory.
 PEER = np.dtype([("ipv4", ">u4"), ("port", ">u2")])
@@ -145,7 +149,7 @@ class Batch:
         # By default numpy concatenates big-endian arrays into one of native byte order.
         return Batch(
             np.concatenate([batch.headers for batch in batches], dtype=HEADER),
-            np.concatenate([batch.payloads for batch in batches], dtype=np.dtype(">i4")),
+            np.concatenate([batch.payloads for batch in batches], dtype=LANE),
             np.concatenate([batch.full for batch in batches]),
             np.concatenate([batch.peers for batch in batches], dtype=PEER),
         )
@@ -155,7 +159,7 @@ class Batch:
         """Returns a batch of no packets."""
         return Batch(
             np.zeros(0, HEADER),
-            np.zeros((0, lanes), ">i4"),
+            np.zeros((0, lanes), LANE),
             np.zeros(0, np.bool_),
             np.zeros(0, PEER),
         )
@@ -174,6 +178,11 @@ class Run:
     count: int
 
 
+def packet_bytes(lanes: int) -> int:
+    """Returns the bytes of a packet whose payload has so many lanes, below no other header."""
+    return HEADER_BYTES + LANE_BYTES * lanes
+
+
 def opaque(items: Array) -> Array:
     """Returns the same memory as items without fields: numpy copies structured items field by
     field."""
@@ -188,7 +197,7 @@ def _opaque_type(size: int) -> np.dtype[Any]:
 def parts_of(wire: Wire) -> tuple[Array, Words]:
     """Returns views of packets: (n,) HEADER and (n, lanes) payload words."""
     headers = wire[:, :HEADER_BYTES].view(HEADER)[:, 0]
-    words: Words = wire[:, HEADER_BYTES:].view(">i4")
+    words: Words = wire[:, HEADER_BYTES:].view(LANE)
     return headers, words
 
 
@@ -268,12 +277,12 @@ def as_sent(batch: Batch) -> tuple[Wire, Wire]:
     if batch.wire is not None and full.all():
         return batch.wire, batch.wire[:0, :HEADER_BYTES]
     headers = np.ascontiguousarray(opaque(batch.headers)).view(np.uint8).reshape(n, HEADER_BYTES)
-    payload_bytes = 4 * batch.payloads.shape[1]
+    payload_bytes = LANE_BYTES * batch.payloads.shape[1]
     whole = np.flatnonzero(full)
     large = np.empty((len(whole), HEADER_BYTES + payload_bytes), np.uint8)
     large[:, :HEADER_BYTES] = headers[whole]
     words = batch.payloads[whole] if len(whole) < n else batch.payloads
-    words = np.ascontiguousarray(words, ">i4")
+    words = np.ascontiguousarray(words, LANE)
     large[:, HEADER_BYTES:] = words.view(np.uint8).reshape(len(whole), payload_bytes)
     return large, headers[~full]
 
@@ -302,7 +311,7 @@ def decode(
 
     Malformed: another version, an unknown op, a length other than the one the header implies.
     """
-    wide = HEADER_BYTES + 4 * lanes
+    wide = packet_bytes(lanes)
     pieces: list[tuple[npt.NDArray[np.uint8], int, int]] = []  # buffer, segment, index of peer
     for i, datagram in enumerate(datagrams):
         buffer = np.frombuffer(datagram, np.uint8)
@@ -316,8 +325,8 @@ def decode(
     counts = [max(1, len(buffer) // max(1, size)) for buffer, size, _ in pieces]
     total = sum(counts)
     raw = np.zeros((total, HEADER_BYTES), np.uint8)
-    words = np.empty((total, lanes), ">i4")
-    word_bytes = words.view(np.uint8).reshape(total, 4 * lanes)
+    words = np.empty((total, lanes), LANE)
+    word_bytes = words.view(np.uint8).reshape(total, LANE_BYTES * lanes)
     length = np.zeros(total, np.int64)
     at = 0
     for (buffer, size, _), count in zip(pieces, counts, strict=True):
@@ -359,11 +368,11 @@ def decode_rows(
         return Batch.empty(lanes if payload else 0), n
     words: Words
     if not payload:
-        words = np.empty((n, 0), ">i4")
-    elif stored >= HEADER_BYTES + 4 * lanes:
-        words = rows[:, HEADER_BYTES : HEADER_BYTES + 4 * lanes].view(">i4")
+        words = np.empty((n, 0), LANE)
+    elif stored >= packet_bytes(lanes):
+        words = rows[:, HEADER_BYTES : packet_bytes(lanes)].view(LANE)
     else:  # payloads are absent or truncated
-        words = np.empty((n, lanes), ">i4")
+        words = np.empty((n, lanes), LANE)
     headers = opaque(rows[:, :HEADER_BYTES].view(HEADER)[:, 0]).copy().view(HEADER)
     return _well_formed(Batch(headers, words, carries_payload(headers), peers), lengths, lanes)
 
@@ -375,7 +384,7 @@ def _well_formed(batch: Batch, length: Any, lanes: int = 0) -> tuple[Batch, int]
     lanes: of a full payload, if not as many as in the batch.
     """
     kind = ops(batch.headers)
-    wide = HEADER_BYTES + 4 * (lanes or batch.payloads.shape[1])
+    wide = packet_bytes(lanes or batch.payloads.shape[1])
     good = length == np.where(batch.full, wide, HEADER_BYTES)
     good &= batch.headers["version_op"] >> 4 == VERSION
     good &= (kind >= _FIRST_OP) & (kind <= _LAST_OP)

@@ -16,7 +16,7 @@ from controller.jobs.job import Job, JobError, Key, Membership, Refusal, Role
 from controller.planning.admission import LARGEST_WINDOW
 from controller.planning.tree_planner import MOST_STREAMS, TreeKind
 from controller.planning.windows import MOST as LARGEST_CHOSEN_WINDOW
-from protocol.header import SERVER_PORTS
+from protocol.header import LANE_BYTES, SERVER_PORTS
 from protocol.optimizer import OptimizerPlan
 from protocol.pipeline import USUAL, Pipeline, refusal
 from protocol.plan import Address
@@ -107,7 +107,7 @@ def check_window(window: int, streams: int, world: int, lanes: int) -> None:
             f"{streams} streams; allowed: 1 to {MOST_STREAMS}, or 0 (as few as the tree allows)"
         )
     slots = 2 * (window or LARGEST_CHOSEN_WINDOW) * max(1, streams)
-    needed = slots * (world + 1) * 4 * lanes
+    needed = slots * (world + 1) * LANE_BYTES * lanes
     if needed > MOST_SERVER_BYTES:
         raise _wrong(
             f"window {window}, {streams} streams: chunks of {world} workers in {slots} slots"

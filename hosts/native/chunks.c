@@ -61,7 +61,7 @@ void dequantise_rows(const uint8_t *words, uint64_t stride, uint64_t n, uint64_t
                      const int64_t *rows) {
     for (uint64_t i = 0; i < n; i++) {
         uint32_t *row = kept + (uint64_t)rows[i] * width;
-        memcpy(row, words + i * stride, 4 * width);
+        memcpy(row, words + i * stride, sizeof(word) * width);
         real *restrict into = out[i];
         float factor = factors[i];
         for (uint64_t j = 0; j < width; j++)

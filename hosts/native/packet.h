@@ -26,7 +26,7 @@ struct peer {
     uint16_t port;
 } __attribute__((packed));
 
-// Words of a payload or of a row; neither is necessarily aligned.
+// Words of a payload (LANE in protocol/header.py) or of a row; neither is necessarily aligned.
 typedef uint32_t word __attribute__((aligned(1), may_alias));
 typedef uint16_t half __attribute__((aligned(1), may_alias));
 

@@ -25,7 +25,7 @@ from protocol.fixed_point import (
     scale,
     word_sums,
 )
-from protocol.header import Words
+from protocol.header import LANE, LANE_BYTES, Words
 
 Flags = npt.NDArray[np.uint8]
 Sums = npt.NDArray[np.uint32]
@@ -55,7 +55,7 @@ def quantise_to(places: ChunkRefs, exponents: Exps, flags: Flags, world: int, ou
     if not (n and width):
         return np.zeros(n, np.uint32)
     digits = scale(exponents, world)
-    plain = out.strides[1] == 4 and not flags.any()
+    plain = out.strides[1] == LANE_BYTES and not flags.any()
     if lib is None or not plain or int(np.abs(digits).max()) > FLOAT32_SCALE:
         words = quantise(places.values(width), exponents, world)[0]
         out[:] = words
@@ -78,7 +78,7 @@ def keep_and_dequantise(
     if not (n and width):
         return
     digits = scale(exponents, world)
-    plain = words.strides[1] == 4 and words.dtype == kept.dtype
+    plain = words.strides[1] == LANE_BYTES and words.dtype == kept.dtype
     if lib is None or not plain or int(np.abs(digits).max()) > FLOAT32_SCALE:
         kept[rows] = words
         places.put(dequantise(words, exponents, world))
@@ -94,7 +94,7 @@ def keep_and_dequantise(
 def sums_of(words: Words) -> Sums:
     """Does `word_sums` for rows that may be strided."""
     lib, (n, width) = library(), words.shape
-    if lib is None or not (n and width) or words.strides[1] != 4 or words.dtype != ">i4":
+    if lib is None or not (n and width) or words.strides[1] != LANE_BYTES or words.dtype != LANE:
         return word_sums(words)
     sums = np.empty(n, np.uint32)
     lib.sum_rows(_address(words), words.strides[0], n, width, sums.ctypes.data)

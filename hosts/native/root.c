@@ -204,7 +204,7 @@ int seal_sums(const struct root *root, const int64_t *slots, size_t n) {
 // with payload; the payload of others is undefined.
 void write_results(const struct root *root, const int64_t *slots, size_t n, uint8_t *wire,
                    uint8_t *whole) {
-    size_t payload = 4 * (size_t)root->width, size = sizeof(struct header) + payload;
+    size_t payload = sizeof(word) * root->width, size = sizeof(struct header) + payload;
     for (size_t i = 0; i < n; i++) {
         struct header header = result_of(root, (size_t)slots[i]);
         whole[i] = (uint8_t)carries_payload(&header);

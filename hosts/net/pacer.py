@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from protocol.frames import OVERHEAD
-from protocol.header import HEADER_BYTES
+from protocol.header import HEADER_BYTES, LANE_BYTES
 
 BACKLOG = 0.004  # s
 
@@ -61,4 +61,4 @@ class Pacer:
     @staticmethod
     def wire_bytes(full: npt.NDArray[np.bool_], lanes: int) -> npt.NDArray[np.int64]:
         """Returns the bytes on the wire (n,) of packets with (`full`) or without payload."""
-        return np.where(full, 4 * lanes, 0) + (HEADER_BYTES + OVERHEAD)
+        return np.where(full, LANE_BYTES * lanes, 0) + (HEADER_BYTES + OVERHEAD)

@@ -19,6 +19,7 @@ from protocol.header import (
     decode,
     decode_wire,
     opaque,
+    packet_bytes,
     parts_of,
 )
 
@@ -78,7 +79,7 @@ class Receiver:
 
         Returns None if nothing has. Raises OSError.
         """
-        arrivals, wide, arena = self._arrivals, HEADER_BYTES + 4 * lanes, self._arena
+        arrivals, wide, arena = self._arrivals, packet_bytes(lanes), self._arena
         self._lib.receive_trains(
             socket, self._arena_at, len(arena), self._most, wide, *self._pointers
         )
@@ -97,7 +98,7 @@ class Receiver:
 
     def _sort_out(self, lanes: int) -> Arrived:
         """Separates packets of different sizes."""
-        trains, wide = self._trains[: self._arrivals.trains], HEADER_BYTES + 4 * lanes
+        trains, wide = self._trains[: self._arrivals.trains], packet_bytes(lanes)
         lengths, sizes = trains["bytes"].astype(np.int64), trains["segment"]
         ends = np.cumsum(lengths)
         if (sizes == wide).all() and not (lengths % wide).any():

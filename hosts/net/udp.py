@@ -33,7 +33,6 @@ from hosts.net.offload import (
 )
 from hosts.net.trains import LARGEST_RECEIVE, Receiver, send
 from protocol.header import (
-    HEADER_BYTES,
     LARGEST_DATAGRAM,
     PEER,
     SERVER_PORTS,
@@ -43,6 +42,7 @@ from protocol.header import (
     decode_wire,
     encode_runs,
     opaque,
+    packet_bytes,
     peer_array,
     peer_keys,
 )
@@ -159,7 +159,7 @@ class Endpoint:
     def configure(self, lanes: int, link_rate: int) -> None:
         """Sets the payload size (int32 lanes) and the link's rate (bit/s, 0: unknown)."""
         self.lanes = lanes
-        self._datagram_bytes = HEADER_BYTES + 4 * lanes
+        self._datagram_bytes = packet_bytes(lanes)
         wire_bytes = self._datagram_bytes + _WIRE_OVERHEAD
         packets: float = min(MAX_SEGMENTS, LARGEST_DATAGRAM // self._datagram_bytes)
         if link_rate:

@@ -35,7 +35,7 @@ from protocol.fixed_point import (
     sum_checks,
     word_sums,
 )
-from protocol.header import PHASE_SHIFT, Array, Batch, Flag, Op, Phase, blank, peer_array
+from protocol.header import LANE, PHASE_SHIFT, Array, Batch, Flag, Op, Phase, blank, peer_array
 from protocol.plan import ServerPlan
 
 Counts = npt.NDArray[np.int64]
@@ -129,7 +129,7 @@ class AsynchronousNode:
         states["children"] = (near * self._bits).sum(axis=1, dtype=np.uint32)
         phase = np.where(final & ~there, Phase.FINAL, Phase.AGGREGATING)
         states["flags"] = phase << PHASE_SHIFT | Flag.DIRECT
-        words = np.zeros((len(states), self._plan.lanes), ">i4")
+        words = np.zeros((len(states), self._plan.lanes), LANE)
         full = np.zeros(len(states), np.bool_)
         return [Batch(states, words, full, self._addresses[ranks])]
 

@@ -15,11 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from hosts.server.merge_buffers import Indices, Merging
-from protocol.header import Array, Batch, Wire, opaque
+from protocol.header import LANE, Array, Batch, Wire, opaque
 
 # By the dimensions of the merge buffer: none, by slot, by sender and slot.
 _PUTTING = {1: 0, 2: 1, 3: 2}
-_BIG_ENDIAN = np.dtype(">i4")
 
 Column = npt.NDArray[Any]
 
@@ -95,8 +94,8 @@ class ContributionKernel:
             return Taken(0, 0, np.zeros(0, np.intp))
         headers, sources = _together(batch.headers), _together(batch.peers)
         payloads, full = batch.payloads, np.ascontiguousarray(batch.full)
-        if payloads.dtype != _BIG_ENDIAN or payloads.strides[1] != payloads.itemsize:
-            payloads = np.ascontiguousarray(payloads, _BIG_ENDIAN)
+        if payloads.dtype != LANE or payloads.strides[1] != payloads.itemsize:
+            payloads = np.ascontiguousarray(payloads, LANE)
         count = self._lib.take_contributions(
             self._at, headers.ctypes.data, payloads.ctypes.data, payloads.strides[0],
             full.ctypes.data, sources.ctypes.data, n, *self._outputs,

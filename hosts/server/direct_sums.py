@@ -24,7 +24,7 @@ from protocol.fixed_point import (
     sum_checks,
     word_sums,
 )
-from protocol.header import FLAGGED, Array, Batch, Flag, peer_array
+from protocol.header import FLAGGED, LANE, Array, Batch, Flag, peer_array
 from protocol.plan import MOST_CHILDREN, ServerPlan
 
 
@@ -49,7 +49,7 @@ class DirectStream(ServedSlots):
         self._in = np.zeros((n, plan.world), np.bool_)
         # The operating system backs these pages only once DIRECT chunks use them.
         self._values = np.zeros((n, plan.world, plan.lanes), np.float32)
-        self._sums = np.zeros((n, plan.lanes), ">i4")
+        self._sums = np.zeros((n, plan.lanes), LANE)
 
     def on_contributions(self, batch: Batch, ranks: Indices) -> list[Batch]:
         """Takes CONTRIBUTE|DIRECTs of this stream from the workers `ranks`; returns RESULTs to

@@ -39,7 +39,7 @@ from protocol.fixed_point import (
 )
 from protocol.header import (
     FLAGGED,
-    HEADER_BYTES,
+    LANE,
     PHASE_SHIFT,
     Array,
     Batch,
@@ -50,6 +50,7 @@ from protocol.header import (
     blank,
     carries_payload,
     opaque,
+    packet_bytes,
     parts_of,
     peer_array,
     peer_keys,
@@ -92,7 +93,7 @@ class RootNode(ServedSlots):
         self._pool = ArrayPool()
         self._merging = merging(plan.pipeline, n, self._children, plan.lanes)
         # Of FINAL slots, in wire format.
-        self._results = np.zeros((n, plan.lanes), ">i4")
+        self._results = np.zeros((n, plan.lanes), LANE)
         # Contributions that failed their check, by (slot, child): number in the stream, failures,
         # whether the child has learnt since that its copy is missing (so that it retransmitted).
         self._failed: dict[tuple[int, int], tuple[int, int, bool]] = {}
@@ -413,7 +414,7 @@ class RootNode(ServedSlots):
     def _to_all(self, slots: Indices, headers: Array | None = None) -> BroadcastBatch:
         """Returns packets about slots to every child: their results, or those with `headers`."""
         # Written in wire format, so that headers and payloads need no joining.
-        size = HEADER_BYTES + 4 * self._plan.lanes
+        size = packet_bytes(self._plan.lanes)
         packets = self._pool.empty((len(slots), size), np.uint8)
         if headers is None and self._kernel is not None:
             whole = self._kernel.write(slots, packets)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from protocol.header import PHASE_SHIFT, Array, Batch, Op, Phase, blank
+from protocol.header import LANE, PHASE_SHIFT, Array, Batch, Op, Phase, blank
 from protocol.plan import ServerPlan
 
 Indices = npt.NDArray[np.intp]
@@ -111,7 +111,7 @@ class ServedSlots:
     def _without_payload(self, headers: Array, peers: Array) -> list[Batch]:
         if not len(headers):
             return []
-        words = np.zeros((len(headers), self._plan.lanes), ">i4")
+        words = np.zeros((len(headers), self._plan.lanes), LANE)
         return [Batch(headers, words, np.zeros(len(headers), np.bool_), peers)]
 
     def _result_headers(self, slots: Indices) -> Array:

@@ -27,7 +27,17 @@ from hosts.server.root_node import RootNode
 from hosts.server.shards import Shards
 from hosts.server.update_pipeline import UpdatePipeline
 from protocol.frames import OVERHEAD
-from protocol.header import HEADER_BYTES, VERSION, Batch, Flag, Op, ops, peer_array, peer_keys
+from protocol.header import (
+    HEADER_BYTES,
+    LANE_BYTES,
+    VERSION,
+    Batch,
+    Flag,
+    Op,
+    ops,
+    peer_array,
+    peer_keys,
+)
 from protocol.optimizer import OptimizerPlan
 from protocol.plan import Address, ServerPlan, backup_of
 
@@ -375,7 +385,7 @@ class ServerState:
         job = self._jobs.get(int(header["job"]))
         root = job.root_for(header) if job is not None else None
         small = HEADER_BYTES + OVERHEAD
-        sizes = small, small + 4 * self.lanes
+        sizes = small, small + LANE_BYTES * self.lanes
         return None if root is None else root.on_train(times, batch, clock, sizes)
 
     def poll(self, now: float) -> tuple[Batch | None, float]:

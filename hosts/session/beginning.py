@@ -22,6 +22,7 @@ from hosts.worker.transport import WorkerTransport
 from protocol.consistency import Consistency
 from protocol.exponents import Exponents
 from protocol.fixed_point import Floats
+from protocol.header import LANE_BYTES
 from protocol.optimizer import OptimizerPlan
 from protocol.plan import WorkerPlan
 
@@ -152,7 +153,9 @@ def first_transport(
         plan,
         exponents,
         link_rate=link_rate or None,
-        backlog=environment.backlog(link_rate or plan.link_rate, queue_bytes, 4 * plan.lanes),
+        backlog=environment.backlog(
+            link_rate or plan.link_rate, queue_bytes, LANE_BYTES * plan.lanes
+        ),
         payload=environment.payload,
         header_room=environment.header_room,
     )

@@ -21,7 +21,7 @@ from hosts.worker.verification import coarse
 from protocol import jobs_pb2
 from protocol.exponents import Exponents
 from protocol.fixed_point import Floats, floats_of
-from protocol.header import HEADER, HEADER_BYTES, Array, Words, opaque
+from protocol.header import HEADER, HEADER_BYTES, LANE, Array, Words, opaque
 from protocol.plan import WorkerPlan
 
 
@@ -44,7 +44,7 @@ class Completion:
         self._none = Completed.concatenate([], slots.width)
         held = exponents.chunks if plan.optimizer is not None else 0
         self._last_headers: Array = np.zeros(held, HEADER)
-        self._last_words: Words = np.zeros((held, slots.width), ">i4")
+        self._last_words: Words = np.zeros((held, slots.width), LANE)
 
     def inherit(self, former: Completion) -> None:
         """Takes over the uncollected sums and last results of the previous epoch."""

@@ -13,7 +13,7 @@ from hosts.worker.slots import DIRECT, WAITING, Rows, Slots
 from protocol.fixed_point import chunk_hash, float_words
 from protocol.header import (
     FLAGGED,
-    HEADER_BYTES,
+    LANE,
     Array,
     Batch,
     Flag,
@@ -21,6 +21,7 @@ from protocol.header import (
     Words,
     blank,
     opaque,
+    packet_bytes,
     parts_of,
 )
 from protocol.plan import WorkerPlan
@@ -72,7 +73,7 @@ class Contributions:
         """Returns QUERYs of the rows `late`, then CONTRIBUTEs of the rows `due`, quantised."""
         slots = self._slots
         rows = np.concatenate((late, due)) if len(late) else due
-        size = self._header_room + HEADER_BYTES + 4 * slots.width
+        size = self._header_room + packet_bytes(slots.width)
         room = self._memory.empty((len(rows), size), np.uint8)
         wire = room[:, self._header_room :]
         headers, payloads = parts_of(wire)
@@ -107,7 +108,7 @@ class Contributions:
         if integers.all():
             sums = self._quantise(rows, payloads)
         else:
-            words: Words = np.empty((np.count_nonzero(integers), payloads.shape[1]), ">i4")
+            words: Words = np.empty((np.count_nonzero(integers), payloads.shape[1]), LANE)
             sums = np.zeros(len(rows), np.uint32)
             sums[integers] = self._quantise(rows[integers], words)
             payloads[integers] = words

@@ -27,6 +27,8 @@ from protocol.header import (
     FLAGGED,
     HEADER,
     HEADER_BYTES,
+    LANE,
+    LANE_BYTES,
     PEER,
     VERSION,
     Array,
@@ -155,18 +157,18 @@ def batch_of(results: Sequence[jobs_pb2.Result], lanes: int) -> Batch:
     """Converts results to packets without source. Raises ValueError, naming the chunk, for wrong
     sizes."""
     headers = np.zeros(len(results), HEADER)
-    words = np.zeros((len(results), lanes), ">i4")
+    words = np.zeros((len(results), lanes), LANE)
     for i, result in enumerate(results):
         if len(result.header) != HEADER_BYTES:
             raise ValueError(f"chunk {result.chunk}: a header of {len(result.header)} bytes")
         headers[i] = np.frombuffer(result.header, HEADER)[0]
-        needed = 4 * lanes if carries_payload(headers[i : i + 1])[0] else 0
+        needed = LANE_BYTES * lanes if carries_payload(headers[i : i + 1])[0] else 0
         if len(result.payload) != needed:
             raise ValueError(
                 f"chunk {result.chunk}: a payload of {len(result.payload)} bytes, not {needed}"
             )
         if needed:
-            words[i] = np.frombuffer(result.payload, ">i4")
+            words[i] = np.frombuffer(result.payload, LANE)
     return Batch(headers, words, carries_payload(headers), np.zeros(len(results), PEER))
 
 
@@ -177,13 +179,13 @@ def last_of(headers: bytes, payloads: bytes, levels: npt.NDArray[np.uint32]) -> 
     for an inconsistent one, and for a wrong number of them.
     """
     n = len(levels)
-    if len(headers) != n * HEADER_BYTES or len(payloads) % (4 * n):
+    if len(headers) != n * HEADER_BYTES or len(payloads) % (LANE_BYTES * n):
         raise ValueError(
             f"{len(headers)} B of headers and {len(payloads)} B of payloads are no results of"
             f" {n} chunks"
         )
     kept_headers = np.frombuffer(headers, HEADER).copy()
-    words = np.frombuffer(payloads, ">i4").reshape(n, -1).copy()
+    words = np.frombuffer(payloads, LANE).reshape(n, -1).copy()
     there = levels > 1
     holds = sum_checks(kept_headers, words, there) & (kept_headers["chunk"] == np.arange(n))
     bad = np.flatnonzero(there & ~holds)

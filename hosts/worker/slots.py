@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from hosts.data.submissions import ChunkRefs
 from hosts.worker.chunk_queues import ENTRY, Queue
-from protocol.header import HEADER, Array, Words, opaque
+from protocol.header import HEADER, LANE, Array, Words, opaque
 from protocol.plan import WorkerPlan
 
 Rows = npt.NDArray[np.intp]
@@ -118,7 +118,7 @@ class Slots:
         self.mark = np.zeros(n, np.intp)  # for `first_of_each`
         # The result, kept until the row is used again.
         self.result_headers: Array = np.zeros(n, HEADER)
-        self.result_words: Words = np.zeros((n, self.width), ">i4")
+        self.result_words: Words = np.zeros((n, self.width), LANE)
         # By stream: most numbers in flight (see hosts.worker.congestion), lowest number without a
         # result, and the next to enter.
         self.limits = np.array(self.windows, np.int64)

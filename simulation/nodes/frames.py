@@ -17,10 +17,13 @@ from protocol.frames import ETHERTYPE_IPV4, OVERHEAD, Interface
 from protocol.header import (
     HEADER,
     HEADER_BYTES,
+    LANE,
+    LANE_BYTES,
     PEER,
     Array,
     Batch,
     opaque,
+    packet_bytes,
     parts_of,
     peer_array,
 )
@@ -72,7 +75,7 @@ class Framing:
         """Converts a batch to frames in order, and their lengths; bytes of a row behind its length
         are no part of the frame."""
         n, full = len(batch), batch.full
-        width = 4 * batch.payloads.shape[1] if full.any() else 0
+        width = LANE_BYTES * batch.payloads.shape[1] if full.any() else 0
         room = batch.room
         if room is not None and room.shape[1] == OVERHEAD + HEADER_BYTES + width:
             frames = room
@@ -119,7 +122,7 @@ class Framing:
         recognized; `arrived` handles the general case.
         """
         n, stored, lib = *frames.shape, self._lib
-        wide = HEADER_BYTES + 4 * lanes
+        wide = packet_bytes(lanes)
         kept = OVERHEAD + (HEADER_BYTES if self.empty_lanes else wide)
         if lib is None or stored < kept or not frames.flags.c_contiguous:
             return None
@@ -130,9 +133,9 @@ class Framing:
             address(headers), address(full), address(sources),
         ):  # fmt: skip
             return None
-        words = np.empty((n, 0), ">i4")
+        words = np.empty((n, 0), LANE)
         if not self.empty_lanes:
-            words = frames[:, OVERHEAD + HEADER_BYTES : kept].view(">i4")
+            words = frames[:, OVERHEAD + HEADER_BYTES : kept].view(LANE)
         return Batch(headers, words, full, sources)
 
 

@@ -22,6 +22,7 @@ from protocol.header import (
     SERVER_PORTS,
     Batch,
     decode_rows,
+    packet_bytes,
     peer_keys,
 )
 from simulation.kernel.task_node import TaskNode
@@ -293,7 +294,7 @@ class VirtualEndpoint:
 
     def capacity(self) -> int:
         """Implements Endpoint."""
-        return self.receive_buffer // (HEADER_BYTES + 4 * self.lanes)
+        return self.receive_buffer // (packet_bytes(self.lanes))
 
     def close(self) -> None:
         """Implements Endpoint."""
