@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from cli import pipes
-from cli.view import View
+from cli.display.progress import View
 from emulation.lifecycle.launcher import Launch, LaunchError, launch
 from observability.control import ControlError, Emit
 from observability.record import RunDirectory, shown

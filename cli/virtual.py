@@ -7,8 +7,8 @@ import contextlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from cli.display.progress import View
 from cli.emulated import EndedError, ending_on_signals
-from cli.view import View
 from controller.p4rt.dataplane import DataPlane
 from emulation.lifecycle.launcher import LaunchError, compile_once, program_for
 from observability import record

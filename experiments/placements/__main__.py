@@ -13,8 +13,8 @@ import click
 import yaml
 from rich.console import Console
 
+from cli.display.progress import View, show
 from cli.emulated import bringing_up
-from cli.view import View, show
 from cli.virtual import run_virtually
 from emulation.lifecycle.launcher import Launch, LaunchError, program_files
 from experiments.placements import larger

@@ -11,8 +11,8 @@ from typing import Any
 
 import yaml
 
+from cli.display.progress import View
 from cli.emulated import run
-from cli.view import View
 from emulation.lifecycle.launcher import LaunchError
 from experiments.reliability.scenarios import Course, Scenario
 from specs import faultfile as faults

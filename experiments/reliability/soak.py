@@ -7,7 +7,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-from cli.view import View
+from cli.display.progress import View
 from emulation.lifecycle.launcher import LaunchError
 from experiments.reliability.runner import Line, carry_out
 from experiments.reliability.scenarios import FOUR_RACKS, JOB, TWO_RACKS

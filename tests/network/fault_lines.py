@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from cli.view import View
+from cli.display.progress import View
 from experiments.reliability.runner import Line, play
 from experiments.reliability.scenarios import Course, Scenario, chosen, courses
 

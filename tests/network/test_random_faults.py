@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from cli.view import View
+from cli.display.progress import View
 from experiments.reliability.soak import command, play_round
 
 # A round of half a minute; ``make soak`` draws others.

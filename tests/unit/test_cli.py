@@ -227,7 +227,7 @@ def test_misspelled_command_gets_suggestion() -> None:
 
 
 def test_control_commands_import_nothing_slow() -> None:
-    code = "import sys, cli.main, cli.control; print(*sys.modules)"
+    code = "import sys, cli.main, cli.commands.control; print(*sys.modules)"
     result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )

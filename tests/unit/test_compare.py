@@ -21,7 +21,7 @@ from baselines import tcp, virtual
 from baselines.comparison import BASELINES, IN_NETWORK, ComparisonError, Outcome, Work, contenders
 from baselines.emulated import settled
 from baselines.gloo import missing
-from cli import compare
+from cli.commands import compare
 from cli.main import main
 from controller.p4rt.dataplane import DataPlane
 from controller.planning.admission import Resources

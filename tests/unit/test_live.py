@@ -11,7 +11,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from cli.live import picture
+from cli.display.live import picture
 from emulation.jobs.snapshot import OpenSlots
 from protocol.outcomes import Outcome
 from tests.unit import small_run

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from rich.console import Console
 
-from cli.view import View
+from cli.display.progress import View
 from controller.planning.tree_planner import TreeKind, plan_trees
 from experiments.placements import larger
 from experiments.placements.__main__ import play_virtually

@@ -33,7 +33,7 @@ if "cli" in sys.orig_argv:
     [
         ("cli.main", False, -signal.SIGINT),
         ("cli.main", True, 0),
-        ("cli.inspect", False, -signal.SIGINT),
+        ("cli.commands.inspect", False, -signal.SIGINT),
     ],
 )
 def test_ctrl_c_during_import_leaves_no_traceback(

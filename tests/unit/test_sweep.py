@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import pytest
 from click.testing import CliRunner
 
-from cli import sweep
+from cli.commands import sweep
 from cli.main import main
 from emulation.nodes.processes import environment, python
 from specs.paths import ROOT

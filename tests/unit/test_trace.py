@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 from rich.console import Console
 
-from cli.diagnostics import show_trace
+from cli.display.diagnostics import show_trace
 from cli.main import main
 from observability import record, series
 from observability.pcap import CaptureError, Writer, packets

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from cli.view import View
+from cli.display.progress import View
 from cli.virtual import run_virtually
 from protocol.frames import OVERHEAD
 from protocol.header import HEADER_BYTES

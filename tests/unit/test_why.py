@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from cli.diagnostics import show_why
+from cli.display.diagnostics import show_why
 from controller.planning.tree_planner import TreeKind
 from emulation.jobs.diagnostics import Diagnostics
 from emulation.nodes.processes import Processes

@@ -9,11 +9,11 @@ from typing import Any
 
 import click
 
+from cli.display.progress import View, show
+from cli.display.results import show_faults, show_plans, show_results
 from cli.emulated import bringing_up, run
 from cli.files import FILE, OUTPUT
 from cli.options import DEFAULT_JOB, console_for, launching, on_testbed, print_json, say, with_json
-from cli.results import show_faults, show_plans, show_results
-from cli.view import View, show
 from emulation.lifecycle.launcher import LaunchError, check_jobs
 from observability import record
 from observability.control import ControlError, ask, converse

@@ -12,7 +12,8 @@ from pathlib import Path
 import click
 from rich.text import Text
 
-from cli.diagnostics import show_trace
+from cli.display.diagnostics import show_trace
+from cli.display.progress import show
 from cli.files import FILE, PICTURE
 from cli.options import (
     DEFAULT_JOB,
@@ -24,7 +25,6 @@ from cli.options import (
     print_json,
     with_json,
 )
-from cli.view import show
 from cli.virtual import check_virtually
 from emulation.lifecycle.execution import execute
 from emulation.lifecycle.launcher import program_files, translate

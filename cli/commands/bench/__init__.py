@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import click
 
-from cli.bench.server import server
-from cli.bench.switch import switch
-from cli.bench.virtual import virtual
-from cli.bench.worker import worker
+from cli.commands.bench.server import server
+from cli.commands.bench.switch import switch
+from cli.commands.bench.virtual import virtual
+from cli.commands.bench.worker import worker
 
 
 @click.group("bench", short_help="Measure what hosts and switches do on this machine.")

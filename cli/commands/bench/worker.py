@@ -15,8 +15,8 @@ from benchmarks.common import (
     pin,
     two_cores,
 )
+from cli.display.progress import show, show_rows
 from cli.options import console_for, print_json, with_json
-from cli.view import show, show_rows
 
 _TARGET = 100_000  # chunks/s of one core
 _WINDOW = 1024

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from cli.view import show, show_rows
+from cli.display.progress import show, show_rows
 from observability.why import heading, sentences
 
 Message = dict[str, Any]

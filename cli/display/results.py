@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from cli.view import fits, plain_table, show, show_rows
+from cli.display.progress import fits, plain_table, show, show_rows
 from observability.wording import count, deviation, sending_ends, sums
 from topologies.model.units import size_text, time_text
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import click
 
+from cli.display.progress import ENDLESS, show, show_rows
+from cli.display.results import show_links
 from cli.options import console_for, node_names, on_testbed, print_json, with_json
-from cli.results import show_links
-from cli.view import ENDLESS, show, show_rows
 from emulation.lifecycle.execution import execute
 from observability import record
 from observability.control import SupervisorGoneError, ask
@@ -38,7 +38,7 @@ def why_command(job: str, on: str | None, as_json: bool) -> None:
     if as_json:
         print_json(found)
     else:
-        from cli.diagnostics import show_why
+        from cli.display.diagnostics import show_why
 
         show_why(console_for(), found)
     sys.exit(WAITS if found["waits"] else 0)
@@ -81,7 +81,7 @@ def status(on: str | None, live: bool, as_json: bool) -> None:
 
 
 def _show_live(target: RunDirectory, as_json: bool) -> None:
-    from cli.live import picture, watch
+    from cli.display.live import picture, watch
 
     console = console_for()
     if as_json:

@@ -9,8 +9,8 @@ import click
 from rich.console import Console
 
 from benchmarks.common import Message, Schedule
+from cli.display.progress import show, show_rows
 from cli.options import console_for, print_json, say, with_json
-from cli.view import show, show_rows
 from topologies.model.units import time_text
 
 _KINDS = ("payload", "headers")

@@ -13,9 +13,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
+from cli.display.progress import show, show_rows
 from cli.files import FILE, PICTURE
 from cli.options import console_for, print_json, say, with_json
-from cli.view import show, show_rows
 from emulation.lifecycle.launcher import compile_once
 from observability import pictures
 from observability.record import shown

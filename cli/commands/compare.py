@@ -26,6 +26,7 @@ from baselines.comparison import (
     contenders,
     server_units,
 )
+from cli.display.progress import Meanwhile, show, show_rows, within
 from cli.emulated import bringing_up
 from cli.files import FILE, PICTURE
 from cli.options import (
@@ -38,7 +39,6 @@ from cli.options import (
     seeded,
     with_json,
 )
-from cli.view import Meanwhile, show, show_rows, within
 from controller.p4rt.dataplane import DataPlane
 from controller.planning.admission import Resources
 from controller.planning.tree_planner import PlanRefusedError
