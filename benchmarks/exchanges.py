@@ -33,7 +33,7 @@ from simulation.network import SERVICE, Network
 from simulation.nodes.frames import Framing, arrived
 from simulation.nodes.host import HostNode, VirtualEndpoint
 from simulation.nodes.switch_group import SwitchGroup
-from specs.p4program import SOURCES
+from specs.p4program import HEADERS, JUMBO, USUAL
 from switch.ports.virtual_time import TimedPorts, run_together
 from topologies.model.addressing import Addressing
 from topologies.model.spec import parse
@@ -116,10 +116,8 @@ class Turn:
 
 
 def _plane(case: Case) -> DataPlane:
-    names = {256: "aggregation", 2048: "aggregation_jumbo"}
-    name = names[case.lanes] if case.payload else "aggregation_headers"
-    build = SOURCES / "build" / name
-    return DataPlane.load(f"{build}.json", f"{build}.p4info.txtpb", case.lanes)
+    build = {256: USUAL, 2048: JUMBO}[case.lanes] if case.payload else HEADERS
+    return DataPlane.load(*build.files(), case.lanes)
 
 
 class _Job:

@@ -19,6 +19,7 @@ from benchmarks.forwarding import contenders, traffic
 from benchmarks.sampling import MainSampler
 from controller.p4rt.connection import DeviceConnection
 from controller.p4rt.entries import P4Info, insertion
+from protocol.frames import OVERHEAD
 from protocol.header import HEADER_BYTES
 from simulation.kernel.engine import Engine, Node
 from simulation.links.link import Link, LinkSpec
@@ -29,7 +30,7 @@ from switch.ports.virtual_time import TimedPorts
 _RATE = 10**10  # bit/s
 _DELAY = 1_000_000  # ps
 _LATENCY = 500_000
-_HEADERS = 14 + 20 + 8 + HEADER_BYTES
+_HEADERS = OVERHEAD + HEADER_BYTES
 _AHEAD = 4  # windows of prepared frames: frames in flight must not be overwritten
 
 BUILDS = {"payload": "aggregation", "headers": "aggregation_headers"}

@@ -22,12 +22,12 @@ from typing import NamedTuple
 import numpy as np
 
 from controller.planning.tree_planner import Child, Tree, TreeNode
-from protocol.header import LANE_BYTES
+from protocol.frames import OVERHEAD
+from protocol.header import HEADER_BYTES, LANE_BYTES
 from protocol.partition import shares
 from topologies.model.addressing import Addressing, Unit
 
-# Ethernet, IPv4, UDP, aggregation header.
-HEADER_FRAME_BYTES = 14 + 20 + 8 + 32
+HEADER_FRAME_BYTES = OVERHEAD + HEADER_BYTES
 
 
 class Direction(NamedTuple):

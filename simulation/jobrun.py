@@ -7,7 +7,6 @@ The counterpart of `emulation.jobs.jobrun`.
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +19,6 @@ from observability import outcomes
 from observability.series import FILE as SERIES
 from observability.series import SeriesWriter
 from planner.expected import Workload
-from protocol.outcomes import Outcome
 from simulation.kernel.calls import ask
 from simulation.links.trains import SECOND, picoseconds
 from simulation.network import SERVICE, Network
@@ -197,13 +195,12 @@ class VirtualJob(JobRun):
         fabric, trees = network.controller.fabric, self.forecast.trees
         counts: outcomes.Counts = {}
         for name in sorted(outcomes.switches_of(trees)):
-            cells = ask(
+            counts[name] = ask(
                 network.engine,
                 network.operator,
                 network.controller,
-                lambda name=name: fabric.counts(name, "outcomes"),  # type: ignore[misc]
+                lambda name=name: fabric.outcomes(name),  # type: ignore[misc]
             )
-            counts[name] = Counter({outcome: cells[outcome] for outcome in Outcome})
         return counts
 
     # --- afterwards ---

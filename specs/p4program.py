@@ -41,16 +41,24 @@ class Build:
     lane_by_lane: bool = False
     include: str | None = None
 
+    @property
+    def products(self) -> tuple[str, str]:
+        """The program and its p4info, relative to the sources."""
+        return f"build/{self.name}.json", f"build/{self.name}.p4info.txtpb"
 
-BUILDS = (Build("aggregation", 4), Build("aggregation_jumbo", 32), Build("aggregation_headers", 0))
+    def files(self, directory: Path = SOURCES) -> tuple[Path, Path]:
+        """Returns the paths of the program and its p4info."""
+        program, p4info = self.products
+        return directory / program, directory / p4info
+
+
+USUAL, JUMBO, HEADERS = BUILDS = (
+    Build("aggregation", 4), Build("aggregation_jumbo", 32), Build("aggregation_headers", 0),
+)  # fmt: skip
 
 
 class DataPlaneError(Exception):
     """The data plane cannot be compiled or used; the text says why and what to do."""
-
-
-def _products(build: Build) -> tuple[str, str]:
-    return f"build/{build.name}.json", f"build/{build.name}.p4info.txtpb"
 
 
 def _digest(path: Path) -> str:
@@ -64,7 +72,7 @@ def _digests(directory: Path, builds: Sequence[Build]) -> dict[str, str]:
         for folder in folders
         for path in (directory / folder).glob("*.p4")
     ]
-    files += [product for build in builds for product in _products(build)]
+    files += [product for build in builds for product in build.products]
     return {
         name: _digest(directory / name) for name in sorted(files) if (directory / name).exists()
     }
@@ -119,7 +127,7 @@ def compile_all(
     version = found[1] if found else printed.strip()
     (directory / "build").mkdir(exist_ok=True)
     for number, build in enumerate(builds, 1):
-        program, p4info = _products(build)
+        program, p4info = build.products
         say(f"compiling {directory.name}/{program} ({number} of {len(builds)})")
         arguments = [compiler, "--arch", "v1model", "-D", f"BLOCKS={build.blocks}"]
         if build.include is not None:

@@ -94,16 +94,13 @@ def read_program(program: Path, p4info: Path, empty_lanes: int = 0) -> DataPlane
         ) from error
     if not isinstance(document, dict) or "pipelines" not in document:
         raise DataPlaneError(f"{program}: JSON, but not a program for BMv2: it has no `pipelines`")
-    try:
-        slots, lanes = plane.slots, plane.lanes
-    except EntryError as error:
-        raise DataPlaneError(f"{p4info}: not this data plane's: {error}") from error
+    lanes = plane.lanes
     if empty_lanes and plane.sums:
         raise DataPlaneError(
             f"{p4info}: its switches sum chunks of {lanes} lanes, and jobs with payload: none have"
             " nothing to sum; use a build with BLOCKS=0, or leave --program and --p4info out"
         )
-    if not (slots and lanes):
+    if not lanes:
         raise DataPlaneError(
             f"{p4info}: its chunks have {lanes} lanes, so there is nothing to sum (a build with"
             " BLOCKS=0 is for jobs with payload: none, in virtual time); use one with more"
@@ -222,7 +219,7 @@ def _check_routes(file: TopologyFile, plane: DataPlane) -> None:
     """Refuses topologies with more routes than the table of a switch holds: one to every interface
     of a host and to every other switch."""
     topology = file.topology
-    held = plane.p4info.table("forwarding.routes").size
+    held = plane.program.most_routes
     needed = (
         sum(len(topology.links_of(host.name)) for host in topology.hosts)
         + len(topology.switches)

@@ -19,6 +19,7 @@ from benchmarks.forwarding.times import Times
 from benchmarks.forwarding.traffic import Mode, Traffic
 from controller.p4rt.connection import GrpcConnection, SwitchError
 from controller.p4rt.entries import Entity, P4Info, insertion, multicast_group
+from controller.p4rt.program import NodeKey, Program
 from emulation.nodes.processes import describe, environment, python
 from observability.processinfo import tail
 from protocol.header import Op
@@ -261,31 +262,18 @@ def slots_of(window: int) -> int:
 
 def tree(p4info: P4Info, window: int) -> list[Entity]:
     """Returns entries that make the switch the root of four workers. window: of a worker."""
-    entry = p4info.table_entry
-    stream = {"job": traffic.JOB, "epoch": traffic.EPOCH, "stream": traffic.STREAM}
-    node = {**stream, "node": traffic.NODE}
+    program = Program(p4info)
+    key = NodeKey(traffic.JOB, traffic.EPOCH, traffic.STREAM, traffic.NODE)
     children = range(traffic.PORTS)
     entities = [multicast_group(_GROUP, [(child + 1, child + 1) for child in children])]
     for child in children:
-        key = {**node, "sender": child, "ingress_port": child + 1}
-        address = traffic.WORKER_ADDRESSES + child
-        values = {"source": address, "workers": 1}
-        entities.append(entry("aggregation.children", key, "worker", values))
-        values = {
-            "destination": address,
-            "udp_port": traffic.WORKER_UDP_PORTS + child,
-            "mac": traffic.WORKER_MACS + child,
-            "node": 0,
-        }
-        key = {**stream, "child": child}
-        entities.append(entry("receivers.children", key, "address", values))
-    values = {
-        "base": 0,
-        "mask": slots_of(window) - 1,
-        "full": (1 << len(children)) - 1,
-        "group": _GROUP,
-    }
-    return [*entities, entry("aggregation.nodes", node, "root", values)]
+        address, port = traffic.WORKER_ADDRESSES + child, traffic.WORKER_UDP_PORTS + child
+        entities += [
+            program.child(key, child, child + 1, address, workers=1, is_switch=False),
+            program.receiver(key, child, address, port, traffic.WORKER_MACS + child, node=0),
+        ]
+    window = slots_of(window) // 2
+    return [*entities, program.node(key, 0, window, len(children), _GROUP, up=None)]
 
 
 def routes(p4info: P4Info) -> list[Entity]:

@@ -26,7 +26,6 @@ __all__ = ["Deployment"]
 
 log = logging.getLogger(__name__)
 
-JOB_TABLES = ("aggregation.nodes", "aggregation.children", "receivers.children")
 # Fallbacks of each kind of tree, best first.
 _NEXT_BEST = {
     TreeKind.TWO_LEVEL: (TreeKind.TOR, TreeKind.NONE),
@@ -201,23 +200,19 @@ class Deployment:
         Deletes entries of no job, and with them all leftovers there. Returns the running jobs that
         lack entries. Raises SwitchError.
         """
-        info = self.fabric.dataplane.p4info
-        read = self.fabric.connections[switch].read
-        found = read([info.all_entries(table) for table in JOB_TABLES])
+        program = self.fabric.dataplane.program
+        found = self.fabric.connections[switch].read(program.job_tables())
         wanted = {job.number: job.installation.entities(switch) for job in jobs if job.installation}
         right = {canonical(entity) for entities in wanted.values() for entity in entities}
         groups = {place.group for job in jobs for place in job.slot_ranges_at(switch)}
-        groups |= set(self._groups_of(found))
+        groups |= {group for group in map(program.group_of, found) if group is not None}
         for group in sorted(groups):
             found += self._group(switch, group)
         there = {canonical(entity) for entity in found}
         strange = [entity for entity in found if canonical(entity) not in right]
         # A node has to stop before the entries that its packets need are deleted.
-        nodes = info.table("aggregation.nodes").preamble.id
-        strange.sort(key=lambda entity: entity.table_entry.table_id != nodes)
-        first = [entity for entity in strange if entity.table_entry.table_id == nodes]
-        self.fabric.remove(switch, first)
-        self.fabric.remove(switch, strange[len(first) :])
+        self.fabric.remove(switch, [one for one in strange if program.is_node(one)])
+        self.fabric.remove(switch, [one for one in strange if not program.is_node(one)])
         if strange:
             log.info("%s: %d entries of no job deleted", switch, len(strange))
         for job in jobs:
@@ -230,14 +225,6 @@ class Deployment:
             for job in jobs
             if any(canonical(entity) not in there for entity in wanted.get(job.number, ()))
         ]
-
-    def _groups_of(self, entries: Sequence[Entity]) -> Iterator[int]:
-        """Yields the multicast groups that ``nodes`` entries name."""
-        info = self.fabric.dataplane.p4info
-        for entity in entries:
-            group = info.parameter(entity, "group")
-            if group is not None:
-                yield group
 
     def _group(self, switch: str, group: int) -> list[Entity]:
         try:

@@ -31,12 +31,12 @@ import numpy.typing as npt
 from controller.jobs.members import Membership, Role
 from controller.jobs.shards import Holding, Restored
 from protocol import jobs_pb2
+from protocol.header import HEADER_BYTES
 
 __all__ = ["PAGE_BYTES", "Change", "Pool", "ResyncError", "levels_of"]
 
 # Bytes of results in one message: gRPC accepts 4 MiB by default, including the overhead.
 PAGE_BYTES = 4 * 1024 * 1024 - 64 * 1024
-HEADER_BYTES = 32
 
 Levels = npt.NDArray[np.uint32]
 ResultKey = tuple[int, int]  # chunk, level

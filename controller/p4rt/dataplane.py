@@ -8,11 +8,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from controller.p4rt.entries import P4Info
+from controller.p4rt.entries import EntryError, P4Info
+from controller.p4rt.program import Program
+from protocol import ethernet
+from protocol.frames import OVERHEAD
+from protocol.header import HEADER_BYTES
 
-# Ethernet, IPv4, UDP and aggregation headers before the payload.
-ETHERNET_BYTES = 14
-PACKET_BYTES = 20 + 8 + 32
+# Data planes that the controller can program; the first whose names a p4info has is taken.
+PROGRAMS: tuple[type[Program], ...] = (Program,)
+
 BYTES_PER_LANE = 4
 # PHub spreads keys over servers in 32 KiB pieces (SoCC'18, section 3.2).
 SLICE_BYTES = 32 * 1024
@@ -32,30 +36,45 @@ class DataPlane:
 
     @staticmethod
     def load(program: str | Path, p4info: str | Path, empty_lanes: int = 0) -> DataPlane:
-        """Reads p4c's BMv2 JSON and p4info text; raises EntryError or OSError."""
-        return DataPlane(P4Info.load(p4info), Path(program).read_bytes(), empty_lanes)
+        """Reads p4c's BMv2 JSON and p4info text.
+
+        Raises OSError, and EntryError for a p4info that is not of one of ``PROGRAMS``.
+        """
+        plane = DataPlane(P4Info.load(p4info), Path(program).read_bytes(), empty_lanes)
+        try:
+            _ = plane.program
+        except EntryError as error:
+            raise EntryError(f"{p4info}: {error}") from error
+        return plane
+
+    @cached_property
+    def program(self) -> Program:
+        """Builds entries of this data plane; raises EntryError if it is none of ``PROGRAMS``."""
+        reasons = []
+        for kind in PROGRAMS:
+            program = kind(self.p4info)
+            try:
+                program.check()
+            except EntryError as error:
+                reasons.append(f"it differs from {kind.name}: {error}")
+            else:
+                return program
+        raise EntryError(f"not a data plane that the controller knows; {'; '.join(reasons)}")
 
     @property
     def lanes(self) -> int:
         """Number of int32 lanes of a chunk on the wire."""
-        return self.summed_lanes or self.empty_lanes
+        return self.program.lanes or self.empty_lanes
 
     @property
     def sums(self) -> bool:
         """True if switches add up payloads."""
-        return self.summed_lanes > 0
+        return self.program.lanes > 0
 
-    @cached_property
-    def summed_lanes(self) -> int:
-        """Number of int32 lanes that a switch adds up: one register array for each block."""
-        blocks = self.p4info.registers_below("aggregation.blocks")
-        bits = sum(int(block.type_spec.bitstring.bit.bitwidth) for block in blocks)
-        return bits // (8 * BYTES_PER_LANE)
-
-    @cached_property
+    @property
     def slots(self) -> int:
         """Number of slots of a switch."""
-        return int(self.p4info.register("aggregation.slots.state").size)
+        return self.program.slots
 
     @cached_property
     def cookie(self) -> int:
@@ -66,12 +85,12 @@ class DataPlane:
     @property
     def packet_bytes(self) -> int:
         """Size of a full contribution's IP packet, to compare with an MTU."""
-        return PACKET_BYTES + BYTES_PER_LANE * self.lanes
+        return self.frame_bytes - ethernet.HEADER
 
     @property
     def frame_bytes(self) -> int:
         """Size of a full contribution's Ethernet frame, without FCS, as queues count it."""
-        return ETHERNET_BYTES + self.packet_bytes
+        return OVERHEAD + HEADER_BYTES + BYTES_PER_LANE * self.lanes
 
     def chunks_per_slice(self, slice_bytes: int = 0) -> int:
         """Counts the consecutive chunks that share a server and a stream; 0 bytes: PHub's size."""

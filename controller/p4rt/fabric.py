@@ -20,7 +20,6 @@ from controller.p4rt.connection import Connection, SwitchError, WriteError
 from controller.p4rt.dataplane import DataPlane
 from controller.p4rt.entries import (
     Entity,
-    MatchValue,
     Update,
     bare,
     canonical,
@@ -29,6 +28,7 @@ from controller.p4rt.entries import (
     difference,
     insertion,
 )
+from protocol.outcomes import Outcome
 from topologies.model.addressing import Addressing, SwitchPort
 from topologies.model.topology import LinkQuality, Topology
 
@@ -38,13 +38,6 @@ log = logging.getLogger(__name__)
 
 # Updates of one Write: their errors have to fit the 8 KB of metadata that gRPC takes by default.
 BATCH = 64
-BASE_TABLES = (
-    "source_guard.sources",
-    "forwarding.routes",
-    "congestion.thresholds",
-    "arrival.impairments",
-    "departure.impairments",
-)
 
 
 class FabricError(Exception):
@@ -128,8 +121,7 @@ class Fabric:
             log.info("%s: %d entries mended", switch, len(updates))
 
     def _base(self, switch: str) -> list[Entity]:
-        tables = [self.dataplane.p4info.all_entries(name) for name in BASE_TABLES]
-        return self.connections[switch].read(tables)
+        return self.connections[switch].read(self.dataplane.program.base_tables())
 
     def reroute(self, missing: Iterable[str]) -> None:
         """Writes routes that avoid these switches to every switch that can be written."""
@@ -167,8 +159,7 @@ class Fabric:
 
     def lacks(self, switch: str, nodes: Iterable[Entity], seconds: float) -> bool:
         """True if a switch lacks routes or one of these ``nodes`` entries. Raises SwitchError."""
-        info = self.dataplane.p4info
-        tables = [info.all_entries("aggregation.nodes"), info.all_entries("forwarding.routes")]
+        tables = self.dataplane.program.vital_tables()
         found = {canonical(e) for e in self.connections[switch].read(tables, seconds)}
         return any(canonical(e) not in found for e in (*nodes, *self._routes(switch)))
 
@@ -227,13 +218,11 @@ class Fabric:
         if errors:
             raise errors[0]
 
-    def counts(self, switch: str, counter: str) -> list[int]:
-        """Reads the packet counts of all cells of an indexed counter."""
-        cells = self.connections[switch].read([self.dataplane.p4info.counter_entry(counter)])
-        counted = [0] * self.dataplane.p4info.counter(counter).size
-        for cell in cells:
-            counted[cell.counter_entry.index.index] = cell.counter_entry.data.packet_count
-        return counted
+    def outcomes(self, switch: str) -> Counter[Outcome]:
+        """Reads the packet counts of a switch by outcome."""
+        return self.dataplane.program.outcomes_in(
+            self.connections[switch].read([self.dataplane.program.outcome_counts()])
+        )
 
     # --- base entries ---
 
@@ -248,37 +237,25 @@ class Fabric:
 
     def _source_guard(self, switch: str) -> list[Entity]:
         """Builds the source guard: edge ports accept only their host interface's address."""
-        entry = self.dataplane.p4info.table_entry
-        entities = []
+        rule, entities = self.dataplane.program.source, []
         for port in self.addressing.ports(switch):
-            if not port.peer_is_host:
-                continue
-            own = self.addressing.host_interfaces(port.peer)[port.peer_number].ipv4
-            for source, action in (((int(own), 32), "permit"), ((0, 0), "deny")):
-                match: dict[str, MatchValue] = {"ingress_port": port.number, "source": source}
-                entities.append(entry("source_guard.sources", match, action))
+            if port.peer_is_host:
+                own = int(self.addressing.host_interfaces(port.peer)[port.peer_number].ipv4)
+                entities += [rule(port.number, own, 32, True), rule(port.number, 0, 0, False)]
         return entities
 
     def _routes(self, switch: str) -> list[Entity]:
+        route = self.dataplane.program.route
         return [
-            self.dataplane.p4info.table_entry(
-                "forwarding.routes",
-                {"destination": (int(prefix.network_address), prefix.prefixlen)},
-                "forward",
-                {"port": route.port, "mac": mac_number(route.mac)},
-            )
-            for prefix, route in self.addressing.prefixes(switch).items()
+            route(int(prefix.network_address), prefix.prefixlen, way.port, mac_number(way.mac))
+            for prefix, way in self.addressing.prefixes(switch).items()
         ]
 
     def _thresholds(self, switch: str) -> list[Entity]:
         """Builds the congestion thresholds: a link's threshold in packets of full contributions."""
+        threshold, frame = self.dataplane.program.threshold, self.dataplane.frame_bytes
         return [
-            self.dataplane.p4info.table_entry(
-                "congestion.thresholds",
-                {"egress_port": port.number},
-                "mark_above",
-                {"depth": max(1, port.outgoing.ecn_bytes // self.dataplane.frame_bytes)},
-            )
+            threshold(port.number, max(1, port.outgoing.ecn_bytes // frame))
             for port in self.addressing.ports(switch)
             if port.outgoing.ecn_bytes
         ]
@@ -295,26 +272,24 @@ class Fabric:
             outgoing = dataclasses.replace(port.outgoing, **changes)
             incoming = dataclasses.replace(port.incoming, **changes)
             if outgoing.impaired:
-                entities.append(self._impairment("departure", "egress_port", port, outgoing))
+                entities.append(self._impairment(port, False, outgoing))
             if port.peer_is_host and incoming.impaired:
-                entities.append(self._impairment("arrival", "ingress_port", port, incoming))
+                entities.append(self._impairment(port, True, incoming))
             entities.append(clone_session(port.number, [(port.number, 1)]))
         return entities
 
-    def _impairment(self, way: str, key: str, port: SwitchPort, quality: LinkQuality) -> Entity:
+    def _impairment(self, port: SwitchPort, arriving: bool, quality: LinkQuality) -> Entity:
         # The topology's seed and the link determine which packets are hit.
+        way = "arrival" if arriving else "departure"
         seed = zlib.crc32(f"{self.topology.seed}/{port.interface}/{way}".encode())
-        return self.dataplane.p4info.table_entry(
-            f"{way}.impairments",
-            {key: port.number},
-            f"{way}.impair",
-            {
-                "seed": seed,
-                "loss": of_2_32(quality.loss),
-                "duplicate": of_2_32(quality.duplicate),
-                "reorder": of_2_32(quality.reorder),
-                "corrupt": of_2_32(quality.corrupt),
-            },
+        return self.dataplane.program.impairment(
+            port.number,
+            arriving,
+            seed=seed,
+            loss=of_2_32(quality.loss),
+            duplicate=of_2_32(quality.duplicate),
+            reorder=of_2_32(quality.reorder),
+            corrupt=of_2_32(quality.corrupt),
         )
 
     def _check_mtu(self) -> None:

@@ -10,24 +10,21 @@ Roots are installed before their children.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from controller.p4rt.connection import SwitchError
 from controller.p4rt.dataplane import DataPlane
 from controller.p4rt.entries import Entity, multicast_group
 from controller.p4rt.fabric import Fabric, mac_number
+from controller.p4rt.program import NodeKey, Uplink
 from controller.planning.slots import SlotRange
 from controller.planning.tree_planner import Tree, TreeNode
 from protocol.header import PORT
 
-__all__ = ["Installation", "Placement", "SlotRange", "entities_of"]
+__all__ = ["Installation", "SlotRange", "entities_of"]
 
 log = logging.getLogger(__name__)
-
-
-# By (stream, switch).
-Placement = Mapping[tuple[int, str], SlotRange]
 
 
 def entities_of(
@@ -46,41 +43,22 @@ def entities_of(
     worker_ports: UDP ports of workers by rank.
     address: the switch's own IPv4 address.
     """
-    entry = dataplane.p4info.table_entry
-    stream = {"job": job, "epoch": epoch, "stream": tree.stream}
+    program = dataplane.program
+    key = NodeKey(job, epoch, tree.stream, node.node)
     group = multicast_group(place.group, [(c.port, c.sender + 1) for c in node.children])
     needed = [group]
     for child in node.children:
-        worker = child.rank is not None
-        key = {**stream, "node": node.node, "sender": child.sender, "ingress_port": child.port}
-        source = {"source": int(child.address), "workers": child.workers}
-        needed.append(entry("aggregation.children", key, "worker" if worker else "subtree", source))
-        receiver = {
-            "destination": int(child.address),
-            "udp_port": PORT if child.rank is None else worker_ports[child.rank],
-            "mac": mac_number(child.mac),
-            "node": child.node,
-        }
-        key = {**stream, "child": child.sender}
-        needed.append(entry("receivers.children", key, "address", receiver))
-    action = "root"
-    parameters = {
-        "base": place.base,
-        "mask": 2 * window - 1,
-        "full": node.full,
-        "group": place.group,
-    }
+        source, is_switch = int(child.address), child.rank is None
+        port = PORT if child.rank is None else worker_ports[child.rank]
+        needed += [
+            program.child(key, child.sender, child.port, source, child.workers, is_switch),
+            program.receiver(key, child.sender, source, port, mac_number(child.mac), child.node),
+        ]
+    up = None
     if node.parent is not None:
-        action = "inner"
-        parameters |= {
-            "parent_port": node.parent.port,
-            "parent_mac": mac_number(node.parent.mac),
-            "parent": node.parent.node,
-            "sender": node.parent.sender,
-            "address": address,
-        }
-    key = {**stream, "node": node.node}
-    return needed, entry("aggregation.nodes", key, action, parameters)
+        way = node.parent
+        up = Uplink(way.port, mac_number(way.mac), way.node, way.sender, address)
+    return needed, program.node(key, place.base, window, len(node.children), place.group, up)
 
 
 @dataclass

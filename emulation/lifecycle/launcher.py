@@ -28,9 +28,9 @@ from observability import record
 from observability.control import SOCKET, ControlError, SupervisorGoneError, ask, connect
 from observability.processinfo import tail
 from observability.record import RunDirectory
-from specs import jobfile
+from specs import jobfile, p4program
 from specs.jobfile import JobFileError
-from specs.p4program import SOURCES, DataPlaneError, make_ready
+from specs.p4program import DataPlaneError, make_ready
 from switch.codegen import generate
 from switch.compiler import CompilerError, build_program, cache_directory
 from switch.loader import load_program
@@ -69,8 +69,7 @@ def program_files(program: Path | None, p4info: Path | None) -> tuple[Path, Path
     Raises ``DataPlaneError`` if only one of them is given.
     """
     if program is None and p4info is None:
-        build = SOURCES / "build"
-        return build / "aggregation.json", build / "aggregation.p4info.txtpb"
+        return p4program.USUAL.files()
     if p4info is None:
         raise DataPlaneError(
             f"--program {program} needs --p4info FILE with it (p4c-bm2-ss --p4runtime-files"
@@ -97,10 +96,7 @@ def program_for(
                 lanes = max(1, spec.chunk_bytes // BYTES_PER_LANE)
                 break
     if lanes and program is None and p4info is None:
-        build = SOURCES / "build"
-        program, p4info = (
-            build / f"aggregation_headers.{kind}" for kind in ("json", "p4info.txtpb")
-        )
+        program, p4info = p4program.HEADERS.files()
     program, p4info = program_files(program, p4info)
     return program, p4info, _read_program(program, p4info, lanes)
 

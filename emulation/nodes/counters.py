@@ -8,17 +8,16 @@ controller is stuck.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Iterable
 
 import grpc
 from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 
 from controller.p4rt.dataplane import DataPlane
+from controller.p4rt.entries import Entity
 from emulation.nodes.processes import ProcessError
 from emulation.nodes.switchprocess import SwitchProcess
 from observability.outcomes import Counts
-from protocol.outcomes import Outcome
 from testbed.targets import DEVICE_ID
 
 ANSWER_SECONDS = 5.0
@@ -35,7 +34,7 @@ async def read(
     seconds = ANSWER_SECONDS if seconds is None else seconds
     chosen = list(switches)
     request = p4runtime_pb2.ReadRequest(
-        device_id=DEVICE_ID, entities=[dataplane.p4info.counter_entry("outcomes")]
+        device_id=DEVICE_ID, entities=[dataplane.program.outcome_counts()]
     )
     answers = await asyncio.gather(
         *(asyncio.to_thread(_read, switch.reached, request, seconds) for switch in chosen)
@@ -43,8 +42,8 @@ async def read(
     counts: Counts = {}
     silent = []
     for switch, answer in zip(chosen, answers, strict=True):
-        if isinstance(answer, Counter):
-            counts[switch.name] = answer
+        if isinstance(answer, list):
+            counts[switch.name] = dataplane.program.outcomes_in(answer)
         elif answer is grpc.StatusCode.DEADLINE_EXCEEDED:
             assert switch.process is not None
             what = f"does not answer P4Runtime within {seconds:g} s"
@@ -54,19 +53,12 @@ async def read(
 
 def _read(
     address: str, request: p4runtime_pb2.ReadRequest, seconds: float
-) -> Counter[Outcome] | grpc.StatusCode:
-    """Returns the counters of one switch, or the status of the failed call."""
+) -> list[Entity] | grpc.StatusCode:
+    """Returns the counter's cells of one switch, or the status of the failed call."""
     with grpc.insecure_channel(address, options=[("grpc.enable_http_proxy", 0)]) as channel:
         try:
             replies = p4runtime_pb2_grpc.P4RuntimeStub(channel).Read(request, timeout=seconds)
-            cells = [entity.counter_entry for reply in replies for entity in reply.entities]
+            return [entity for reply in replies for entity in reply.entities]
         except grpc.RpcError as error:
-            return error.code()
-    known = {int(outcome) for outcome in Outcome}
-    return Counter(
-        {
-            Outcome(cell.index.index): int(cell.data.packet_count)
-            for cell in cells
-            if cell.index.index in known
-        }
-    )
+            status: grpc.StatusCode = error.code()
+            return status

@@ -12,6 +12,7 @@ from scapy.layers.l2 import Ether
 from scapy.packet import Packet
 
 from controller.p4rt.entries import Entity, insertion, multicast_group
+from controller.p4rt.program import NodeKey, Uplink
 from protocol.header import PORT, Op
 from protocol.outcomes import Outcome
 from protocol.scapy_layer import Aggregation
@@ -83,45 +84,33 @@ class Node:
     server_port: int = PORT
 
     def __post_init__(self) -> None:
-        entry = self.target.plane.p4info.table_entry
+        program = self.target.plane.program
         if self.base < 0:
             self.base = 2 * self.window * self.job
-        stream = self.stream_key
         entities = [multicast_group(self.group, [(c.port, c.sender + 1) for c in self.children])]
         for c in self.children:
-            key = {**stream, "node": self.node, "sender": c.sender, "ingress_port": c.port}
-            values = {"source": number(c.address), "workers": c.workers}
-            kind = "subtree" if c.is_switch else "worker"
-            entities.append(entry("aggregation.children", key, kind, values))
+            address = number(c.address)
+            entities.append(
+                program.child(self.key, c.sender, c.port, address, c.workers, c.is_switch)
+            )
             entities.append(self.receiver(c))
-        values = {
-            "base": self.base,
-            "mask": 2 * self.window - 1,
-            "full": (1 << len(self.children)) - 1,
-            "group": self.group,
-        }
-        if not self.is_root:
-            values |= {"parent_port": PARENT_PORT, "parent_mac": 0x020000000555}
-            values |= {"parent": self.parent, "sender": self.sender, "address": number(OWN)}
-        key = {**stream, "node": self.node}
         self.install(*entities)
-        action = "root" if self.is_root else "inner"
-        self.install(entry("aggregation.nodes", key, action, values))
+        up = None
+        if not self.is_root:
+            up = Uplink(PARENT_PORT, 0x020000000555, self.parent, self.sender, number(OWN))
+        count = len(self.children)
+        self.install(program.node(self.key, self.base, self.window, count, self.group, up))
 
     @property
-    def stream_key(self) -> dict[str, int]:
-        return {"job": self.job, "epoch": self.epoch, "stream": self.stream}
+    def key(self) -> NodeKey:
+        return NodeKey(self.job, self.epoch, self.stream, self.node)
 
     def receiver(self, child: Child) -> Entity:
         """The entry that addresses results to a child."""
-        values = {
-            "destination": number(child.address),
-            "udp_port": child.udp_port,
-            "mac": child.mac,
-            "node": 30 + child.sender if child.is_switch else 0,
-        }
-        key = {**self.stream_key, "child": child.sender}
-        return self.target.plane.p4info.table_entry("receivers.children", key, "address", values)
+        node = 30 + child.sender if child.is_switch else 0
+        return self.target.plane.program.receiver(
+            self.key, child.sender, number(child.address), child.udp_port, child.mac, node
+        )
 
     def install(self, *entities: Entity) -> None:
         self.target.connection.write([insertion(entity) for entity in entities])
@@ -170,12 +159,8 @@ class Node:
 
 
 def outcomes(target: Target) -> dict[Outcome, int]:
-    cells = target.connection.read([target.plane.p4info.counter_entry("outcomes")])
-    return {
-        Outcome(cell.counter_entry.index.index): cell.counter_entry.data.packet_count
-        for cell in cells
-        if cell.counter_entry.index.index in set(Outcome)
-    }
+    program = target.plane.program
+    return program.outcomes_in(target.connection.read([program.outcome_counts()]))
 
 
 def lanes(seed: int, largest: int = 2**20) -> list[int]:

@@ -14,6 +14,7 @@ import itertools
 import math
 import random
 import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address
@@ -382,9 +383,7 @@ class SwitchedNetwork:
 
     def outcomes(self) -> dict[Outcome, int]:
         """Returns non-zero packet counts by outcome, over all switches."""
-        total = dict.fromkeys(Outcome, 0)
+        total: Counter[Outcome] = Counter()
         for node in self.topology.switches:
-            counts = self.fabric.counts(node.name, "outcomes")
-            for outcome in Outcome:
-                total[outcome] += counts[outcome]
-        return {outcome: count for outcome, count in total.items() if count}
+            total += self.fabric.outcomes(node.name)
+        return dict(sorted(total.items()))

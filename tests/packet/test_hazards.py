@@ -358,9 +358,7 @@ def test_switch_reboot_with_partial_sums(job) -> None:
     started, network = run.started, run.started.network
     lost: Counter[Outcome] = Counter()
 
-    def outcomes(switch: str) -> Counter[Outcome]:
-        counts = network.fabric.counts(switch, "outcomes")
-        return Counter({outcome: counts[outcome] for outcome in Outcome})
+    outcomes = network.fabric.outcomes
 
     def die() -> None:
         lost.update(outcomes("tor0"))
