@@ -12,7 +12,8 @@ from baselines.members import GLOO, IN_NETWORK, MOST_WORKERS, Report
 from controller.p4rt.dataplane import DataPlane
 from observability.links import Carried
 from planner import flows
-from planner.collectives.streams import bounds
+from planner.collectives import COLLECTIVES
+from planner.collectives.ring import Ring
 from planner.expected import Direction, Load, Workload, expected, total
 from planner.flows import Pair, Round, Wires
 from testbed.preflight import JobPlan
@@ -21,9 +22,6 @@ from topologies.model.ring import units_by_rank
 from topologies.model.topology import Topology
 
 __all__ = [
-    "BASELINES",
-    "GLOO",
-    "IN_NETWORK",
     "ComparisonError",
     "Contender",
     "Outcome",
@@ -36,7 +34,8 @@ __all__ = [
 
 Message = dict[str, Any]
 _DECIMALS = 12  # of seconds: simulated time counts picoseconds
-BASELINES = ("ring", "halving-doubling", "ps", "sharded-ps")
+# Its all-reduce of CPU tensors is a ring, too.
+_GLOO = Ring(GLOO)
 
 
 class ComparisonError(Exception):
@@ -99,13 +98,6 @@ class Contender:
     def piece(self, size: int) -> int:
         """Returns the values forwarded before the rest has arrived (pipelining)."""
         return flows.piece(size, max(1, self.servers or self.workers), self.segment)
-
-    def part(self, member: int, size: int) -> int:
-        """Returns the number of values a server sums; 0 for a worker."""
-        if member < self.workers:
-            return 0
-        ends = bounds(size, self.servers)
-        return ends[member - self.workers + 1] - ends[member - self.workers]
 
     def windows(self) -> dict[Pair, int]:
         """Returns the window of each pair in each direction, in segments.
@@ -250,12 +242,14 @@ def contenders(
         if name == IN_NETWORK:
             found.append(_in_network(addressing, plan, plane, work))
             continue
-        here = {"ps": servers[:1], "sharded-ps": servers}.get(name, [])
-        rounds, meaning = _rounds(name, len(workers), len(here), work.size)
+        collective = _GLOO if name == GLOO else COLLECTIVES[name]
+        here = servers[: collective.servers(len(servers))]
+        meaning = "torch.distributed.all_reduce" if name == GLOO else collective.describe(len(here))
+        rounds = tuple(collective.rounds(len(workers), len(here), work.size))
         wires = Wires(addressing, (*workers, *here), segment)
         loads = tuple(wires.loads(one) for one in rounds)
         found.append(
-            Contender(name, meaning, len(workers), tuple(wires.ends), loads, tuple(rounds), wires)
+            Contender(name, meaning, len(workers), tuple(wires.ends), loads, rounds, wires)
         )
     return found
 
@@ -266,17 +260,6 @@ def server_units(addressing: Addressing, plan: JobPlan) -> list[Unit]:
     if any(unit.host in plan.placement.workers for unit in units):
         units = list(units_by_rank(addressing, [one.name for one in addressing.topology.servers]))
     return units
-
-
-def _rounds(name: str, workers: int, servers: int, size: int) -> tuple[list[Round], str]:
-    if name == "ring":
-        return flows.ring(workers, size), "ring all-reduce"
-    if name == GLOO:  # its all-reduce of CPU tensors is a ring, too
-        return flows.ring(workers, size), "torch.distributed.all_reduce"
-    if name == "halving-doubling":
-        return flows.halving_doubling(workers, size), "recursive halving and doubling"
-    rounds = flows.parameter_servers(workers, servers, size)
-    return rounds, "1 server" if servers == 1 else f"{servers} server processes"
 
 
 def _in_network(addressing: Addressing, plan: JobPlan, plane: DataPlane, work: Work) -> Contender:

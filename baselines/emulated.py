@@ -13,15 +13,13 @@ from types import TracebackType
 from typing import Any
 
 from baselines.comparison import (
-    GLOO,
-    IN_NETWORK,
     ComparisonError,
     Contender,
     Outcome,
     Work,
     service_of,
 )
-from baselines.members import Report
+from baselines.members import GLOO, IN_NETWORK, Report
 from emulation.lifecycle.execution import begin
 from emulation.lifecycle.launcher import Launch
 from emulation.nodes.processes import environment, python
@@ -205,5 +203,4 @@ def _description(contender: Contender, number: int, plan: JobPlan, work: Work) -
     if contender.name == GLOO:
         return {**setup, "interface": contender.ends[number].interface}
     peers = [a + b - number for a, b in contender.pairs if number in (a, b)]
-    part = contender.part(number, work.size)
-    return {**setup, "peers": peers, "piece": contender.piece(work.size), "part": part}
+    return {**setup, "peers": peers, "piece": contender.piece(work.size)}

@@ -14,14 +14,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from planner.collectives.streams import (
-    Array,
-    Streams,
-    halving_doubling,
-    pull_sums,
-    ring,
-    serve_sums,
-)
+from planner.collectives import Collective
+from planner.collectives.streams import Array, Streams
 
 __all__ = ["GLOO", "IN_NETWORK", "Member", "Report", "StreamMember", "sum_of", "values_of", "wrong"]
 
@@ -107,28 +101,26 @@ def _pattern(number: int, first: int, size: int, times: int) -> Array:
 
 
 class StreamMember:
-    """A baseline's worker, or its server if `member` >= `workers` (a ``Member``).
+    """A collective's worker, or its server if `member` >= `workers` (a ``Member``).
 
-    name: Of the baseline.
-    sizes: Values in all, and in this server's part.
+    size: Values of a sum.
     opened, closed: Open and close the streams.
     """
 
     def __init__(
         self,
-        name: str,
+        collective: Collective,
         member: int,
         workers: int,
         servers: int,
-        sizes: tuple[int, int],
+        size: int,
         streams: Streams,
         clock: Callable[[], float],
         opened: Callable[[], None] = lambda: None,
         closed: Callable[[], None] = lambda: None,
     ) -> None:
-        self._name, self._member = name, member
-        self._workers, self._servers, self._sizes = workers, servers, sizes
-        self._streams, self._clock = streams, clock
+        self._collective, self._place = collective, (member, workers, servers)
+        self._size, self._streams, self._clock = size, streams, clock
         self._opened, self._closed = opened, closed
 
     def prepare(self) -> None:
@@ -140,22 +132,16 @@ class StreamMember:
 
     def iterate(self, number: int) -> Report:
         """Implements ``Member.iterate``."""
-        size, part = self._sizes
-        if self._member >= self._workers:
+        member, workers, _ = self._place
+        if member >= workers:
             began = self._clock()
-            serve_sums(self._workers, part, self._streams)
+            self._collective.serve(*self._place, self._size, self._streams)
             return Report(began, self._clock())
-        values = values_of(self._member, number, size)
+        values = values_of(member, number, self._size)
         began = self._clock()
-        if self._name == "ring":
-            ring(self._member, self._workers, values, self._streams)
-        elif self._name == "halving-doubling":
-            halving_doubling(self._member, self._workers, values, self._streams)
-        else:
-            servers = range(self._workers, self._workers + self._servers)
-            pull_sums(servers, values, self._streams)
+        self._collective.reduce(*self._place, values, self._streams)
         ended = self._clock()
-        return Report(began, ended, wrong(values, self._workers, number))
+        return Report(began, ended, wrong(values, workers, number))
 
     def close(self) -> None:
         """Implements ``Member.close``."""

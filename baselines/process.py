@@ -18,6 +18,7 @@ from baselines.gloo import GlooMember
 from baselines.members import GLOO, IN_NETWORK, Member, StreamMember
 from baselines.sockets import TcpStreams
 from hosts.errors import ClientError
+from planner.collectives import COLLECTIVES
 from protocol.runtime import REAL
 
 Message = dict[str, Any]
@@ -40,11 +41,11 @@ def create_member(setup: Message) -> Member:
         return GlooMember(member, workers, sum(setup["sizes"]), setup["interface"], *addresses[0])
     streams = TcpStreams(member, addresses, setup["peers"], setup["piece"])
     return StreamMember(
-        name,
+        COLLECTIVES[name],
         member,
         workers,
         len(addresses) - workers,
-        (sum(setup["sizes"]), setup["part"]),
+        sum(setup["sizes"]),
         streams,
         REAL.now,
         streams.open,

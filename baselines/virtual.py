@@ -9,12 +9,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from baselines.comparison import IN_NETWORK, Contender, Outcome, Work, service_of
+from baselines.comparison import Contender, Outcome, Work, service_of
 from baselines.innetwork import InNetwork
-from baselines.members import Member, Report, StreamMember
+from baselines.members import IN_NETWORK, Member, Report, StreamMember
 from controller.p4rt.dataplane import DataPlane
 from hosts.client import Client
 from observability.links import Carried
+from planner.collectives import COLLECTIVES
 from planner.collectives.streams import Array
 from planner.expected import Direction, total
 from planner.flows import qualities
@@ -166,9 +167,9 @@ class _Play:
         if self._streams:
             node = self._stream_node(number)
             streams = NodeStreams(node, number, one.piece(size))
-            part = one.part(number, size)
+            collective = COLLECTIVES[one.name]
             return StreamMember(
-                one.name, number, one.workers, one.servers, (size, part), streams, node.tasks.now
+                collective, number, one.workers, one.servers, size, streams, node.tasks.now
             )
         end = one.ends[number]
         environment = self.network.environment(self.network.hosts[end.node])

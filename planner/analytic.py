@@ -17,7 +17,7 @@ from typing import Any
 from controller.planning.windows import MOST, SKEW
 from planner.expected import HEADER_FRAME_BYTES
 from planner.losses import LossProfile, may_repeat_timeouts, mean_loss_delay
-from planner.network import SERVER, WORKER, ModelError, Network
+from planner.network import HOST, PROCESS, SERVER, WORKER, ModelError, Network
 from planner.packets import simulate_servers
 from planner.queues import describe_overflow, queue_frames
 from planner.routed import Slicing
@@ -35,10 +35,9 @@ from planner.traffic import Traffic, placement_traffic
 from specs.placements import KINDS
 from topologies.model.topology import Costs
 
-__all__ = ["HOST", "PROCESS", "Prediction", "Setting", "Work", "predict_placements"]
+__all__ = ["Prediction", "Setting", "Work", "predict_placements"]
 
 Message = dict[str, Any]
-HOST, PROCESS = "worker's host", "server process"  # bottlenecks that are no links
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Load of each baseline on every link, in closed form, from the algorithm's definition alone.
+"""Load of messages over TCP on every link, in closed form.
 
-A baseline consists of rounds of messages between members. A message is sent as TCP segments, each a
-frame with its headers. Acknowledgements are frames without data: one for every second segment, and
-one for the last of a message (RFC 1122, 4.2.3.2; RFC 5681, 4.2).
+A collective (``planner.collectives``) consists of rounds of messages between members. A message is
+sent as TCP segments, each a frame with its headers. Acknowledgements are frames without data: one
+for every second segment, and one for the last of a message (RFC 1122, 4.2.3.2; RFC 5681, 4.2).
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from planner.collectives.streams import bounds
 from planner.expected import Direction, Load, way
 from protocol.ethernet import FRAMING, TCP_HEADERS
 from topologies.model.addressing import Addressing, HostInterface
@@ -28,61 +27,13 @@ Round: TypeAlias = dict[Pair, list[int]]
 """Bytes of each message, by sender and receiver; a round begins when the one before has ended."""
 
 
-def ring(workers: int, size: int) -> list[Round]:
-    """Each worker sends all parts but one to its successor, twice, pipelined: one round."""
-    parts = _lengths(size, workers)
-    if workers == 1:
-        return []
-    return [
-        {
-            (i, (i + 1) % workers): [
-                parts[part % workers]
-                for first in (i, i + 1)
-                for part in range(first, first - workers + 1, -1)
-            ]
-            for i in range(workers)
-        }
-    ]
+def bounds(size: int, parts: int) -> list[int]:
+    """Returns the boundaries of `parts` parts of `size` values, as equal as possible."""
+    return [size * part // parts for part in range(parts + 1)]
 
 
-def halving_doubling(workers: int, size: int) -> list[Round]:
-    """In round k, places whose numbers differ only in bit k exchange halves."""
-    places = 1 << (workers.bit_length() - 1)
-    extra = workers - places
-    members = [2 * place if place < extra else place + extra for place in range(places)]
-    ends = bounds(size, places)
-    halving: list[Round] = []
-    doubling: list[Round] = []
-    for k in range(places.bit_length() - 1):
-        there, back = Round(), Round()
-        width = places >> (k + 1)
-        for place, member in enumerate(members):
-            low = sum((place >> j & 1) * (places >> (j + 1)) for j in range(k))
-            kept = low + (place >> k & 1) * width
-            given = low + (~place >> k & 1) * width
-            pair = member, members[place ^ 1 << k]
-            there[pair] = [VALUE * (ends[given + width] - ends[given])]
-            back[pair] = [VALUE * (ends[kept + width] - ends[kept])]
-        halving.append(there)
-        doubling.insert(0, back)
-    if extra:
-        halving.insert(0, {(2 * i + 1, 2 * i): [VALUE * size] for i in range(extra)})
-        doubling.append({(2 * i, 2 * i + 1): [VALUE * size] for i in range(extra)})
-    return [*halving, *doubling]
-
-
-def parameter_servers(workers: int, servers: int, size: int) -> list[Round]:
-    """Each worker sends every server its shard while receiving sums: one round."""
-    parts = _lengths(size, servers)
-    found: Round = {}
-    for worker in range(workers):
-        for number, part in enumerate(parts):
-            found[worker, workers + number] = [part]
-            found[workers + number, worker] = [part]
-    return [found]
-
-
-def _lengths(size: int, parts: int) -> list[int]:
+def part_bytes(size: int, parts: int) -> list[int]:
+    """Returns the bytes of each of `parts` parts of `size` values."""
     ends = bounds(size, parts)
     return [VALUE * (ends[i + 1] - ends[i]) for i in range(parts)]
 

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 from planner.analytic import Prediction, Setting, Work, predict_placements
-from planner.network import Network
-from planner.streamed import predict_baselines
+from planner.collectives import COLLECTIVES
+from planner.network import SERVER, Network
+from planner.streamed import StreamModel
 
 __all__ = ["predictions"]
 
@@ -13,10 +14,10 @@ __all__ = ["predictions"]
 def predictions(network: Network, work: Work, setting: Setting) -> list[Prediction]:
     """Predicts every placement with each of its trees, and the baselines, fastest first.
 
-    Those that cannot run come last.
+    Those that cannot run come last; baselines that need more servers are left out.
     """
-    found = [
-        *predict_placements(network, work, setting),
-        *predict_baselines(network, work, setting),
-    ]
+    model = StreamModel(network, work, setting)
+    processes = len(network.ends(SERVER).units)
+    found = predict_placements(network, work, setting)
+    found += [one.predict(model) for one in COLLECTIVES.values() if one.least_servers <= processes]
     return sorted(found, key=lambda one: (bool(one.refused), not one.bytes, one.seconds))

@@ -18,9 +18,21 @@ from topologies.model.ring import interleaved
 from topologies.model.shape import Level
 from topologies.model.topology import LinkQuality, Node, Topology
 
-__all__ = ["SERVER", "WORKER", "Ends", "Line", "ModelError", "Network", "joined_levels", "uplink"]
+__all__ = [
+    "HOST",
+    "PROCESS",
+    "SERVER",
+    "WORKER",
+    "Ends",
+    "Line",
+    "ModelError",
+    "Network",
+    "joined_levels",
+    "uplink",
+]
 
 WORKER, SERVER = "worker", "server"
+HOST, PROCESS = "worker's host", "server process"  # bottlenecks that are no links
 
 
 def uplink(level: int) -> str:

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Load of each placement and baseline on classes of links, in closed form.
+"""Load of each placement on classes of links, in closed form.
 
 Loads are in copies of a tensor: 1 is U, its wire bytes, in the busier direction of the busiest link
-of a class. n workers, S servers, w workers of a rack. Sources: PHub (SoCC'18, section 2.3) for
-servers; an edge of an aggregation tree carries U each way; ring: Patarasuk and Yuan (JPDC 2009);
-halving and doubling: Thakur, Rabenseifner and Gropp (IJHPCA 2005).
+of a class. n workers, S servers, w workers of a rack. Servers: PHub (SoCC'18, section 2.3); an edge
+of an aggregation tree carries U each way.
 """
 
 from __future__ import annotations
@@ -14,28 +13,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from controller.planning.levels import MOST_CHILDREN
 from planner.network import SERVER, WORKER, Ends, ModelError, Network, joined_levels, uplink
-from planner.routed import Counts, Slicing, busiest_load, busiest_pairs
+from planner.routed import Counts, Slicing, busiest_load
 from specs.placements import Kind
 
-__all__ = ["Step", "Traffic", "baseline_traffic", "placement_traffic"]
-
-
-@dataclass(frozen=True)
-class Step:
-    """A round of a baseline, which begins when the one before has ended everywhere.
-
-    share: fraction of the tensor that each worker sends.
-    flows: messages on the busiest link of a class.
-    levels: levels of uplinks on the longest path.
-    """
-
-    share: float
-    flows: dict[str, int]
-    levels: int
+__all__ = ["Traffic", "placement_traffic", "server_traffic"]
 
 
 @dataclass(frozen=True)
@@ -46,7 +30,6 @@ class Traffic:
     hops: links that the slowest chunk passes from a worker to the root, and back again, each with
         the copies of this chunk that share it.
     flows: tree edges that queue at the busiest link of a class.
-    steps: rounds of a baseline.
     edges: links that one chunk needs, by class.
     switches: some switch aggregates.
     rooted: a switch is the root.
@@ -62,7 +45,6 @@ class Traffic:
     loads: dict[str, float]
     hops: tuple[tuple[str, float], ...] = ()
     flows: dict[str, int] = field(default_factory=dict)
-    steps: tuple[Step, ...] = ()
     edges: dict[str, int] = field(default_factory=dict)
     switches: bool = False
     rooted: bool = False
@@ -95,9 +77,9 @@ def placement_traffic(network: Network, kind: Kind, tree: str, slicing: Slicing)
         return _tree_traffic(network, server=tree == "two-level-server")
     if tree in ("tor", "two-level-server"):
         tors = [min(count, 1) for count in network.workers]
-        return _server_traffic(network, tors, slicing, at_tors=True)
+        return server_traffic(network, tors, slicing, at_tors=True)
     if tree == "none":
-        return _server_traffic(network, network.workers, slicing, colocated=kind.colocated)
+        return server_traffic(network, network.workers, slicing, colocated=kind.colocated)
     return _core_traffic(network, slicing, server=tree == "core-server")
 
 
@@ -132,11 +114,11 @@ def _tree_traffic(network: Network, *, server: bool) -> Traffic:
         edges[SERVER] = 1
         hops.append((SERVER, 1.0))
     flows = dict.fromkeys(loads, 1)
-    tree = Traffic(loads, tuple(hops), flows, (), edges, True, not server)
+    tree = Traffic(loads, tuple(hops), flows, edges, True, not server)
     return replace(tree, served=1 / network.processes, meeting=1) if server else tree
 
 
-def _server_traffic(
+def server_traffic(
     network: Network,
     sources: Sequence[int],
     slicing: Slicing,
@@ -184,7 +166,7 @@ def _server_traffic(
     elif at_tors and max(network.workers) > MOST_CHILDREN:
         refused = f"a ToR would have {max(network.workers)} children, {MOST_CHILDREN} are possible"
     return Traffic(
-        loads, tuple(hops), flows, (), edges, at_tors, False,
+        loads, tuple(hops), flows, edges, at_tors, False,
         float(total * process.max() / whole), total, servers, colocated, refused,
         network, _tors(sources) if at_tors else network.ends(WORKER),
     )  # fmt: skip
@@ -231,68 +213,6 @@ def _core_traffic(network: Network, slicing: Slicing, *, server: bool) -> Traffi
     elif network.count > MOST_CHILDREN:
         refused = f"the core would have {network.count:,} children, {MOST_CHILDREN} are possible"
     flows = dict.fromkeys(loads, 1) | {uplink(0): most}
-    tree = Traffic(loads, tuple(hops), flows, (), edges, True, not server, refused=refused)
+    tree = Traffic(loads, tuple(hops), flows, edges, True, not server, refused=refused)
     share = 1 / sum(network.servers) / network.processes
     return replace(tree, served=share, meeting=1) if server else tree
-
-
-def baseline_traffic(network: Network) -> dict[str, Traffic]:
-    """Computes the traffic of ring all-reduce and of recursive halving and doubling.
-
-    Workers rank in the order of racks. Ring: 2 (n - 1) steps of U/n to the successor. Halving and
-    doubling: n' <= n workers, a power of two, exchange halves of the rest with those 1, 2, 4..
-    ranks away, and back; the n - n' others first send all values to a neighbour, and receive the
-    result at the end.
-    """
-    n = network.count
-    if n == 1:
-        return {"ring": Traffic({WORKER: 0.0}), "halving-doubling": Traffic({WORKER: 0.0})}
-    top = network.top(network.workers)
-    flows = {WORKER: 1, **{uplink(level): 1 for level in range(top)}}
-    ring = Traffic(
-        dict.fromkeys(flows, 2 * (n - 1) / n), steps=(Step(1 / n, flows, top),) * (2 * (n - 1))
-    )
-    return {"ring": ring, "halving-doubling": _halving_traffic(network, top)}
-
-
-def _halving_traffic(network: Network, top: int) -> Traffic:
-    n = network.count
-    core = 1 << (n.bit_length() - 1)
-    extra = n - core
-    # Of the first pairs, 2i acts for 2i + 1 as well.
-    ranks = np.concatenate([np.arange(0, 2 * extra, 2), np.arange(2 * extra, n)])
-    steps: list[Step] = []
-    if extra:
-        fold = np.arange(0, 2 * extra, 2)
-        steps.append(_step(network, fold + 1, fold, 1.0, top))
-    share, distance = 0.5, 1
-    while distance < core:
-        partners = ranks[np.arange(core) ^ distance]
-        steps.append(_step(network, ranks, partners, share, top))
-        share, distance = share / 2, distance * 2
-    whole = (*steps, *reversed(steps))
-    loads: dict[str, float] = {WORKER: 2 * (core - 1) / core}
-    if extra:  # a fold adds one tensor in, and the result out
-        loads[WORKER] += 1.0
-    for level in range(top):
-        name = uplink(level)
-        loads[name] = sum(step.share * step.flows.get(name, 0) for step in whole)
-    return Traffic(loads, steps=whole)
-
-
-def _step(
-    network: Network,
-    source: npt.NDArray[np.intp],
-    to: npt.NDArray[np.intp],
-    share: float,
-    top: int,
-) -> Step:
-    """Builds the round in which each of `source` sends `share` to its peer in `to`."""
-    flows = {WORKER: 1}
-    levels = 0
-    for level in range(top):
-        most = busiest_pairs(network, level, source, to)
-        if not most:
-            break
-        flows[uplink(level)], levels = most, level + 1
-    return Step(share, flows, levels)

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from planner.analytic import HOST, PROCESS, Prediction
-from planner.network import SERVER, WORKER, Network
+from planner.analytic import Prediction
+from planner.network import HOST, PROCESS, SERVER, WORKER, Network
 from planner.planning import Need
 from topologies.model.units import rate_text, size_text, time_text
 

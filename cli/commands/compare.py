@@ -15,9 +15,6 @@ from rich.console import Console
 
 from baselines import emulated, gloo, plot, virtual
 from baselines.comparison import (
-    BASELINES,
-    GLOO,
-    IN_NETWORK,
     ComparisonError,
     Contender,
     Outcome,
@@ -26,6 +23,7 @@ from baselines.comparison import (
     contenders,
     server_units,
 )
+from baselines.members import GLOO, IN_NETWORK
 from cli.display.progress import Meanwhile, show, show_rows, within
 from cli.emulated import bringing_up
 from cli.files import FILE, PICTURE
@@ -45,6 +43,7 @@ from controller.planning.tree_planner import PlanRefusedError
 from emulation.lifecycle.launcher import LaunchError, compile_once, program_files, program_for
 from observability import pictures
 from observability.wording import count
+from planner.collectives import COLLECTIVES
 from specs import jobfile
 from specs.p4program import make_ready
 from testbed import preflight
@@ -57,22 +56,28 @@ from topologies.model.units import SIZES, size_text, time_text
 from workloads.workloads import shapes
 
 Message = dict[str, Any]
-_ALL = (IN_NETWORK, *BASELINES, GLOO)
 _BYTES_PER_VALUE = 4
 _DIGITS = 4  # enough to show differences from the closed form
+
+
+def _contenders() -> tuple[str, ...]:
+    """Returns the names that ``--only`` takes."""
+    return (IN_NETWORK, *COLLECTIVES, GLOO)
 
 
 def _names(_: click.Context, __: click.Parameter, value: str | None) -> tuple[str, ...]:
     names = tuple(part.strip() for part in value.split(",")) if value else ()
     for name in names:
-        if name not in _ALL:
-            raise click.BadParameter(f"{name!r} is none of {', '.join(_ALL)}")
+        if name not in _contenders():
+            raise click.BadParameter(f"{name!r} is none of {', '.join(_contenders())}")
     return tuple(dict.fromkeys(names))
 
 
 def _complete(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
     before, comma, last = incomplete.rpartition(",")
-    return [CompletionItem(before + comma + name) for name in _ALL if name.startswith(last)]
+    return [
+        CompletionItem(before + comma + name) for name in _contenders() if name.startswith(last)
+    ]
 
 
 @click.command(short_help="Compare sums in the network with ring, halving-doubling and servers.")
@@ -88,7 +93,7 @@ def _complete(_: click.Context, __: click.Parameter, incomplete: str) -> list[Co
     callback=_names,
     shell_complete=_complete,
     metavar="NAME,..",
-    help=f"Some of {', '.join(_ALL)}. [default: all but gloo]",
+    help=f"Some of {', '.join(_contenders())}. [default: all but gloo]",
 )
 @click.option(
     "--clock",
@@ -265,8 +270,8 @@ def _work(
 
 
 def _default(addressing: Addressing, plan: JobPlan) -> tuple[str, ...]:
-    single = len(server_units(addressing, plan)) == 1
-    return tuple(one for one in (IN_NETWORK, *BASELINES) if not (single and one == "sharded-ps"))
+    servers = len(server_units(addressing, plan))
+    return (IN_NETWORK, *(n for n, one in COLLECTIVES.items() if one.least_servers <= servers))
 
 
 def show_comparison(console: Console, facts: Message, rows: list[Message]) -> None:

@@ -12,8 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from topologies.model.addressing import Addressing
-from topologies.model.spec import MAX_PORTS
-from topologies.model.topology import Topology
+from topologies.model.topology import MAX_PORTS, Topology
 from topologies.model.wording import few
 
 __all__ = ["MOST_CHILDREN", "NotJoinedError", "join"]

@@ -16,11 +16,11 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from baselines import comparison, virtual
-from baselines.comparison import BASELINES
 from controller.p4rt.dataplane import SLICE_BYTES
 from controller.planning.admission import Resources
 from emulation.lifecycle.launcher import program_for
 from planner.analytic import Prediction, Setting, Work
+from planner.collectives import COLLECTIVES
 from planner.expected import HEADER_FRAME_BYTES
 from planner.model import predictions
 from planner.network import SERVER, WORKER, Network, uplink
@@ -169,7 +169,7 @@ _COSTS = (
     ("cs", "none", "host_per_packet: 0.5 us, host_per_byte: 1.3 ns, server_rate: 4 Gbit/s"),
 )
 _BASELINES = (
-    *(Point("baselines", name, "") for name in BASELINES),
+    *(Point("baselines", name, "") for name in COLLECTIVES),
     Point("baselines", "ring", "", size=64 << 10),  # dominated by latency
     Point("baselines", "ring", "", workers=3, chunk=1024, costs="framing: true"),
     Point("baselines", "halving-doubling", "", workers=3, chunk=1024),
@@ -243,7 +243,7 @@ class Result:
 
     def _right(self, predicted: float, carried: int) -> bool:
         more = carried - predicted
-        if self.point.placement in BASELINES:
+        if self.point.placement in COLLECTIVES:
             # Shares of a tensor may differ by a value, and so by a segment.
             return abs(more) < max(1, 0.01 * carried)
         # A waiting worker may query, and is answered: packets of headers only.
@@ -259,7 +259,7 @@ class Result:
 
 def measure(point: Point) -> Result:
     """Runs a point. Raises RuntimeError if it fails."""
-    return _compared(point) if point.placement in BASELINES else _ran(point)
+    return _compared(point) if point.placement in COLLECTIVES else _ran(point)
 
 
 def _ran(point: Point) -> Result:
@@ -291,7 +291,7 @@ def _model(point: Point, topology: Topology) -> Prediction:
     found = predictions(
         Network.of(topology, workers, servers), work, Setting(topology.costs, window=point.window)
     )
-    tree = "" if point.placement in BASELINES else point.full_tree
+    tree = "" if point.placement in COLLECTIVES else point.full_tree
     model = next(one for one in found if (one.placement, one.tree) == (point.placement, tree))
     assert model.bytes, model
     return model

@@ -19,12 +19,13 @@ from cli.main import main
 from controller.planning.tree_planner import TreeKind, plan_trees
 from controller.planning.windows import choose_window
 from planner.analytic import Prediction, Setting, Work
+from planner.collectives import COLLECTIVES
+from planner.collectives.halving_doubling import HalvingDoubling
 from planner.losses import MIN_RTO, LossProfile, mean_loss_delay
 from planner.model import predictions
 from planner.network import SERVER, WORKER, Line, ModelError, Network, joined_levels, uplink
 from planner.planning import needs
 from planner.stations import full_rate_slots, pipeline_seconds
-from planner.traffic import baseline_traffic
 from tests.conftest import ROOT
 from topologies.model.addressing import Addressing
 from topologies.model.shape import Level
@@ -114,15 +115,15 @@ def test_closed_forms_of_two_levels() -> None:
 
 def test_halving_and_doubling_sends_what_a_ring_does_and_in_fewer_rounds() -> None:
     net = network(8, 4)
-    both = baseline_traffic(net)
-    assert both["halving-doubling"].loads[WORKER] == pytest.approx(2 * 31 / 32)
-    assert len(both["halving-doubling"].steps) == 2 * 5
-    assert len(both["ring"].steps) == 2 * 31
+    one = HalvingDoubling()
+    assert one.loads(net)[WORKER] == pytest.approx(2 * 31 / 32)
+    assert one.loads(net)[WORKER] == pytest.approx(COLLECTIVES["ring"].loads(net)[WORKER])
+    assert len(one.steps(net)) == 2 * 5  # a ring has 2 * 31
     # Across a rack of 8, 8 workers exchange U/16 and U/32, and back.
-    assert both["halving-doubling"].loads[uplink(0)] == pytest.approx(2 * 8 * (1 / 16 + 1 / 32))
-    odd = baseline_traffic(network(3, 1))["halving-doubling"]
-    assert odd.loads[WORKER] == pytest.approx(1 + 1)
-    assert len(odd.steps) == 2 * 2
+    assert one.loads(net)[uplink(0)] == pytest.approx(2 * 8 * (1 / 16 + 1 / 32))
+    odd = network(3, 1)
+    assert one.loads(odd)[WORKER] == pytest.approx(1 + 1)
+    assert len(one.steps(odd)) == 2 * 2
 
 
 def test_a_pipeline_takes_as_long_as_packet_by_packet() -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests every baseline's sum against numpy, and its traffic against its definition."""
+"""Tests every collective's sum against numpy, and its traffic against its closed forms."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from baselines.members import StreamMember, sum_of, values_of
-from planner import flows
-from planner.collectives.streams import Array, halving_doubling, pull_sums, ring, serve_sums
+from planner.collectives import COLLECTIVES
+from planner.collectives.streams import Array
 from planner.flows import VALUE, Round
 from planner.network import Line, Network
-from planner.traffic import baseline_traffic
 
 WAIT_SECONDS = 30.0
 Queues = dict[tuple[int, int], SimpleQueue[Array]]
@@ -75,65 +74,56 @@ def values_per_pair(rounds: list[Round]) -> dict[tuple[int, int], int]:
     return {pair: count for pair, count in found.items() if count}
 
 
-@settings(max_examples=60, deadline=None)
+@pytest.mark.parametrize("name", COLLECTIVES)
+@settings(max_examples=30, deadline=None)
 @given(
     workers=st.integers(1, 9),
+    available=st.integers(1, 4),
     size=st.integers(1, 300),
     piece=st.integers(1, 64),
-    name=st.sampled_from(["ring", "halving-doubling"]),
     seed=st.integers(0, 99),
 )
-def test_all_workers_get_the_sum(workers: int, size: int, piece: int, name: str, seed: int):
+def test_all_workers_get_the_sum(
+    name: str, workers: int, available: int, size: int, piece: int, seed: int
+):
+    """Each pair of members also exchanges the bytes of the closed form."""
+    one = COLLECTIVES[name]
+    servers = one.servers(available)
     random = np.random.default_rng(seed)
     given_ = random.integers(-1000, 1000, (workers, size)).astype(np.float32)
     values = given_.copy()
-    work = {"ring": ring, "halving-doubling": halving_doubling}[name]
-    sent = together(workers, piece, lambda m, streams: work(m, workers, values[m], streams))
-    assert (values == given_.sum(axis=0)).all()
-    rounds = {"ring": flows.ring, "halving-doubling": flows.halving_doubling}[name]
-    assert sent == values_per_pair(rounds(workers, size))
-
-
-@settings(max_examples=30, deadline=None)
-@given(
-    workers=st.integers(1, 6),
-    servers=st.integers(1, 4),
-    size=st.integers(1, 200),
-    piece=st.integers(1, 64),
-)
-def test_servers_give_the_sum_to_all(workers: int, servers: int, size: int, piece: int):
-    random = np.random.default_rng([workers, servers, size])
-    given_ = random.integers(-1000, 1000, (workers, size)).astype(np.float32)
-    values = given_.copy()
-    ends = [size * i // servers for i in range(servers + 1)]
 
     def work(member: int, streams: Memory) -> None:
         if member < workers:
-            pull_sums(range(workers, workers + servers), values[member], streams)
+            one.reduce(member, workers, servers, values[member], streams)
         else:
-            number = member - workers
-            serve_sums(workers, ends[number + 1] - ends[number], streams)
+            one.serve(member, workers, servers, size, streams)
 
     sent = together(workers + servers, piece, work)
     assert (values == given_.sum(axis=0)).all()
-    assert sent == values_per_pair(flows.parameter_servers(workers, servers, size))
+    assert sent == values_per_pair(one.rounds(workers, servers, size))
 
 
+@pytest.mark.parametrize("name", COLLECTIVES)
 @pytest.mark.parametrize("workers", [2, 3, 6, 8, 12, 16])
-def test_bytes_are_those_of_the_plan(workers: int):
+def test_bytes_are_those_of_the_plan(name: str, workers: int):
     """`rackhub plan` has the same algorithms as shares of a tensor (Patarasuk and Yuan; Thakur et
-    al.), over classes of links."""
-    size = 48 * workers
-    line = {"worker": Line(1e9)}
-    model = baseline_traffic(Network((workers,), (0,), (), line))
-    for name, rounds in (("ring", flows.ring), ("halving-doubling", flows.halving_doubling)):
-        out: dict[int, int] = defaultdict(int)
-        into: dict[int, int] = defaultdict(int)
-        for (a, b), count in values_per_pair(rounds(workers, size)).items():
-            out[a] += count
-            into[b] += count
-        busiest = max(*out.values(), *into.values())
-        assert busiest == pytest.approx(model[name].loads["worker"] * VALUE * size)
+    al.; PHub), over classes of links."""
+    one, size = COLLECTIVES[name], 48 * workers
+    servers = one.servers(4)
+    lines = {"worker": Line(1e9), "server": Line(1e9)}
+    loads = one.loads(Network((workers,), (4,), (), lines))
+    out: dict[int, int] = defaultdict(int)
+    into: dict[int, int] = defaultdict(int)
+    for (a, b), count in values_per_pair(one.rounds(workers, servers, size)).items():
+        out[a] += count
+        into[b] += count
+    for kind, members in (
+        ("worker", range(workers)),
+        ("server", range(workers, workers + servers)),
+    ):
+        busiest = max((max(out[member], into[member]) for member in members), default=0)
+        assert busiest == pytest.approx(loads.get(kind, 0) * VALUE * size)
 
 
 def test_wrong_sum_is_reported():
@@ -150,7 +140,8 @@ def test_wrong_sum_is_reported():
     def work(member: int, streams: Memory) -> None:
         if member == 1:
             streams.__class__ = Lying
-        one = StreamMember("ring", member, workers, 0, (size, 0), streams, lambda: 0.0)
+        ring = COLLECTIVES["ring"]
+        one = StreamMember(ring, member, workers, 0, size, streams, lambda: 0.0)
         reports[member] = one.iterate(1)
 
     together(workers, 64, work)

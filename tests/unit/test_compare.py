@@ -18,14 +18,16 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from baselines import tcp, virtual
-from baselines.comparison import BASELINES, IN_NETWORK, ComparisonError, Outcome, Work, contenders
+from baselines.comparison import ComparisonError, Outcome, Work, contenders
 from baselines.emulated import settled
 from baselines.gloo import missing
+from baselines.members import IN_NETWORK
 from cli.commands import compare
 from cli.main import main
 from controller.p4rt.dataplane import DataPlane
 from controller.planning.admission import Resources
 from observability.links import Carried
+from planner.collectives import COLLECTIVES
 from planner.expected import Direction
 from protocol.ethernet import TCP_HEADERS
 from protocol.frames import Interface
@@ -36,6 +38,7 @@ from simulation.nodes.byte_streams import Content, StreamError, Streams, head
 from specs import jobfile
 from specs.p4program import SOURCES
 from testbed import preflight
+from tests.unit.gather_broadcast import GatherBroadcast
 from topologies.model.addressing import Addressing
 from topologies.model.spec import parse
 
@@ -71,7 +74,7 @@ def played(
     ]
 
 
-@pytest.mark.parametrize("name", [IN_NETWORK, *BASELINES])
+@pytest.mark.parametrize("name", [IN_NETWORK, *COLLECTIVES])
 def test_sums_and_bytes_of_every_link(name: str):
     """The closed form holds for each direction of each link, in bytes and in packets; and nobody is
     quicker than the busiest link."""
@@ -208,6 +211,27 @@ def test_the_command_prints_and_draws(tmp_path: Path):
     assert all(row["right"] and row["bytes_as_closed_form"] for row in report["rows"])
     assert report["rows"][1]["seconds"] < report["rows"][0]["seconds"]
     assert drawing.read_text().count("<rect") == 1 + 2 * 3  # the ground, and two bars three times
+
+
+def test_a_registered_collective_is_compared_and_planned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """One file and its registration: its sums, its bytes on every link, its name and its plan."""
+    monkeypatch.setitem(COLLECTIVES, "gather-broadcast", GatherBroadcast())
+    options = ["--size", "20 kB", "--only", "gather-broadcast", "--json"]
+    result = called(tmp_path, SMALL, *options)
+    assert result.exit_code == 0, result.output
+    (row,) = json.loads(result.output[result.output.index("{") :])["rows"]
+    assert row["right"]
+    assert row["bytes_as_closed_form"]
+    assert row["meaning"] == "gather-broadcast all-reduce"
+    assert "gather-broadcast" in called(tmp_path, SMALL, "--only", "rings").output
+    plan = CliRunner().invoke(
+        main, ["plan", str(tmp_path / "network.yaml"), "--size", "20 kB", "--json"]
+    )
+    assert plan.exit_code == 0, plan.output
+    names = [one["placement"] for one in json.loads(plan.output)["model"]["predictions"]]
+    assert "gather-broadcast" in names
 
 
 @pytest.mark.parametrize(

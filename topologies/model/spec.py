@@ -42,7 +42,7 @@ from topologies.model.documents import Document, DocumentError, Location, Name, 
 from topologies.model.documents import load as load_document
 from topologies.model.documents import parse as parse_document
 from topologies.model.shape import Level, Rack, Shape
-from topologies.model.topology import Costs, Link, LinkQuality, Node, Topology
+from topologies.model.topology import MAX_PORTS, Costs, Link, LinkQuality, Node, Topology
 from topologies.model.units import Fraction, Rate, Size, Time, duration, fraction, size
 from topologies.model.wording import few
 
@@ -61,8 +61,6 @@ __all__ = [
 
 # The address plan has a /24 for the workers of a rack and one for its server links.
 MAX_WORKERS_PER_RACK = 250
-# Ports have 9 bits; the last ones are the drop port, the CPU port and those that a target adds.
-MAX_PORTS = 500
 # Limits of planning, far beyond the routes that a program holds (testbed.preflight).
 MAX_RACKS = 8192
 MAX_CORES = 1000

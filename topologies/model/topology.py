@@ -8,6 +8,8 @@ from functools import cached_property
 from typing import Literal
 
 Kind = Literal["worker", "server", "switch"]
+# Ports have 9 bits; the last ones are the drop port, the CPU port and those that a target adds.
+MAX_PORTS = 500
 
 
 @dataclass(frozen=True)
