@@ -170,7 +170,7 @@ def _size(layout: Layout, one: Primitive) -> int:
     """Returns the limbs of a statement that can be part of a loop, else 0."""
     if one.op in ("assign", "modify_field"):
         target, value = one.operands
-        if _wide(target) and isinstance(target, ex.FieldValue) and isinstance(value, ex.DATA):
+        if _wide(target) and isinstance(target, ex.FieldValue) and isinstance(value, ex.Data):
             return limbs(target.width) if _by_limbs(value, target.width) else 0
     elif one.op == "register_read":
         target, array, index = one.operands
@@ -179,7 +179,7 @@ def _size(layout: Layout, one: Primitive) -> int:
     elif one.op == "register_write":
         array, index, value = one.operands
         width = _cells(layout, array)
-        if _worth(width) and _simple(index) and isinstance(value, ex.DATA):
+        if _worth(width) and _simple(index) and isinstance(value, ex.Data):
             return limbs(width) if _by_limbs(value, width) else 0
     return 0
 
@@ -345,7 +345,7 @@ class FusedWriter:
         loop.written[place] = None
 
     def _keep(self, out: Emitter, loop: _Loop, source: object, size: int) -> str:
-        assert isinstance(source, ex.DATA)
+        assert isinstance(source, ex.Data)
         name, text = out.temporary("v"), self._expression(out, loop, source, size)
         loop.body.append(f"const sw_limbs4 {name} = {text};")
         return name
@@ -408,7 +408,7 @@ class FusedWriter:
 
     def _cell(self, out: Emitter, loop: _Loop, array: object, index: object, size: int) -> str:
         assert isinstance(array, ObjectName)
-        assert isinstance(index, ex.DATA)
+        assert isinstance(index, ex.Data)
         text = out.narrow_uint(index)
         at = loop.indices.get(text) or loop.indices.setdefault(text, out.temporary("at"))
         limit = self.layout.program.registers[array.name].size

@@ -339,11 +339,7 @@ class PrimitiveWriter:
     def check(self, out: Emitter, one: Primitive) -> None:
         """Emits assert or assume: BMv2 aborts the process; here the packet is dropped and
         counted."""
-        operand = one.operands[0]
-        if isinstance(operand, ex.DATA):
-            condition = out.boolean(ex.DataToBool(operand))
-        else:
-            condition = out.boolean(operand)  # type: ignore[arg-type]
+        condition = _condition(out, one)
         place = f"{one.source}: {one.source.fragment}" if one.source else one.op
         text = c_string(f"{one.op} failed: {place}".replace("{", "\\{").replace("}", "\\}"))
         out.emit(f"if (!({condition})) {{", "c->state.failed = 1;")
@@ -353,11 +349,7 @@ class PrimitiveWriter:
         out.emit(f"goto at{_constant(one.operands[0])};")
 
     def jump_if_zero(self, out: Emitter, one: Primitive) -> None:
-        operand = one.operands[0]
-        if isinstance(operand, ex.DATA):
-            condition = out.boolean(ex.DataToBool(operand))
-        else:
-            condition = out.boolean(operand)  # type: ignore[arg-type]
+        condition = _condition(out, one)
         out.emit(f"if (!({condition})) goto at{_constant(one.operands[1])};")
 
     def nothing(self, out: Emitter, one: Primitive) -> None:
@@ -451,11 +443,19 @@ def _constant(operand: object) -> int:
 
 def _data(one: Primitive, position: int) -> ex.Data:
     operand = one.operands[position]
-    if isinstance(operand, ex.DATA):
+    if isinstance(operand, ex.Data):
         return operand
-    if isinstance(operand, (ObjectName, MessageParameters)) or not isinstance(operand, ex.BOOLEANS):
+    if isinstance(operand, (ObjectName, MessageParameters)) or not isinstance(operand, ex.Boolean):
         raise ex.Refused(f"operand {position + 1} of '{one.op}'")
     return ex.BoolToData(operand)
+
+
+def _condition(out: Emitter, one: Primitive) -> str:
+    """Returns C for the truth of the first operand."""
+    operand = one.operands[0]
+    if isinstance(operand, ex.Data):
+        return out.boolean(ex.DataToBool(operand))
+    return out.boolean(operand)  # type: ignore[arg-type]
 
 
 def _field(one: Primitive, position: int) -> ex.FieldValue:
@@ -467,7 +467,7 @@ def _field(one: Primitive, position: int) -> ex.FieldValue:
 
 def _header(one: Primitive, position: int) -> ex.HeaderExpression:
     operand = one.operands[position]
-    if isinstance(operand, ex.HEADERS):
+    if isinstance(operand, ex.HeaderExpression):
         return operand
     raise ex.Refused(f"operand {position + 1} of '{one.op}' that is not a header")
 

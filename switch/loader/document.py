@@ -6,26 +6,23 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from functools import lru_cache
-from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
 
 from switch.codegen.hashes_and_checksums import ALGORITHMS
-from switch.codegen.primitives import PRIMITIVES
 from switch.loader import action_profiles, value_sets
-from switch.loader.header_types import MOST_BITS, MOST_CELLS, check, header_type, source_of
+from switch.loader.header_types import MOST_BITS, MOST_CELLS, check, source_of
 from switch.loader.meters_and_digests import read_learn_lists, read_meter
-from switch.loader.parse_states import StateReader
+from switch.loader.parse_states import read_state
+from switch.loader.reader import Reader
 from switch.program import expressions
-from switch.program.errors import ProgramError, Source, UnsupportedConstruct, consistent, refused_at
+from switch.program.errors import ProgramError, Source, UnsupportedConstruct, consistent
 from switch.program.expressions import (
     Data,
-    Field,
     FieldValue,
     HeaderRef,
     Json,
-    Scope,
     ValidBit,
     VarbitField,
 )
@@ -40,32 +37,18 @@ from switch.program.model import (
     Counter,
     Entry,
     FieldList,
-    Header,
-    HeaderType,
     KeyField,
-    MessageParameters,
-    ObjectName,
-    Operand,
-    Primitive,
     Program,
     Register,
-    Stack,
     Table,
-    UnionStack,
     digest_of,
 )
-from switch.program.value_ranges import value_range
 
 Named = TypeVar("Named")
 
 # Priorities of the control plane are positive 32-bit numbers, the highest wins; in the JSON the
 # lowest one does.
 _TOP_PRIORITY = (1 << 31) - 1
-
-_OBJECTS = frozenset(
-    ["register_array", "counter_array", "calculation", "header_stack", "header_union",
-     "header_union_stack", "string", "meter_array"]
-)  # fmt: skip
 
 
 def load_program(path: str | Path) -> Program:
@@ -102,65 +85,27 @@ def read_program(document: Json, name: str = "program") -> Program:
 
 
 class _Loader:
-    """Reads one document. Header types, headers, stacks and unions come first, as all else refers
-    to them."""
+    """Reads one document."""
 
     def __init__(self, document: Json, name: str) -> None:
         self.document = document
         self.name = name
         self._refuse_whole_kinds()
-        self.types = {one["name"]: header_type(one) for one in document["header_types"]}
-        self.stacks, in_stack = self._stacks()
-        names = {one["id"]: one["name"] for one in document["headers"]}
-        self.unions = {
-            one["name"]: tuple(names[header] for header in one["header_ids"])
-            for one in document.get("header_unions", [])
-        }
-        unions = {one["id"]: one["name"] for one in document.get("header_unions", [])}
-        self.union_stacks = {
-            one["name"]: UnionStack(one["name"], tuple(unions[i] for i in one["header_union_ids"]))
-            for one in document.get("header_union_stacks", [])
-        }
-        members = {
-            one["name"]: tuple(name for name, _ in one["headers"])
-            for one in document.get("header_union_types", [])
-        }
-        self.members = {
-            one["name"]: members[one["union_type"]] for one in document.get("header_unions", [])
-        }
-        self.headers = {
-            one["name"]: Header(
-                one["name"],
-                self.types[one["header_type"]],
-                one["metadata"],
-                *in_stack.get(one["id"], (None, 0)),
-            )
-            for one in document["headers"]
-        }
+        self._reader = Reader(document, name)
 
     def program(self) -> Program:
-        document = self.document
+        document, reader = self.document, self._reader
         parser = document["parsers"][0]
         deparser = document["deparsers"][0]
         controls = {one["name"]: self._control(one) for one in document["pipelines"]}
-        reader = StateReader(
-            self.headers,
-            self.stacks,
-            self.unions,
-            self.union_stacks,
-            self.members,
-            self._data,
-            self._boolean,
-            self._primitive,
-        )
-        states = _by_name(parser["parse_states"], reader.state)
+        states = _by_name(parser["parse_states"], lambda one: read_state(reader, one))
         return Program(
             name=self.name,
             digest=digest_of(document),
-            headers=_frozen(self.headers),
-            stacks=_frozen(self.stacks),
-            unions=_frozen(self.unions),
-            union_stacks=_frozen(self.union_stacks),
+            headers=_frozen(reader.headers),
+            stacks=_frozen(reader.stacks),
+            unions=_frozen(reader.unions),
+            union_stacks=_frozen(reader.union_stacks),
             field_lists=_frozen({one["id"]: _field_list(one) for one in document["field_lists"]}),
             errors=_frozen(dict(map(tuple, document["errors"]))),
             enums=_frozen({one["name"]: dict(one["entries"]) for one in document["enums"]}),
@@ -168,20 +113,15 @@ class _Loader:
             first_state=parser["init_state"],
             deparse_order=tuple(deparser["order"]),
             deparser_primitives=tuple(
-                self._primitive(one, ()) for one in deparser.get("primitives", [])
+                reader.primitive(one) for one in deparser.get("primitives", [])
             ),
             actions=_frozen({one["id"]: self._action(one) for one in document["actions"]}),
             ingress=controls["ingress"],
             egress=controls["egress"],
             counters=_by_name(document["counter_arrays"], _counter),
             registers=_by_name(document["register_arrays"], _register),
-            meters=_by_name(
-                document.get("meter_arrays", []),
-                lambda one: read_meter(one, self._data, source_of(one), MOST_CELLS),
-            ),
-            learn_lists=_frozen(
-                read_learn_lists(document.get("learn_lists", []), self._data, source_of)
-            ),
+            meters=_by_name(document.get("meter_arrays", []), lambda one: read_meter(reader, one)),
+            learn_lists=_frozen(read_learn_lists(reader, document.get("learn_lists", []))),
             calculations=_by_name(
                 [*document["calculations"], *action_profiles.selectors(document)], self._calculation
             ),
@@ -194,9 +134,8 @@ class _Loader:
         )
 
     def _refuse_whole_kinds(self) -> None:
-        for kind, label in (("extern_instances", "extern object"),):
-            for one in self.document.get(kind, []):
-                raise UnsupportedConstruct(f"{label} '{one['name']}'", source_of(one))
+        for one in self.document.get("extern_instances", []):
+            raise UnsupportedConstruct(f"extern object '{one['name']}'", source_of(one))
         for pipeline in self.document["pipelines"]:
             for one in pipeline.get("action_calls", []):
                 raise UnsupportedConstruct(f"action call '{one['name']}'", source_of(one))
@@ -204,85 +143,13 @@ class _Loader:
             if len(self.document[kind]) != 1:
                 raise UnsupportedConstruct(f"a program with {len(self.document[kind])} {kind}")
 
-    def _stacks(self) -> tuple[dict[str, Stack], dict[int, tuple[str, int]]]:
-        names = {one["id"]: one["name"] for one in self.document["headers"]}
-        stacks, places = {}, {}
-        for one in self.document.get("header_stacks", []):
-            members = tuple(names[header] for header in one["header_ids"])
-            stacks[one["name"]] = Stack(one["name"], self.types[one["header_type"]], members)
-            for index, header in enumerate(one["header_ids"]):
-                places[header] = (one["name"], index)
-        return stacks, places
-
-    # Expressions
-
-    def _scope(self, parameters: tuple[int, ...] = ()) -> Scope:
-        return Scope(self._field, self._stack_field, parameters, self.unions)
-
-    def _field(self, header: str, which: int | str) -> Field:
-        return self._one_field(f"header '{header}'", self.headers[header].type, which)
-
-    def _stack_field(self, stack: str, which: int | str) -> Field:
-        names = [one.name for one in self.stacks[stack].type.fields]
-        if which == "last" and which not in names:  # BMv2 aborts at it
-            raise expressions.Refused(f"the header '{stack}.last' as a whole")
-        return self._one_field(f"header stack '{stack}'", self.stacks[stack].type, which)
-
-    def _one_field(self, of: str, header_type: HeaderType, which: int | str) -> Field:
-        for position, one in enumerate(header_type.fields):
-            if which in (position, one.name):
-                return one
-        raise ProgramError(f"{self.name}: {of} has no field '{which}'")
-
-    def _data(self, node: Json, where: Json, parameters: tuple[int, ...] = ()) -> Data:
-        with refused_at(source_of(where)):
-            value = expressions.parse_data(node, self._scope(parameters))
-            value_range(value)
-            return value
-
-    def _boolean(self, node: Json, where: Json) -> expressions.Boolean:
-        with refused_at(source_of(where)):
-            return expressions.parse_boolean(node, self._scope())
-
-    # Actions
-
     def _action(self, node: Json) -> Action:
         parameters = tuple(
             ActionParameter(one["name"], one["bitwidth"]) for one in node["runtime_data"]
         )
         widths = tuple(one.width for one in parameters)
-        primitives = tuple(self._primitive(one, widths) for one in node["primitives"])
+        primitives = tuple(self._reader.primitive(one, widths) for one in node["primitives"])
         return Action(node["id"], node["name"], parameters, primitives, source_of(node))
-
-    def _primitive(self, node: Json, widths: tuple[int, ...]) -> Primitive:
-        if node["op"] not in PRIMITIVES:
-            raise UnsupportedConstruct(f"primitive '{node['op']}'", source_of(node))
-        with refused_at(source_of(node)):
-            operands = tuple(self._operand(one, widths) for one in node["parameters"])
-        if node["op"] in ("assign_union", "assign_union_stack"):
-            operands += tuple(chain.from_iterable(zip(*map(self._members, operands), strict=True)))
-        return Primitive(node["op"], operands, source_of(node))
-
-    def _members(self, operand: Operand) -> list[HeaderRef]:
-        """Returns the headers of a union or of a stack of unions."""
-        assert isinstance(operand, ObjectName)
-        stack = self.union_stacks.get(operand.name)
-        unions = stack.unions if stack else (operand.name,)
-        return [HeaderRef(header) for union in unions for header in self.unions[union]]
-
-    def _operand(self, node: Json, widths: tuple[int, ...]) -> Operand:
-        kind, value = node["type"], node["value"]
-        if kind in _OBJECTS:
-            return ObjectName(kind, value)
-        if kind == "header":
-            return HeaderRef(value)
-        scope = self._scope(widths)
-        if kind == "parameters_vector":
-            return MessageParameters(tuple(expressions.parse_data(one, scope) for one in value))
-        operand = expressions.parse_any(node, scope)
-        if isinstance(operand, expressions.DATA):
-            value_range(operand)
-        return operand
 
     # Controls
 
@@ -297,7 +164,7 @@ class _Loader:
     def _conditional(self, node: Json) -> Conditional:
         return Conditional(
             node["name"],
-            self._boolean(node["expression"], node),
+            self._reader.boolean(node["expression"], node),
             node["true_next"],
             node["false_next"],
             source_of(node),
@@ -349,7 +216,7 @@ class _Loader:
             value: Data = ValidBit(HeaderRef(target))
             match = "exact"
         else:
-            value = self._data({"type": "field", "value": target}, table)
+            value = self._reader.data({"type": "field", "value": target}, table)
         width = value.width if isinstance(value, FieldValue) else 1
         if match not in ("exact", "lpm", "ternary", "range"):
             raise UnsupportedConstruct(f"match kind '{match}'", source_of(table))
@@ -375,11 +242,11 @@ class _Loader:
             elif one["type"] == "payload":
                 inputs.append(CalculationInput(None, 0, None, True))
             else:
-                varbit = expressions.parse_any(one, self._scope())
+                varbit = expressions.parse_any(one, self._reader.scope())
                 if isinstance(varbit, VarbitField):
                     inputs.append(CalculationInput(None, 0, None, False, varbit))
                     continue
-                value = self._data(one, node)
+                value = self._reader.data(one, node)
                 width = value.width if isinstance(value, FieldValue) else one.get("bitwidth", 1)
                 inputs.append(CalculationInput(value, width, None, False))
         return Calculation(node["name"], node["algo"], tuple(inputs))
@@ -406,7 +273,7 @@ class _Loader:
             node["calculation"],
             node.get("verify", True),
             node.get("update", True),
-            None if condition is None else self._boolean(condition, node),
+            None if condition is None else self._reader.boolean(condition, node),
             source_of(node),
         )
 

@@ -37,25 +37,4 @@ def _table(name: str, size: int, state: ParserState) -> Table:
     ]
     # Each part twice, as the program does not give the match kind of members.
     ranges = [replace(one, match="range") for one in parts if one.width <= MOST_RANGE_BITS]
-    key = (*parts, *ranges)
-    return Table(
-        name=name,
-        match="range",
-        key=key,
-        action_ids=(),
-        max_size=size,
-        with_counters=False,
-        ages=False,
-        meter=None,
-        default_action_id=None,
-        default_args=(),
-        default_is_const=False,
-        entries=(),
-        entries_are_const=False,
-        by_hit=False,
-        next_on_hit=None,
-        next_on_miss=None,
-        next_by_action={},
-        base_default_next=None,
-        source=state.source,
-    )
+    return Table(name, "range", (*parts, *ranges), size, state.source)

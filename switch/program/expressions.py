@@ -251,31 +251,6 @@ Boolean = (
     | DataToBool
     | Valid
 )
-DATA = (
-    Const,
-    FieldValue,
-    ValidBit,
-    Parameter,
-    Lookahead,
-    Unary,
-    Binary,
-    Choice,
-    BoolToData,
-    StackSize,
-)
-BOOLEANS = (
-    BoolConst,
-    Compare,
-    CompareHeaders,
-    CompareVarbits,
-    CompareBooleans,
-    Logic,
-    Not,
-    DataToBool,
-    Valid,
-)
-HEADERS = (HeaderRef, StackElement, StackLast, HeaderChoice)
-
 ARITHMETIC = frozenset(
     ["+", "-", "*", "/", "%", "<<", ">>", "&", "|", "^", "two_comp_mod", "sat_cast", "usat_cast"]
 )
@@ -314,7 +289,7 @@ def parse_data(node: Json, scope: Scope) -> Data:
     result = parse_any(node, scope)
     if isinstance(result, VarbitField):
         raise Refused(f"varbit field '{result.field}' in arithmetic")
-    if isinstance(result, BOOLEANS + HEADERS):
+    if isinstance(result, Boolean | HeaderExpression):
         raise Refused(f"a value where {type(result).__name__} stands")
     return result
 
@@ -322,7 +297,7 @@ def parse_data(node: Json, scope: Scope) -> Data:
 def parse_boolean(node: Json, scope: Scope) -> Boolean:
     """Parses a JSON type-value object as a truth value. Raises Refused."""
     result = parse_any(node, scope)
-    if not isinstance(result, BOOLEANS):
+    if not isinstance(result, Boolean):
         raise Refused(f"a Boolean where {type(result).__name__} stands")
     return result
 
@@ -330,7 +305,7 @@ def parse_boolean(node: Json, scope: Scope) -> Boolean:
 def parse_header(node: Json, scope: Scope) -> HeaderExpression:
     """Parses a JSON type-value object as a header. Raises Refused."""
     result = parse_any(node, scope)
-    if not isinstance(result, HEADERS):
+    if not isinstance(result, HeaderExpression):
         raise Refused(f"a header where {type(result).__name__} stands")
     return result
 
@@ -416,25 +391,29 @@ def _parse_operation(value: Json, scope: Scope) -> Data | Boolean | HeaderExpres
 
 
 def _choice(condition: Boolean, true: Any, false: Any) -> Data | Boolean | HeaderExpression:
-    if isinstance(true, BOOLEANS) and isinstance(false, BOOLEANS):
+    if isinstance(true, Boolean) and isinstance(false, Boolean):
         return Logic("or", Logic("and", condition, true), Logic("and", Not(condition), false))
-    if isinstance(true, HEADERS) and isinstance(false, HEADERS):
+    if isinstance(true, HeaderExpression) and isinstance(false, HeaderExpression):
         return HeaderChoice(condition, true, false)
     for side in (true, false):
-        if not isinstance(side, DATA):
+        if not isinstance(side, Data):
             raise Refused(f"operator '?' between {type(true).__name__}, {type(false).__name__}")
     return Choice(condition, true, false)
 
 
 def _comparison(op: str, left: Any, right: Any) -> Boolean:
-    if isinstance(left, HEADERS) and isinstance(right, HEADERS) and op in ("==", "!="):
+    if (
+        isinstance(left, HeaderExpression)
+        and isinstance(right, HeaderExpression)
+        and op in ("==", "!=")
+    ):
         return CompareHeaders(op, left, right)
-    if isinstance(left, BOOLEANS) and isinstance(right, BOOLEANS) and op in ("==", "!="):
+    if isinstance(left, Boolean) and isinstance(right, Boolean) and op in ("==", "!="):
         return CompareBooleans(op, left, right)
     if isinstance(left, VarbitField) and isinstance(right, VarbitField) and op in ("==", "!="):
         return CompareVarbits(op, left, right)
     for side in (left, right):
-        if not isinstance(side, DATA):
+        if not isinstance(side, Data):
             raise Refused(f"operator '{op}' between {type(left).__name__}, {type(right).__name__}")
     return Compare(op, left, right)
 

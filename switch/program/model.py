@@ -247,22 +247,22 @@ class Table:
     name: str
     match: str
     key: tuple[KeyField, ...]
-    action_ids: tuple[int, ...]
     max_size: int
-    with_counters: bool
-    ages: bool
-    meter: str | None
-    default_action_id: int | None
-    default_args: tuple[int, ...]
-    default_is_const: bool
-    entries: tuple[Entry, ...]
-    entries_are_const: bool
-    by_hit: bool
-    next_on_hit: str | None
-    next_on_miss: str | None
-    next_by_action: Mapping[int, str | None]
-    base_default_next: str | None
     source: Source | None
+    action_ids: tuple[int, ...] = ()
+    with_counters: bool = False
+    ages: bool = False
+    meter: str | None = None
+    default_action_id: int | None = None
+    default_args: tuple[int, ...] = ()
+    default_is_const: bool = False
+    entries: tuple[Entry, ...] = ()
+    entries_are_const: bool = False
+    by_hit: bool = False
+    next_on_hit: str | None = None
+    next_on_miss: str | None = None
+    next_by_action: Mapping[int, str | None] = field(default_factory=dict)
+    base_default_next: str | None = None
     profile: str | None = None
 
     @property

@@ -79,7 +79,7 @@ def supported() -> set[str]:
 def used(program: Program) -> Iterator[str]:
     for one in nodes(program):
         name = type(one).__name__
-        if isinstance(one, (*ex.DATA, *ex.BOOLEANS, *ex.HEADERS)):
+        if isinstance(one, ex.Data | ex.Boolean | ex.HeaderExpression):
             yield f"expression {name}"
         if isinstance(one, (ex.Unary, ex.Binary, ex.Compare, ex.Logic)):
             yield f"operator {one.op}"

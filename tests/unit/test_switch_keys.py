@@ -18,10 +18,7 @@ widths = st.lists(st.sampled_from([1, 4, 8, 9, 16, 31, 32, 48, 63, 64, 65, 128, 
 
 def table(sizes: list[int]) -> Table:
     key = tuple(KeyField(f"k{i}", "exact", Const(0), size, None) for i, size in enumerate(sizes))
-    return Table(
-        "t", "exact", key, (), 1, False, False, None, None, (), False, (), False, False, None, None,
-        {}, None, None,
-    )  # fmt: skip
+    return Table("t", "exact", key, 1, None)
 
 
 @given(widths, st.data())
