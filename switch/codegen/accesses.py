@@ -70,3 +70,17 @@ def note_primitive(uses: Uses, one: Primitive) -> None:
         note(uses, one.operands[1:])
     else:
         note(uses, one.operands)
+
+
+def uses_of(things: Iterable[object]) -> Uses:
+    """Returns what these things read."""
+    uses = Uses()
+    note(uses, things)
+    return uses
+
+
+def uses_of_statements(statements: Iterable[Primitive]) -> Uses:
+    uses = Uses()
+    for one in statements:
+        note_primitive(uses, one)
+    return uses

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from switch.codegen.accesses import WRITES_FIRST, Place, Uses, note
-from switch.program.model import Action, Conditional, Control, Table
+from switch.codegen.accesses import WRITES_FIRST, Place, uses_of
+from switch.program.model import Action, Control, Table
 
 
 class Assignments:
@@ -52,15 +52,6 @@ class Assignments:
                 self.cleared_reads.add(number)
         return self.good
 
-    def _successors(self, name: str) -> list[str | None]:
-        if name in self.control.conditionals:
-            one: Conditional = self.control.conditionals[name]
-            return [one.true_next, one.false_next]
-        table = self.control.tables[name]
-        if table.by_hit:
-            return [table.next_on_hit, table.next_on_miss]
-        return [*table.next_by_action.values(), table.base_default_next]
-
     def _order(self) -> list[str]:
         """Returns the reachable nodes in topological order."""
         done: dict[str, None] = {}
@@ -72,7 +63,8 @@ class Assignments:
                 done[name] = None
             elif name not in done:
                 stack.append((name, True))
-                stack += [(one, False) for one in self._successors(name) if one and one not in done]
+                after = self.control.successors(name)
+                stack += [(one, False) for one in after if one and one not in done]
         return list(reversed(done))
 
     def _node(
@@ -81,7 +73,7 @@ class Assignments:
         if name in self.control.conditionals:
             one = self.control.conditionals[name]
             self._read([one.condition], must)
-            for following in self._successors(name):
+            for following in self.control.successors(name):
                 yield following, must, may
             return
         table = self.control.tables[name]
@@ -93,7 +85,7 @@ class Assignments:
                 outcomes.append(self._action(action, must, may))
         after_must = set.intersection(*(one for one, _ in outcomes))
         after_may = set().union(*(one for _, one in outcomes))
-        for following in self._successors(name):
+        for following in self.control.successors(name):
             yield following, after_must, after_may
 
     def _action(
@@ -106,9 +98,7 @@ class Assignments:
                 self._read(one.operands, must)
                 continue
             self._read(one.operands[1:], must)
-            uses = Uses()
-            note(uses, one.operands[:1], written=True)
-            for place in uses.written & self.good:
+            for place in uses_of(one.operands[:1]).read & self.good:
                 if one.op in ("modify_field_with_hash_based_offset", "modify_field_rng_uniform"):
                     self.good.discard(place)
                 if one.op == "register_read":
@@ -121,6 +111,4 @@ class Assignments:
         return must, may
 
     def _read(self, things: Iterable[object], must: set[Place]) -> None:
-        uses = Uses()
-        note(uses, things)
-        self.good -= uses.read - must
+        self.good -= uses_of(things).read - must

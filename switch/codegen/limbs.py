@@ -45,6 +45,17 @@ def possible_ones(expression: ex.Data) -> int:
     return widest
 
 
+def unmasked(e: ex.Binary, count: int) -> ex.Data | None:
+    """Returns the operand of a bitwise and whose mask covers every bit that the operand may have in
+    its first `count` limbs, else None."""
+    everything = (1 << (LIMB * count)) - 1
+    for one, mask in ((e.left, e.right), (e.right, e.left)):
+        ones = possible_ones(one)
+        if isinstance(mask, ex.Const) and ones >= 0 and not ones & ~mask.value & everything:
+            return one
+    return None
+
+
 def natural_limbs(expression: ex.Data) -> tuple[int, bool]:
     """Returns (limbs that hold every value of the expression, whether they are signed)."""
     low, high = value_range(expression)

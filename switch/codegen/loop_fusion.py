@@ -14,15 +14,15 @@ instead, the statements are executed one by one for such an index.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
-from switch.codegen.accesses import Place, Uses, note_primitive
+from switch.codegen.accesses import Place, uses_of_statements
 from switch.codegen.expressions import Emitter
 from switch.codegen.known_conditions import beyond, known_at
 from switch.codegen.layout import LIMB, Layout, limbs, words_of
-from switch.codegen.limbs import carries, literal, possible_ones
+from switch.codegen.limbs import carries, literal, unmasked
 from switch.codegen.primitives import PrimitiveWriter
 from switch.program import expressions as ex
 from switch.program.model import Action, Control, ObjectName, Primitive, Table
@@ -64,19 +64,12 @@ class Runs:
         self.layout = layout
         self.program = layout.program
         self.control = control
-        references: dict[str | None, int] = {control.first: 1}
-        for table in control.tables.values():
-            if is_fixed(table):
-                nexts: set[str | None] = {following(table)}
-            elif table.by_hit:
-                nexts = {table.next_on_hit, table.next_on_miss}
-            else:
-                nexts = {*table.next_by_action.values(), table.base_default_next}
-            for one in nexts:
-                references[one] = references.get(one, 0) + 1
-        for condition in control.conditionals.values():
-            for one in {condition.true_next, condition.false_next}:
-                references[one] = references.get(one, 0) + 1
+        references: Counter[str | None] = Counter([control.first])
+        for name in (*control.tables, *control.conditionals):
+            fixed = name in control.tables and is_fixed(control.tables[name])
+            references.update(
+                {following(control.tables[name])} if fixed else set(control.successors(name))
+            )
         continued = {
             following(one): one.name for one in control.tables.values() if self._plain(one)
         }
@@ -97,12 +90,9 @@ class Runs:
         self._drop_narrow()
         self.after: dict[str, str | None] = {}
         self._foresee(references)
-        self.users: dict[int, int] = {}
-        for control_ in (self.program.ingress, self.program.egress):
-            for table in control_.tables.values():
-                for action in {*table.action_ids, table.default_action_id}:
-                    if action is not None:
-                        self.users[action] = self.users.get(action, 0) + 1
+        self.users: Counter[int | None] = Counter()  # tables of each action
+        for table in self.program.tables.values():
+            self.users.update({*table.action_ids, table.default_action_id})
 
     def _drop_narrow(self) -> None:
         """Drops runs without wide statements."""
@@ -111,7 +101,7 @@ class Runs:
                 del self.nodes[name]
                 self.inner -= {one.name for one in run[1:]}
 
-    def _foresee(self, references: dict[str | None, int]) -> None:
+    def _foresee(self, references: Mapping[str | None, int]) -> None:
         alone, continued = dict(self.nodes), set()
         for name, run in alone.items():
             self.after[name] = following(run[-1])
@@ -138,9 +128,7 @@ class Runs:
         return sizes.pop() if len(sizes) == 1 else 0
 
     def _writes(self, run: Sequence[Table], place: Place) -> bool:
-        uses = Uses()
-        for one in self.statements(run):
-            note_primitive(uses, one)
+        uses = uses_of_statements(self.statements(run))
         return place in uses.written or place[0] in uses.whole
 
     def _action(self, table: Table) -> Action | None:
@@ -163,7 +151,7 @@ class Runs:
 
     def only_users(self, run: Sequence[Table]) -> bool:
         """Returns True if only these tables execute the run's actions."""
-        return all(self.users[one.default_action_id or 0] == 1 for one in run)
+        return all(self.users[one.default_action_id] == 1 for one in run)
 
 
 def _size(layout: Layout, one: Primitive) -> int:
@@ -285,9 +273,7 @@ class FusedWriter:
         return any(len(indices) > 1 for indices in places.values())
 
     def _plainly(self, out: Emitter, one: Primitive) -> None:
-        uses = Uses()
-        note_primitive(uses, one)
-        for name in sorted(uses.headers() & self.framed):
+        for name in sorted(uses_of_statements([one]).headers() & self.framed):
             out.emit(self.layout.load_framed(name))
         out.emit("{")
         self.primitives.write(out, one)
@@ -358,16 +344,9 @@ class FusedWriter:
         if isinstance(e, ex.Unary):
             return f"~{self._expression(out, loop, e.operand, size)}"
         assert isinstance(e, ex.Binary)
-        everything = (1 << (LIMB * size)) - 1
-        if e.op == "&":  # the mask covers all possible bits
-            for one, mask in ((e.left, e.right), (e.right, e.left)):
-                ones = possible_ones(one)
-                if (
-                    isinstance(mask, ex.Const)
-                    and ones >= 0
-                    and not (ones & ~mask.value & everything)
-                ):
-                    return self._expression(out, loop, one, size)
+        whole = unmasked(e, size) if e.op == "&" else None
+        if whole is not None:
+            return self._expression(out, loop, whole, size)
         left = self._expression(out, loop, e.left, size)
         right = self._expression(out, loop, e.right, size)
         return f"({left} {e.op} {right})"
@@ -447,7 +426,7 @@ class FusedWriter:
 
     def _dead(self, group: Sequence[Primitive]) -> set[str]:
         """Returns the places of transient fields that only these statements use."""
-        here = Counter(place for one in group for place in _places(one))
+        here = Counter(place for one in group for place in uses_of_statements([one]).places())
         found: set[str] = set()
         for place in here.keys() & self.layout.usage.transient:
             if here[place] == self.layout.usage.mentioned[place]:
@@ -458,9 +437,3 @@ class FusedWriter:
 
 def _cell(one: Primitive) -> tuple[object, object]:
     return one.operands[1:] if one.op == "register_read" else one.operands[:2]  # type: ignore[return-value]
-
-
-def _places(one: Primitive) -> set[tuple[str, str]]:
-    uses = Uses()
-    note_primitive(uses, one)
-    return uses.places()

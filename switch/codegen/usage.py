@@ -26,7 +26,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from switch.codegen.accesses import COPIES_HEADERS, Place, Uses, mentions, note, note_primitive
+from switch.codegen.accesses import (
+    COPIES_HEADERS,
+    Place,
+    Uses,
+    mentions,
+    note,
+    note_primitive,
+    uses_of,
+    uses_of_statements,
+)
 from switch.codegen.definite_assignment import Assignments
 from switch.program import expressions as ex
 from switch.program.model import (
@@ -148,9 +157,7 @@ class Usage:
 
     def _learned(self) -> set[Place]:
         """Returns what digests read at the end of ingress."""
-        uses = Uses()
-        note(uses, (one.elements for one in self.program.learn_lists.values()))
-        return uses.read
+        return uses_of(one.elements for one in self.program.learn_lists.values()).read
 
     # Headers
 
@@ -166,18 +173,12 @@ class Usage:
             here: set[str] = set()
             for one in state.operations:
                 if isinstance(one, Extract):
-                    uses = Uses()
-                    note(uses, [one.bits])
-                    early |= uses.headers() - here
+                    early |= uses_of([one.bits]).headers() - here
                     if one.header:
                         here.add(one.header)
                     continue
-                uses = Uses()
-                note(uses, [one])
-                early |= (uses.headers() | self._moved([one])) - here
-            uses = Uses()
-            note(uses, state.key)
-            early |= uses.headers() - here
+                early |= (uses_of([one]).headers() | self._moved([one])) - here
+            early |= uses_of(state.key).headers() - here
         return early
 
     def _moved(self, things: object) -> set[str]:
@@ -234,18 +235,14 @@ class Usage:
         controls = (self.program.ingress, self.program.egress)
         for action in self.program.actions.values():
             for one in action.primitives:
-                uses = Uses()
-                note_primitive(uses, one)
-                found.update(uses.places())
+                found.update(uses_of_statements([one]).places())
         for control in controls:
             for thing in (
                 *(key.value for table in control.tables.values() for key in table.key),
                 *(self._metered(table) for table in control.tables.values()),
                 *(one.condition for one in control.conditionals.values()),
             ):
-                uses = Uses()
-                note(uses, [thing])
-                found.update(uses.places())
+                found.update(uses_of([thing]).places())
         return found
 
     def _indices(self) -> dict[Place, list[str]]:
@@ -271,14 +268,11 @@ class Usage:
 
     def headers_of(self, node: Table | Conditional) -> set[str]:
         """Returns the headers that a node uses."""
-        uses = Uses()
         if isinstance(node, Conditional):
-            note(uses, [node.condition])
-        else:
-            note(uses, (key.value for key in node.key))
-            note(uses, [self._metered(node)])
-            note(uses, (one.primitives for one in self._actions(node)))
-        return uses.headers()
+            return uses_of([node.condition]).headers()
+        values = (key.value for key in node.key)
+        statements = (one.primitives for one in self._actions(node))
+        return uses_of([*values, self._metered(node), *statements]).headers()
 
     def _idle_checksums(self) -> dict[str, set[str]]:
         found: dict[str, set[str]] = {}
@@ -305,13 +299,9 @@ class Usage:
         found: set[str] = set()
         for one in mentions(self._everything()):
             if isinstance(one, ex.CompareHeaders):
-                uses = Uses()
-                note(uses, [one])
-                found |= uses.whole
+                found |= uses_of([one]).whole
             elif isinstance(one, Primitive) and one.op in COPIES_HEADERS:
-                uses = Uses()
-                note(uses, one.operands)
-                found |= uses.whole
+                found |= uses_of(one.operands).whole
         found |= {
             one.header
             for calc in self.program.calculations.values()

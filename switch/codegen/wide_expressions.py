@@ -7,7 +7,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 from switch.codegen.layout import LIMB, limbs, words_of
-from switch.codegen.limbs import Stream, carries, literal, natural_limbs, possible_ones
+from switch.codegen.limbs import Stream, carries, literal, natural_limbs, unmasked
 from switch.program import expressions as ex
 from switch.program.value_ranges import value_range
 
@@ -157,12 +157,9 @@ class WideEmitter(ABC):
 
     def wide_binary(self, e: ex.Binary, count: int) -> Stream:
         op = e.op
-        if op == "&":
-            for one, mask in ((e.left, e.right), (e.right, e.left)):
-                if isinstance(mask, ex.Const) and possible_ones(one) >= 0:
-                    everything = (1 << (LIMB * count)) - 1
-                    if possible_ones(one) & ~mask.value & everything == 0:
-                        return self.wide(one, count)
+        whole = unmasked(e, count) if op == "&" else None
+        if whole is not None:
+            return self.wide(whole, count)
         if op in ("&", "|", "^"):
             left, right = self.wide(e.left, count), self.wide(e.right, count)
             return Stream(f"({left.limb} {op} {right.limb})", left.body + right.body)

@@ -300,6 +300,15 @@ class Control:
     tables: Mapping[str, Table]
     conditionals: Mapping[str, Conditional]
 
+    def successors(self, name: str) -> list[str | None]:
+        """Returns the nodes that may follow a table or conditional."""
+        if name in self.conditionals:
+            return [self.conditionals[name].true_next, self.conditionals[name].false_next]
+        table = self.tables[name]
+        if table.by_hit:
+            return [table.next_on_hit, table.next_on_miss]
+        return [*table.next_by_action.values(), table.base_default_next]
+
 
 @dataclass(frozen=True)
 class Counter:
