@@ -6,15 +6,7 @@ from __future__ import annotations
 
 from switch.codegen.expressions import Emitter
 from switch.codegen.hashes_and_checksums import calculation_name
-from switch.codegen.layout import (
-    LASTS,
-    LIMB,
-    Layout,
-    argument_offsets,
-    identifier,
-    limbs,
-    words_of,
-)
+from switch.codegen.layout import LASTS, LIMB, Layout, argument_words, identifier, limbs
 from switch.codegen.limbs import literal
 from switch.codegen.loop_fusion import FusedWriter, Runs, following, is_fixed
 from switch.codegen.parser import unsigned
@@ -290,10 +282,7 @@ class ControlWriter:
         statements."""
         if table.default_action_id is not None:
             action = self.program.actions[table.default_action_id]
-            offsets, count = argument_offsets(action)
-            values = [0] * count
-            for one, at, value in zip(action.parameters, offsets, table.default_args, strict=True):
-                values[at : at + limbs(one.width)] = words_of(value, limbs(one.width))
+            values = argument_words(action, table.default_args)
             if values:
                 out.emit(
                     f"static const uint64_t args[] = {{{', '.join(literal(v) for v in values)}}};"

@@ -62,15 +62,14 @@ class CalculationWriter:
         the stack."""
         out = Emitter(self.layout)
         if any(self._has_varbit(one) for one in calculation.inputs):
-            return self._of_any_length(out, calculation)
+            return self._of_any_length(calculation)
         groups = self._groups(out, calculation)
         payload = any(one.payload for one in calculation.inputs)
         sums = ALGORITHMS[calculation.algorithm] == "hash_csum16" and not payload
         if sums and all(sum(width for _, width in parts) % 16 == 0 for _, parts in groups):
             return self._summed(out, calculation, groups)
         room = sum(sum(width for _, width in parts) for _, parts in groups) // 8 + 9
-        total = f"{room} + SW_MAX_FRAME" if payload else str(room)
-        out.emit(f"uint8_t bytes[{total}];")
+        out.emit(f"uint8_t bytes[{room}{' + SW_MAX_FRAME' if payload else ''}];")
         # Whole bytes in every group but the last, so that each group begins at a byte.
         aligned = all(sum(width for _, width in parts) % 8 == 0 for _, parts in groups)
         if aligned:
@@ -86,9 +85,13 @@ class CalculationWriter:
                 emit_put(out, "to", parts)
                 out.emit("}")
             out.emit("size_t length = (to.bits + 7) / 8;")
+        return self._hashed(calculation, out.lines, payload)
+
+    def _hashed(self, calculation: Calculation, lines: list[str], payload: bool) -> list[str]:
+        """Returns the function that hashes `bytes`, which these lines write."""
         return [
             *self._head(calculation),
-            *out.lines,
+            *lines,
             *(_PUT_PAYLOAD if payload else ()),
             f"    return {self._hash(calculation)}bytes, length);",
             "}",
@@ -100,7 +103,7 @@ class CalculationWriter:
             return self.program.headers[one.header].type.varbit is not None
         return one.varbit is not None
 
-    def _of_any_length(self, out: Emitter, calculation: Calculation) -> list[str]:
+    def _of_any_length(self, calculation: Calculation) -> list[str]:
         """Writes the input bit by bit, for inputs with varbit fields."""
         puts, room = Emitter(self.layout), 16
         payload = any(one.payload for one in calculation.inputs)
@@ -128,18 +131,13 @@ class CalculationWriter:
                 emit_put(puts, "to", [(self.layout.field_path(header, member.name), member.width)])
                 puts.emit("}")
                 room += member.width // 8 + 1
-        return [
-            *self._head(calculation),
+        lines = [
             f"    uint8_t bytes[{room}{' + SW_MAX_FRAME' if payload else ''}];",
             "    struct hash_bits to = {bytes, 0, sizeof bytes};",
-            *out.lines,
             *puts.lines,
             "    size_t length = (to.bits + 7) / 8;",
-            *(_PUT_PAYLOAD if payload else ()),
-            f"    return {self._hash(calculation)}bytes, length);",
-            "}",
-            "",
         ]
+        return self._hashed(calculation, lines, payload)
 
     def _put_varbit(self, out: Emitter, value: ex.VarbitField) -> int:
         """Writes a varbit field; returns the most bytes it can have."""

@@ -109,6 +109,15 @@ def argument_offsets(action: Action) -> tuple[list[int], int]:
     return offsets, end
 
 
+def argument_words(action: Action, args: Sequence[int], words: int | None = None) -> list[int]:
+    """Returns an action's arguments in `words` words; None: as many as it needs."""
+    offsets, needed = argument_offsets(action)
+    packed = [0] * (needed if words is None else words)
+    for one, at, value in zip(action.parameters, offsets, args, strict=True):
+        packed[at : at + limbs(one.width)] = words_of(value, limbs(one.width))
+    return packed
+
+
 @dataclass
 class Layout:
     """Names and places of everything in one program's C. traced: the code traces packets."""

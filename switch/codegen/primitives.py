@@ -205,11 +205,7 @@ class PrimitiveWriter:
         if register.width == target.width and target.width > LIMB:
             out.emit(*_move(path, cell, size))
         else:
-            out.emit(f"const limb *args = {cell};")
-            inner = Emitter(self.layout, None)
-            inner.offsets, inner.depth = [0], out.depth
-            inner.store(path, target.width, ex.Parameter(0, register.width))
-            out.lines += inner.lines
+            self._store_args(out, path, target.width, cell, register.width)
         if id(one) in self.layout.usage.cleared_reads:
             out.emit("} else {", f"memset({path}, 0, sizeof {path});")
         out.emit("}")
@@ -265,9 +261,9 @@ class PrimitiveWriter:
     def drop(self, out: Emitter, one: Primitive) -> None:
         """Emits P4-14's drop, on standard metadata."""
         for name, value in _DROPPED:
-            path = standard_field(self.layout, name)
-            if path:
-                out.emit(f"{path} = {value};")
+            found = standard_field(self.layout, name)
+            if found:
+                out.emit(f"{found[0]} = {value};")
 
     def mark_to_drop(self, out: Emitter, one: Primitive) -> None:
         """Emits a drop on the struct that is its argument: p4c copies standard metadata where an
@@ -315,13 +311,18 @@ class PrimitiveWriter:
 
     def store_limb(self, out: Emitter, target: ex.FieldValue, value: str) -> None:
         """Stores a one-limb C value in a field."""
-        out.emit("{", f"const limb *args = &{value};")  # opens a scope for its names
-        inner = Emitter(self.layout, None)
-        inner.offsets, inner.depth = [0], out.depth
-        inner.store(out.field(target), target.width, ex.Parameter(0, LIMB))
-        out.lines += inner.lines
+        out.emit("{")  # a scope for its names
+        self._store_args(out, out.field(target), target.width, f"&{value}", LIMB)
         out.emit("}")
         self._touch(out, target)
+
+    def _store_args(self, out: Emitter, path: str, width: int, limbs_: str, bits: int) -> None:
+        """Stores `bits` bits at a C pointer to limbs in an lvalue of `width` bits."""
+        out.emit(f"const limb *args = {limbs_};")
+        inner = Emitter(self.layout)
+        inner.offsets, inner.depth = [0], out.depth
+        inner.store(path, width, ex.Parameter(0, bits))
+        out.lines += inner.lines
 
     def log_msg(self, out: Emitter, one: Primitive) -> None:
         out.emit("if (sw->log) {")
@@ -402,9 +403,9 @@ def meter_tokens(meter: Meter) -> str:
     return "1" if meter.tokens == "packets" else "c->state.ingress_length"
 
 
-def standard_field(layout: Layout, name: str) -> str | None:
-    """Returns the C lvalue of a field of standard_metadata, also by the aliases of older
-    architectures."""
+def standard_field(layout: Layout, name: str) -> tuple[str, int] | None:
+    """Returns the C lvalue and the bits of a field of standard_metadata, also by the aliases of
+    older architectures."""
     program = layout.program
     for place in (
         ("standard_metadata", name),
@@ -414,8 +415,9 @@ def standard_field(layout: Layout, name: str) -> str | None:
     ):
         if place and place[0] in program.headers:
             header = program.headers[place[0]]
-            if any(one.name == place[1] for one in header.type.fields):
-                return layout.field_path(header, place[1])
+            for one in header.type.fields:
+                if one.name == place[1]:
+                    return layout.field_path(header, one.name), one.width
     return None
 
 

@@ -10,7 +10,7 @@ from switch.codegen.controls import ControlWriter
 from switch.codegen.expressions import Emitter
 from switch.codegen.hashes_and_checksums import CalculationWriter, custom_crcs
 from switch.codegen.headers import emit_header, size_of
-from switch.codegen.layout import Layout, argument_offsets, limbs, words_of
+from switch.codegen.layout import Layout, argument_words, limbs
 from switch.codegen.limbs import literal
 from switch.codegen.meters_and_digests import learn_function, state_declarations
 from switch.codegen.parser import ParserWriter
@@ -118,13 +118,11 @@ class _Writer:
         ]
 
     def _default_args(self, table: Table) -> list[int]:
-        words = [0] * self.layout.tables[table.name].arg_words
-        if table.default_action_id is not None:
-            action = self.program.actions[table.default_action_id]
-            offsets, _ = argument_offsets(action)
-            for one, at, value in zip(action.parameters, offsets, table.default_args, strict=True):
-                words[at : at + limbs(one.width)] = words_of(value, limbs(one.width))
-        return words
+        words = self.layout.tables[table.name].arg_words
+        if table.default_action_id is None:
+            return [0] * words
+        action = self.program.actions[table.default_action_id]
+        return argument_words(action, table.default_args, words)
 
     def _actions(self) -> None:
         used = {one for table in self.program.tables.values() for one in table.action_ids}
@@ -137,74 +135,59 @@ class _Writer:
     # Standard metadata
 
     def _standard(self) -> None:
-        self._setter(
-            "program_arrive(struct program_context *c, uint32_t port, uint32_t length, "
-            "uint64_t now_us)",
-            [
-                ("ingress_port", "port"),
-                ("packet_length", "length"),
-                ("instance_type", "SW_NORMAL"),
-                ("ingress_global_timestamp", "now_us"),
-            ],
-        )
-        self._setter(
-            "program_set_kind(struct program_context *c, uint32_t kind)",
-            [("instance_type", "kind")],
-        )
-        self._setter(
-            "program_set_length(struct program_context *c, uint32_t length)",
-            [("packet_length", "length")],
-        )
-        self._setter(
-            "program_set_port(struct program_context *c, uint32_t port)", [("ingress_port", "port")]
-        )
-        self._setter(
-            "program_set_instance(struct program_context *c, uint32_t egress_rid)",
-            [("egress_rid", "egress_rid")],
-        )
-        self._setter(
-            "program_depart(struct program_context *c, const struct sw_packet *packet, "
-            "uint64_t now_us)",
-            [
-                ("egress_global_timestamp", "now_us"),
-                ("enq_timestamp", "packet->enq_us"),
-                ("enq_qdepth", "packet->enq_qdepth"),
-                ("deq_timedelta", "now_us - packet->enq_us"),
-                ("deq_qdepth", "packet->deq_qdepth"),
-                ("qid", "packet->priority"),
-                ("egress_port", "packet->port"),
-                ("egress_spec", "SW_DROP_PORT + 1"),
-                ("packet_length", "c->state.packet_length"),
-            ],
-        )
+        now = "uint64_t now_us"
+        for name, parameters, fields in (
+            (
+                "arrive",
+                f"uint32_t port, uint32_t length, {now}",
+                {
+                    "ingress_port": "port",
+                    "packet_length": "length",
+                    "instance_type": "SW_NORMAL",
+                    "ingress_global_timestamp": "now_us",
+                },
+            ),
+            ("set_kind", "uint32_t kind", {"instance_type": "kind"}),
+            ("set_length", "uint32_t length", {"packet_length": "length"}),
+            ("set_port", "uint32_t port", {"ingress_port": "port"}),
+            ("set_instance", "uint32_t egress_rid", {"egress_rid": "egress_rid"}),
+            (
+                "depart",
+                f"const struct sw_packet *packet, {now}",
+                {
+                    "egress_global_timestamp": "now_us",
+                    "enq_timestamp": "packet->enq_us",
+                    "enq_qdepth": "packet->enq_qdepth",
+                    "deq_timedelta": "now_us - packet->enq_us",
+                    "deq_qdepth": "packet->deq_qdepth",
+                    "qid": "packet->priority",
+                    "egress_port": "packet->port",
+                    "egress_spec": "SW_DROP_PORT + 1",
+                    "packet_length": "c->state.packet_length",
+                },
+            ),
+        ):
+            self._setter(f"program_{name}(struct program_context *c, {parameters})", fields)
         for function, name in (
             ("program_egress_spec", "egress_spec"),
             ("program_group", "mcast_grp"),
             ("program_priority", "priority"),
         ):
-            path = standard_field(self.layout, name)
+            path, _ = standard_field(self.layout, name) or ("0", 0)
             self.function(
                 f"uint32_t {function}(const struct program_context *c)",
-                ["    (void)c;", f"    return (uint32_t){path or '0'};"],
+                ["    (void)c;", f"    return (uint32_t){path};"],
             )
 
-    def _setter(self, head: str, fields: list[tuple[str, str]]) -> None:
+    def _setter(self, head: str, fields: dict[str, str]) -> None:
         names = [one.split()[-1].lstrip("*") for one in head[head.index("(") + 1 : -1].split(", ")]
         body = [f"    {', '.join(f'(void){one}' for one in names)};"]
-        for name, value in fields:
-            path = standard_field(self.layout, name)
-            if path:
-                width = self._standard_width(name)
+        for name, value in fields.items():
+            found = standard_field(self.layout, name)
+            if found:
+                path, width = found
                 body.append(f"    {path} = (uint64_t)({value}) & {literal((1 << width) - 1)};")
         self.function(f"void {head}", body)
-
-    def _standard_width(self, name: str) -> int:
-        path = standard_field(self.layout, name)
-        for header in self.program.headers.values():
-            for one in header.type.fields:
-                if header.stack is None and self.layout.field_path(header, one.name) == path:
-                    return one.width
-        raise KeyError(name)
 
     # Parser, controls, deparser
 
@@ -214,9 +197,9 @@ class _Writer:
             if checksum.verify:
                 body += self.calculations.verify(checksum)
         for name in ("parser_error", "checksum_error"):
-            path = standard_field(self.layout, name)
-            if path:
-                body.append(f"    {path} = c->state.{name};")
+            found = standard_field(self.layout, name)
+            if found:
+                body.append(f"    {found[0]} = c->state.{name};")
         late = [
             self.layout.paths[one.name]
             for one in self.program.headers.values()

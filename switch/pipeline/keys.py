@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Union
 
-from switch.codegen.layout import TableLayout, argument_offsets, limbs, words_of
+from switch.codegen.layout import TableLayout, argument_words
 from switch.program.model import Action, KeyField, Table
 
 # One element of a table key, in the order of the table's key fields:
@@ -103,8 +103,6 @@ def pack_arguments(action: Action, words: int, args: Sequence[int]) -> list[int]
             f"action '{action.name}' takes {len(action.parameters)} arguments ({names}), "
             f"not {len(args)}"
         )
-    packed = [0] * words
-    for one, at, value in zip(action.parameters, argument_offsets(action)[0], args, strict=True):
+    for one, value in zip(action.parameters, args, strict=True):
         check_range(f"action '{action.name}', argument '{one.name}'", value, one.width)
-        packed[at : at + limbs(one.width)] = words_of(value, limbs(one.width))
-    return packed
+    return argument_words(action, args, words)
