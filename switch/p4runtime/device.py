@@ -217,7 +217,7 @@ class Device:
         with self._lock:
             self._notice_to = descriptor
             if self._committed is not None:
-                self._committed.notice_to(descriptor)
+                self._committed.externs.set_notice(descriptor)
 
     def _changed(self) -> None:
         """Signals that a client changed what notify() has to wait for. Lock held."""
@@ -230,7 +230,7 @@ class Device:
         with self._lock:
             if self._committed is None:
                 raise failed_precondition("no pipeline has been pushed")
-            self._committed.acknowledge(message)
+            self._committed.digests.acknowledge(message)
 
     # -- pipeline configuration ----------------------------------------------------------------
 
@@ -325,7 +325,7 @@ class Device:
             self.on_commit(forwarding.pipeline)
         old, self._pipeline = self._pipeline, forwarding.pipeline
         self._committed = forwarding
-        forwarding.notice_to(self._notice_to)
+        forwarding.externs.set_notice(self._notice_to)
         self._changed()
         if old is not None:
             old.close()

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from google.protobuf.empty_pb2 import Empty
+from google.protobuf.message import DecodeError
 from p4.v1 import p4runtime_pb2
 
 from switch.compiler import CompilerError
@@ -17,9 +19,10 @@ from switch.p4runtime.errors import P4RuntimeError, invalid_argument
 from switch.p4runtime.p4info.program_check import bind
 from switch.p4runtime.p4info.schema import Schema
 from switch.p4runtime.pushed_program import Forwarding
-from switch.p4runtime.wrapping import unwrap
 from switch.pipeline import Pipeline, PipelineError
 from switch.program.errors import ProgramError
+
+_DEVICE_DATA = 3
 
 
 def build(
@@ -56,13 +59,26 @@ def build(
         pipeline = Pipeline(program, clock=clock, traced=traced, priority_queues=priority_queues)
     except (ProgramError, PipelineError, CompilerError, MemoryError) as error:
         raise invalid_argument(f"the program cannot be realized: {error}") from error
-    return Forwarding(_copy(config), bound, pipeline)
-
-
-def _copy(
-    config: p4runtime_pb2.ForwardingPipelineConfig,
-) -> p4runtime_pb2.ForwardingPipelineConfig:
-    """Copies a message that the caller may continue to use."""
     copy = p4runtime_pb2.ForwardingPipelineConfig()
-    copy.CopyFrom(config)
-    return copy
+    copy.CopyFrom(config)  # the caller may continue to use it
+    return Forwarding(copy, bound, pipeline)
+
+
+def unwrap(device_config: bytes) -> bytes:
+    """Returns the program in a p4.tmp.P4DeviceConfig, which may be empty; other bytes as they are.
+
+    Old clients of BMv2 wrap programs in that message, which P4Runtime has dropped in 1.0:
+    {1: reassign, 2: extras of other targets, 3: the program}.
+    """
+    # JSON is not such a message, but might look like one: "{" begins a group.
+    if device_config.lstrip()[:1] == b"{":
+        return device_config
+    try:
+        fields = Empty.FromString(device_config).UnknownFields()  # type: ignore[attr-defined]
+    except (DecodeError, RecursionError):  # endlessly nested groups
+        return device_config
+    data = b""
+    for one in fields:
+        if one.field_number == _DEVICE_DATA:
+            data = one.data
+    return data

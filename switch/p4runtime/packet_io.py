@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from p4.v1 import p4runtime_pb2
 
+from switch.p4runtime.entities.requests import by_id
 from switch.p4runtime.errors import P4RuntimeError, invalid_argument
 from switch.p4runtime.p4info.schema import Field, Schema
 from switch.p4runtime.p4info.values import decode_unsigned, encode_unsigned
@@ -28,26 +29,16 @@ def encode_packet_out(schema: Schema, message: p4runtime_pb2.PacketOut) -> bytes
     Raises INVALID_ARGUMENT unless there is exactly one value for each field of the header (none if
     the program has no such header), each within its width.
     """
-    given: dict[int, bytes] = {}
-    for metadata in message.metadata:
-        if metadata.metadata_id in given:
-            raise invalid_argument(f"packet-out: metadata {metadata.metadata_id} is given twice")
-        given[metadata.metadata_id] = metadata.value
     header = 0
     fields = schema.packet_out or ()
-    for field in fields:
-        if field.id not in given:
+    for field, given in by_id("packet-out", "metadata", "metadata_id", message.metadata, fields):
+        if given is None:
             raise invalid_argument(f"packet-out: metadata {field.id} ({field.name}) is missing")
         try:
-            value = decode_unsigned(given.pop(field.id), field.width, f"packet-out: {field.name}")
+            value = decode_unsigned(given.value, field.width, f"packet-out: {field.name}")
         except P4RuntimeError as error:
             raise invalid_argument(error.message) from None
         header = header << field.width | value
-    if given:
-        known = ", ".join(f"{field.id} {field.name}" for field in fields) or "none"
-        raise invalid_argument(
-            f"packet-out: no metadata with id {', '.join(map(str, given))} (there is: {known})"
-        )
     length, missing = _layout(fields)
     return (header << missing).to_bytes(length, "big") + bytes(message.payload)
 

@@ -26,12 +26,10 @@ from switch.pipeline.externs import Externs
 
 Update = p4runtime_pb2.Update
 _UPDATES = (Update.INSERT, Update.MODIFY, Update.DELETE)
+_NO_EXTERNS = "externs are not supported by this target"
 
-# Entities of v1model that this target does not have: kind -> (description, P4Info's lists of them).
-_UNSUPPORTED = {
-    "extern_entry": ("externs", ("externs",)),
-}
-
+_Write = Callable[[int, Any], None]
+_Read = Callable[[Any], Iterator[Any]]
 
 # Most entries of one IdleTimeoutNotification.
 _TOGETHER = 1024
@@ -47,44 +45,30 @@ class Forwarding:
         self.config = config
         self.schema = schema
         self.pipeline = pipeline
-        externs = Externs(pipeline)
-        self._externs = externs
+        self.externs = externs = Externs(pipeline)
         self._ageing = Ageing(externs)
         extras = Extras(schema, externs, self._ageing)
-        self._profiles = Profiles(schema, pipeline)
-        self._tables = Tables(schema, pipeline, self._profiles, extras)
-        self._value_sets = ValueSets(schema, pipeline)
-        meters, direct_meters = Meters(schema, externs), DirectMeters(schema, self._tables, extras)
-        self._digests = Digests(schema, externs)
+        profiles = Profiles(schema, pipeline)
+        self.tables = tables = Tables(schema, pipeline, profiles, extras)
+        value_sets = ValueSets(schema, pipeline)
+        meters, direct_meters = Meters(schema, externs), DirectMeters(schema, tables, extras)
+        self.digests = digests = Digests(schema, externs)
         # Other programs send nothing by themselves.
         self.speaks = bool(schema.digests) or any(one.ages for one in schema.tables.values())
-        self._cells = Cells(schema, pipeline)
-        self._replication = Replication(pipeline)
-        self._writers: dict[str, Callable[[int, Any], None]] = {
-            "table_entry": self._tables.write,
-            "direct_counter_entry": self._tables.write_direct_counter,
-            "action_profile_member": self._profiles.write_member,
-            "action_profile_group": self._profiles.write_group,
-            "value_set_entry": self._value_sets.write,
-            "counter_entry": self._cells.write_counter,
-            "register_entry": self._cells.write_register,
-            "meter_entry": meters.write,
-            "direct_meter_entry": direct_meters.write,
-            "digest_entry": self._digests.write,
-            "packet_replication_engine_entry": self._replication.write,
-        }
-        self._readers: dict[str, Callable[[Any], Iterator[Any]]] = {
-            "table_entry": self._tables.read,
-            "direct_counter_entry": self._tables.read_direct_counter,
-            "action_profile_member": self._profiles.read_member,
-            "action_profile_group": self._profiles.read_group,
-            "value_set_entry": self._value_sets.read,
-            "counter_entry": self._cells.read_counter,
-            "register_entry": self._cells.read_register,
-            "meter_entry": meters.read,
-            "direct_meter_entry": direct_meters.read,
-            "digest_entry": self._digests.read,
-            "packet_replication_engine_entry": self._replication.read,
+        cells = Cells(schema, pipeline)
+        replication = Replication(pipeline)
+        self._entities: dict[str, tuple[_Write, _Read]] = {
+            "table_entry": (tables.write, tables.read),
+            "direct_counter_entry": (tables.write_direct_counter, tables.read_direct_counter),
+            "action_profile_member": (profiles.write_member, profiles.read_member),
+            "action_profile_group": (profiles.write_group, profiles.read_group),
+            "value_set_entry": (value_sets.write, value_sets.read),
+            "counter_entry": (cells.write_counter, cells.read_counter),
+            "register_entry": (cells.write_register, cells.read_register),
+            "meter_entry": (meters.write, meters.read),
+            "direct_meter_entry": (direct_meters.write, direct_meters.read),
+            "digest_entry": (digests.write, digests.read),
+            "packet_replication_engine_entry": (replication.write, replication.read),
         }
 
     def write(self, update: p4runtime_pb2.Update) -> None:
@@ -94,9 +78,9 @@ class Forwarding:
         kind = update.entity.WhichOneof("entity")
         if kind is None:
             raise invalid_argument("the update holds no entity")
-        if kind not in self._writers:
-            raise unimplemented(f"{_UNSUPPORTED[kind][0]} are not supported by this target")
-        self._writers[kind](update.type, getattr(update.entity, kind))
+        if kind not in self._entities:
+            raise unimplemented(_NO_EXTERNS)
+        self._entities[kind][0](update.type, getattr(update.entity, kind))
 
     def read(self, query: p4runtime_pb2.Entity) -> Iterator[p4runtime_pb2.Entity]:
         """Yields the entities that the query selects. Raises P4RuntimeError, possibly after
@@ -104,31 +88,17 @@ class Forwarding:
         kind = query.WhichOneof("entity")
         if kind is None:
             raise invalid_argument("the entity is not set: name the kind of entity to read")
-        if kind not in self._readers:
-            what, lists = _UNSUPPORTED[kind]
-            wildcard = getattr(query, kind).ByteSize() == 0
-            if wildcard and not any(len(getattr(self.config.p4info, name)) for name in lists):
+        if kind not in self._entities:
+            if query.extern_entry.ByteSize() == 0 and not self.config.p4info.externs:
                 return  # "read everything" includes them: the program has none
-            raise unimplemented(f"{what} are not supported by this target")
-        for found in self._readers[kind](getattr(query, kind)):
+            raise unimplemented(_NO_EXTERNS)
+        for found in self._entities[kind][1](getattr(query, kind)):
             yield p4runtime_pb2.Entity(**{kind: found})
-
-    def notice_to(self, descriptor: int) -> None:
-        """Calls Externs.set_notice."""
-        self._externs.set_notice(descriptor)
-
-    def acknowledge(self, message: p4runtime_pb2.DigestListAck) -> None:
-        """Calls Digests.acknowledge."""
-        self._digests.acknowledge(message)
-
-    def follow(self, other: Forwarding) -> None:
-        """Replaces another program whose digest lists clients may still acknowledge."""
-        self._digests.number_after(other._digests)
 
     def notices(self, now_us: int, ready: bool) -> list[p4runtime_pb2.StreamMessageResponse]:
         """Returns the messages that are due at this time, given that a client can receive them
         (ready)."""
-        found = list(self._digests.lists(now_us, ready))
+        found = list(self.digests.lists(now_us, ready))
         expired = self._ageing.expired(now_us)
         for first in range(0, len(expired), _TOGETHER):
             found.append(_idle(expired[first : first + _TOGETHER]))
@@ -137,12 +107,8 @@ class Forwarding:
     def due_us(self, ready: bool) -> int | None:
         """Returns when notices() may have more to send, None = not before a packet leaves a
         message."""
-        times = (self._digests.due_us(ready), self._ageing.due_us())
+        times = (self.digests.due_us(ready), self._ageing.due_us())
         return min((one for one in times if one is not None), default=None)
-
-    def changed_defaults(self) -> list[int]:
-        """Returns the ids of tables whose default action is not the program's own."""
-        return self._tables.changed_defaults()
 
     def close(self) -> None:
         """Frees the pipeline."""

@@ -20,6 +20,9 @@ from switch.pipeline import Pipeline
 
 Update = p4runtime_pb2.Update
 
+# Lists of P4Info -> the lists of fields of their members.
+_FIELDS = {"tables": "match_fields", "value_sets": "match", "actions": "params"}
+
 
 def carry(old: Forwarding, new: Forwarding) -> None:
     """Writes the old program's state into the new one, which has none yet.
@@ -43,32 +46,34 @@ def carry(old: Forwarding, new: Forwarding) -> None:
     except P4RuntimeError as error:
         raise _unfit(error.message) from error
     _carry_cells(old.pipeline, new.pipeline)
-    new.follow(old)
+    new.digests.number_after(old.digests)  # clients may still acknowledge its lists
 
 
 def _entities(old: Forwarding) -> Iterator[p4runtime_pb2.Entity]:
     """Returns all that controllers have written and the program does not declare itself."""
-    members, chosen = p4runtime_pb2.Entity(), p4runtime_pb2.Entity()
-    members.action_profile_member.SetInParent()
-    chosen.action_profile_group.SetInParent()
-    tables = p4runtime_pb2.Entity()
-    tables.table_entry.counter_data.SetInParent()
-    tables.table_entry.meter_config.SetInParent()
-    groups, sessions = p4runtime_pb2.Entity(), p4runtime_pb2.Entity()
-    groups.packet_replication_engine_entry.multicast_group_entry.SetInParent()
-    sessions.packet_replication_engine_entry.clone_session_entry.SetInParent()
-    value_sets, digests = p4runtime_pb2.Entity(), p4runtime_pb2.Entity()
-    value_sets.value_set_entry.SetInParent()
-    digests.digest_entry.SetInParent()
-    meters = p4runtime_pb2.Entity()
-    meters.meter_entry.SetInParent()
-    for query in (members, chosen, tables, groups, sessions, value_sets, digests):
+    full = p4runtime_pb2.TableEntry()
+    full.counter_data.SetInParent()
+    full.meter_config.SetInParent()
+    groups, sessions = (p4runtime_pb2.PacketReplicationEngineEntry() for _ in range(2))
+    groups.multicast_group_entry.SetInParent()
+    sessions.clone_session_entry.SetInParent()
+    # Members before groups, and both before the entries that name them.
+    for query in (
+        p4runtime_pb2.Entity(action_profile_member=p4runtime_pb2.ActionProfileMember()),
+        p4runtime_pb2.Entity(action_profile_group=p4runtime_pb2.ActionProfileGroup()),
+        p4runtime_pb2.Entity(table_entry=full),
+        p4runtime_pb2.Entity(packet_replication_engine_entry=groups),
+        p4runtime_pb2.Entity(packet_replication_engine_entry=sessions),
+        p4runtime_pb2.Entity(value_set_entry=p4runtime_pb2.ValueSetEntry()),
+        p4runtime_pb2.Entity(digest_entry=p4runtime_pb2.DigestEntry()),
+        p4runtime_pb2.Entity(meter_entry=p4runtime_pb2.MeterEntry()),
+    ):
         for entity in old.read(query):
             unset = entity.HasField("value_set_entry") and not entity.value_set_entry.members
+            unset |= entity.HasField("meter_entry") and not entity.meter_entry.HasField("config")
             if not entity.table_entry.is_const and not unset:
                 yield entity
-    yield from (one for one in old.read(meters) if one.meter_entry.HasField("config"))
-    for table in old.changed_defaults():
+    for table in old.tables.changed_defaults():
         default = p4runtime_pb2.Entity()
         default.table_entry.table_id = table
         default.table_entry.is_default_action = True
@@ -109,13 +114,7 @@ def _described(p4info: Any, kind: str, number: int) -> tuple[Any, ...]:
         if one.preamble.id == number:
             if kind == "action_profiles":
                 return (one.preamble.name, one.with_selector)
-            parts = (
-                one.match_fields
-                if kind == "tables"
-                else one.match
-                if kind == "value_sets"
-                else one.params
-            )
+            parts = getattr(one, _FIELDS[kind])
             shapes = ((p.id, p.name, p.bitwidth, getattr(p, "match_type", 0)) for p in parts)
             return (one.preamble.name, *shapes)
     return ()

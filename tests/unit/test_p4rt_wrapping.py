@@ -3,7 +3,7 @@
 
 import pytest
 
-from switch.p4runtime.wrapping import unwrap
+from switch.p4runtime.loading import unwrap
 
 pytestmark = pytest.mark.unit
 

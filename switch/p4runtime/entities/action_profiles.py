@@ -20,9 +20,8 @@ from typing import Any
 from p4.v1 import p4runtime_pb2
 
 from switch.p4runtime.entities.match import decode_params, encode_action
+from switch.p4runtime.entities.requests import Update, check_existence, select
 from switch.p4runtime.errors import (
-    P4RuntimeError,
-    already_exists,
     failed_precondition,
     invalid_argument,
     not_found,
@@ -33,8 +32,6 @@ from switch.p4runtime.p4info.schema import Action, ActionProfile, Schema, Table
 from switch.pipeline import Pipeline
 from switch.pipeline.action_profiles import ProfileState
 from switch.pipeline.keys import Reference
-
-Update = p4runtime_pb2.Update
 
 MOST_WEIGHTS = 1 << 16  # most members of one group, where the program does not say
 MOST_NUMBERS = 1 << 20  # of one profile
@@ -59,6 +56,7 @@ class Target:
 class _Member:
     """A member of a profile, and the numbers that it has."""
 
+    id: int
     action: Action
     arguments: tuple[int, ...]
     numbers: list[int]
@@ -114,7 +112,7 @@ class _Profile:
         number = int(message.member_id)
         what = f"{self.profile.name}: member {number}"
         self._check_written(number, "member_id")
-        _check_existence(kind, number in self.members, what)
+        check_existence(kind, number in self.members, what)
         if kind == Update.DELETE:
             self._delete_member(number, what)
             return
@@ -124,7 +122,8 @@ class _Profile:
             if limit and len(self.members) >= limit:
                 raise resource_exhausted(f"{self.profile.name} is full: size = {limit}")
             self._check_room(1)
-            self.members[number] = _Member(action, arguments, self._make(action, arguments, 1))
+            numbers = self._make(action, arguments, 1)
+            self.members[number] = _Member(number, action, arguments, numbers)
             return
         member = self.members[number]
         for one in member.numbers:
@@ -179,7 +178,7 @@ class _Profile:
         what = f"{self.profile.name}: group {number}"
         self._check_selector()
         self._check_written(number, "group_id")
-        _check_existence(kind, number in self.groups, what)
+        check_existence(kind, number in self.groups, what)
         if kind == Update.DELETE:
             self._delete_group(number, what)
             return
@@ -188,7 +187,6 @@ class _Profile:
             kept = self.groups[number].max_size
             if max_size != kept:
                 raise invalid_argument(f"{what}: max_size was {kept} and cannot change")
-            max_size = kept
         elif max_size < 0 or 0 < self.profile.max_group_size < max_size:
             raise invalid_argument(
                 f"{what}: max_size {max_size} is not in 0 .. {self.profile.max_group_size}"
@@ -201,12 +199,13 @@ class _Profile:
         self._check_room(
             sum(max(0, weight - len(self.members[one].numbers)) for one, weight in weights.items())
         )
-        kept = _kept_group(message, max_size)
+        copy = p4runtime_pb2.ActionProfileGroup()
+        copy.CopyFrom(message)
         if kind == Update.MODIFY:
             self._set_weights(self.groups[number], weights)
-            self.groups[number].message = kept
+            self.groups[number].message = copy
             return
-        group = _Group(self.group_numbers.take(), max_size, kept)
+        group = _Group(self.group_numbers.take(), max_size, copy)
         try:
             self._set_weights(group, weights)
         except MemoryError:
@@ -406,11 +405,12 @@ class Profiles:
         """Yields one member, all of a profile (member_id 0), or all (action_profile_id 0)."""
         for one in self._asked(query.action_profile_id, query.member_id):
             # In the order of creation: recreated in this order, groups choose alike.
-            members = sorted(one.members.items(), key=lambda item: item[1].numbers[0])
-            for number, member in _select(members, query.member_id, f"{one.profile.name}: member"):
+            members = sorted(one.members.values(), key=lambda member: member.numbers[0])
+            by_id = {member.id: member for member in members}
+            for member in select(by_id, query.member_id, f"{one.profile.name}: member"):
                 yield p4runtime_pb2.ActionProfileMember(
                     action_profile_id=one.profile.id,
-                    member_id=number,
+                    member_id=member.id,
                     action=encode_action(member.action, member.arguments).action,
                 )
 
@@ -419,8 +419,7 @@ class Profiles:
     ) -> Iterator[p4runtime_pb2.ActionProfileGroup]:
         """Yields one group, all of a profile (group_id 0), or all (action_profile_id 0)."""
         for one in self._asked(query.action_profile_id, query.group_id):
-            groups = list(one.groups.items())
-            for _, group in _select(groups, query.group_id, f"{one.profile.name}: group"):
+            for group in select(one.groups, query.group_id, f"{one.profile.name}: group"):
                 yield group.message
 
     def take(
@@ -449,36 +448,9 @@ class Profiles:
         return list(self._profiles.values())
 
 
-def _select(items: list[tuple[int, Any]], wanted: int, what: str) -> list[tuple[int, Any]]:
-    found = [one for one in items if wanted in (0, one[0])]
-    if wanted and not found:
-        raise not_found(f"{what} {wanted} does not exist")
-    return found
-
-
-def _check_existence(kind: int, exists: bool, what: str) -> None:
-    if kind == Update.INSERT and exists:
-        raise already_exists(f"{what} exists")
-    if kind != Update.INSERT and not exists:
-        raise not_found(f"{what} does not exist")
-
-
 def _check_watch(one: Any, what: str) -> None:
     if one.watch_port or one.watch:
-        raise _no_watch(what)
-
-
-def _no_watch(what: str) -> P4RuntimeError:
-    return unimplemented(
-        f"{what}: this target does not watch ports; leave watch_port out, and take a member out of "
-        f"the group when its port goes down"
-    )
-
-
-def _kept_group(
-    message: p4runtime_pb2.ActionProfileGroup, max_size: int
-) -> p4runtime_pb2.ActionProfileGroup:
-    kept = p4runtime_pb2.ActionProfileGroup()
-    kept.CopyFrom(message)
-    kept.max_size = max_size
-    return kept
+        raise unimplemented(
+            f"{what}: this target does not watch ports; leave watch_port out, and take a member "
+            f"out of the group when its port goes down"
+        )

@@ -8,12 +8,11 @@ from typing import Any
 
 from p4.v1 import p4runtime_pb2
 
+from switch.p4runtime.entities.requests import check_modifies
 from switch.p4runtime.entities.tables import check_counter_data
 from switch.p4runtime.errors import invalid_argument, out_of_range, unimplemented
 from switch.p4runtime.p4info.schema import Counter, Meter, Register, Schema
 from switch.pipeline import Pipeline
-
-Update = p4runtime_pb2.Update
 
 
 def indices(item: Counter | Register | Meter, message: Any) -> range:
@@ -42,8 +41,7 @@ class Cells:
         """Sets counter cells. MODIFY only; without data nothing changes, without index every cell
         is set."""
         counter = self._schema.counter(message.counter_id)
-        if kind != Update.MODIFY:
-            raise invalid_argument(f"{counter.name}: a counter can only be modified")
+        check_modifies(kind, counter.name, "counter")
         asked = indices(counter, message)
         if not message.HasField("data"):
             return
@@ -73,8 +71,7 @@ class Cells:
         """Sets register cells. MODIFY only; without index every cell is set. (BMv2 has no register
         access.)"""
         register = self._schema.register(message.register_id)
-        if kind != Update.MODIFY:
-            raise invalid_argument(f"{register.name}: a register can only be modified")
+        check_modifies(kind, register.name, "register")
         if register.codec is None:
             raise unimplemented(register.reason)
         asked = indices(register, message)

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 from google.rpc import code_pb2
 from p4.v1 import p4runtime_pb2
 
+from switch.p4runtime.entities.requests import by_id
 from switch.p4runtime.errors import (
     P4RuntimeError,
     invalid_argument,
@@ -70,14 +71,8 @@ def dont_care(field: MatchField) -> KeyElement | None:
 
 def decode_key(table: Keyed, matches: Iterable[p4runtime_pb2.FieldMatch]) -> Key:
     """Decodes an entry's key. Raises INVALID_ARGUMENT naming the field and the rule it breaks."""
-    given: dict[int, Any] = {}
-    for match in matches:
-        if match.field_id in given:
-            raise invalid_argument(f"{table.name}: field_id {match.field_id} is given twice")
-        given[match.field_id] = match
     key = []
-    for field in table.fields:
-        match = given.pop(field.id, None)
+    for field, match in by_id(table.name, "field", "field_id", matches, table.fields):
         if match is not None:
             key.append(_decode_field(table, field, match))
             continue
@@ -87,11 +82,6 @@ def decode_key(table: Keyed, matches: Iterable[p4runtime_pb2.FieldMatch]) -> Key
                 f"{table.name}: exact field {field.name} (field_id {field.id}) is missing"
             )
         key.append(default)
-    if given:
-        known = ", ".join(f"{field.id} {field.name}" for field in table.fields) or "none"
-        raise invalid_argument(
-            f"{table.name}: no field with field_id {', '.join(map(str, given))} (it has: {known})"
-        )
     return tuple(key)
 
 
@@ -189,26 +179,14 @@ def decode_action(
 def decode_params(action: Action, params: Iterable[Any]) -> tuple[int, ...]:
     """Returns arguments in the program's order. Raises INVALID_ARGUMENT with the parameter's
     name."""
-    given: dict[int, bytes] = {}
-    for param in params:
-        if param.param_id in given:
-            raise invalid_argument(f"{action.name}: param_id {param.param_id} is given twice")
-        given[param.param_id] = param.value
     arguments = []
-    for declared in action.params:
-        if declared.id not in given:
+    for declared, given in by_id(action.name, "parameter", "param_id", params, action.params):
+        if given is None:
             raise invalid_argument(
                 f"{action.name}: parameter {declared.name} (param_id {declared.id}) is missing"
             )
-        data = given.pop(declared.id)
         _check_number(declared, f"{action.name}.{declared.name}")
-        arguments.append(_value(data, declared.width, f"{action.name}.{declared.name}"))
-    if given:
-        known = ", ".join(f"{param.id} {param.name}" for param in action.params) or "none"
-        raise invalid_argument(
-            f"{action.name}: no parameter with param_id {', '.join(map(str, given))} "
-            f"(it has: {known})"
-        )
+        arguments.append(_value(given.value, declared.width, f"{action.name}.{declared.name}"))
     return tuple(arguments)
 
 

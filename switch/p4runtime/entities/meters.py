@@ -10,12 +10,11 @@ from p4.v1 import p4runtime_pb2
 from switch.p4runtime.entities.counters_registers import indices
 from switch.p4runtime.entities.direct_resources import Extras, config_of, rates_of, refuse_colors
 from switch.p4runtime.entities.entry import Entry
+from switch.p4runtime.entities.requests import check_modifies
 from switch.p4runtime.entities.tables import Tables, key_of
 from switch.p4runtime.errors import invalid_argument
 from switch.p4runtime.p4info.schema import Schema, Table
 from switch.pipeline.externs import Externs
-
-Update = p4runtime_pb2.Update
 
 
 class Meters:
@@ -29,8 +28,7 @@ class Meters:
         """Sets meters. MODIFY only; without config the meter is green for all, without index all
         are set."""
         meter = self._schema.meter(message.meter_id)
-        if kind != Update.MODIFY:
-            raise invalid_argument(f"{meter.name}: a meter can only be modified")
+        check_modifies(kind, meter.name, "meter")
         refuse_colors(meter.name, message)
         asked = indices(meter, message)
         rates = None
@@ -70,8 +68,7 @@ class DirectMeters:
         if not message.HasField("table_entry"):
             raise invalid_argument("DirectMeterEntry.table_entry is not set")
         table, entry = self._metered(message.table_entry)
-        if kind != Update.MODIFY:
-            raise invalid_argument(f"{table.name}: a direct meter can only be modified")
+        check_modifies(kind, table.name, "direct meter")
         refuse_colors(table.name, message)
         self._extras.set_meter(table, entry, message, "config")
 

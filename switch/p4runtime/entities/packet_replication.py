@@ -8,11 +8,10 @@ from typing import Any
 
 from p4.v1 import p4runtime_pb2
 
-from switch.p4runtime.errors import already_exists, invalid_argument, not_found, out_of_range
+from switch.p4runtime.entities.requests import Update, check_existence, select
+from switch.p4runtime.errors import invalid_argument, out_of_range
 from switch.p4runtime.p4info.values import decode_unsigned, encode_unsigned
 from switch.pipeline import Pipeline
-
-Update = p4runtime_pb2.Update
 
 # v1model: standard_metadata.mcast_grp and egress_rid are bit<16>, ports bit<9> of which 511 is
 # the default drop port. The session id is BMv2's, whose mirror sessions are 15 bits.
@@ -50,11 +49,11 @@ class Replication:
         which = query.WhichOneof("type")
         if which == "multicast_group_entry":
             group = query.multicast_group_entry.multicast_group_id
-            for entry in _select(self._groups, group, "multicast group"):
+            for entry in select(self._groups, group, "multicast group"):
                 yield p4runtime_pb2.PacketReplicationEngineEntry(multicast_group_entry=entry)
         elif which == "clone_session_entry":
             session = query.clone_session_entry.session_id
-            for entry in _select(self._sessions, session, "clone session"):
+            for entry in select(self._sessions, session, "clone session"):
                 yield p4runtime_pb2.PacketReplicationEngineEntry(clone_session_entry=entry)
         else:
             raise invalid_argument("packet_replication_engine_entry holds no entry")
@@ -66,7 +65,7 @@ class Replication:
             raise invalid_argument("multicast_group_id is not set (0 is no group)")
         if group > MAX_GROUP:
             raise out_of_range(f"{what}: the highest group is {MAX_GROUP}")
-        _check_existence(kind, group in self._groups, what)
+        check_existence(kind, group in self._groups, what)
         if kind == Update.DELETE:
             self._pipeline.delete_multicast_group(group)
             del self._groups[group]
@@ -83,7 +82,7 @@ class Replication:
         what = f"clone session {session}"
         if not 0 < session <= MAX_SESSION:
             raise invalid_argument(f"{what}: sessions are numbered 1..{MAX_SESSION}")
-        _check_existence(kind, session in self._sessions, what)
+        check_existence(kind, session in self._sessions, what)
         if kind == Update.DELETE:
             self._pipeline.delete_clone_session(session)
             del self._sessions[session]
@@ -102,21 +101,6 @@ class Replication:
             class_of_service=priority,
             packet_length_bytes=length,
         )
-
-
-def _select(entries: dict[int, Any], wanted: int, what: str) -> Iterable[Any]:
-    if wanted == 0:
-        return list(entries.values())
-    if wanted not in entries:
-        raise not_found(f"{what} {wanted} does not exist")
-    return [entries[wanted]]
-
-
-def _check_existence(kind: int, exists: bool, what: str) -> None:
-    if kind == Update.INSERT and exists:
-        raise already_exists(f"{what} exists")
-    if kind != Update.INSERT and not exists:
-        raise not_found(f"{what} does not exist")
 
 
 def _replicas(

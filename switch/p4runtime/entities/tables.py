@@ -25,6 +25,7 @@ from switch.p4runtime.entities.match import (
     encode_action,
     encode_key,
 )
+from switch.p4runtime.entities.requests import Update, check_modifies
 from switch.p4runtime.errors import (
     already_exists,
     invalid_argument,
@@ -34,8 +35,6 @@ from switch.p4runtime.errors import (
 )
 from switch.p4runtime.p4info.schema import Action, Schema, Table
 from switch.pipeline import EntryExists, EntryIsConstant, Pipeline, TableFull
-
-Update = p4runtime_pb2.Update
 
 log = logging.getLogger(__name__)
 
@@ -357,8 +356,7 @@ class Tables:
     def write_direct_counter(self, kind: int, message: p4runtime_pb2.DirectCounterEntry) -> None:
         """Sets the counter of an entry (spec, "DirectCounterEntry"): MODIFY only."""
         table, entry = self._counted(message)
-        if kind != Update.MODIFY:
-            raise invalid_argument(f"{table.name}: a direct counter can only be modified")
+        check_modifies(kind, table.name, "direct counter")
         if message.HasField("data"):
             self._check_counter(table, message.data)
             self._set_counter(table, entry, message.data)

@@ -9,12 +9,11 @@ from collections.abc import Iterator
 from p4.v1 import p4runtime_pb2
 
 from switch.p4runtime.entities.match import Key, decode_key, encode_key
-from switch.p4runtime.errors import already_exists, invalid_argument, resource_exhausted
+from switch.p4runtime.entities.requests import check_modifies
+from switch.p4runtime.errors import already_exists, resource_exhausted
 from switch.p4runtime.p4info.schema import EXACT, LPM, RANGE, Schema, ValueSet
 from switch.pipeline import Pipeline
 from switch.pipeline.value_sets import Member, ValueSetState
-
-Update = p4runtime_pb2.Update
 
 
 class ValueSets:
@@ -30,8 +29,7 @@ class ValueSets:
     def write(self, kind: int, message: p4runtime_pb2.ValueSetEntry) -> None:
         """Applies one update. Raises P4RuntimeError with the code of the spec."""
         one = self._schema.value_set(message.value_set_id)
-        if kind != Update.MODIFY:
-            raise invalid_argument(f"{one.name}: a value set can only be modified")
+        check_modifies(kind, one.name, "value set")
         if len(message.members) > one.size:
             raise resource_exhausted(
                 f"{one.name}: {len(message.members)} members, more than its size, {one.size}"

@@ -25,6 +25,7 @@ MOST = (1 << 31) - 1  # largest int32
 _WITH_PRIORITY = (TERNARY, RANGE, OPTIONAL)
 
 T = TypeVar("T")
+C = TypeVar("C", DataCodec, MessageCodec)
 
 
 @dataclass(frozen=True)
@@ -392,14 +393,17 @@ def _profile(message: Any, tables: Mapping[int, Table]) -> ActionProfile:
     )
 
 
+def _codec(kind: type[C], message: Any, info: p4info_pb2.P4Info) -> tuple[C | None, str]:
+    """Returns the codec of an object's type, or the reason why there is none."""
+    try:
+        return kind(message.type_spec, info.type_info, message.preamble.name), ""
+    except P4RuntimeError as error:
+        return None, error.message
+
+
 def _register(message: Any, info: p4info_pb2.P4Info) -> Register:
     preamble = _preamble(message)
-    codec: DataCodec | None = None
-    reason = ""
-    try:
-        codec = DataCodec(message.type_spec, info.type_info, preamble.name)
-    except P4RuntimeError as error:
-        reason = error.message
+    codec, reason = _codec(DataCodec, message, info)
     return Register(int(preamble.id), str(preamble.name), int(message.size), codec, reason)
 
 
@@ -422,10 +426,5 @@ def _meter_kind(message: Any) -> int:
 
 def _digest(message: Any, info: p4info_pb2.P4Info) -> Digest:
     preamble = _preamble(message)
-    codec: MessageCodec | None = None
-    reason = ""
-    try:
-        codec = MessageCodec(message.type_spec, info.type_info, preamble.name)
-    except P4RuntimeError as error:
-        reason = error.message
+    codec, reason = _codec(MessageCodec, message, info)
     return Digest(int(preamble.id), str(preamble.name), codec, reason)
