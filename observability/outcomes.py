@@ -21,15 +21,53 @@ def since(before: Counts, now: Counts) -> Counts:
     }
 
 
-def open_slots(counts: Counter[Outcome]) -> tuple[int, int]:
-    """Returns how many slots of a switch are AGGREGATING and PARTIAL, by its counters.
+class OpenSlots:
+    """Computes lower bounds of the slots in AGGREGATING and PARTIAL from switches' counters.
 
     One contribution claims a slot and another completes the sum; a partial sum leaves its slot when
-    the parent's result arrives. Slots that a change of epoch abandons stay counted.
+    the parent's result arrives. Slots that a change of epoch or the end of a job abandons stay
+    counted as open. From then on, the fewest open slots seen count as abandoned. Slots that no job
+    holds are not open.
     """
-    partial = counts[Outcome.PARTIAL_SENT] - counts[Outcome.RESULT_DOWN]
-    ended = counts[Outcome.PARTIAL_SENT] + counts[Outcome.COMPLETED]
-    return counts[Outcome.CLAIMED] - ended, partial
+
+    def __init__(self) -> None:
+        self._plans: dict[int, int] = {}
+        self._floor: dict[str, tuple[int, int]] = {}
+        self._renewed: set[str] | None = None  # switches seen since; None: no change so far
+
+    def plans(self, epochs: dict[int, int]) -> None:
+        """Takes the epoch of each job that holds slots, by the job's number."""
+        if any(epochs.get(number) != epoch for number, epoch in self._plans.items()):
+            self.renew()
+        self._plans = epochs
+
+    def renew(self) -> None:
+        """Records that a change of epoch has abandoned the slots that are open."""
+        self._renewed = set()
+
+    def look(
+        self, switch: str, counts: Counter[Outcome], held: int | None = None
+    ) -> tuple[int, int]:
+        """Returns how many slots of a switch are AGGREGATING and PARTIAL.
+
+        held: slots of the switch that jobs hold; None if it is not known.
+        """
+        ended = counts[Outcome.PARTIAL_SENT] + counts[Outcome.COMPLETED]
+        # A cell may be read later than the one before it.
+        first = max(0, counts[Outcome.CLAIMED] - ended)
+        second = max(0, counts[Outcome.PARTIAL_SENT] - counts[Outcome.RESULT_DOWN])
+        fewest = self._floor.get(switch, (0, 0))
+        changed = self._renewed is not None and switch not in self._renewed
+        if self._renewed is not None:
+            self._renewed.add(switch)
+        if changed or held == 0:
+            fewest = first, second
+        self._floor[switch] = fewest = min(first, fewest[0]), min(second, fewest[1])
+        first, second = first - fewest[0], second - fewest[1]
+        if held is None:
+            return first, second
+        first = min(first, held)
+        return first, min(second, held - first)
 
 
 def switches_of(trees: Sequence[Tree]) -> set[str]:
@@ -60,6 +98,9 @@ def sums_made(trees: Sequence[Tree], counts: Mapping[str, Counter[Outcome]]) -> 
 
 def retransmitted(trees: Sequence[Tree], counts: Mapping[str, Counter[Outcome]]) -> int:
     """Returns the packets that switches of these trees retransmitted: results and partial sums."""
-    return sum(
-        counts[name][Outcome.REPLAYED] + counts[name][Outcome.RESENT] for name in switches_of(trees)
-    )
+    return sum(retransmissions(counts[name]) for name in switches_of(trees))
+
+
+def retransmissions(counts: Counter[Outcome]) -> int:
+    """Returns the packets that one switch retransmitted."""
+    return counts[Outcome.REPLAYED] + counts[Outcome.RESENT]

@@ -16,7 +16,6 @@ from emulation.faults.severing import sever
 from emulation.jobs.context import TestbedContext
 from emulation.jobs.jobrun import EmulatedJob
 from emulation.jobs.recovery import Fault as Record
-from emulation.nodes.processes import Process
 from observability.control import Emit, Message
 from specs.faultfile import EVERY_LINK, Fault
 from topologies.model.ring import host_of
@@ -39,7 +38,6 @@ class Chaos:
         self._further = asyncio.Condition()
         self._waking: set[asyncio.Task[None]] = set()
         self._per_iteration = 0
-        self._stopped: list[Process] = []
         self._tasks: list[asyncio.Task[None]] = []
 
     def forward(self, message: Message) -> None:
@@ -68,8 +66,6 @@ class Chaos:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            for process in self._stopped:
-                process.signal(signal.SIGCONT)
 
     async def _wake(self) -> None:
         async with self._further:
@@ -131,6 +127,16 @@ class Chaos:
         lasting = fault.kind != "kill"
         return faults.begin(fault.kind, fault.where, what, before, lasting=lasting, killed=killed)
 
+    @contextlib.asynccontextmanager
+    async def _lasting(self, fault: Fault, what: str) -> AsyncIterator[None]:
+        """Records and reports a fault; it is over when the context exits, also with its job."""
+        record = await self._begin(fault, what)
+        self._context.tell(f"{fault.where} {what}")
+        try:
+            yield
+        finally:
+            record.over = time.monotonic()
+
     async def _signal(self, fault: Fault, job: EmulatedJob) -> None:
         nodes, worker = self._context.nodes, job.workers.members.get(fault.node)
         # On a worker's host the name means the worker; the server there has another name.
@@ -151,71 +157,59 @@ class Chaos:
             for process in hit:
                 process.signal(signal.SIGKILL)
             return
-        what = f"was stopped for {fault.span}"
-        record = await self._begin(fault, what)
-        self._context.tell(f"{fault.node} {what}")
-        self._stopped += hit
-        for process in hit:
-            process.signal(signal.SIGSTOP)
-        await asyncio.sleep(fault.seconds)
-        for process in hit:
-            process.signal(signal.SIGCONT)
-            self._stopped.remove(process)
-        record.over = time.monotonic()
+        async with self._lasting(fault, f"was stopped for {fault.span}"):
+            try:
+                for process in hit:
+                    process.signal(signal.SIGSTOP)
+                await asyncio.sleep(fault.seconds)
+            finally:
+                for process in hit:
+                    process.signal(signal.SIGCONT)
 
     async def _push(self, fault: Fault) -> None:
         switch = self._context.nodes.switches[fault.node]
-        what = "had its program pushed again by another client"
-        record = await self._begin(fault, what)
-        self._context.tell(f"{fault.node} {what}")
-        switch.wiped += 1
-        try:
-            await asyncio.to_thread(rogue_controller.push, switch, self._context.dataplane)
-        except SwitchError as error:
-            self._context.tell(f"{fault.node}: its program could not be pushed: {error}")
-        record.over = time.monotonic()
+        async with self._lasting(fault, "had its program pushed again by another client"):
+            switch.wiped += 1
+            try:
+                await asyncio.to_thread(rogue_controller.push, switch, self._context.dataplane)
+            except SwitchError as error:
+                self._context.tell(f"{fault.node}: its program could not be pushed: {error}")
 
     async def _disconnect(self, fault: Fault) -> None:
         switch = self._context.nodes.switches[fault.node]
         controller = self._context.nodes.controller.process
         what = f"lost its P4Runtime connection for {fault.span}"
-        record = await self._begin(fault, what)
-        self._context.tell(f"{fault.node} {what}")
-        with switch.unplugged():
-            if controller is not None and controller.running:
-                bound = switch.address.removeprefix("unix:")
-                try:
-                    await asyncio.to_thread(sever, controller.pid, bound)
-                except (ProcessLookupError, FileNotFoundError):
-                    pass  # the controller has ended, and its connections with it
-                except OSError as error:
-                    self._context.tell(f"{fault.node}: its connection could not be cut: {error}")
-            await self._last(fault)
-        record.over = time.monotonic()
+        async with self._lasting(fault, what):
+            with switch.unplugged():
+                if controller is not None and controller.running:
+                    bound = switch.address.removeprefix("unix:")
+                    try:
+                        await asyncio.to_thread(sever, controller.pid, bound)
+                    except (ProcessLookupError, FileNotFoundError):
+                        pass  # the controller has ended, and its connections with it
+                    except OSError as error:
+                        self._context.tell(
+                            f"{fault.node}: its connection could not be cut: {error}"
+                        )
+                await self._last(fault)
 
     async def _impair(self, fault: Fault) -> None:
         quality = dict(fault.quality)
         words = ", ".join(f"{name} {value:.3%}" for name, value in quality.items())
-        what = f"was impaired for {fault.span}: {words}"
         links = [
             (link.a, link.b)
             for link in self._context.network.topology.links
             if fault.ends == EVERY_LINK or {link.a, link.b} == set(fault.ends)
         ]
         controller = self._context.nodes.controller
-        record = await self._begin(fault, what)
-        self._context.tell(f"{fault.where} {what}")
-        try:
-            await self._ordered(fault, controller.impair(links, quality))
-            await self._last(fault)
-        except BaseException:  # the job is over: do not wait for the controller
-            controller.mend(links, quality)
-            record.over = time.monotonic()
-            raise
-        try:
+        async with self._lasting(fault, f"was impaired for {fault.span}: {words}"):
+            try:
+                await self._ordered(fault, controller.impair(links, quality))
+                await self._last(fault)
+            except BaseException:  # the job is over: do not wait for the controller
+                controller.mend(links, quality)
+                raise
             await self._ordered(fault, controller.mend(links, quality))
-        finally:
-            record.over = time.monotonic()
 
     async def _ordered(self, fault: Fault, answer: asyncio.Future[str]) -> None:
         """Waits a while for the controller to carry out an order; reports if it has not."""

@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,7 +20,6 @@ from typing import Any
 from emulation.nodes.switchprocess import SwitchProcess
 from observability import outcomes
 from observability.results import retransmitted
-from protocol.outcomes import Outcome
 
 Message = dict[str, Any]
 Read = Callable[[Iterable[SwitchProcess]], Awaitable[outcomes.Counts]]
@@ -98,8 +96,7 @@ class FaultLog:
         self._jobs: dict[str, _Trained] = {}
         self._ran: float | None = None
         self._expected: dict[str, Fault] = {}
-        # The fewest open slots seen since the last change of epoch: those were abandoned.
-        self._floor: dict[str, tuple[int, int]] = {}
+        self._slots = outcomes.OpenSlots()
         self._working: set[asyncio.Task[None]] = set()
 
     # --- faults ---
@@ -213,12 +210,14 @@ class FaultLog:
     async def _settle(self, fault: Fault, impact: Impact) -> None:
         """Counts what switches retransmitted until a job recovered."""
         now = await self.snapshot()
-        self._open(now, renewed=impact.plan_after != impact.plan)
+        if impact.plan_after != impact.plan:
+            self._slots.renew()
+        self._open(now)
         if fault.before is not None:
             impact.by_switches = sum(
-                _by_switch(counts)
+                outcomes.retransmissions(counts)
                 - (
-                    _by_switch(fault.before.counts[name])
+                    outcomes.retransmissions(fault.before.counts[name])
                     if name in fault.before.counts and fault.before.wiped[name] == now.wiped[name]
                     else 0
                 )
@@ -263,27 +262,12 @@ class FaultLog:
 
     # --- inside ---
 
-    def _open(self, snapshot: Snapshot, *, renewed: bool = False) -> tuple[int, int]:
+    def _open(self, snapshot: Snapshot) -> tuple[int, int]:
         """Returns lower bounds of the slots in AGGREGATING and PARTIAL, over all switches read."""
-        total = [0, 0]
-        for name, counts in snapshot.counts.items():
-            # A cell may be read later than the one before it.
-            aggregating, partial = outcomes.open_slots(counts)
-            found = max(0, aggregating), max(0, partial)
-            fewest = self._floor.get(name, (0, 0))
-            if renewed:
-                self._floor[name] = found
-                continue
-            self._floor[name] = (min(found[0], fewest[0]), min(found[1], fewest[1]))
-            for which in (0, 1):
-                total[which] += max(0, found[which] - fewest[which])
-        return total[0], total[1]
+        found = [self._slots.look(name, counts) for name, counts in snapshot.counts.items()]
+        return sum(first for first, _ in found), sum(second for _, second in found)
 
     def _later(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._working.add(task)
         task.add_done_callback(self._working.discard)
-
-
-def _by_switch(counts: Counter[Outcome]) -> int:
-    return counts[Outcome.REPLAYED] + counts[Outcome.RESENT]

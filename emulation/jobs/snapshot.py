@@ -25,7 +25,7 @@ from emulation.jobs.jobrun import EmulatedJob
 from emulation.nodes import counters
 from emulation.nodes.process_supervisor import CONTROLLER, ProcessSupervisor
 from emulation.nodes.switchprocess import PortCounters, SwitchProcess
-from observability import outcomes
+from observability.outcomes import OpenSlots
 from observability.series import SeriesWriter
 from protocol import jobs_pb2
 from protocol.outcomes import Outcome
@@ -258,45 +258,6 @@ def _external(row: Message, status: jobs_pb2.Job | None) -> Message:
         **_plan(status),
         **dict.fromkeys(("passes", "loss", "accuracy", "chunks_per_second", "share_in_network")),
     }
-
-
-class OpenSlots:
-    """Computes lower bounds of the slots in AGGREGATING and PARTIAL from switches' counters.
-
-    Slots that a change of epoch or the end of a job abandons stay counted as open. From then on,
-    the fewest open slots seen count as abandoned. Slots that no job holds are not open.
-    """
-
-    def __init__(self) -> None:
-        self._plans: dict[int, int] = {}
-        self._floor: dict[str, tuple[int, int]] = {}
-        self._renewed: set[str] | None = None  # switches seen since; None: no change so far
-
-    def plans(self, epochs: dict[int, int]) -> None:
-        """Takes the epoch of each job that holds slots, by the job's number."""
-        if any(epochs.get(number) != epoch for number, epoch in self._plans.items()):
-            self._renewed = set()
-        self._plans = epochs
-
-    def look(self, switch: str, counts: Counter[Outcome], held: int | None) -> tuple[int, int]:
-        """Returns how many slots of a switch are AGGREGATING and PARTIAL.
-
-        held: slots of the switch that jobs hold; None if it is not known.
-        """
-        # A cell may be read later than the one before it.
-        first, second = (max(0, n) for n in outcomes.open_slots(counts))
-        fewest = self._floor.get(switch, (0, 0))
-        changed = self._renewed is not None and switch not in self._renewed
-        if self._renewed is not None:
-            self._renewed.add(switch)
-        if changed or held == 0:
-            fewest = first, second
-        self._floor[switch] = fewest = min(first, fewest[0]), min(second, fewest[1])
-        first, second = first - fewest[0], second - fewest[1]
-        if held is None:
-            return first, second
-        first = min(first, held)
-        return first, min(second, held - first)
 
 
 async def _counters(switch: SwitchProcess) -> dict[int, PortCounters] | None:

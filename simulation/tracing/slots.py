@@ -2,7 +2,7 @@
 """Counts the slots of a switch in use, by the packets that pass it.
 
 A slot is in use from the arrival of the first contribution to its sum until the result arrives from
-the parent, or leaves if the switch is the root (as in ``observability.outcomes.open_slots``, but
+the parent, or leaves if the switch is the root (as in ``observability.outcomes.OpenSlots``, but
 with times).
 """
 

@@ -12,7 +12,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from cli.display.live import picture
-from emulation.jobs.snapshot import OpenSlots
+from observability.outcomes import OpenSlots
 from protocol.outcomes import Outcome
 from tests.unit import small_run
 

@@ -4,15 +4,21 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import time
 from collections import Counter
 from collections.abc import Iterable
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+from emulation.faults.chaos import Chaos
 from emulation.jobs.recovery import FaultLog
 from emulation.nodes.switchprocess import SwitchProcess
 from observability import outcomes
 from protocol.outcomes import Outcome
+from specs.faultfile import Fault
 
 
 async def nothing(_: Iterable[SwitchProcess]) -> outcomes.Counts:
@@ -100,4 +106,34 @@ def test_slots_that_wait_are_those_claimed_or_sent_up_and_not_left() -> None:
         Outcome.CLAIMED: 100, Outcome.ADDED: 200, Outcome.PARTIAL_SENT: 70,
         Outcome.COMPLETED: 20, Outcome.RESULT_DOWN: 65,
     })  # fmt: skip
-    assert outcomes.open_slots(counts) == (10, 5)
+    assert outcomes.OpenSlots().look("tor0", counts) == (10, 5)
+
+
+def test_fault_is_over_when_its_job_ends_during_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("emulation.faults.chaos._AIM_SECONDS", 0.0)
+
+    async def play() -> tuple[list[dict[str, Any]], list[int]]:
+        log, stopped, signals = FaultLog({}, nothing, 1000), asyncio.Event(), []
+
+        def send(number: int) -> None:
+            signals.append(number)
+            stopped.set()
+
+        process = SimpleNamespace(name="tor0", running=True, signal=send)
+        nodes = SimpleNamespace(all_at=lambda _: [process])
+        context: Any = SimpleNamespace(faults=log, nodes=nodes, tell=lambda _: None)
+        job: Any = SimpleNamespace(
+            state="running",
+            forecast=SimpleNamespace(workload=SimpleNamespace(chunks=1)),
+            workers=SimpleNamespace(members={}),
+        )
+        chaos = Chaos(context, [Fault("stop", node="tor0", seconds=3600.0)], lambda _: None)
+        async with chaos.around(job):
+            chaos.forward({"event": "running"})
+            await stopped.wait()
+            assert log.rows()[0]["lasted"] is None
+        return log.rows(), signals
+
+    (row,), signals = asyncio.run(play())
+    assert 0 <= row["lasted"] < 3600
+    assert signals == [signal.SIGSTOP, signal.SIGCONT]
