@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from protocol.trees import TreeKind
 from specs.jobfile import JobFile, Placement
 from specs.jobspec import JobSpec
 from topologies.model.topology import Topology
@@ -15,7 +16,7 @@ from workloads.attendance import Attendance
 from workloads.workloads import WORKLOADS
 
 Message = dict[str, Any]
-_ROOT_IS_SWITCH = ("two-level", "core")
+_ROOT_IS_SWITCH = {str(kind) for kind in TreeKind if not kind.ends_at_server}
 
 
 def retransmitted(statistics: Message) -> int:

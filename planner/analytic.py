@@ -32,7 +32,7 @@ from planner.stations import (
     wire_bits,
 )
 from planner.traffic import Traffic, placement_traffic
-from specs.placements import KINDS
+from specs import placements
 from topologies.model.topology import Costs
 
 __all__ = ["Prediction", "Setting", "Work", "predict_placements"]
@@ -146,7 +146,7 @@ def predict_placements(network: Network, work: Work, setting: Setting) -> list[P
     """Predicts every placement with each of its trees."""
     slicing = Slicing(work.counts or (work.chunks,), work.slice)
     found = []
-    for kind in KINDS:
+    for kind in placements.KINDS:
         for tree in dict.fromkeys(kind.trees.values()):
             try:
                 traffic = placement_traffic(network, kind, tree, slicing)

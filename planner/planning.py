@@ -19,7 +19,6 @@ from planner.expected import Direction, Load, Workload, expected
 from protocol.ethernet import FRAMING
 from specs import placements
 from specs.jobfile import JobFile, Placement
-from specs.placements import KINDS
 from topologies.model.addressing import Addressing
 from topologies.model.ring import units_by_rank
 from topologies.model.topology import LinkQuality
@@ -38,7 +37,9 @@ def table(models: Sequence[Model], workers: int, rack: int | None) -> list[Messa
     """
     rows = []
     for model in models:
-        rates: dict[str, float] = {kind.name: minimum(model, workers, kind) for kind in KINDS}
+        rates: dict[str, float] = {
+            kind.name: minimum(model, workers, kind) for kind in placements.KINDS
+        }
         rates["worker"] = 2 * model.rate
         if rack is not None:
             rates["uplink"] = uplink(model, rack, aggregated=False)
@@ -140,7 +141,7 @@ def needs(
         yield _need(
             addressing, work, place, AS_THE_FILE_SAYS, spec.tree, spec.streams, framing=framing
         )
-    for kind in KINDS:
+    for kind in placements.KINDS:
         servers = placements.hosts(kind, topology, workers).default
         for tree in dict.fromkeys(kind.trees.values()):
             place = Placement(tuple(workers), servers)

@@ -80,7 +80,9 @@ def placement_traffic(network: Network, kind: Kind, tree: str, slicing: Slicing)
         return server_traffic(network, tors, slicing, at_tors=True)
     if tree == "none":
         return server_traffic(network, network.workers, slicing, colocated=kind.colocated)
-    return _core_traffic(network, slicing, server=tree == "core-server")
+    if tree in ("core", "core-server"):
+        return _core_traffic(network, slicing, server=tree == "core-server")
+    raise ModelError(f"no closed form for tree {tree}")
 
 
 def _tree_traffic(network: Network, *, server: bool) -> Traffic:

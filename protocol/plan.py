@@ -18,6 +18,7 @@ from protocol import jobs_pb2
 from protocol.optimizer import OptimizerPlan
 from protocol.partition import ChunkAssignment, shares
 from protocol.pipeline import USUAL, Pipeline
+from protocol.trees import TREE_NAMES, TREE_NUMBERS
 
 MOST_CHILDREN = 32
 LARGEST_WINDOW = 1 << 15
@@ -25,15 +26,6 @@ LARGEST_WORLD = (1 << 16) - 1
 # What workers use unless their plan names others.
 FIFO = "fifo"
 FIXED = "fixed"
-# As job files spell them, by number in messages.
-_TREES: dict[jobs_pb2.Tree, str] = {
-    jobs_pb2.TWO_LEVEL: "two-level",
-    jobs_pb2.TOR: "tor",
-    jobs_pb2.CORE: "core",
-    jobs_pb2.NONE: "none",
-    jobs_pb2.TWO_LEVEL_SERVER: "two-level-server",
-    jobs_pb2.CORE_SERVER: "core-server",
-}
 
 
 class PlanError(ValueError):
@@ -167,7 +159,7 @@ class WorkerPlan:
             link_rate=message.link_rate,
             members=tuple(message.members),
             optimizer=_optimizer(message),
-            tree=_TREES.get(message.tree, ""),
+            tree=TREE_NAMES.get(message.tree, ""),
             roots=tuple(message.summed_at),
             pipeline=_pipeline(message),
             scheduler=message.scheduler or FIFO,
@@ -197,7 +189,7 @@ class WorkerPlan:
             link_rate=self.link_rate,
             members=self.members,
             optimizer=self.optimizer.to_message() if self.optimizer is not None else None,
-            tree=next((number for number, name in _TREES.items() if name == self.tree), None),
+            tree=TREE_NUMBERS.get(self.tree),
             summed_at=self.roots,
             pipeline=self.pipeline.to_message(),
             scheduler=self.scheduler,

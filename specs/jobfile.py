@@ -14,10 +14,11 @@ from pathlib import Path
 from protocol.optimizer import ADAM, MOMENTUM, NESTEROV
 from protocol.pipeline import USUAL, refusal
 from protocol.schedule import COSINE, LINEAR, STEP
+from protocol.trees import TreeKind
 from specs import layerfile, placements
 from specs.jobspec import JobSpec
 from specs.layerfile import LayerTrace
-from specs.placements import KINDS, kind_of
+from specs.placements import kind_of
 from topologies.model.documents import Document, DocumentError, Location, Problem, shown
 from topologies.model.documents import load as load_document
 from topologies.model.documents import parse as parse_document
@@ -27,7 +28,6 @@ from topologies.model.wording import few
 # A packet has 16 bits for a rank, and a sum of more than 2^30 quantised values overflows.
 MAX_WORLD = 4096
 _FLOAT_BYTES = 4
-_ROOT_IS_SWITCH = ("two-level", "core")
 
 
 class JobFileError(DocumentError):
@@ -197,7 +197,7 @@ def _settle(document: Document[JobSpec]) -> None:
         return
     given = spec.tree if "tree" in spec.model_fields_set else next(iter(kind.trees))
     if given not in kind.trees:
-        others = [one.name for one in KINDS if given in one.trees]
+        others = [one.name for one in placements.KINDS if given in one.trees]
         document.refuse(
             ("tree",),
             f"{given} does not go with placement {kind.name} ({kind.meaning}); allowed:"
@@ -207,7 +207,7 @@ def _settle(document: Document[JobSpec]) -> None:
     optimizer = spec.optimizer
     if kind.steps:
         if "at" in optimizer.model_fields_set and optimizer.at != kind.steps:
-            others = [one.name for one in KINDS if one.steps in ("", optimizer.at)]
+            others = [one.name for one in placements.KINDS if one.steps in ("", optimizer.at)]
             document.refuse(
                 ("optimizer", "at"),
                 f"with placement {kind.name} ({kind.meaning}) steps are taken at {kind.steps};"
@@ -267,7 +267,8 @@ def _check_optimizer(document: Document[JobSpec]) -> None:
     """Checks that the optimizer's fields fit together. Raises ``DocumentError``."""
     spec = document.content
     optimizer, schedule = spec.optimizer, spec.optimizer.schedule
-    if optimizer.at == "servers" and spec.tree in _ROOT_IS_SWITCH:
+    ends_at_server = TreeKind.of(spec.tree).ends_at_server
+    if optimizer.at == "servers" and not ends_at_server:
         document.refuse(
             ("optimizer", "at"),
             f"servers take steps where a tree's root is a server, and that of tree {spec.tree} is a"
@@ -278,7 +279,7 @@ def _check_optimizer(document: Document[JobSpec]) -> None:
     if reason := refusal(
         spec.server.plan,
         spec.tree,
-        at_server=spec.tree not in _ROOT_IS_SWITCH,
+        at_server=ends_at_server,
         switches=spec.tree != "none",
         optimizer=optimizer.at == "servers",
     ):
@@ -311,6 +312,7 @@ def _check_optimizer(document: Document[JobSpec]) -> None:
 def _check_apart(document: Document[JobSpec]) -> None:
     """Notes fields that an asynchronous job cannot have."""
     spec, how = document.content, f"with consistency {document.content.consistency}"
+    without = [kind.name for kind in placements.KINDS if "none" in kind.trees.values()]
     if spec.optimizer.at != "servers":
         document.refuse(
             ("consistency",),
@@ -322,8 +324,8 @@ def _check_apart(document: Document[JobSpec]) -> None:
             # The placement sets the tree of a file that has none.
             ("tree",) if ("tree",) in document.lines else ("consistency",),
             f"{how} a server takes a step with each worker's gradient, so that switches have"
-            f" nothing to add up, and tree is {spec.tree}; allowed: none, which placements cc, cs,"
-            " ncc and ncs have",
+            f" nothing to add up, and tree is {spec.tree}; allowed: none, which placements"
+            f" {', '.join(without[:-1])} and {without[-1]} have",
         )
     if spec.checkpoint is not None:
         document.refuse(

@@ -6,17 +6,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, Literal, cast, get_args
+from typing import Annotated, Any, Literal, cast
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic_core import PydanticCustomError
 
 from protocol.consistency import SYNCHRONOUS, Consistency
 from protocol.optimizer import MOMENTUM, NESTEROV, KeyOptions, OptimizerPlan
 from protocol.pipeline import Pipeline
 from protocol.schedule import COSINE, LINEAR, Schedule
-from specs.placements import Tree, Word
+from protocol.trees import TREE_NUMBERS
+from specs import placements
 from topologies.model.documents import Name, shown
 from topologies.model.units import duration, size
 
@@ -135,13 +137,29 @@ def _node_names(value: object) -> object:
 NodeNames = Annotated[list[str] | None, BeforeValidator(_node_names)]
 
 
+def _one_of(value: str, names: Sequence[str]) -> str:
+    """Accepts a registered name; the error is that of ``Literal``."""
+    if value not in names:
+        expected = f"{', '.join(names[:-1])} or {names[-1]}"
+        raise PydanticCustomError("literal_error", "one of {expected}", {"expected": expected})
+    return value
+
+
+def _placement(value: str) -> str:
+    return _one_of(value, [kind.name for kind in placements.KINDS])
+
+
+def _tree(value: str) -> str:
+    return _one_of(value, list(TREE_NUMBERS))
+
+
 class PlacementSpec(_Strict):
     """Node names by rank; None (``all`` in the file) means all workers or servers.
 
     kind: a word of ``specs.placements``.
     """
 
-    kind: Word | None = None
+    kind: Annotated[str, AfterValidator(_placement)] | None = None
     workers: NodeNames = None
     servers: NodeNames = None
 
@@ -165,10 +183,11 @@ def _compute(value: object) -> object:
 
 
 def _word_or_group(value: object) -> object:
-    if value in get_args(Word):
+    names = [kind.name for kind in placements.KINDS]
+    if value in names:
         return {"kind": value}
     if isinstance(value, str):
-        words = ", ".join(get_args(Word))
+        words = ", ".join(names)
         fields = ", ".join(PlacementSpec.model_fields)
         text = f"{shown(value)} should be one of {words}, or a group of fields ({fields})"
         raise ValueError(text)
@@ -225,7 +244,7 @@ class JobSpec(_Strict):
     checkpoint: CheckpointSpec | None = None
     restore: str | None = Field(default=None, min_length=1, max_length=1000)
     placement: Annotated[PlacementSpec, BeforeValidator(_word_or_group)] = PlacementSpec()
-    tree: Tree = "two-level"
+    tree: Annotated[str, AfterValidator(_tree)] = "two-level"
     admission: Literal["network", "servers"] = "network"
     window: Annotated[int, BeforeValidator(_power_of_two), Field(strict=True, ge=0, le=32768)] = 0
     streams: int = Field(default=0, strict=True, ge=0, le=255)

@@ -15,7 +15,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from controller.p4rt.dataplane import BYTES_PER_LANE, DataPlane
+from controller.p4rt.dataplane import DataPlane
 from controller.p4rt.entries import EntryError
 from controller.planning.admission import Admission, NoRoomError, Reservation, Resources
 from controller.planning.levels import NotJoinedError, join
@@ -24,6 +24,7 @@ from controller.planning.windows import choose_window
 from hosts.data.checkpoint import read
 from hosts.errors import CheckpointError
 from planner.queues import describe_incast
+from protocol.header import LANE_BYTES
 from specs import jobfile
 from specs.jobfile import JobFile, JobFileError, Placement
 from specs.jobspec import JobSpec
@@ -246,11 +247,11 @@ def _check_payload(file: JobFile, plane: DataPlane, *, virtual: bool) -> None:
         others = "without payload" if spec.payload == "summed" else "with payload"
         text = f"{spec.payload}, and other jobs of the run are {others}: one program runs them all"
         raise file.refusal(("payload",), text)
-    if spec.payload == "none" and spec.chunk_bytes != BYTES_PER_LANE * plane.lanes:
+    if spec.payload == "none" and spec.chunk_bytes != LANE_BYTES * plane.lanes:
         raise file.refusal(
             ("chunk_bytes",),
             f"{spec.chunk_bytes} B, and other jobs of the run have chunks of"
-            f" {BYTES_PER_LANE * plane.lanes} B; allowed: the same for all",
+            f" {LANE_BYTES * plane.lanes} B; allowed: the same for all",
         )
 
 

@@ -26,16 +26,6 @@ __all__ = ["Deployment"]
 
 log = logging.getLogger(__name__)
 
-# Fallbacks of each kind of tree, best first.
-_NEXT_BEST = {
-    TreeKind.TWO_LEVEL: (TreeKind.TOR, TreeKind.NONE),
-    TreeKind.TWO_LEVEL_SERVER: (TreeKind.TOR, TreeKind.NONE),
-    TreeKind.TOR: (TreeKind.NONE,),
-    TreeKind.CORE: (TreeKind.NONE,),
-    TreeKind.CORE_SERVER: (TreeKind.NONE,),
-    TreeKind.NONE: (),
-}
-
 
 class Deployment:
     """Deploys plan epochs of jobs in a fabric. Callers serialize all calls."""
@@ -104,7 +94,7 @@ class Deployment:
         """Yields possible trees, best first; adds the reasons against others to ``refusals``."""
         hosts = [job.workers[rank] for rank in workers]
         addresses = self._addresses(job, servers)
-        for kind in (job.kind, *_NEXT_BEST[job.kind]):
+        for kind in (job.kind, *job.kind.next_best):
             try:
                 yield kind, self._trees(job.number, hosts, addresses, kind, job.streams, avoid)
             except PlanRefusedError as refusal:

@@ -12,12 +12,11 @@ from controller.p4rt.entries import EntryError, P4Info
 from controller.p4rt.program import Program
 from protocol import ethernet
 from protocol.frames import OVERHEAD
-from protocol.header import HEADER_BYTES
+from protocol.header import LANE_BYTES, packet_bytes
 
 # Data planes that the controller can program; the first whose names a p4info has is taken.
 PROGRAMS: tuple[type[Program], ...] = (Program,)
 
-BYTES_PER_LANE = 4
 # PHub spreads keys over servers in 32 KiB pieces (SoCC'18, section 3.2).
 SLICE_BYTES = 32 * 1024
 
@@ -90,9 +89,9 @@ class DataPlane:
     @property
     def frame_bytes(self) -> int:
         """Size of a full contribution's Ethernet frame, without FCS, as queues count it."""
-        return OVERHEAD + HEADER_BYTES + BYTES_PER_LANE * self.lanes
+        return OVERHEAD + packet_bytes(self.lanes)
 
     def chunks_per_slice(self, slice_bytes: int = 0) -> int:
         """Counts the consecutive chunks that share a server and a stream; 0 bytes: PHub's size."""
-        chunk = BYTES_PER_LANE * self.lanes
+        chunk = LANE_BYTES * self.lanes
         return max(1, (slice_bytes or SLICE_BYTES) // chunk) if chunk else 1

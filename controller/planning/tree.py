@@ -1,40 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Aggregation trees: kinds, nodes and the error for refused plans."""
+"""Aggregation trees: nodes and the error for refused plans."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 from functools import cached_property
 from ipaddress import IPv4Address
 
-__all__ = ["Child", "Parent", "PlanRefusedError", "Tree", "TreeKind", "TreeNode"]
-
-
-class TreeKind(Enum):
-    """The nodes that aggregate; the numbers are those of the job service's ``Tree``."""
-
-    # ToRs under one core (one rack: the ToR alone; too many ToRs for a core: levels of cores)
-    TWO_LEVEL = 1
-    TOR = 2  # ToRs under the server
-    CORE = 3  # one core, no ToR
-    NONE = 4  # the server alone
-    TWO_LEVEL_SERVER = 5  # as two-level, under the server
-    CORE_SERVER = 6  # one core under the server, no ToR
-
-    def __str__(self) -> str:
-        """The spelling of job files, such as two-level-server."""
-        return self.name.lower().replace("_", "-")
-
-    @property
-    def ends_at_server(self) -> bool:
-        """True if the root is a server, which can run an optimizer."""
-        return self not in (TreeKind.TWO_LEVEL, TreeKind.CORE)
-
-    @staticmethod
-    def of(text: str) -> TreeKind:
-        """Parses the spelling of job files; raises KeyError for any other."""
-        return TreeKind[text.upper().replace("-", "_")]
+__all__ = ["Child", "Parent", "PlanRefusedError", "Tree", "TreeNode"]
 
 
 class PlanRefusedError(Exception):

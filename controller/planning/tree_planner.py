@@ -17,8 +17,9 @@ from dataclasses import replace
 from ipaddress import IPv4Address
 
 from controller.planning.levels import MOST_CHILDREN, NotJoinedError, join
-from controller.planning.tree import Child, Parent, PlanRefusedError, Tree, TreeKind, TreeNode
+from controller.planning.tree import Child, Parent, PlanRefusedError, Tree, TreeNode
 from protocol.partition import servers_of
+from protocol.trees import TreeKind
 from topologies.model.addressing import Addressing, NoRouteError
 from topologies.model.topology import Topology
 

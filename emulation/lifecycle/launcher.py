@@ -21,13 +21,14 @@ from typing import Any
 
 import click
 
-from controller.p4rt.dataplane import BYTES_PER_LANE, DataPlane
+from controller.p4rt.dataplane import DataPlane
 from emulation.network.namespaces import command, through_sudo
 from emulation.nodes.processes import describe, environment, python
 from observability import record
 from observability.control import SOCKET, ControlError, SupervisorGoneError, ask, connect
 from observability.processinfo import tail
 from observability.record import RunDirectory
+from protocol.header import LANE_BYTES
 from specs import jobfile, p4program
 from specs.jobfile import JobFileError
 from specs.p4program import DataPlaneError, make_ready
@@ -93,7 +94,7 @@ def program_for(
         with contextlib.suppress(JobFileError):  # `preflight.check` reports it
             spec = jobfile.load(path).spec
             if spec.payload == "none":
-                lanes = max(1, spec.chunk_bytes // BYTES_PER_LANE)
+                lanes = max(1, spec.chunk_bytes // LANE_BYTES)
                 break
     if lanes and program is None and p4info is None:
         program, p4info = p4program.HEADERS.files()

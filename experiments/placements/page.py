@@ -58,14 +58,6 @@ nats a character: the same wherever the weights are. *from float32*: the relativ
 loss with float16 gradients; up to {tolerance:.0%} is allowed.
 """
 _TEXTS = 3  # leading text columns of that table
-_FORMULAS = {
-    "cc": "2 (N - 1)",
-    "cs": "4 (N - 1) / N",
-    "ncc": "2 N",
-    "ncs": "2 N / S",
-    "inc": "0",
-    "inc-server": "2, with tree `tor` 2 for each rack",
-}
 
 
 def cells(line: Line) -> tuple[str, ...]:
@@ -112,9 +104,7 @@ def page(
 ) -> str:
     """Returns the text of docs/results/placements.md."""
     where = f"{machine['cpus']} CPUs ({machine['processor']}), Linux {machine['kernel']}"
-    formulas = "\n".join(
-        f"| `{kind.name}` | {kind.meaning} | {_FORMULAS[kind.name]} |" for kind in KINDS
-    )
+    formulas = "\n".join(f"| `{kind.name}` | {kind.meaning} | {kind.formula} |" for kind in KINDS)
     parts = [
         _INTRODUCTION.format(
             options=options,

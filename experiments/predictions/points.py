@@ -25,7 +25,7 @@ from planner.expected import HEADER_FRAME_BYTES
 from planner.model import predictions
 from planner.network import SERVER, WORKER, Network, uplink
 from specs import jobfile
-from specs.placements import Tree, kind_of
+from specs.placements import kind_of
 from sweeps import code
 from sweeps.execution import execute
 from testbed import preflight
@@ -108,7 +108,7 @@ class Point:
         return ", ".join(parts)
 
     @property
-    def full_tree(self) -> Tree:
+    def full_tree(self) -> str:
         """The tree's name in a job file without `placement`."""
         kind = kind_of(self.placement)
         assert kind is not None

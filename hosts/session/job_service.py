@@ -24,23 +24,13 @@ from hosts.session import testbed_environment
 from protocol import jobs_pb2
 from protocol.pipeline import TALL, Pipeline
 from protocol.runtime import REAL, Runtime
+from protocol.trees import TREE_NAMES, TREE_NUMBERS
 
 _log = logging.getLogger(__name__)
 
 _ANSWER_SECONDS = 10.0
 RETRY_SECONDS = (0.1, 0.5)  # after the first failure, and at most; doubling
 
-TREES: Mapping[str, jobs_pb2.Tree] = {
-    "two-level": jobs_pb2.TWO_LEVEL,
-    "tor": jobs_pb2.TOR,
-    "core": jobs_pb2.CORE,
-    "none": jobs_pb2.NONE,
-    "two-level-server": jobs_pb2.TWO_LEVEL_SERVER,
-    "core-server": jobs_pb2.CORE_SERVER,
-}
-
-
-_TREE_NAMES = {number: name for name, number in TREES.items()}
 ADMISSIONS: Mapping[str, jobs_pb2.Admission] = {
     "network": jobs_pb2.NETWORK,
     "servers": jobs_pb2.SERVERS,
@@ -115,7 +105,7 @@ def create_service(
         ClientError: The service refuses the job or is away.
         ValueError: An unknown tree, admission, pipeline or ablation.
     """
-    for what, given, known in (("tree", tree, TREES), ("admission", admission, ADMISSIONS)):
+    for what, given, known in (("tree", tree, TREE_NUMBERS), ("admission", admission, ADMISSIONS)):
         if given not in known:
             raise ValueError(f"{what} {given!r} is none of {', '.join(known)}")
     work = Pipeline(pipeline, tuple(ablate))
@@ -126,7 +116,7 @@ def create_service(
                 namespace=namespace,
                 workers=[jobs_pb2.Member(host=h, rank=i) for i, h in enumerate(workers)],
                 servers=[jobs_pb2.Member(host=h, rank=i) for i, h in enumerate(servers)],
-                tree=TREES[tree],
+                tree=TREE_NUMBERS[tree],
                 window=window,
                 streams=streams,
                 lease=lease,
@@ -141,7 +131,7 @@ def create_service(
         )
     ranked = sorted(reply.servers, key=lambda server: int(server.rank))
     names = tuple(server.host for server in ranked)
-    return Service(reply.nonce, reply.job, _TREE_NAMES.get(reply.tree, tree), names)
+    return Service(reply.nonce, reply.job, TREE_NAMES.get(reply.tree, tree), names)
 
 
 def report_gone(

@@ -3,17 +3,24 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from planner.planning import needs
+from specs import placements
 from specs.jobfile import JobFileError, parse
 from specs.p4program import SOURCES
+from specs.placements import Hosts, Kind
 from testbed import preflight
 from testbed.preflight import JobPlan, read_program
 from tests.conftest import ROOT
+from topologies.model.addressing import Addressing
 from topologies.model.spec import load as load_topology
 from topologies.model.spec import read
+from topologies.model.topology import Topology
 
 pytestmark = pytest.mark.unit
 
@@ -105,3 +112,34 @@ def test_contradictions_are_refused_by_file_line_and_field(text: str, says: str)
         parse(JOB + text, "job.yaml").place(load_topology(SERVER_RACK))
     (line,) = str(caught.value).splitlines()
     assert line.startswith(says)
+
+
+class Pair(Kind):
+    """Servers on the hosts of the first and the last worker."""
+
+    def hosts(self, topology: Topology, workers: Sequence[str]) -> Hosts:
+        return Hosts(tuple(workers), (workers[0], workers[-1]))
+
+
+def test_another_placement_is_one_class_and_a_registration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair = Pair("pair", "two of the workers", lambda workers, _: workers, "N", {"none": "none"},
+                colocated=True)  # fmt: skip
+    monkeypatch.setattr(placements, "KINDS", (*placements.KINDS, pair))
+    plan = planned(tmp_path, "placement: pair\n")
+    assert (plan.placement.servers, plan.file.spec.tree) == (("w0", "w7"), "none")
+    with pytest.raises(JobFileError, match="one of cc, cs, ncc, ncs, inc, inc-server, pair, or"):
+        parse(JOB + "placement: ring\n", "job.yaml")
+    topology = load_topology(SERVER_RACK)
+    found = list(needs(Addressing(topology), [1 << 18], PLANE, WORKERS, None))
+    (need,) = [one for one in found if one.placement == "pair"]
+    # Of 8 copies of half the tensor, each server's own worker sends nothing over its link.
+    assert need.servers == ("w0", "w7")
+    assert need.bottleneck == need.server
+
+
+def test_documents_list_the_registered_placements() -> None:
+    text = (ROOT / "docs" / "reference" / "files.md").read_text()
+    table = text.split("| `placement` | servers |")[1].split("\n\n")[0]
+    assert re.findall(r"^\| `([\w-]+)`", table, re.M) == [kind.name for kind in placements.KINDS]
