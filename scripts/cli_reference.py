@@ -41,7 +41,7 @@ With `--json` standard output holds one JSON document and nothing else. Drawings
 | 2 | the command line was not understood |
 | 3 | of `why`: the job waits |
 | 130 | interrupted (Ctrl-C) |
-| 141 | the reader of the output left (`\\| head`); the run has ended in order |
+| 141 | the reader of the output left (such as `head`); the run has ended in order |
 
 `rackhub exec` returns the status of its command.
 
@@ -92,17 +92,17 @@ def options(command: click.Command) -> list[str]:
         record = parameter.get_help_record(context)
         if isinstance(parameter, click.Option) and record is not None:
             names, text = record
-            rows.append(f"| `{names.replace('|', ', ')}` | {_text(' '.join(text.split()))} |")
+            text = re.sub(r"([\d.]+)<=x<=([\d.]+)", r"\1 to \2", " ".join(text.split()))
+            text = text.replace("x>=", "at least ")
+            rows.append(f"| `{names.replace('|', ', ')}` | {_text(text)} |")
     return rows
 
 
 def _text(text: str) -> str:
     """Escapes what Markdown would take for markup outside of code spans."""
     pieces = re.split(r"(`[^`]*`)", text)
-    return "".join(
-        piece if piece.startswith("`") else re.sub(r"([|<*_\[\]])", r"\\\1", piece)
-        for piece in pieces
-    )
+    pieces[::2] = [re.sub(r"([|*_\[\]])", r"\\\1", one.replace("<", "&lt;")) for one in pieces[::2]]
+    return "".join(pieces)
 
 
 def page() -> str:
