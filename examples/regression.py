@@ -34,7 +34,7 @@ Floats = npt.NDArray[np.float32]
 
 
 def data(rank: int) -> tuple[Floats, Floats]:
-    """A worker's examples: inputs, and what is to be told from them."""
+    """A worker's examples: inputs, and what to predict from them."""
     random = np.random.default_rng(rank)
     inputs = random.standard_normal((EXAMPLES, FEATURES), np.float32)
     return inputs, inputs @ TRUTH + 0.01 * random.standard_normal(EXAMPLES, np.float32)
@@ -46,8 +46,8 @@ def create(options: argparse.Namespace) -> None:
     job = Client.create_service(
         None, "regression", options.workers, options.servers, tree=options.tree
     )
-    told = {"nonce": job.nonce, "workers": options.workers, "steps": options.steps}
-    print(json.dumps(told))
+    started = {"nonce": job.nonce, "workers": options.workers, "steps": options.steps}
+    print(json.dumps(started))
 
 
 def train(job: dict[str, Any], file: str | None) -> None:

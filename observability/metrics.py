@@ -131,7 +131,9 @@ def _job(to: _Families, where: dict[str, str], job: Message) -> None:
     ):
         to.gauge(f"job_{name}", text, job[name], **where)
     to.gauge("job_workers_present", "Workers that are in it.", job["present"], **where)
-    to.gauge("job_plan_epoch", "Epoch of its plan.", job["plan_epoch"], **where)
+    to.gauge(
+        "job_plan_epoch", "Plan epoch: the number of its current plan.", job["plan_epoch"], **where
+    )
     to.gauge("job_window_chunks", "Chunks in flight per stream.", job["window"], **where)
     text = "Share of chunks that switches summed, 0 to 1."
     to.gauge("job_share_in_network", text, job["share_in_network"], **where)

@@ -172,7 +172,7 @@ def replanned(first: int, results: Mapping[int, Message]) -> str:
     """
     plan = max((one["plan"] for one in results.values()), default=first)
     first = min([first, *(one["statistics"]["plans"][0]["epoch"] for one in results.values())])
-    return f"the job was replanned, up to epoch {plan}" if plan != first else ""
+    return f"the job was replanned, up to plan epoch {plan}" if plan != first else ""
 
 
 def staleness(results: Mapping[int, Message]) -> Message:

@@ -299,7 +299,9 @@ def _chunk(
         "timeouts": max(timeouts),
         "late": max(timeouts) >= LATE,
         "open": max(view["open"] for view in views.values()),
-        "causes": explained.causes() if explained else [f"the trees of epoch {epoch} are unknown"],
+        "causes": explained.causes()
+        if explained
+        else [f"the trees of plan epoch {epoch} are unknown"],
         "nodes": [explained.row(node) for node in nodes] if explained else [],
     }
 
@@ -358,7 +360,7 @@ def heading(chunk: Message) -> str:
     more = f", {chunk['open'] - 1} more after it" if chunk["open"] > 1 else ""
     return (
         f"chunk {chunk['chunk']} ({chunk['kind']}, stream {chunk['stream']}, seq {chunk['seq']},"
-        f" epoch {chunk['epoch']}){more}"
+        f" plan epoch {chunk['epoch']}){more}"
     )
 
 
@@ -373,5 +375,5 @@ def _node_text(row: Message) -> str:
     if row["in"]:
         text += f"; in {', '.join(row['in'])}"
     if row["heard"] is not None:
-        text += f"; told {row['told']} {row['heard']:.1f} s ago"
+        text += f"; reported to {row['told']} {row['heard']:.1f} s ago"
     return text

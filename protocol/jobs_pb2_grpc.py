@@ -88,7 +88,7 @@ class JobServiceServicer(object):
 
     def Watch(self, request, context):
         """What the member is to do: run a plan, or its part in the change to the next one. Each instruction replaces the one before
-        it; a member that asks anew (it lost the connection, or the controller was restarted) gets the one that holds. Ends with
+        it; a member that asks again (it lost the connection, or the controller was restarted) gets the one that holds. Ends with
         the job.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

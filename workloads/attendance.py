@@ -129,7 +129,8 @@ class Attendance:
         missing = [i for i in range(first, iterations + 1) if i not in self._entries]
         if missing:
             return (
-                f"no worker that was in iteration {missing[0]} is left to tell who else took part"
+                f"no worker that was in iteration {missing[0]} is left, so who else took part is"
+                " unknown"
             )
         everyone: Entry = ((tuple(range(world)), None),)
         if first <= iterations and not start and self._entries[first] != everyone:

@@ -288,12 +288,12 @@ def show_comparison(console: Console, facts: Message, rows: list[Message]) -> No
         console,
         f"{facts['topology']}: {count(facts['workers'], 'worker')} sum {size_text(facts['bytes'])}"
         f" in {count(facts['tensors'], 'tensor')}, {clock}; {measured}\n"
-        f"least time: what the busiest link needs for its bytes{framed}; bytes: of an iteration,"
+        f"lower bound: what the busiest link needs for its bytes{framed}; bytes: of an iteration,"
         " with all headers, in the busier direction of the busiest link of a host and between"
         " switches\n",
     )
     columns = {
-        "name": "", "meaning": "", "time": "time", "least": "least time", "ratio": "ratio",
+        "name": "", "meaning": "", "time": "time", "least": "lower bound", "ratio": "ratio",
         "host": "host link", "core": "core link", "total": "all links",
         "expected": "expected (host, core)", "dropped": "dropped", "right": "sums",
     }  # fmt: skip

@@ -173,7 +173,7 @@ def _show(file: SweepFile, listed: Sequence[Trial], rows: list[table.Row], whole
     ]
     columns = {
         "trial": "trial", **_titles(file), "iteration": "iteration", "longest": "longest",
-        "busiest": "busiest link", "again": "sent again", "state": "state",
+        "busiest": "busiest link", "again": "retransmitted", "state": "state",
     }  # fmt: skip
     show(console)
     show_rows(console, cells, columns)

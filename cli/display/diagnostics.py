@@ -41,7 +41,7 @@ def show_why(console: Console, found: Message) -> None:
         rows = [{**row, "for": _seconds(row["seconds"]), "heard": _heard(row)} | _phase(row)
                 for row in chunk["nodes"]]  # fmt: skip
         columns = {"node": "node", "phase": "phase", "for": "for", "missing": "missing",
-                   "in": "in", "heard": "told"}  # fmt: skip
+                   "in": "in", "heard": "reported to"}  # fmt: skip
         if rows:
             show_rows(console, rows, columns)
     if found["workers"] and (found["waits"] or found["state"] == "starting"):
@@ -66,7 +66,8 @@ def show_trace(console: Console, job: str, chunk: int, found: Message) -> None:
             console,
             Text(
                 f"chunk {chunk} of {job}, iteration {one['iteration']} of {found['iterations']}"
-                f" captured: {kind}, stream {one['stream']}, seq {one['seq']}, epoch {one['epoch']}"
+                f" captured: {kind}, stream {one['stream']}, seq {one['seq']},"
+                f" plan epoch {one['epoch']}"
                 f"{_begun(one['hops'][0], found['clock'])}"
             ),
         )

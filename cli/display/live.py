@@ -145,7 +145,7 @@ def _jobs(jobs: Sequence[Message], width: int, *, bar: bool) -> Table:
         Column("in network", lambda job: _percent(job["share_in_network"], ".1f"), 7),
         Column("workers", _workers, 3),
         Column("tree", lambda job: str(job["tree"] or "-"), 1, left=True),
-        Column("epoch", lambda job: _number(job["plan_epoch"], "d"), 2),
+        Column("plan epoch", lambda job: _number(job["plan_epoch"], "d"), 2),
     ]
     done = (lambda job: (job["iteration"] or 0, job["iterations"] or 0)) if bar else None
     return _table(jobs, columns, width, done)
@@ -183,7 +183,7 @@ def _switch_columns(growth: Growth) -> list[Column]:
         counted("contributions", _CONTRIBUTIONS, 5),
         counted("sums", _SUMS, 8),
         counted("forwarded", ("forwarded",), 3),
-        counted("sent again", _RETRANSMITTED, 6),
+        counted("retransmitted", _RETRANSMITTED, 6),
         counted("queries", _QUERIES, 2),
         Column(
             "dropped" + growth.unit,

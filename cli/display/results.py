@@ -111,7 +111,7 @@ def _results(jobs: Sequence[Message]) -> Table:
         ("matches reference", [_yes(job) for job in jobs]),
         ("chunks summed by switches", [_chunks(job, "aggregated_in_network") for job in jobs]),
         ("chunks by servers alone", [_chunks(job, "served_by_server") for job in jobs]),
-        ("packets sent again", [_chunks(job, "retransmitted") for job in jobs]),
+        ("retransmitted packets", [_chunks(job, "retransmitted") for job in jobs]),
     ]
     for title, values in rows:
         table.add_row(title, *values)
@@ -235,8 +235,8 @@ def show_faults(console: Console, faults: list[Message]) -> None:
     columns = {
         "at": "at (s)", "node": "node", "what": "fault", "seconds": "went on after (s)",
         "rejoined_after": "back after (s)",
-        "epochs": "epoch", "aggregating": "slots aggregating", "partial": "slots partial",
-        "resent_packets": "packets again", "resent_bytes": "bytes again",
+        "epochs": "plan epoch", "aggregating": "slots aggregating", "partial": "slots partial",
+        "resent_packets": "retransmitted packets", "resent_bytes": "retransmitted bytes",
     }  # fmt: skip
     if all(row.get("rejoined_after") is None for row in faults):
         del columns["rejoined_after"]
@@ -247,7 +247,7 @@ def show_faults(console: Console, faults: list[Message]) -> None:
 def show_plans(console: Console, plans: list[Message]) -> None:
     """Prints where a job's sums were completed under each plan."""
     columns = {
-        "epoch": "epoch", "tree": "tree", "roots": "sums end at",
+        "epoch": "plan epoch", "tree": "tree", "roots": "sums end at",
         "by_switch": "completed at a switch", "by_server": "at a server",
     }  # fmt: skip
     show_rows(console, plans, columns)

@@ -42,7 +42,7 @@ class Arrivals:
             now = self.clock()
             job.members[place] = Member(address, now, process=process, since=now)
             self.epochs.lose_ended(job)
-            self.epochs.begin(job, f"{job.name(place)} has started anew")
+            self.epochs.begin(job, f"{job.name(place)} has restarted")
             return
         if job.started:
             self._check(job, place, before)

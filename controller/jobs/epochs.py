@@ -368,7 +368,7 @@ class Epochs:
             else:
                 text = (
                     "%s: no server is left that has the state of %d chunks: %s has their"
-                    " parameters from %s, the optimizer's state begins anew"
+                    " parameters from %s, the optimizer's state is reset"
                 )
                 log.warning(text, job, chunks, job.host(server), name)
         if restored:

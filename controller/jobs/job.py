@@ -286,12 +286,13 @@ class Job:
         owing = sorted(self.change.owing.items(), key=lambda item: (item[0].role.value, item[0]))
         if not owing and not self.served:
             owing = [
-                (place, f"to run epoch {self.epoch}")
+                (place, f"to run plan epoch {self.epoch}")
                 for place in self.scheme.places
                 if place.role is Role.SERVER and self.members[place].epoch != self.epoch
             ]
         waits = "; ".join(f"{self.name(place)} {what}" for place, what in owing)
-        return f"changes to epoch {self.epoch} ({self.change.reason}); waits for {waits or 'none'}"
+        change = f"changes to plan epoch {self.epoch} ({self.change.reason})"
+        return f"{change}; waits for {waits or 'none'}"
 
     @property
     def places(self) -> list[Membership]:

@@ -159,7 +159,7 @@ class Join:
         if self.failure or self._page is not None:
             return
         if not self._workers:
-            self.failure = "nobody is in the job any more"
+            self.failure = "no member is left in the job"
         elif self._until is None:
             if self._workers <= self._begun.keys():
                 self._until = max(self._begun.values())
@@ -172,7 +172,7 @@ class Join:
         """Asks the donor for a page."""
         if not self._donors:
             why = "; ".join(self._unable) or "those who could have left"
-            self.failure = f"nobody gives the state of the job: {why}"
+            self.failure = f"no member supplies the state of the job: {why}"
             return
         self._page, self._given = page, False
         donate = jobs_pb2.Donate(number=self._donation, page=page)

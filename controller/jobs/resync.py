@@ -318,7 +318,7 @@ class Change:
         for chunk, level in sorted(wanted):
             holder = self._holder((chunk, level))
             if holder is None:
-                self.failure = f"nobody has the result of chunk {chunk}, level {level}, any more"
+                self.failure = f"no member has the result of chunk {chunk}, level {level}, any more"
                 return
             self._wants.setdefault(holder, set()).add((chunk, level))
             asked.add(holder)

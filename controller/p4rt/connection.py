@@ -321,7 +321,7 @@ class _Client(P4RuntimeClient):  # type: ignore[misc]
         if answer is None:
             why = "no answer" if self.stream.is_active() else self.stream.details()
             self.tear_down()
-            raise ConnectionError(f"device {self.device_id} let nobody be primary: {why}")
+            raise ConnectionError(f"device {self.device_id} accepted no primary: {why}")
         status = answer.arbitration.status
         if status.code != code_pb2.OK:
             self.tear_down()

@@ -127,7 +127,7 @@ class Testbed:
 
     async def take_down(self) -> None:
         """Stops jobs, then all processes in the reverse order of their start."""
-        why = "the testbed was told to go down"
+        why = "the testbed is taken down"
         if self.failure is not None:
             why = f"the testbed failed: {self.failure['message']}"
         self._going_down = True

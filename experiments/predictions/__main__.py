@@ -48,7 +48,7 @@ def main(only: tuple[str, ...], jobs: int, as_json: bool) -> None:
 
 
 def _row(one: Result) -> str:
-    bytes_are = "and more, sent again" if one.again else "differ" if one.wrong else "exact"
+    bytes_are = "and more, retransmitted" if one.again else "differ" if one.wrong else "exact"
     times = f"{one.predicted * 1e3:.4g} ms | {one.measured * 1e3:.4g} ms"
     error = f"{one.error:+.2%}" if abs(one.error) >= _SHOWN else "0"
     return f"| {one.point.name} | {times} | {error} | {bytes_are} |"

@@ -12,8 +12,8 @@ from experiments import tables
 from experiments.reliability.runner import Line
 
 _HEADINGS = (
-    "weights", "recovered after, s", "fault lasted, s", "packets again", "bytes again",
-    "AGGREGATING", "PARTIAL",
+    "weights", "recovered after, s", "fault lasted, s", "retransmitted packets",
+    "retransmitted bytes", "AGGREGATING", "PARTIAL",
 )  # fmt: skip
 _INTRODUCTION = """\
 # Reliability

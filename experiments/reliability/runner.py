@@ -115,7 +115,7 @@ def judge(
             mine += found
         lines.append(_line(scenario, target, summary, mine, where))
     for row in rows:
-        lines[-1].problems.append(f"nobody asked for this: {row['node']} {row['what']}")
+        lines[-1].problems.append(f"unexpected fault: {row['node']} {row['what']}")
     return lines
 
 

@@ -162,8 +162,8 @@ def _nodes(topology: str) -> Iterator[Scenario]:
     for name, what, fault, holds in (
         ("ToR killed", "a ToR is killed and started again", {"kill": "tor0"}, anew),
         ("core killed", "a core is killed and started again", {"kill": "core0"}, anew),
-        ("ToR pushed", "a ToR's program is pushed anew", {"repush": "tor1"}, anew),
-        ("core pushed", "a core's program is pushed anew", {"repush": "core0"}, anew),
+        ("ToR pushed", "a ToR's program is pushed again", {"repush": "tor1"}, anew),
+        ("core pushed", "a core's program is pushed again", {"repush": "core0"}, anew),
         (
             "ToR disconnected", "a ToR forwards, and the controller cannot talk to it",
             {"disconnect": "tor1", "for": "700 chunks"}, unnoticed,

@@ -45,9 +45,7 @@ def play_round(seed: int, target: str, folder: Path, view: View) -> Line:
     rows = summary["faults"]
     known = [row for row in rows if row["seconds"] is not None]
     problems = [
-        f"nobody asked for this: {row['node']} {row['what']}"
-        for row in rows
-        if row["kind"] == "died"
+        f"unexpected fault: {row['node']} {row['what']}" for row in rows if row["kind"] == "died"
     ]
     if summary["matches_reference"] is not True:
         problems.append("the weights are not the reference's")

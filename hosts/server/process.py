@@ -78,7 +78,7 @@ class ServerProcess:
 
     def run(self) -> None:
         """Serves until `stop`, then leaves all jobs. Raises OSError if it cannot send."""
-        reason = "the server was told to stop"
+        reason = "the server was asked to stop"
         try:
             while not self._stopped:
                 drive(

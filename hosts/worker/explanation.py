@@ -43,13 +43,13 @@ class Waiting:
         if self.sent_first is None:
             return f"{text}: not sent yet"
         if self.heard is None:
-            text += f": sent {self.sent_first:.1f} s ago, no node has told its phase"
+            text += f": sent {self.sent_first:.1f} s ago, no node has reported its phase"
         else:
             text += (
                 f": {self.heard:.1f} s ago node {self.node} was {self.phase}, "
                 f"children in: {self.children:#b}"
             )
-        return f"{text}, {self.unanswered_queries} questions unanswered"
+        return f"{text}, {self.unanswered_queries} queries unanswered"
 
 
 @dataclass(frozen=True, slots=True)

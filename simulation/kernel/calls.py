@@ -102,7 +102,7 @@ class Stub:
         """Returns the servicer, at its node; raises UNAVAILABLE if there is none."""
         servicer = self._find()
         if servicer is None:
-            raise CallError(grpc.StatusCode.UNAVAILABLE, "nobody answers there")
+            raise CallError(grpc.StatusCode.UNAVAILABLE, "no service answers there")
         return servicer
 
     def stream(self, one: _Stream) -> _Stream:

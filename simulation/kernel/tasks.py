@@ -333,7 +333,7 @@ class TaskLock:
         if self._tasks.closed:
             return
         if not self._count:
-            raise RuntimeError("released a lock that nobody holds")
+            raise RuntimeError("released a lock that no task holds")
         self._count -= 1
         if not self._count:
             self._hand_over()

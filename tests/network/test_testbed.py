@@ -255,7 +255,7 @@ def test_jobs_of_testbed_are_reported_separately(rackhub: Rackhub) -> None:
     ]
     assert [job["reason"] for job in summary["jobs"]][2:4] == [
         "stopped on request",
-        "the testbed was told to go down",
+        "the testbed is taken down",
     ]
     assert summary["matches_reference"] is True  # the first job's, which is done
 

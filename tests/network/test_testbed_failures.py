@@ -116,7 +116,7 @@ def test_near_total_loss_ends_job_with_missing_chunks(
         in (result.stderr)
     )
     assert "chunk 0 (stream 0, seq 0, exponent round)" in result.stderr
-    assert "no node has told its phase" in result.stderr
+    assert "no node has reported its phase" in result.stderr
     assert "Traceback" not in result.stderr
     assert not rackhub.processes()
 

@@ -145,7 +145,7 @@ def test_why_names_members_a_replan_waits_for(rackhub: Rackhub) -> None:
         os.kill(rackhub.pid("--rank 2 "), signal.SIGKILL)
         waits = "waits for worker 1 (w1) to report"
         told = after_a_while(rackhub, WAITS, lambda told: waits in told["change"])
-        assert told["change"].startswith("changes to epoch 2 (worker 2 (w2)")
+        assert told["change"].startswith("changes to plan epoch 2 (worker 2 (w2)")
         log = rackhub.latest() / "logs" / "supervisor.log"
         wait_for(lambda: waits in log.read_text(), "the log's line")
         os.kill(stopped, signal.SIGCONT)

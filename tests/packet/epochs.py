@@ -225,7 +225,7 @@ class Scenario:
             retry = self.network.now + 0.1
             self.network.call(retry, lambda: self._equip(switch, again))
             return
-        self._later(0.1, lambda: self.started.replan(f"{switch} has started anew"))
+        self._later(0.1, lambda: self.started.replan(f"{switch} has restarted"))
 
     def _cut(self) -> None:
         """Disconnects a switch from the controller during a replan; it keeps forwarding."""

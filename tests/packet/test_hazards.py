@@ -367,7 +367,7 @@ def test_switch_reboot_with_partial_sums(job) -> None:
 
     def back() -> None:
         network.repair_switch("tor0")
-        started.replan("tor0 has started anew")
+        started.replan("tor0 has restarted")
 
     def see(packet: Packet) -> bool:
         # Rack 0 is ahead: its sums are partial while rack 1 is late; one worker in it is later.

@@ -118,7 +118,7 @@ def test_invalid_state_is_not_forwarded(donated: dict[str, Any]) -> None:
         assert (job.join, job.state, job.epoch) == (None, State.RUNNING, 2)
         code, text = s.attempt("Watch", jobs_pb2.WatchRequest(**new))
         assert code == "ABORTED"
-        assert "could not join: nobody gives the state of the job: worker 0: " in text
+        assert "could not join: no member supplies the state of the job: worker 0: " in text
         assert text.isprintable()
         assert len(text) < LONGEST_REASON + 100
         assert s.call("Watch", **who).plan.world == 1

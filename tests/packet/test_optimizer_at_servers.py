@@ -179,7 +179,7 @@ def test_a_worker_that_joins_has_no_initial_round_and_can_give_parameters(kind, 
 @KINDS
 @pytest.mark.parametrize(("told", "share"), [(False, 0.7), (True, 0.3)])
 def test_workers_restore_parameters_without_servers(kind, share, told, networks) -> None:
-    """No worker takes a parameter back; the optimizer's state begins anew, and the job says so."""
+    """No worker takes a parameter back; the optimizer's state is reset, and the job says so."""
     run = begin(networks, kind, rounds=8)
     network, started = networks[0], run.started
     after(run, share)
@@ -189,7 +189,7 @@ def test_workers_restore_parameters_without_servers(kind, share, told, networks)
         started.kill_server(rank, told)
         network.at(network.now + 0.2 + 0.2 * rank, lambda rank=rank: started.restart_server(rank))
     assert network.run(lambda: run.done, LIMIT)
-    # With state that begins anew the parameters are others than without the fault, but one set.
+    # With state that is reset the parameters differ from those without the fault, but one set.
     first = run.got[0].view("u4")
     assert all((got.view("u4") == first).all() for got in run.got)
     sources = {source for _, source in restored(run)}

@@ -107,7 +107,7 @@ def test_restarted_worker_gets_state_from_another(table: Returning) -> None:
     job = table.train()
     table.gone(job.nonce, Role.WORKER, 1, "was killed by SIGKILL")
     assert job.epoch == 2
-    assert job.status.startswith("changes to epoch 2 (worker 1 (w1) was killed by SIGKILL)")
+    assert job.status.startswith("changes to plan epoch 2 (worker 1 (w1) was killed by SIGKILL)")
     table.come(job, 1, process=77)
     assert table.what(job, 0, 1, 2) == ["halt", None, "halt"]  # first things first
     table.change(job, 5, 5, 5, 5)
@@ -226,7 +226,9 @@ def test_missing_state_donor_is_reported_to_joiner(table: Returning) -> None:
         assert table.what(job, rank) == ["donate"]
         unable = jobs_pb2.Donated(number=donation, unable="MemoryError: ")
         table.answers(job, rank, donated=unable)
-    with pytest.raises(JobError, match="nobody gives the state of the job: worker 0: MemoryError"):
+    with pytest.raises(
+        JobError, match="no member supplies the state of the job: worker 0: MemoryError"
+    ):
         table.now(job, 1)
     assert table.what(job, 0, 2) == ["plan", "plan"]
 

@@ -67,7 +67,7 @@ def test_rejoined_worker_reports_own_iterations() -> None:
 
 def test_unknown_participation_is_reported() -> None:
     attendance = Attendance()
-    assert "in iteration 1 is left to tell who else took part" in attendance.unknown(2, 3)
+    assert "in iteration 1 is left, so who else took part is unknown" in attendance.unknown(2, 3)
     participation = ParticipationLog()
     participation.note(ALL)
     participation.note(TWO)

@@ -264,7 +264,7 @@ def test_stopped_server_leaves_its_jobs(service: SmallService, server: Server) -
     nonce, waiting, other = stuck(service, server)
     server.process.stdin.close()  # no more jobs; it goes on
     assert server.stop() == 0
-    assert service.jobs[nonce].left == [(jobs_pb2.SERVER, 0, "the server was told to stop")]
+    assert service.jobs[nonce].left == [(jobs_pb2.SERVER, 0, "the server was asked to stop")]
     waiting.leave()
     other.leave()
 

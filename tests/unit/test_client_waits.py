@@ -94,7 +94,9 @@ def test_dead_server_is_distinguished_from_waiting_one(
     _, waiting, other = stuck(service, server, patience=1.5)
     server.process.send_signal(signal.SIGSTOP)
     os.waitid(os.P_PID, server.process.pid, os.WSTOPPED | os.WNOWAIT)
-    expected = r"the first, sent to node 1: chunk 0 .*: sent 1\.5 s ago, no node has told its phase"
+    expected = (
+        r"the first, sent to node 1: chunk 0 .*: sent 1\.5 s ago, no node has reported its phase"
+    )
     with pytest.raises(StalledError, match=expected):
         waiting.push_pull({"b": np.ones(30, np.float32)})
     server.process.send_signal(signal.SIGCONT)

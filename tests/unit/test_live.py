@@ -54,7 +54,7 @@ def test_rates_are_what_counters_grew_by_in_a_second() -> None:
     assert (core["aggregating"], core["partial"]) == ("5", "2")
     assert core["contributions/s"] == "40"  # 20 claimed, 60 added
     assert core["sums/s"] == "20"
-    assert core["sent again/s"] == "5"
+    assert core["retransmitted/s"] == "5"
     assert core["dropped/s"] == "4"
     assert core["CPU"] == "25 %"
     server = row(of, "s0")

@@ -182,7 +182,7 @@ def test_results_of_leaver_only_are_missing() -> None:
     pool.leave(np.array([2], np.uint32))  # without the result itself
     change = Change(2, "x", [worker(1)], 1, pool)
     change.report(worker(1), np.array([1], "<u4").tobytes())
-    assert change.failure == "nobody has the result of chunk 0, level 2, any more"
+    assert change.failure == "no member has the result of chunk 0, level 2, any more"
 
 
 def test_a_holder_that_leaves_while_it_is_asked_hands_over_by_leaving() -> None:

@@ -93,7 +93,7 @@ def test_a_change_from_halt_to_plan(table: Members) -> None:
     table.report(job, "s1")
     table.report(job, "w0", 3, 3, 3, 2)
     table.report(job, "w1", 3, 2, 2, 2)
-    assert job.status == "changes to epoch 2 (window); waits for worker 2 (w2) to report"
+    assert job.status == "changes to plan epoch 2 (window); waits for worker 2 (w2) to report"
     table.report(job, "w2", 2, 3, 3, 2)
     # w0 and w1 share what w2 lacks, w0 and w2 what w1 lacks.
     assert [table.instruction_kind(job, place) for place in everyone] == [
@@ -117,7 +117,7 @@ def test_a_change_from_halt_to_plan(table: Members) -> None:
     assert [table.instruction_kind(job, place) for place in ("s0", "s1")] == ["plan", "plan"]
     assert "plan" not in [table.instruction_kind(job, place) for place in ("w0", "w1", "w2")]
     assert job.status.endswith(
-        "waits for server 0 (s0) to run epoch 2; server 1 (s1) to run epoch 2"
+        "waits for server 0 (s0) to run plan epoch 2; server 1 (s1) to run plan epoch 2"
     )
     table.serve(job)
     plans = [table.worker_plan(job, f"w{rank}") for rank in range(3)]

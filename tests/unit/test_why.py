@@ -105,7 +105,10 @@ def test_a_missing_worker_is_named_with_the_nodes_that_wait_and_what_it_does(
     assert found["seconds"] == 5.0
     lines = sentences("digits", found)
     assert lines[0] == f"digits has waited for 5.0 s: {found['reason']}"
-    assert "  tor1: AGGREGATING, for 5.0 s; missing w6; in w4, w5, w7; told w4 0.1 s ago" in lines
+    assert (
+        "  tor1: AGGREGATING, for 5.0 s; missing w6; in w4, w5, w7; reported to w4 0.1 s ago"
+        in lines
+    )
 
 
 def test_job_waits_after_ten_timeouts() -> None:

@@ -120,7 +120,7 @@ def _show(report: Message, memory: Bandwidth) -> None:
         console,
         f"the core was busy {whole['busy']:.1%} of the time; {whole['datagrams_per_send']:.0f}"
         f" datagrams a send, {whole['datagrams_per_receive']:.0f} a receive;"
-        f" {whole['sent_again']} sent again",
+        f" {whole['sent_again']} retransmitted",
     )
     if not whole["valid"]:
         show(

@@ -36,7 +36,7 @@ class CongestionControl:
         np.add.at(self._marked, self._slots.stream[rows[marked]], 1)
 
     def on_retransmitted(self, rows: Rows) -> None:
-        """Counts contributions that are sent again."""
+        """Counts contributions that are retransmitted."""
         np.add.at(self._retransmitted, self._slots.stream[rows], 1)
 
     def update(self, stream: int) -> None:

@@ -17,7 +17,7 @@ class RoundTrip:
 
     results: chunks whose results arrived, exponent rounds included.
     marked: how many of these results met congestion on their way (ECN).
-    retransmitted: contributions that were lost and sent again.
+    retransmitted: contributions that were lost and retransmitted.
     smoothed: smoothed round-trip time in seconds; NaN before the first sample.
     lowest: lowest round-trip time of a result so far, in seconds; inf before the first.
     """
