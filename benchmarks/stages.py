@@ -126,11 +126,14 @@ class _Bench:
 
         def dequantised() -> None:
             kept = slots.result_words
-            keep_and_dequantise(result.payloads, exponents, 1, places, kept, rows)
+            keep_and_dequantise(plan.codec, result.payloads, exponents, 1, places, kept, rows)
+
+        def quantised() -> None:
+            quantise_to(plan.codec, places, exponents, flags, 1, words)
 
         return [
             ("copy", lambda: _timed(lambda: np.copyto(self._copy, values))),
-            ("quantise", lambda: _timed(lambda: quantise_to(places, exponents, flags, 1, words))),
+            ("quantise", lambda: _timed(quantised)),
             ("packetise", lambda: _timed(lambda: self._contributions.packets(_NONE, rows))),
             ("send", self._send),
             ("receive", self._receive),

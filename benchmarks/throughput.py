@@ -35,7 +35,8 @@ from hosts.worker.contributions import Contributions
 from hosts.worker.slots import Slots
 from hosts.worker.transport import WorkerTransport
 from hosts.worker.verification import wrong
-from protocol.fixed_point import Floats, dequantise, quantise
+from protocol.codecs.fixed32 import Fixed32
+from protocol.fixed_point import Floats
 from protocol.header import encode_runs
 from specs.paths import ROOT
 
@@ -49,12 +50,12 @@ _DIGITS = 20
 STAGES = {
     "submit": (Client.push,),
     "enter windows": (Slots.enter,),
-    "quantise": (quantise,),
+    "quantise": (Fixed32.encode,),
     "packetise": (Contributions.packets, Endpoint.send, encode_runs),
     "send": (Endpoint.flush, send),
     "receive": (Endpoint.receive,),
     "check": (wrong,),
-    "dequantise": (dequantise,),
+    "dequantise": (Fixed32.decode,),
     "collect": (Calls.take,),
     "state machine": (WorkerTransport.poll, WorkerTransport.on_packets),
     "driver": (drive,),

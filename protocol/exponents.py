@@ -11,7 +11,7 @@ the largest exponent that the results of completed rounds report.
 - After a round that was all zero (M = NO_EXPONENT) the exponent stays as it was, 0 at first.
 
 None of this depends on the number of workers, so the policy carries over when that changes: `world`
-may be assigned.
+may be assigned. So may `codec`, before the first round.
 """
 
 from __future__ import annotations
@@ -21,16 +21,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from protocol.fixed_point import (
-    LEAST_EXPONENT,
-    MOST_EXPONENT,
-    NO_EXPONENT,
-    Exps,
-    Floats,
-    ReferenceSums,
-    chunk_exponents,
-    reference_sums,
-)
+from protocol.codecs.registry import USUAL
+from protocol.fixed_point import NO_EXPONENT, Exps
 
 Rows = npt.NDArray[np.int64]
 
@@ -59,6 +51,7 @@ class Exponents:
         self.world = world
         self.exponent_headroom = exponent_headroom
         self.staleness = staleness
+        self.codec = USUAL
         depth = staleness + 1
         self._contacted = np.zeros(chunks, np.bool_)
         self._first = np.zeros(chunks, np.int16)  # e(0)
@@ -206,7 +199,8 @@ class Exponents:
     def _fold(self, rows: Rows, rounds: Rows, reported: Exps) -> None:
         """Derives the exponents after these rounds; all earlier rounds must be accounted for."""
         depth = self.staleness + 1
-        raised = np.clip(reported + self.exponent_headroom, LEAST_EXPONENT, MOST_EXPONENT)
+        least, most = self.codec.least_exponent, self.codec.most_exponent
+        raised = np.clip(reported + self.exponent_headroom, least, most)
         silent = reported == NO_EXPONENT
         if silent.any():
             before = self._after[rows, (rounds - 1) % depth]
@@ -224,38 +218,3 @@ def _exported(exported: bytes, chunks: int) -> npt.NDArray[Any]:
             f"{chunks * _STATE.itemsize}"
         )
     return np.frombuffer(exported, _STATE)
-
-
-def reference_start(values: Floats, chunks: Any, policy: Exponents) -> Floats:
-    """Computes the round of initial parameters in a single process that holds every worker's.
-
-    values: (world, n, lanes) float32, zero padded, by rank. Returns the parameters (n, lanes) that
-    servers with an optimizer start with. Advances `policy` as a worker's transport would: they are
-    always sent DIRECT.
-    """
-    rows = np.asarray(chunks, np.int64)
-    rounds, first = policy.begin(rows)
-    own = np.stack([chunk_exponents(mine)[0] for mine in values]).max(axis=0)
-    policy.contact(rows[first], own[first])
-    policy.complete(rows, rounds, own)
-    return np.array(values[0])
-
-
-def reference_round(values: Floats, chunks: Any, policy: Exponents) -> ReferenceSums:
-    """Computes one round of `chunks` in a single process that holds every worker's values.
-
-    values: (world, n, lanes) float32, zero padded, by rank. Advances `policy` as a worker's
-    transport would. Raises ValueError for values of another world, or rounds that are not ready.
-    """
-    if values.shape[0] != policy.world:
-        raise ValueError(f"values of {values.shape[0]} ranks for a world of {policy.world}")
-    rows = np.asarray(chunks, np.int64)
-    rounds, first = policy.begin(rows)
-    if first.any():
-        own = np.stack([chunk_exponents(mine[first])[0] for mine in values])
-        policy.contact(rows[first], own.max(axis=0))
-    if not policy.ready(rows, rounds).all():
-        raise ValueError("a chunk's previous round is not complete")
-    result = reference_sums(values, policy.exponents(rows, rounds))
-    policy.complete(rows, rounds, result.max_exponents)
-    return result

@@ -1,21 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Converts float32 chunks to integers that switches can add, and back.
+"""Payloads of packets: own exponents of chunks, float32 words, and checksums.
 
-Block exponents: a chunk quantised with exponent e holds values |x| < 2^e as round(x 2^s) with
-s = `scale(e, world)`, so that the sum over the whole world stays within +-2^30 and no partial sum
-can overflow. An exact sum of n = world values is met within
-
-    |float32 result - exact| <= world 2^-(1+s) + 2^-24 |result|
-
-(half a step of rounding per worker, one rounding to float32), as long as the result is a finite
-float32. Integer sums do not depend on the order in which contributions arrive.
-
-All functions take and return numpy arrays, one row per chunk.
+All functions take and return numpy arrays, one row per chunk. The integers of a payload are made by
+a codec (protocol.codecs).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -30,20 +21,9 @@ NO_EXPONENT = -128
 """Exponent of a chunk that is all zero (or has no finite value but zero)."""
 LEAST_EXPONENT = -126
 MOST_EXPONENT = 127
-# Every float32 is a multiple of 2^-149: a finer step would gain nothing and could not be returned.
-_FINEST_SCALE = 149
-# Scales whose power of two and whose results are normal float32 numbers either way.
-FLOAT32_SCALE = 126
 _HASH_START = np.uint32(0x9E3779B9)
 _HASH_STEP = np.uint32(0x85EBCA6B)
 _HASH_LAST = np.uint32(0xC2B2AE35)
-
-
-def scale(exponents: Any, world: int) -> npt.NDArray[np.int32]:
-    """Binary digits after the point: s = 30 - ceil(log2 world) - e, at most 149."""
-    digits = 30 - (world - 1).bit_length() - np.asarray(exponents, np.int32)
-    scales: npt.NDArray[np.int32] = np.minimum(digits, _FINEST_SCALE)
-    return scales
 
 
 def chunk_exponents(
@@ -80,53 +60,6 @@ def exponents_of(largest: Floats) -> Exps:
     np.clip(exponents, LEAST_EXPONENT, MOST_EXPONENT, out=exponents)
     exponents[largest == 0] = NO_EXPONENT
     return exponents
-
-
-def quantise(
-    values: Floats,
-    exponents: Any,
-    world: int,
-    out: Words | None = None,
-    scratch: Floats | None = None,
-) -> tuple[Words, Exps, npt.NDArray[np.uint8]]:
-    """Converts chunks to integers of the scale of `exponents`, one exponent per row.
-
-    Returns the payload words (n, lanes), written to `out` if that is given, each chunk's own
-    exponent, and its flags: OVERFLOW where values do not fit the scale, NONFINITE where some are
-    not finite. A flagged row is all zero. scratch: of the values' shape.
-    """
-    given = np.asarray(exponents, np.int16)
-    own, flags = chunk_exponents(values, scratch)
-    flags[own > given] |= np.uint8(Flag.OVERFLOW)
-    flagged = flags != 0
-    if flagged.any():
-        values = values.copy()
-        values[flagged] = 0
-    digits = scale(given, world)
-    scaled: npt.NDArray[Any]
-    # Multiplying by a power of two is exact, so float32 gives the bits that float64 would.
-    if digits.size == 0 or int(np.abs(digits).max()) <= FLOAT32_SCALE:
-        scaled = np.multiply(values, np.ldexp(np.float32(1), digits)[:, None], out=scratch)
-    else:
-        scaled = values.astype(np.float64) * np.ldexp(np.float64(1), digits)[:, None]
-    words: Words = np.empty(values.shape, LANE) if out is None else out
-    np.rint(scaled, out=words, casting="unsafe")
-    return words, own, flags
-
-
-def dequantise(words: Words, exponents: Any, world: int, out: Floats | None = None) -> Floats:
-    """Converts sums (n, lanes) of chunks quantised with `exponents` (n,) to float32; in `out` if
-    given."""
-    floats = np.empty(words.shape, np.float32) if out is None else out
-    digits = scale(exponents, world)
-    if digits.size == 0 or int(np.abs(digits).max()) <= FLOAT32_SCALE:
-        floats[:] = words  # rounds once, to nearest; the scaling is exact
-        with np.errstate(over="ignore"):
-            floats *= np.ldexp(np.float32(1), -digits)[:, None]
-        return floats
-    with np.errstate(over="ignore"):
-        floats[:] = words * np.ldexp(np.float64(1), -digits)[:, None]
-    return floats
 
 
 def float_words(values: Floats) -> Words:
@@ -232,42 +165,3 @@ def _u32(value: Any) -> npt.NDArray[np.uint32]:
     if array.dtype.kind not in "iu" or array.ndim == 0:
         array = array.astype(np.int64)
     return array.astype(np.uint32)
-
-
-@dataclass(slots=True)
-class ReferenceSums:
-    """Sums of n chunks as the network computes them.
-
-    sums: (n, lanes) float32.
-    flags: (n,) of the integer sum, non-zero where the chunk went DIRECT.
-    exponents: (n,) used for quantisation.
-    max_exponents: (n,) that results report.
-    """
-
-    sums: Floats
-    flags: npt.NDArray[np.uint8]
-    exponents: Exps
-    max_exponents: Exps
-
-
-def reference_sums(values: Floats, exponents: Any) -> ReferenceSums:
-    """Computes the results that every worker gets for n chunks with these exponents, without a
-    network.
-
-    values: (world, n, lanes) float32, by rank; exponents: (n,). Never raises: chunks that do not
-    fit or are not finite are summed in float32 in rank order, as the server does.
-    """
-    world, n, lanes = values.shape
-    total = np.zeros((n, lanes), np.int64)
-    flags = np.zeros(n, np.uint8)
-    most = np.full(n, NO_EXPONENT, np.int16)
-    for contribution in values:
-        words, own, raised = quantise(contribution, exponents, world)
-        total += words
-        flags |= raised
-        np.maximum(most, own, out=most)
-    sums = dequantise(total.astype(LANE), exponents, world)
-    flagged = flags != 0
-    if flagged.any():
-        sums[flagged] = rank_order_sum(values[:, flagged])
-    return ReferenceSums(sums, flags, np.asarray(exponents, np.int16), most)

@@ -415,7 +415,7 @@ class Pipeline(_message.Message):
     def __init__(self, kind: _Optional[str] = ..., ablated: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Plan(_message.Message):
-    __slots__ = ["callers", "chunks_per_slice", "congestion", "epoch", "job", "key_chunks", "lanes", "link_rate", "members", "met_in", "met_worker", "optimizer", "pipeline", "rank", "roots", "scheduler", "servers", "streams", "summed_at", "tree", "windows", "workers", "world"]
+    __slots__ = ["callers", "chunks_per_slice", "codec", "congestion", "epoch", "job", "key_chunks", "lanes", "link_rate", "members", "met_in", "met_worker", "optimizer", "pipeline", "rank", "roots", "scheduler", "servers", "streams", "summed_at", "tree", "windows", "workers", "world"]
     class WindowsEntry(_message.Message):
         __slots__ = ["key", "value"]
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -425,6 +425,7 @@ class Plan(_message.Message):
         def __init__(self, key: _Optional[int] = ..., value: _Optional[int] = ...) -> None: ...
     CALLERS_FIELD_NUMBER: _ClassVar[int]
     CHUNKS_PER_SLICE_FIELD_NUMBER: _ClassVar[int]
+    CODEC_FIELD_NUMBER: _ClassVar[int]
     CONGESTION_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     JOB_FIELD_NUMBER: _ClassVar[int]
@@ -448,6 +449,7 @@ class Plan(_message.Message):
     WORLD_FIELD_NUMBER: _ClassVar[int]
     callers: _containers.RepeatedScalarFieldContainer[int]
     chunks_per_slice: int
+    codec: str
     congestion: str
     epoch: int
     job: int
@@ -469,7 +471,7 @@ class Plan(_message.Message):
     windows: _containers.ScalarMap[int, int]
     workers: _containers.RepeatedCompositeFieldContainer[Address]
     world: int
-    def __init__(self, job: _Optional[int] = ..., epoch: _Optional[int] = ..., world: _Optional[int] = ..., lanes: _Optional[int] = ..., rank: _Optional[int] = ..., streams: _Optional[_Iterable[_Union[Stream, _Mapping]]] = ..., servers: _Optional[_Iterable[_Union[Address, _Mapping]]] = ..., callers: _Optional[_Iterable[int]] = ..., workers: _Optional[_Iterable[_Union[Address, _Mapping]]] = ..., roots: _Optional[_Iterable[_Union[RootStream, _Mapping]]] = ..., chunks_per_slice: _Optional[int] = ..., link_rate: _Optional[int] = ..., windows: _Optional[_Mapping[int, int]] = ..., members: _Optional[_Iterable[int]] = ..., met_in: _Optional[int] = ..., met_worker: _Optional[int] = ..., optimizer: _Optional[_Union[Optimizer, _Mapping]] = ..., key_chunks: _Optional[_Iterable[int]] = ..., tree: _Optional[_Union[Tree, str]] = ..., summed_at: _Optional[_Iterable[str]] = ..., pipeline: _Optional[_Union[Pipeline, _Mapping]] = ..., scheduler: _Optional[str] = ..., congestion: _Optional[str] = ...) -> None: ...
+    def __init__(self, job: _Optional[int] = ..., epoch: _Optional[int] = ..., world: _Optional[int] = ..., lanes: _Optional[int] = ..., rank: _Optional[int] = ..., streams: _Optional[_Iterable[_Union[Stream, _Mapping]]] = ..., servers: _Optional[_Iterable[_Union[Address, _Mapping]]] = ..., callers: _Optional[_Iterable[int]] = ..., workers: _Optional[_Iterable[_Union[Address, _Mapping]]] = ..., roots: _Optional[_Iterable[_Union[RootStream, _Mapping]]] = ..., chunks_per_slice: _Optional[int] = ..., link_rate: _Optional[int] = ..., windows: _Optional[_Mapping[int, int]] = ..., members: _Optional[_Iterable[int]] = ..., met_in: _Optional[int] = ..., met_worker: _Optional[int] = ..., optimizer: _Optional[_Union[Optimizer, _Mapping]] = ..., key_chunks: _Optional[_Iterable[int]] = ..., tree: _Optional[_Union[Tree, str]] = ..., summed_at: _Optional[_Iterable[str]] = ..., pipeline: _Optional[_Union[Pipeline, _Mapping]] = ..., scheduler: _Optional[str] = ..., congestion: _Optional[str] = ..., codec: _Optional[str] = ...) -> None: ...
 
 class Reached(_message.Message):
     __slots__ = ["number"]

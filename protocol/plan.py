@@ -15,6 +15,9 @@ from types import MappingProxyType
 from typing import Any
 
 from protocol import jobs_pb2
+from protocol.codecs.codec import Codec
+from protocol.codecs.registry import USUAL as USUAL_CODEC
+from protocol.codecs.registry import codec_named
 from protocol.optimizer import OptimizerPlan
 from protocol.partition import ChunkAssignment, shares
 from protocol.pipeline import USUAL, Pipeline
@@ -81,6 +84,7 @@ class WorkerPlan:
     pipeline: of the servers.
     scheduler, congestion: names of the chunk scheduler (hosts.worker.scheduling), which all workers
         of a job share, and of the congestion window (hosts.worker.congestion).
+    codec: of all members of the job.
     """
 
     job: int
@@ -100,6 +104,7 @@ class WorkerPlan:
     pipeline: Pipeline = USUAL
     scheduler: str = FIFO
     congestion: str = FIXED
+    codec: Codec = USUAL_CODEC
 
     def __post_init__(self) -> None:
         _check_common(self.job, self.epoch, self.world, self.lanes)
@@ -164,6 +169,7 @@ class WorkerPlan:
             pipeline=_pipeline(message),
             scheduler=message.scheduler or FIFO,
             congestion=message.congestion or FIXED,
+            codec=_codec(message),
         )
 
     def to_message(self) -> jobs_pb2.Plan:
@@ -194,6 +200,7 @@ class WorkerPlan:
             pipeline=self.pipeline.to_message(),
             scheduler=self.scheduler,
             congestion=self.congestion,
+            codec=self.codec.name,
         )
 
 
@@ -235,6 +242,7 @@ class ServerPlan:
     pipeline: with its ablations.
     callers: IPv4 addresses that servers' hosts call each other from, by rank, shared by processes
         of one host; none: those that they listen at.
+    codec: of all members of the job.
     """
 
     job: int
@@ -254,6 +262,7 @@ class ServerPlan:
     met: tuple[int, int] = (0, 0)
     pipeline: Pipeline = USUAL
     callers: tuple[int, ...] = ()
+    codec: Codec = USUAL_CODEC
 
     def __post_init__(self) -> None:
         _check_common(self.job, self.epoch, self.world, self.lanes)
@@ -344,6 +353,7 @@ class ServerPlan:
             met=(message.met_in, message.met_worker),
             pipeline=_pipeline(message),
             callers=tuple(message.callers),
+            codec=_codec(message),
         )
 
     def to_message(self) -> jobs_pb2.Plan:
@@ -382,6 +392,7 @@ class ServerPlan:
             met_worker=self.met[1],
             pipeline=self.pipeline.to_message(),
             callers=self.callers,
+            codec=self.codec.name,
         )
 
 
@@ -454,6 +465,13 @@ def _optimizer(message: jobs_pb2.Plan) -> OptimizerPlan | None:
 def _pipeline(message: jobs_pb2.Plan) -> Pipeline:
     try:
         return Pipeline.from_message(message.pipeline)
+    except ValueError as error:
+        raise PlanError(str(error)) from error
+
+
+def _codec(message: jobs_pb2.Plan) -> Codec:
+    try:
+        return codec_named(message.codec)
     except ValueError as error:
         raise PlanError(str(error)) from error
 

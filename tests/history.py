@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from protocol.exponents import Exponents
-from protocol.fixed_point import chunk_exponents, reference_sums
+from protocol.fixed_point import chunk_exponents
+from protocol.reference import reference_sums
 
 
 class Contacts(Exponents):

@@ -31,7 +31,8 @@ from hosts.data.chunks import Indices, Layout
 from hosts.data.tensors import as_float32
 from hosts.errors import CheckpointError
 from hosts.optimizers import mean_of
-from protocol.exponents import Exponents, reference_round, reference_start
+from protocol.exponents import Exponents
+from protocol.reference import reference_round, reference_start
 from specs.jobfile import JobFileError, load
 from specs.jobspec import JobSpec
 from workloads.attendance import Entry, entries

@@ -111,8 +111,8 @@ class Statistics:
     completed: int = 0
     completed_direct: int = 0  # chunks that the server summed in float32
     exponent_rounds: int = 0
-    # Of `completed`, those whose largest value had fewer than `LEAST_DIGITS` binary digits left,
-    # because it was so much smaller than in the round before, by which they were scaled.
+    # Of `completed`, those whose largest value had few binary digits left (Codec.coarse), because
+    # it was so much smaller than in the round before, by which they were scaled.
     coarse: int = 0
     initial: int = 0  # chunks whose initial parameters arrived from servers with an optimizer
     # By how many contributions to a chunk this worker was ahead of the slowest when answers left,

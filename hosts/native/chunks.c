@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Quantisation of chunks in one pass each; protocol/fixed_point.py is the reference, to the bit.
+// Quantisation of chunks in one pass each, for codecs that round to nearest;
+// protocol/codecs/fixed32.py is the reference, to the bit.
 //
 // Chunks are rows of `width` float32 values at addresses of their own. Integer rows are in network
 // order, `stride` bytes apart, and need no alignment.

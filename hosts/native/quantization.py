@@ -1,30 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Native quantisation of chunks, in one pass where `protocol.fixed_point` takes several.
+"""Native quantisation of chunks, in one pass where a codec takes several.
 
-That module is the reference, to the bit, and is used where there is no compiler, and for chunks
-that are not finite, too large, or of an extreme scale.
+The codec is the reference, to the bit, and is used where it does not round to nearest, where there
+is no compiler, and for chunks that are not finite, too large, or of an extreme scale.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import ctypes
+from typing import Any, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
 
 from hosts.data.submissions import ChunkRefs, Rows
 from hosts.native.loader import library
-from protocol.fixed_point import (
-    FLOAT32_SCALE,
-    Exps,
-    Floats,
-    chunk_exponents,
-    dequantise,
-    exponents_of,
-    quantise,
-    scale,
-    word_sums,
-)
+from protocol.codecs.codec import Codec
+from protocol.codecs.fixed32 import FLOAT32_SCALE
+from protocol.fixed_point import Exps, Floats, chunk_exponents, exponents_of, word_sums
 from protocol.header import LANE, LANE_BYTES, Words
 
 Flags = npt.NDArray[np.uint8]
@@ -46,18 +39,20 @@ def exponents_in(values: Floats) -> tuple[Exps, Flags]:
     return exponents_of(largest), np.zeros(n, np.uint8)
 
 
-def quantise_to(places: ChunkRefs, exponents: Exps, flags: Flags, world: int, out: Words) -> Sums:
-    """Does `quantise` into `out`, whose rows may be strided; returns its `word_sums`.
+def quantise_to(
+    codec: Codec, places: ChunkRefs, exponents: Exps, flags: Flags, world: int, out: Words
+) -> Sums:
+    """Does `Codec.encode` into `out`, whose rows may be strided; returns its `word_sums`.
 
     flags: as `chunk_exponents` returns them, zero where a chunk fits.
     """
     lib, (n, width) = library(), out.shape
     if not (n and width):
         return np.zeros(n, np.uint32)
-    digits = scale(exponents, world)
+    digits = codec.scale(exponents, world)
     plain = out.strides[1] == LANE_BYTES and not flags.any()
-    if lib is None or not plain or int(np.abs(digits).max()) > FLOAT32_SCALE:
-        words = quantise(places.values(width), exponents, world)[0]
+    if not _suits(lib, codec, plain, digits):
+        words = codec.encode(places.values(width), exponents, world)[0]
         out[:] = words
         return word_sums(words)
     factors, sums = np.ldexp(np.float32(1), digits), np.empty(n, np.uint32)
@@ -70,18 +65,24 @@ def quantise_to(places: ChunkRefs, exponents: Exps, flags: Flags, world: int, ou
 
 
 def keep_and_dequantise(
-    words: Words, exponents: Exps, world: int, places: ChunkRefs, kept: Words, rows: Rows
+    codec: Codec,
+    words: Words,
+    exponents: Exps,
+    world: int,
+    places: ChunkRefs,
+    kept: Words,
+    rows: Rows,
 ) -> None:
-    """Does `dequantise` into the destinations of these sums; copies the words to rows of `kept`,
+    """Does `Codec.decode` into the destinations of these sums; copies the words to rows of `kept`,
     contiguous."""
     lib, (n, width) = library(), words.shape
     if not (n and width):
         return
-    digits = scale(exponents, world)
+    digits = codec.scale(exponents, world)
     plain = words.strides[1] == LANE_BYTES and words.dtype == kept.dtype
-    if lib is None or not plain or int(np.abs(digits).max()) > FLOAT32_SCALE:
+    if not _suits(lib, codec, plain, digits):
         kept[rows] = words
-        places.put(dequantise(words, exponents, world))
+        places.put(codec.decode(words, exponents, world))
         return
     factors, sums_at = np.ldexp(np.float32(1), -digits), places.sums_at()
     rows = np.ascontiguousarray(rows, np.int64)
@@ -99,6 +100,14 @@ def sums_of(words: Words) -> Sums:
     sums = np.empty(n, np.uint32)
     lib.sum_rows(_address(words), words.strides[0], n, width, sums.ctypes.data)
     return sums
+
+
+def _suits(
+    lib: Any, codec: Codec, plain: bool, digits: npt.NDArray[np.int32]
+) -> TypeGuard[ctypes.CDLL]:
+    """Returns true if the native passes give what the codec gives."""
+    near = int(np.abs(digits).max()) <= FLOAT32_SCALE
+    return lib is not None and codec.rounds_to_nearest and plain and near
 
 
 def _address(words: Any) -> int:

@@ -344,13 +344,13 @@ struct quiet {
     double *latest, *lowest;
     const double *smoothed, *timeouts;
     double least;
-    int64_t servers;
+    int64_t servers, kinds;
 };
 
 // LossDetector._ways
 static int64_t way_of(const struct worker *w, const struct quiet *q, int64_t row) {
     int64_t kind = w->stage[row] == DIRECTLY ? 2 : w->entry[row].exponent_round;
-    return 3 * (w->stream[row] * q->servers + w->server[row]) + kind;
+    return q->kinds * (w->stream[row] * q->servers + w->server[row]) + kind;
 }
 
 static int overtakes(const struct worker *w, const struct quiet *q, int64_t row) {

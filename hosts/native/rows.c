@@ -9,18 +9,19 @@
 
 #include "worker.h"
 
-// protocol/fixed_point.py, scale()
-static int digits_of(int exponent, int64_t world) {
-    int bits = world > 1 ? 64 - __builtin_clzll((uint64_t)world - 1) : 0;
-    int digits = 30 - bits - exponent;
-    return digits < 149 ? digits : 149;
+// Codec.scale
+static int64_t scale(const struct worker *w, int exponent) {
+    int bits = w->world > 1 ? 64 - __builtin_clzll((uint64_t)w->world - 1) : 0;
+    int64_t digits = w->sum_digits - bits - exponent;
+    return digits < w->finest_scale ? digits : w->finest_scale;
 }
 
 // Derives the exponent after a round whose results report this one: Exponents._fold.
 static void fold(const struct worker *w, int64_t chunk, int64_t round, int reported) {
     if (reported != NO_EXPONENT) {
         int64_t raised = reported + w->exponent_headroom;
-        w->after[chunk] = (int16_t)(raised < -126 ? -126 : raised > 127 ? 127 : raised);
+        raised = raised < w->least_exponent ? w->least_exponent : raised;
+        w->after[chunk] = (int16_t)(raised > w->most_exponent ? w->most_exponent : raised);
     } else if (round == 0) {
         w->after[chunk] = w->first[chunk];
     }
@@ -58,7 +59,7 @@ int64_t take_results(const struct worker *w, const int64_t *rows, const struct h
             continue;
         }
         out->coarse += reported != NO_EXPONENT &&
-                        reported + digits_of(w->exponent[row], w->world) < 8; // LEAST_DIGITS
+                        reported + scale(w, w->exponent[row]) < w->least_digits; // Codec.coarse
         fold(w, entry->chunk, entry->round, reported);
         out->rows[data] = row;
         out->tickets[data] = entry->ticket;

@@ -60,6 +60,8 @@ struct worker {
     const struct peer *servers; // by rank
     // Scalars.
     int64_t streams, chunks, width, exponent_headroom, world, rank, job, epoch;
+    // Of the codec: Codec in protocol/codecs/codec.py.
+    int64_t sum_digits, finest_scale, least_digits, least_exponent, most_exponent;
 };
 
 static inline int64_t row_of(const struct worker *w, int64_t stream, int64_t number) {

@@ -19,13 +19,14 @@ import numpy as np
 import numpy.typing as npt
 
 from hosts.server.conflict_free_batches import waves
+from protocol.header import LANE
 from protocol.pipeline import Pipeline
 
 Indices = npt.NDArray[np.intp]
 Mask = npt.NDArray[np.bool_]
 Integers = npt.NDArray[np.int32]
 
-_LARGEST = 2**31 - 1
+_LARGEST = int(np.iinfo(LANE).max)
 # Below this many rows in a row it is quicker to gather them.
 _SHORT_RUN = 8
 

@@ -31,7 +31,6 @@ from hosts.server.merge_buffers import Integers, merging, span
 from hosts.server.served_slots import LATEST_COPY, Indices, Mask, Match, ServedSlots
 from hosts.server.update_pipeline import UpdatePipeline
 from protocol.fixed_point import (
-    dequantise,
     float_words,
     header_hashes,
     sums_hold,
@@ -445,7 +444,8 @@ class RootNode(ServedSlots):
         if not len(slots):
             return results
         exponents, world = self._exponent[slots], self._plan.world
-        words = float_words(steps.step(chunks, lambda: dequantise(sums, exponents, world)))
+        decode = self._plan.codec.decode
+        words = float_words(steps.step(chunks, lambda: decode(sums, exponents, world)))
         self._results[span(slots)] = words
         self._seal(slots, word_sums(words))
         headers = self._sum_headers(slots)

@@ -148,7 +148,7 @@ def first_transport(
             endpoint.capacity(),
             window,
         )
-    exponents.world = plan.world
+    exponents.world, exponents.codec = plan.world, plan.codec
     return WorkerTransport(
         plan,
         exponents,

@@ -17,7 +17,6 @@ from hosts.native.quantization import keep_and_dequantise
 from hosts.worker.epoch_transfer import kept, last_of
 from hosts.worker.native_state import NativeState
 from hosts.worker.slots import DIRECT, WAITING, Rows, Slots
-from hosts.worker.verification import coarse
 from protocol import jobs_pb2
 from protocol.exponents import Exponents
 from protocol.fixed_point import Floats, floats_of
@@ -126,7 +125,8 @@ class Completion:
             places.put(floats_of(words))
         else:
             exponents, world = slots.exponent[rows], self._plan.world
-            keep_and_dequantise(words, exponents, world, places, slots.result_words, rows)
+            codec, keep = self._plan.codec, slots.result_words
+            keep_and_dequantise(codec, words, exponents, world, places, keep, rows)
         chunks = slots.chunk[rows]
         self._exponents.complete(chunks, slots.round[rows], headers["max_exponent"])
         if self._plan.optimizer is not None:
@@ -148,7 +148,8 @@ class Completion:
             statistics.completed += done
             self._sums.chunks += done
         if stage == WAITING:
-            statistics.coarse += coarse(slots.exponent[rows], headers["max_exponent"], plan.world)
+            exponents, found = slots.exponent[rows], headers["max_exponent"]
+            statistics.coarse += plan.codec.coarse(exponents, found, plan.world)
         if plan.is_asynchronous:
             ahead = (slots.round[rows] + 1 - headers["children"].astype(np.int64))[~initial]
             statistics.ahead += int(ahead.sum())
@@ -174,7 +175,8 @@ class Completion:
         if slots.width:
             data = words if done == len(rows) else words[taken.places]
             exponents, keep = slots.exponent[taken.rows], slots.result_words
-            keep_and_dequantise(data, exponents, world, places, keep, taken.rows)
+            codec = self._plan.codec
+            keep_and_dequantise(codec, data, exponents, world, places, keep, taken.rows)
         workers = np.full(done, world)
         self._completed.append(
             Completed(taken.tickets, taken.chunks, places, taken.flags, workers, slots.width)

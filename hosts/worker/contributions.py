@@ -143,8 +143,9 @@ class Contributions:
         exponents, flags = slots.exponent[rows], slots.unfit[rows]
         flags[slots.own[rows] > exponents] |= np.uint8(Flag.OVERFLOW)
         slots.flags[rows] = flags
-        sums = quantise_to(slots.places(rows), exponents, flags, self._plan.world, out)
-        if self._plan.optimizer is not None:
+        plan = self._plan
+        sums = quantise_to(plan.codec, slots.places(rows), exponents, flags, plan.world, out)
+        if plan.optimizer is not None:
             # Initial parameters must not be rounded: the server gets them in float32.
             slots.flags[rows[slots.round[rows] == 0]] |= np.uint8(Flag.OVERFLOW)
         return sums

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from hosts.native.loader import library
 from hosts.net.arrivals import Clock, Numbers, Seconds
 from hosts.net.pacer import Pacer
-from hosts.worker.loss_detection import LossDetector
+from hosts.worker.loss_detection import KINDS, LossDetector
 from hosts.worker.round_trips import Measured, RoundTrips
 from hosts.worker.slots import Rows, Slots
 from protocol.exponents import Exponents
@@ -34,6 +34,7 @@ _BY_ROW = ("stage", "flags", "due", "probe_pending", "seq", "hash", "server", "f
 _BY_STREAM = ("common", "bases", "masks", "limits", "priorities", "stream_index")
 _BY_CHUNK = ("contacted", "first", "after", "folded", "chunk_server", "servers")
 _NUMBERS = ("streams", "chunks", "width", "exponent_headroom", "world", "rank", "job", "epoch")
+_OF_CODEC = ("sum_digits", "finest_scale", "least_digits", "least_exponent", "most_exponent")
 
 
 class _Worker(ctypes.Structure):
@@ -41,7 +42,7 @@ class _Worker(ctypes.Structure):
 
     _fields_ = (
         *((name, ctypes.c_void_p) for name in (*_BY_ROW, *_BY_STREAM, *_BY_CHUNK)),
-        *((name, ctypes.c_int64) for name in _NUMBERS),
+        *((name, ctypes.c_int64) for name in (*_NUMBERS, *_OF_CODEC)),
     )
 
 
@@ -73,6 +74,7 @@ class _Quiet(ctypes.Structure):
         *((name, ctypes.c_void_p) for name in ("latest", "lowest", "smoothed", "timeouts")),
         ("least", ctypes.c_double),
         ("servers", ctypes.c_int64),
+        ("kinds", ctypes.c_int64),
     )
 
 
@@ -189,6 +191,7 @@ class NativeState:
             streams=len(slots.windows), chunks=len(shares) - 1, width=slots.width,
             exponent_headroom=exponents.exponent_headroom, world=plan.world, rank=plan.rank,
             job=plan.job, epoch=plan.epoch,
+            **{name: getattr(plan.codec, name) for name in _OF_CODEC},
         )  # fmt: skip
         self._at = ctypes.addressof(self._worker)
         self._rows = len(slots.stage)
@@ -223,7 +226,7 @@ class NativeState:
         latest, lowest, numbers = detector.latest.copy(), trips.lowest.copy(), self._open()
         native = _Quiet(
             address(latest), address(lowest), address(trips.smoothed), address(trips.timeouts),
-            trips.least, detector.servers,
+            trips.least, detector.servers, KINDS,
         )  # fmt: skip
         quiet = self._lib.stay_quiet(
             self._at, ctypes.byref(native), address(times), address(rows), len(rows),

@@ -84,6 +84,8 @@ class WorkerTransport:
     ) -> None:
         if exponents.world != plan.world:
             raise ValueError(f"exponents of world {exponents.world}, plan of world {plan.world}")
+        if exponents.codec is not plan.codec:
+            raise ValueError(f"exponents of {exponents.codec.name}, plan of {plan.codec.name}")
         self.plan = plan
         self.lanes = plan.lanes
         sums = Sums(plan.epoch, plan.tree, plan.roots)

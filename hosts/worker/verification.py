@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks results: number of workers, lanes, exponent and checksum; and measures their precision."""
+"""Checks results: number of workers, lanes, exponent and checksum."""
 
 from __future__ import annotations
 
@@ -8,14 +8,11 @@ import numpy.typing as npt
 
 from hosts.native.quantization import sums_of
 from hosts.worker.slots import Rows, Slots
-from protocol.fixed_point import NO_EXPONENT, Exps, scale, sum_checks
+from protocol.fixed_point import sum_checks
 from protocol.header import FLAGGED, Batch
 from protocol.plan import WorkerPlan
 
 Mask = npt.NDArray[np.bool_]
-
-LEAST_DIGITS = 8
-"""Binary digits that a chunk's largest value has in its sum, unless that is coarse."""
 
 _FLAGGED = np.uint8(FLAGGED)
 
@@ -60,14 +57,3 @@ def wrong(
         causes[cause] = right & ~holds
         right &= holds
     return causes
-
-
-def coarse(exponents: Exps, max_exponents: npt.NDArray[np.int8], world: int) -> int:
-    """Counts integer sums whose largest value has fewer than LEAST_DIGITS binary digits.
-
-    exponents: (n,) used for scaling; max_exponents: (n,) reported. A value below 2^m is below 2^(m
-    + s) as an integer of scale s. Zeros are exact in any scale.
-    """
-    most = max_exponents.astype(np.int32)
-    few = most + scale(exponents, world) < LEAST_DIGITS
-    return int(np.count_nonzero(few & (most != NO_EXPONENT)))

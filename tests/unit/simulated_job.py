@@ -11,8 +11,9 @@ from simulated_network import Impairments, Network, Pair
 from hosts.data.reports import Completed
 from hosts.server.state import ServerState
 from hosts.worker.transport import WorkerTransport
-from protocol.exponents import Exponents, reference_round
-from protocol.fixed_point import ReferenceSums
+from protocol.codecs.codec import Codec
+from protocol.codecs.registry import USUAL as USUAL_CODEC
+from protocol.exponents import Exponents
 from protocol.header import PORT, Flag, Op, decode
 from protocol.pipeline import USUAL, Pipeline
 from protocol.plan import (
@@ -25,6 +26,7 @@ from protocol.plan import (
     StreamPlan,
     WorkerPlan,
 )
+from protocol.reference import ReferenceSums, reference_round
 from tests.history import Contacts
 
 NODE = 7
@@ -90,9 +92,10 @@ class Job:
         pipeline: Pipeline = USUAL,
         scheduler: str = FIFO,
         congestion: str = FIXED,
+        codec: Codec = USUAL_CODEC,
     ) -> None:
         self.pipeline = pipeline
-        self.scheduler, self.congestion = scheduler, congestion
+        self.scheduler, self.congestion, self.codec = scheduler, congestion, codec
         self.number, self.chunks, self.lanes, self.world = job, chunks, lanes, world
         self.server_addresses = tuple(Address(1000 + k, PORT) for k in range(servers))
         self.worker_addresses = tuple(Address(100 * job + r, 5000 + r) for r in range(world))
@@ -110,13 +113,15 @@ class Job:
             state.install(plan)
             self.network.attach(self.server_addresses[plan.rank].pair(), state)
         self.policies = [Contacts(chunks, world) for _ in range(world)]
+        self._reference = Exponents(chunks, world)
+        for policy in (*self.policies, self._reference):
+            policy.codec = codec
         plans = self.worker_plans(window, streams_per_server, priorities)
         self.workers = [
             WorkerTransport(plan, policy) for plan, policy in zip(plans, self.policies, strict=True)
         ]
         for worker, address in zip(self.workers, self.worker_addresses, strict=True):
             self.network.attach(address.pair(), worker)
-        self._reference = Exponents(chunks, world)
         self._submitted = self._due = 0
         self._changes = 0
         self.moved = 0  # results that went from one worker to another
@@ -143,6 +148,7 @@ class Job:
                 pipeline=self.pipeline,
                 scheduler=self.scheduler,
                 congestion=self.congestion,
+                codec=self.codec,
             )
             for rank in range(len(self.live))
         ]
@@ -169,6 +175,7 @@ class Job:
                 ),
                 chunks_per_slice=SLICE,
                 pipeline=self.pipeline,
+                codec=self.codec,
             )
             for k in range(servers)
         ]

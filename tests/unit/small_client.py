@@ -17,7 +17,8 @@ from small_service import LANES, SmallService
 
 from hosts.client import Client
 from hosts.data.chunks import Layout
-from protocol.exponents import Exponents, reference_round
+from protocol.exponents import Exponents
+from protocol.reference import reference_round
 
 ROOT = Path(__file__).parents[2]
 KEYS = {"w": (7, 30), "b": (30,), "big": (40, LANES)}

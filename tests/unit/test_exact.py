@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocol import fixed_point
-from protocol.exponents import Exponents, reference_round
+from protocol.codecs.fixed32 import Fixed32
+from protocol.codecs.registry import USUAL
+from protocol.exponents import Exponents
+from protocol.reference import reference_round
 from specs.jobfile import parse
 from workloads import reference
 from workloads.exact import ExactSums, InexactSumError
@@ -84,40 +86,40 @@ def job_sums() -> None:
 
 
 def truncate(values: Any, given: Any, world: int) -> Any:
-    words, own, flags = fixed_point.quantise(values, given, world)
-    digits = fixed_point.scale(given, world)
+    words, own, flags = USUAL.encode(values, given, world)
+    digits = USUAL.scale(given, world)
     wide = np.trunc(values.astype(np.float64) * np.ldexp(1.0, digits)[:, None])
     return np.where((flags == 0)[:, None], wide, 0).astype(words.dtype), own, flags
 
 
 def half_scale(words: Any, given: Any, world: int) -> Any:
-    return fixed_point.dequantise(words, np.asarray(given) - 1, world)
+    return USUAL.decode(words, np.asarray(given) - 1, world)
 
 
 def clip(values: Any, given: Any, world: int) -> Any:
-    words, own, flags = fixed_point.quantise(values, given, world)
+    words, own, flags = USUAL.encode(values, given, world)
     return np.minimum(words, 1 << 20).astype(words.dtype), own, flags
 
 
 @pytest.mark.parametrize(
-    ("name", "wrong"), [("quantise", truncate), ("dequantise", half_scale), ("quantise", clip)]
+    ("name", "wrong"), [("encode", truncate), ("decode", half_scale), ("encode", clip)]
 )
 def test_an_error_in_quantisation_fails_the_reference(
     monkeypatch: pytest.MonkeyPatch, name: str, wrong: Callable[..., Any]
 ) -> None:
     job_sums()
-    right = getattr(fixed_point, name)
+    right = getattr(Fixed32, name)
     calls: list[str] = []
 
-    def instead(*arguments: Any) -> Any:
+    def instead(_codec: Fixed32, *arguments: Any) -> Any:
         calls.append(name)
-        monkeypatch.setattr(fixed_point, name, right)  # what is wrong is made from what is right
+        monkeypatch.setattr(Fixed32, name, right)  # what is wrong is made from what is right
         try:
             return wrong(*arguments)
         finally:
-            monkeypatch.setattr(fixed_point, name, instead)
+            monkeypatch.setattr(Fixed32, name, instead)
 
-    monkeypatch.setattr(fixed_point, name, instead)
+    monkeypatch.setattr(Fixed32, name, instead)
     with pytest.raises(InexactSumError, match=r"chunk \d+, lane \d+: the sum is"):
         job_sums()
     assert calls

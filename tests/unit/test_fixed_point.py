@@ -11,23 +11,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from protocol.exponents import Exponents, reference_round
+from protocol.codecs.registry import USUAL
+from protocol.exponents import Exponents
 from protocol.fixed_point import (
     NO_EXPONENT,
     chunk_exponents,
     chunk_hash,
-    dequantise,
     float_words,
     floats_of,
     header_hashes,
-    quantise,
     rank_order_sum,
-    reference_sums,
-    scale,
     sum_checks,
     word_sums,
 )
 from protocol.header import Flag, Op, blank, carries_payload
+from protocol.reference import reference_round, reference_sums
 
 pytestmark = pytest.mark.unit
 
@@ -75,7 +73,7 @@ def test_no_partial_sum_overflows_and_nothing_is_clipped(values: np.ndarray, e: 
     world = len(values)
     total = np.zeros(values.shape[1:], np.int64)
     for mine in values:
-        words, own, flags = quantise(mine, np.array([e]), world)
+        words, own, flags = USUAL.encode(mine, np.array([e]), world)
         fits = bool((np.abs(mine.astype(np.float64)) < 2.0**e).all())
         assert bool(flags[0] & Flag.OVERFLOW) == (not fits)
         assert fits or not words.any()
@@ -105,7 +103,7 @@ def test_non_finite_values_are_flagged_and_do_not_count() -> None:
     exponents, flags = chunk_exponents(values)
     assert exponents.tolist() == [2, 3, NO_EXPONENT]
     assert (flags == Flag.NONFINITE).all()
-    words, own, flags = quantise(values, np.array([2, 2, 2]), 2)
+    words, own, flags = USUAL.encode(values, np.array([2, 2, 2]), 2)
     assert not words.any()
     assert own.tolist() == [2, 3, NO_EXPONENT]
     assert flags.tolist() == [Flag.NONFINITE, Flag.NONFINITE | Flag.OVERFLOW, Flag.NONFINITE]
@@ -121,16 +119,16 @@ def test_float32_arithmetic_gives_the_bits_of_float64(
     values: np.ndarray, exponents: list[int], world: int
 ) -> None:
     e = np.array(exponents)
-    words, _, flags = quantise(values, e, world)
+    words, _, flags = USUAL.encode(values, e, world)
     for i in range(3):
         if flags[i]:
             continue
-        s = int(scale(e[i], world))
+        s = int(USUAL.scale(e[i], world))
         wide = np.rint(values[i].astype(np.float64) * 2.0**s)
         assert words[i].tolist() == wide.tolist()
         with np.errstate(over="ignore"):
             back = (words[i].astype(np.float64) * 2.0**-s).astype(np.float32)
-        assert dequantise(words[i : i + 1], e[i : i + 1], world)[0].tobytes() == back.tobytes()
+        assert USUAL.decode(words[i : i + 1], e[i : i + 1], world)[0].tobytes() == back.tobytes()
 
 
 @given(hnp.arrays(np.uint32, (2, 3)))

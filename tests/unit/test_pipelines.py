@@ -11,7 +11,8 @@ from simulated_job import Job
 from simulated_network import Impairments
 
 from hosts.server.state import ServerState
-from protocol.fixed_point import dequantise, float_words, floats_of, header_hashes, word_sums
+from protocol.codecs.registry import USUAL
+from protocol.fixed_point import float_words, floats_of, header_hashes, word_sums
 from protocol.header import PORT, Batch, Flag, Op, Phase, blank, carries_payload, ops, phases
 from protocol.header import peer_array as peers_of
 from protocol.optimizer import OptimizerPlan
@@ -202,7 +203,7 @@ def test_parameters_without_steps_or_sums(ablated: tuple[str, ...]) -> None:
     batch.headers["checksum"] = word_sums(words) + header_hashes(batch.headers)
     result = answers(state, batch)
     sums = words.reshape(WINDOW, WORLD, LANES).sum(axis=1).astype(">i4")
-    means = dequantise(sums, np.zeros(WINDOW, np.int16), WORLD).astype(np.float64) / WORLD
+    means = USUAL.decode(sums, np.zeros(WINDOW, np.int16), WORLD).astype(np.float64) / WORLD
     stepped = begin - np.float32(0.5) * means.astype(np.float32)
     wanted = begin if ablated else stepped
     assert len(result) == WINDOW * WORLD
