@@ -18,8 +18,6 @@ import pytest
 
 from tests.network.testbeds import Rackhub
 
-pytestmark = pytest.mark.network
-
 Message = dict[str, Any]
 RATE = 1000  # kbit/s: 114 chunks/s, some 0.4 ms of CPU each, which a busy machine has, too
 TRIES = 2

@@ -15,8 +15,6 @@ from planner.expected import Workload
 from specs.placements import KINDS
 from tests.network.testbeds import Rackhub
 
-pytestmark = pytest.mark.network
-
 WORKERS = 4
 # 128 chunks, four slices: one for each server.
 HIDDEN = 192, 97

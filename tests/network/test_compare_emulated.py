@@ -9,8 +9,6 @@ import pytest
 
 from tests.network.testbeds import Rackhub
 
-pytestmark = pytest.mark.network
-
 SIZE = 200_000  # bytes
 WORKERS, SERVERS = 4, 2
 

@@ -22,10 +22,7 @@ from protocol.fixed_point import chunk_hash
 from protocol.header import Op, Phase
 from protocol.scapy_layer import Aggregation
 
-pytestmark = [
-    pytest.mark.network,
-    pytest.mark.skipif(shutil.which("tshark") is None, reason="tshark is not installed"),
-]
+pytestmark = pytest.mark.skipif(shutil.which("tshark") is None, reason="tshark is not installed")
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "protocol" / "rackhub.lua"

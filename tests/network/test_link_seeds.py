@@ -8,13 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.network.testbeds import Rackhub
 from topologies.model.addressing import Addressing
 from topologies.model.spec import parse
-
-pytestmark = pytest.mark.network
 
 RACK = """\
 name: {name}

@@ -12,11 +12,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from tests.network.testbeds import Rackhub, wait_for
-
-pytestmark = pytest.mark.network
 
 PROGRAM = Path(__file__).parents[2] / "jobs" / "regression.py"
 WORKERS = ["w0", "w1", "w2", "w3"]

@@ -13,8 +13,6 @@ import pytest
 
 from tests.network.testbeds import JOB, TOPOLOGY, Rackhub
 
-pytestmark = pytest.mark.network
-
 TARGETS = ["embedded", pytest.param("bmv2", marks=pytest.mark.bmv2)]
 PBOX = Path(__file__).parents[2] / "topologies" / "pbox.yaml"
 LINKS, PROCESSES = 4, 9

@@ -26,7 +26,6 @@ def own_namespace() -> list[str]:
 
 
 pytestmark = [
-    pytest.mark.network,
     pytest.mark.timeout(60),
     pytest.mark.skipif(not own_namespace(), reason="network namespaces are not allowed here"),
     pytest.mark.skipif(

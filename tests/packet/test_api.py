@@ -14,7 +14,7 @@ import pytest
 from tests.conftest import ROOT
 from tests.packet.loopback_rig import Loopback, loopback
 
-pytestmark = [pytest.mark.packet, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.timeout(120)
 
 API = ROOT / "docs" / "howto" / "use-the-api.md"
 EXAMPLE = re.compile(r'^```python title="(starter|worker)"\n(.*?)^```$', re.MULTILINE | re.DOTALL)

@@ -15,8 +15,6 @@ from protocol.consistency import ASYNCHRONOUS, Consistency
 from tests.packet.apart import CHUNKS, WORLD, Apart
 from tests.packet.switched_network import Faults
 
-pytestmark = pytest.mark.packet
-
 Begin = Callable[..., Apart]
 
 SOME = Faults(0.01, 0.01, 0.01)

@@ -19,7 +19,7 @@ from tests.namespaces import needs_namespaces
 from tests.packet.node_rig import SWITCH_MAC, lanes, number
 from tests.packet.targets import OnInterfaces, Output
 
-pytestmark = [pytest.mark.packet, needs_namespaces]
+pytestmark = needs_namespaces
 
 SLOW, FAST = 5, 4
 RATE = 100_000

@@ -34,8 +34,6 @@ from tests.packet.controller_rig import (
 )
 from topologies.model.addressing import Addressing
 
-pytestmark = pytest.mark.packet
-
 __all__ = ["switches", "table"]  # fixtures
 
 

@@ -24,8 +24,6 @@ from tests.packet.controller_rig import P4INFO, PROGRAM, state
 from tests.packet.test_switch_faults import KINDS, TEXT, Plant
 from topologies.model.spec import parse
 
-pytestmark = pytest.mark.packet
-
 
 @pytest.fixture(params=KINDS)
 def plant(request: pytest.FixtureRequest) -> Iterator[Plant]:

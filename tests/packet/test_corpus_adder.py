@@ -12,8 +12,6 @@ from hypothesis import strategies as st
 from switch.pipeline import Pipeline
 from tests.p4 import corpus
 
-pytestmark = pytest.mark.packet
-
 LANES = 256
 CLAIM, ADD = 0, 1
 lane = st.one_of(

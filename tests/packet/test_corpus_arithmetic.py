@@ -15,8 +15,6 @@ import pytest
 from switch.loader import read_program
 from switch.pipeline import Pipeline
 
-pytestmark = pytest.mark.packet
-
 Json = dict[str, Any]
 
 # (name, width, signed), together whole bytes; the results' widths likewise.

@@ -15,8 +15,6 @@ from switch.pipeline.externs import Externs, Rates
 from switch.pipeline.keys import Reference
 from tests.p4 import corpus
 
-pytestmark = pytest.mark.packet
-
 KEYS, SPREAD = "Enter.keys", "Enter.spread"
 BLOCK, HEAD = 128, 16  # bytes
 COLOR, MEMBER = 11, 12  # bytes of a frame

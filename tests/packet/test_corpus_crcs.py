@@ -12,8 +12,6 @@ from switch.pipeline import Pipeline
 from switch.pipeline.crc_parameters import Crc, set_crc
 from tests.p4 import corpus
 
-pytestmark = pytest.mark.packet
-
 SIXTEEN, THIRTY_TWO = "calc", "calc_0"
 FRAME = b"123456789" + bytes(3)
 

@@ -17,8 +17,6 @@ from switch.pipeline import (
 )
 from tests.p4 import corpus
 
-pytestmark = pytest.mark.packet
-
 WIDTHS = {"a": 32, "b": 12, "c": 4, "d": 128, "e": 8}
 VERDICTS = ["exact", "lpm", "ternary", "range", "optional", "fixed", "hit"]
 

@@ -12,8 +12,6 @@ import pytest
 from switch.pipeline import Pipeline
 from tests.p4 import corpus
 
-pytestmark = pytest.mark.packet
-
 NO_ERROR, TOO_SHORT, OUT_OF_BOUNDS = range(3)
 
 

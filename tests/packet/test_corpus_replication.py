@@ -11,8 +11,6 @@ import pytest
 from switch.pipeline import EntryNotFound, Pipeline, PipelineError
 from tests.p4 import corpus
 
-pytestmark = pytest.mark.packet
-
 FORWARD, MULTICAST, CLONE, EGRESS_CLONE, RESUBMIT, RECIRCULATE, TRUNCATE, DROP = range(8)
 CLONE_AND_DROP, ENDLESS, TRUNCATE_AND_RECIRCULATE = 8, 9, 10
 NORMAL, IS_CLONE, IS_EGRESS_CLONE, IS_RECIRCULATED, IS_REPLICA = 0, 1, 2, 4, 5

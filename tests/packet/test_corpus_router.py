@@ -12,8 +12,6 @@ import pytest
 from switch.pipeline import EntryExists, EntryNotFound, Pipeline
 from tests.p4 import corpus
 
-pytestmark = pytest.mark.packet
-
 ROUTES, FORWARD, REFUSED = "Route.routes", "Route.forward", "Route.refused"
 PARSER, CHECKSUM, TTL, NO_ROUTE = range(4)
 HOP = 0x020000000100

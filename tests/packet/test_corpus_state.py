@@ -11,8 +11,6 @@ import pytest
 from switch.pipeline import Pipeline
 from tests.p4 import corpus
 
-pytestmark = pytest.mark.packet
-
 WRITE, READ_WIDE, READ_NARROW, READ_SIGNED, LOG = range(5)
 
 

@@ -6,11 +6,7 @@ from __future__ import annotations
 import threading
 import time
 
-import pytest
-
 from tests.p4 import corpus
-
-pytestmark = pytest.mark.packet
 
 TABLE, ACTION = "Enter.ternary_table", "Enter.masked"
 BATCH = 200

@@ -14,8 +14,6 @@ from tests.packet.differential import Case, differences, embedded
 from tests.packet.differential_bmv2 import bmv2
 from tests.packet.differential_cases import cases
 
-pytestmark = pytest.mark.packet
-
 LIVE = 30  # packets of a case for the BMv2 that is installed
 # A case of each program. Cases are made when a test needs them, not when tests are listed.
 PROGRAMS = [

@@ -19,8 +19,6 @@ from switch.program.model import ParserOperation, Program
 from tests.p4 import HERE
 from tests.packet.differential_cases import cases
 
-pytestmark = pytest.mark.packet
-
 # Not compared, and why.
 EXCLUDED = {
     "primitive modify_field_rng_uniform": "random",

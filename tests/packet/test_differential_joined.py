@@ -19,7 +19,7 @@ from tests.packet.differential import Answer, Case, Embedded, by_port, differenc
 from tests.packet.differential_aggregation import trains
 from tests.packet.port_rig import Rig, checksum
 
-pytestmark = [pytest.mark.packet, needs_namespaces]
+pytestmark = needs_namespaces
 
 HOSTS, HEADERS = 4, 42  # Ethernet, IPv4, UDP
 NEEDS_CSUM, UDP_L4 = 1, 5  # struct virtio_net_hdr

@@ -34,8 +34,6 @@ from tests.packet.p4rt_support import (
 )
 from tests.packet.wires import wired
 
-pytestmark = pytest.mark.packet
-
 BMV2 = "simple_switch_grpc"
 HOST = 0x0200_0000_00AA
 

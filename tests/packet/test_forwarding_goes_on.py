@@ -35,7 +35,7 @@ from tests.packet.p4rt_support import (
 from tests.packet.p4rt_targets import ROOT
 from tests.packet.port_rig import pattern, udp_frame
 
-pytestmark = [pytest.mark.packet, needs_namespaces]
+pytestmark = needs_namespaces
 
 UDP_L4, TCPV4, TCPV6, ECN = 5, 1, 4, 0x80
 FRAMES = [udp_frame(3, n, pattern(size)) for n in (1, 2) for size in (10, 1400, 9000, 60000)]

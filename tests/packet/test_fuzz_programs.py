@@ -20,8 +20,6 @@ from tests.fuzz.programs.reduction import fewest, load, save
 from tests.p4 import HERE
 from tests.packet.differential import Answer, Embedded
 
-pytestmark = pytest.mark.packet
-
 
 def subject(name: str) -> Subject:
     return Subject(name, HERE / f"{name}.json", HERE / f"{name}.p4info.txtpb")

@@ -26,8 +26,6 @@ from tests.packet.protocol_run import LIMIT, Run, network_of, start
 from tests.packet.switched_job import LANES, StartedJob
 from tests.packet.switched_network import HOP_SECONDS, Faults, SwitchedNetwork
 
-pytestmark = pytest.mark.packet
-
 Start = Callable[..., Run]
 
 

@@ -24,7 +24,7 @@ from tests.packet.conftest import TARGETS
 from tests.packet.node_rig import Child, Node, added, lanes, number, outcomes
 from tests.packet.targets import MARKER_SOURCE, InProcess, Target, opened
 
-pytestmark = [pytest.mark.packet, pytest.mark.timeout(3600)]
+pytestmark = pytest.mark.timeout(3600)
 
 IN_PROCESS = int(os.environ.get("RACKHUB_HOSTILE", "200000"))
 ON_INTERFACES = int(os.environ.get("RACKHUB_HOSTILE_INTERFACES", "3000"))

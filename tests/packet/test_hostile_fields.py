@@ -26,8 +26,6 @@ from tests.packet.hostile_service import (
     scene,
 )
 
-pytestmark = pytest.mark.packet
-
 Values = Callable[[Scene], list[Any]]
 
 

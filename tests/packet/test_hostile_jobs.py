@@ -24,8 +24,6 @@ from tests.packet.protocol_run import LIMIT, Run, network_of
 from tests.packet.switched_job import LANES, StartedJob
 from tests.packet.switched_network import Faults, SwitchedNetwork
 
-pytestmark = pytest.mark.packet
-
 VICTIM = 0  # rank of the worker that is spoken for, in another rack than the hostile host
 HOSTILE = "w4"
 HOSTILE_PORT = 47111

@@ -24,8 +24,6 @@ from tests.packet.hostile_service import (
     scene,
 )
 
-pytestmark = pytest.mark.packet
-
 LONGEST_TEXT = 4096
 
 

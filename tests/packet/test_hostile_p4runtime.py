@@ -33,8 +33,6 @@ from tests.packet.p4rt_support import (
     write_request,
 )
 
-pytestmark = pytest.mark.packet
-
 REQUESTS = int(os.environ.get("RACKHUB_HOSTILE_CALLS", "400"))
 SERVICE = p4rt.DESCRIPTOR.services_by_name["P4Runtime"]
 ENTRY = entry("bridge", {"destination": exact(5), "port": exact(1)}, action("forward", port=2))

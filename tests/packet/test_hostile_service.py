@@ -43,7 +43,7 @@ from tests.packet.hostile_service import (
 )
 
 CALLS = int(os.environ.get("RACKHUB_HOSTILE_CALLS", "400"))
-pytestmark = [pytest.mark.packet, pytest.mark.timeout(300 + CALLS)]
+pytestmark = pytest.mark.timeout(300 + CALLS)
 
 # -- any message ----------------------------------------------------------------------------------
 

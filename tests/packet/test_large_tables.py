@@ -16,8 +16,6 @@ from switch.compiler import FLAGS
 from switch.loader import load_program
 from switch.pipeline import KeyElement, Pipeline
 
-pytestmark = pytest.mark.packet
-
 ROOT = Path(__file__).parents[2]
 ETHERTYPES = {"exact": 0x88B5, "lpm": 0x88B6, "ternary": 0x88B7}
 TABLES = {"exact": "by_value", "lpm": "by_prefix", "ternary": "by_mask"}

@@ -19,8 +19,6 @@ from tests.packet.switched_job import LANES, StartedJob
 from tests.packet.switched_network import Faults, SwitchedNetwork
 from topologies.model.ring import units_by_rank
 
-pytestmark = pytest.mark.packet
-
 WORKERS = ["w0", "w1", "w2", "w3", "w4"]
 CHUNKS, ROUNDS = 40, 3
 MOMENTUM = OptimizerPlan("momentum", 0.1, 0.9)

@@ -27,7 +27,7 @@ from tests.packet.port_rig import (
 )
 from tests.packet.targets import InProcess
 
-pytestmark = [pytest.mark.packet, pytest.mark.timeout(3600)]
+pytestmark = pytest.mark.timeout(3600)
 
 IN_PROCESS = int(os.environ.get("RACKHUB_PACKETS", "200000"))
 ON_INTERFACES = int(os.environ.get("RACKHUB_PACKETS", "100000"))

@@ -24,8 +24,6 @@ from tests.p4 import HERE
 from tests.packet.differential import program_files
 from tests.packet.differential_profiles import SHARED, SPREAD, Profiles
 
-pytestmark = pytest.mark.packet
-
 PROGRAM, P4INFO = program_files(HERE / "profiles.json")
 MADE = Profiles(P4INFO)
 SCARCE = Path(__file__).parent / "scarce.h"

@@ -23,8 +23,6 @@ from tests.packet.node_rig import (
     two_workers,
 )
 
-pytestmark = pytest.mark.packet
-
 
 def test_root_sums_and_answers_every_worker(target, counted) -> None:
     node = two_workers(target)

@@ -26,8 +26,6 @@ from tests.packet.node_rig import (
 )
 from tests.packet.targets import Target
 
-pytestmark = pytest.mark.packet
-
 
 @pytest.fixture
 def route_to_server(target: Target) -> Iterator[None]:

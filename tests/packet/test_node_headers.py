@@ -19,8 +19,6 @@ from tests.packet.conftest import TARGETS
 from tests.packet.node_rig import PARENT_PORT, Child, Node, inner, number, only, two_workers
 from tests.packet.targets import Output, Target, opened
 
-pytestmark = pytest.mark.packet
-
 BARE = 14 + 20 + 8 + 32
 
 

@@ -11,9 +11,6 @@ from controller.p4rt.entries import bare, deletion
 from protocol.outcomes import Outcome
 from tests.packet.node_rig import fill, lanes, two_workers
 
-pytestmark = pytest.mark.packet
-
-
 HOSTILE = {
     "a sender that is another's": (Outcome.NOT_A_CHILD, {"sender": 1}, {}),
     "an unknown sender": (Outcome.NOT_A_CHILD, {"sender": 9}, {}),

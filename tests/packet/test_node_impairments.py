@@ -18,8 +18,6 @@ from protocol.scapy_layer import Aggregation
 from tests.packet.node_rig import SWITCH_MAC, checksum_holds, lanes, number
 from tests.packet.targets import Output, Target
 
-pytestmark = pytest.mark.packet
-
 
 def drawn(seed: int, count: int, port: int, kind: Impaired | int) -> int:
     """The draw of docs/reference/protocol.md, "Impairments": two CRC-32 around x + (x*x | 5)."""

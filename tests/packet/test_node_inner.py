@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import pytest
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 
@@ -11,8 +10,6 @@ from protocol.header import PORT, Flag, Op
 from protocol.outcomes import Outcome
 from protocol.scapy_layer import Aggregation
 from tests.packet.node_rig import OWN, PARENT_PORT, SERVER, added, fill, inner, lanes, mac, only
-
-pytestmark = pytest.mark.packet
 
 
 def test_inner_node_sends_its_sum_up_as_one_child(target, counted) -> None:

@@ -23,8 +23,6 @@ from tests.packet.node_rig import (
     two_workers,
 )
 
-pytestmark = pytest.mark.packet
-
 
 @pytest.mark.parametrize("port", [SERVER_PORTS[0], PORT + 1, SERVER_PORTS[-1]])
 def test_results_come_from_the_process_that_chunks_went_to(target, port) -> None:

@@ -23,8 +23,6 @@ from tests.packet.controller_rig import entries, values
 from tests.packet.test_switch_faults import KINDS, TEXT, Plant
 from topologies.model.spec import parse
 
-pytestmark = pytest.mark.packet
-
 PLAIN = {"loss": 0, "duplicate": 0, "reorder": 0, "corrupt": 0}
 
 

@@ -19,8 +19,6 @@ from protocol.schedule import Schedule
 from tests.packet.protocol_run import LIMIT, Run, network_of, start, streams_of
 from tests.packet.switched_network import LEASE_SECONDS, Faults, SwitchedNetwork
 
-pytestmark = pytest.mark.packet
-
 CHUNKS = 40  # of which the second server has those above the first slice of 32
 # Every step is unlike the one before, and depends on all of them.
 SCHEDULE = Schedule("cosine", warmup=2, steps=9, floor=0.1)

@@ -12,8 +12,6 @@ from switch.p4runtime import P4RuntimeError
 from tests.packet.p4rt_learning import Learner, digest, direct, meter, source
 from tests.packet.p4rt_support import write_request
 
-pytestmark = pytest.mark.packet
-
 DEFECTS = {code_pb2.INTERNAL, code_pb2.UNKNOWN}
 numbers = st.sampled_from([0, 0, 1, 2, 7, 1000, (1 << 63) - 1, -1])
 configs = st.builds(

@@ -19,8 +19,6 @@ from tests.packet.p4rt_support import (
     write_request,
 )
 
-pytestmark = pytest.mark.packet
-
 DEFECTS = {code.INTERNAL, code.UNKNOWN}
 
 table_ids = st.sampled_from([t.preamble.id for t in INFO.tables] * 4 + [0, 1])

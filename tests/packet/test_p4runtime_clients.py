@@ -35,8 +35,6 @@ from tests.packet.p4rt_support import (
 )
 from tests.packet.p4rt_targets import BOTH, running
 
-pytestmark = pytest.mark.packet
-
 HOST = 0x0200_0000_00AA
 BRIDGE_KEY = {"destination": exact(HOST), "port": exact(1)}
 

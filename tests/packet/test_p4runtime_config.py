@@ -26,8 +26,6 @@ from tests.packet.p4rt_support import (
     exact,
 )
 
-pytestmark = pytest.mark.packet
-
 HOST = 0x0200_0000_00AA
 FRAME = ethernet(HOST)
 ENTRY = entry("bridge", {"destination": exact(HOST), "port": exact(1)}, action("forward", port=2))

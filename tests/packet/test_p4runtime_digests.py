@@ -30,8 +30,6 @@ from tests.packet.p4rt_support import (
     config_request,
 )
 
-pytestmark = pytest.mark.packet
-
 
 @pytest.fixture
 def learner():

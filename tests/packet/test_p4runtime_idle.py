@@ -10,8 +10,6 @@ from p4.v1 import p4runtime_pb2 as p4rt
 from tests.packet.p4rt_learning import SECOND, Learner, bare, number, source
 from tests.packet.p4rt_support import DELETE, INSERT, MODIFY
 
-pytestmark = pytest.mark.packet
-
 HOST, OTHER = 0x0200_0000_00AA, 0x0200_0000_00BB
 
 

@@ -24,10 +24,7 @@ from tests.packet.p4rt_support import (
 from tests.packet.p4rt_targets import BOTH, running
 from tests.packet.wires import wired
 
-pytestmark = [
-    pytest.mark.packet,
-    needs_namespaces,
-]
+pytestmark = needs_namespaces
 
 HOST, OTHER = 0x0200_0000_00AA, 0x0200_0000_00BB
 

@@ -30,8 +30,6 @@ from tests.packet.p4rt_learning import (
 from tests.packet.p4rt_support import DELETE, DEVICE, INSERT, MODIFY, entity
 from tests.packet.p4rt_targets import BOTH, ROOT, running
 
-pytestmark = pytest.mark.packet
-
 HOST, OTHER = 0x0200_0000_00AA, 0x0200_0000_00BB
 PATIENCE = 20  # s, for what is told
 # Made by `make setup-test`; finsy needs a protobuf that p4runtime-shell does not load with.

@@ -15,8 +15,6 @@ from tests.p4 import HERE
 from tests.packet.p4rt_learning import INFO, RATES, Learner, bare, direct, meter, number, source
 from tests.packet.p4rt_support import DELETE, INSERT, MODIFY, config_request
 
-pytestmark = pytest.mark.packet
-
 GREEN, YELLOW, RED = range(3)
 HOST = 0x0200_0000_00AA
 VOLUME = number("direct_meters", "volume")

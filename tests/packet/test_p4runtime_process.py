@@ -18,8 +18,6 @@ from p4.v1 import p4runtime_pb2_grpc
 from tests.packet.p4rt_support import DEVICE, JSON_PATH, arbitration, config, config_request
 from tests.packet.p4rt_targets import EMBEDDED, ROOT, running
 
-pytestmark = pytest.mark.packet
-
 
 @contextlib.contextmanager
 def started(*arguments):

@@ -19,8 +19,6 @@ from tests.packet.differential import DEVICE, program_files
 from tests.packet.differential_profiles import ONCE, SHARED, SPREAD, Profiles
 from tests.packet.p4rt_targets import BOTH, running
 
-pytestmark = pytest.mark.packet
-
 PROGRAM, P4INFO = program_files(HERE / "profiles.json")
 MADE = Profiles(P4INFO)
 SEND = MADE.action("Enter.send", 3, 7)

@@ -23,8 +23,6 @@ from tests.packet.p4rt_support import (
     value,
 )
 
-pytestmark = pytest.mark.packet
-
 HOST = 0x0200_0000_00AA
 ARRIVALS = find("counters", "arrivals").preamble.id
 

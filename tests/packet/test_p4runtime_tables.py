@@ -26,8 +26,6 @@ from tests.packet.p4rt_support import (
     write_request,
 )
 
-pytestmark = pytest.mark.packet
-
 HOST = 0x0200_0000_00AA
 BRIDGE_KEY = {"destination": exact(HOST), "port": exact(1)}
 

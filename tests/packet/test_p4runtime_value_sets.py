@@ -16,8 +16,6 @@ from tests.p4 import HERE
 from tests.packet.differential import DEVICE, program_files
 from tests.packet.differential_headers import value_set
 
-pytestmark = pytest.mark.packet
-
 PROGRAM, P4INFO = program_files(HERE / "valuesets.json")
 
 

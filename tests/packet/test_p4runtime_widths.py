@@ -33,8 +33,6 @@ from tests.packet.p4rt_support import (
     exact,
 )
 
-pytestmark = pytest.mark.packet
-
 HOST = 0xAABBCCDD
 NARROW = entry("bridge", {"destination": exact(HOST), "port": exact(1)}, action("forward", port=2))
 WIDE = entry(

@@ -25,7 +25,7 @@ from tests.packet.port_rig import (
     wait_for,
 )
 
-pytestmark = [pytest.mark.packet, needs_namespaces]
+pytestmark = needs_namespaces
 
 
 def test_gso_in_joined_out_and_counted_as_on_the_wire() -> None:

@@ -32,7 +32,7 @@ from tests.packet.port_rig import (
     wired,
 )
 
-pytestmark = [pytest.mark.packet, needs_namespaces]
+pytestmark = needs_namespaces
 
 
 def test_lost_interface_stops_no_other_and_comes_back(caplog: pytest.LogCaptureFixture) -> None:

@@ -10,8 +10,6 @@ import pytest
 
 from switch.compiler import RUNTIME, compiler
 
-pytestmark = pytest.mark.packet
-
 SOURCE = Path(__file__).parent / "ports_checks.c"
 
 

@@ -22,7 +22,7 @@ from tests.packet.port_rig import (
 )
 from tests.packet.test_corpus_replication import ENDLESS, FORWARD, frame
 
-pytestmark = [pytest.mark.packet, needs_namespaces]
+pytestmark = needs_namespaces
 
 SO_TIMESTAMPNS = 35
 SIZE = 1000

@@ -33,8 +33,6 @@ from tests.packet.protocol_run import (
 )
 from tests.packet.switched_network import Faults, SwitchedNetwork
 
-pytestmark = pytest.mark.packet
-
 # Sums in all runs of epochs.py, about; more for a longer test.
 CHUNKS = int(os.environ.get("RACKHUB_CHUNKS", "3000"))
 FEWEST_CHUNKS_PER_RUN = 100  # on average

@@ -29,8 +29,6 @@ from tests.packet.targets import Output, Target, opened
 from topologies.model.addressing import Addressing
 from topologies.model.spec import parse
 
-pytestmark = pytest.mark.packet
-
 TOPOLOGY = parse("name: one-rack\nracks: [{workers: 3, servers: 1}]\n")
 WORKERS = ("w0", "w1", "w2")
 END = b"nothing comes after this"

@@ -39,8 +39,6 @@ from topologies.model.addressing import Addressing
 from topologies.model.spec import parse
 from topologies.model.topology import Topology
 
-pytestmark = pytest.mark.packet
-
 TEXT = """\
 name: two-cores
 racks: [{workers: 2, servers: 1}, {workers: 2, servers: 1}]

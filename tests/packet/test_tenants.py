@@ -23,7 +23,7 @@ from tests.packet.loopback_rig import Loopback, loopback
 from tests.packet.protocol_run import LIMIT, Run, network_of, start
 from tests.packet.switched_network import Faults, SwitchedNetwork
 
-pytestmark = [pytest.mark.packet, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.timeout(120)
 
 WORKERS = ["w0", "w1"]
 # Of 8192 slots at each switch: no two of these fit together.

@@ -35,8 +35,6 @@ from tests.packet.p4rt_support import (
 )
 from tests.packet.p4rt_targets import running
 
-pytestmark = pytest.mark.packet
-
 # Cases between them with every kind of statement, match and replication.
 SAME = [
     "blocks", "jumbo-root", "matches", "metered", "parsing", "profiles", "replication", "stacks",

@@ -12,8 +12,6 @@ from protocol.optimizer import OptimizerPlan
 from tests.packet.protocol_run import LIMIT, Run, network_of, start
 from tests.packet.switched_network import Faults
 
-pytestmark = pytest.mark.packet
-
 ADAM = OptimizerPlan("adam", 0.1, weight_decay=1e-4)
 Begin = Callable[[str, TreeKind, int], Run]
 

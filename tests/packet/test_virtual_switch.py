@@ -24,8 +24,6 @@ from switch.ports.paced_line import Line
 from switch.ports.virtual_time import Arrivals, Departures, TimedPortsError
 from testbed.targets import CPU_PORT
 
-pytestmark = pytest.mark.packet
-
 WINDOW = 64
 RATE = 10**10
 BARE = 14 + 20 + 8 + HEADER_BYTES

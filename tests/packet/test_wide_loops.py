@@ -14,8 +14,6 @@ from switch.p4runtime import Device
 from switch.pipeline import Pipeline
 from testbed.targets import DEVICE_ID
 
-pytestmark = pytest.mark.packet
-
 SLOTS = 8192  # p4src/config.p4, with blocks of 1 KiB
 CELLS = 6  # that a first contribution touches: the slot's state, twice, and four blocks
 

@@ -13,8 +13,6 @@ from topologies.model.addressing import GATEWAY, Addressing, NoRouteError, Route
 from topologies.model.spec import parse
 from topologies.model.topology import Link, LinkQuality, Node, Topology
 
-pytestmark = pytest.mark.unit
-
 
 @st.composite
 def topologies(draw: st.DrawFn, most_workers: int = 5) -> Topology:

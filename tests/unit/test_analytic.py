@@ -31,8 +31,6 @@ from topologies.model.addressing import Addressing
 from topologies.model.shape import Level
 from topologies.model.spec import parse
 
-pytestmark = pytest.mark.unit
-
 HEAD = "name: t\ndefaults: {rate: 1 Gbit/s, delay: 2 us, queue_bytes: 256 KiB}\n"
 FRAME = 14 + 20 + 8 + 32 + 1024
 RACKS = [

@@ -18,8 +18,6 @@ from protocol.state import Pages
 from tests.unit.test_jobs import KEYS, SERVERS, WORKERS
 from tests.unit.test_resync_jobs import Members, bits
 
-pytestmark = pytest.mark.unit
-
 STATE = Pages(b"everything that is to be known")
 W1 = Membership(Role.WORKER, 1)
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import pytest
 
 from hosts.data.snapshot import STARTED, Snapshot
 from hosts.server.state import ServerState
@@ -15,8 +14,6 @@ from protocol.fixed_point import float_words, floats_of, header_hashes, word_sum
 from protocol.header import HEADER, PORT, Batch, Flag, Op, Phase, blank, ops, peer_array, phases
 from protocol.optimizer import OptimizerPlan
 from protocol.plan import Address, ServerPlan
-
-pytestmark = pytest.mark.unit
 
 LANES = 4
 WORKERS = (Address(10, 5000), Address(11, 5000))

@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 
 import numpy as np
-import pytest
 
 from specs.jobfile import parse
 from specs.jobspec import JobSpec
@@ -14,8 +13,6 @@ from workloads import reference
 from workloads import trainer as training
 from workloads.attendance import Attendance, Entry, ParticipationLog, entries, entry_of
 from workloads.models import Parameters
-
-pytestmark = pytest.mark.unit
 
 ALL: Entry = (((0, 1, 2), None),)
 TWO: Entry = (((0, 2), None),)

@@ -8,8 +8,6 @@ import pytest
 from planner.bandwidth import MODELS, Model, minimum, uplink
 from specs.placements import KINDS
 
-pytestmark = pytest.mark.unit
-
 # SoCC'18, table 2: Gbit/s for 8 workers, CC, CS, NCC and NCS. AlexNet's row is printed as 1232,
 # 308, 1408 and 176, which is 0.2 % less than its size and time give.
 PUBLISHED = {

@@ -11,8 +11,6 @@ from click.testing import CliRunner
 from cli.main import main
 from hosts.net.offload import available
 
-pytestmark = pytest.mark.unit
-
 
 @pytest.mark.skipif(not available().segment, reason="no UDP segmentation offload here")
 def test_every_worker_gets_every_result_and_report_is_complete(

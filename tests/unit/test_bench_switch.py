@@ -33,8 +33,6 @@ from emulation.nodes.processes import environment, python
 from specs import p4program
 from switch.p4runtime import Device
 
-pytestmark = pytest.mark.unit
-
 needs_links = pytest.mark.skipif(
     len(os.sched_getaffinity(0)) < 2, reason="the load needs a core of its own"
 )

@@ -11,8 +11,6 @@ from click.testing import CliRunner
 
 from cli.main import main
 
-pytestmark = pytest.mark.unit
-
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="the profile needs a second core")
 def test_json_report_of_measurements() -> None:

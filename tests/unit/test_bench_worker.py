@@ -14,8 +14,6 @@ from benchmarks.throughput import STAGES, Throughput, worker
 from cli.main import main
 from hosts.net.offload import probe
 
-pytestmark = pytest.mark.unit
-
 
 @pytest.mark.parametrize("plain", [False, True], ids=["gso", "plain"])
 def test_a_worker_sums_its_tensor_and_counts_it(plain):

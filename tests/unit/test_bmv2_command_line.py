@@ -11,8 +11,6 @@ from switch.cli.bmv2 import BMV2, OWN, identity_of
 from switch.cli.launcher import InstallError, install, is_launcher
 from switch.cli.options import PortSettings, parse
 
-pytestmark = pytest.mark.unit
-
 BMV2_IDENTITY = identity_of(f"/usr/bin/{BMV2}")
 # Of its options_parse.cpp, and of main.cpp of simple_switch_grpc.
 EVERY_OPTION = re.findall(

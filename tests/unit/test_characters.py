@@ -23,7 +23,6 @@ from workloads.characters import (
     split,
 )
 
-pytestmark = pytest.mark.unit
 LANES = 256
 
 

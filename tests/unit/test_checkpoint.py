@@ -30,8 +30,6 @@ from protocol.optimizer import KeyOptions, OptimizerPlan
 from protocol.plan import Address, ServerPlan
 from protocol.schedule import Schedule
 
-pytestmark = pytest.mark.unit
-
 SMALL = Checkpoint(
     7,
     {"w": 3, "b": 1},

@@ -14,8 +14,6 @@ from protocol.header import Op, decode
 from protocol.partition import servers_of
 from protocol.plan import PlanError
 
-pytestmark = pytest.mark.unit
-
 STREAMS, SERVERS = 2, 2  # streams of each server
 WORKER = 0
 LOSSES = Impairments(loss=0.1, duplicate=0.05, jitter=0.002)

@@ -18,8 +18,6 @@ from hosts.worker.round_trips import RoundTrips
 from protocol.header import HEADER_BYTES
 from protocol.optimizer import OptimizerPlan
 
-pytestmark = pytest.mark.unit
-
 
 @given(st.lists(st.integers(1, 50), max_size=6), st.integers(1, 16))
 @settings(max_examples=60, deadline=None)

@@ -39,8 +39,6 @@ from hosts.session import testbed_environment
 from protocol import jobs_pb2
 from protocol.optimizer import KeyOptions, OptimizerPlan
 
-pytestmark = pytest.mark.unit
-
 __all__ = ["server", "service"]  # fixtures
 
 

@@ -26,8 +26,6 @@ from hosts.session.membership import HEARTBEAT_SECONDS
 from protocol import jobs_pb2
 from protocol.header import Batch
 
-pytestmark = pytest.mark.unit
-
 __all__ = ["server", "service"]  # fixtures
 
 

@@ -17,8 +17,6 @@ from hosts.errors import StalledError
 from hosts.session.job_service import report_gone
 from protocol import jobs_pb2
 
-pytestmark = pytest.mark.unit
-
 __all__ = ["server", "service"]  # fixtures
 
 KEYS = {"w": 1000, "b": 30}

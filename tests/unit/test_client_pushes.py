@@ -29,8 +29,6 @@ from hosts.errors import (
 from hosts.worker.round_barrier import RoundBarrier, Rounds
 from protocol import jobs_pb2
 
-pytestmark = pytest.mark.unit
-
 __all__ = ["server", "service"]  # fixtures
 
 

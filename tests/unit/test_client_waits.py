@@ -20,8 +20,6 @@ from small_service import SmallService
 from hosts.client import Stall
 from hosts.errors import ClientError, PlanWithdrawnError, ServiceUnavailableError, StalledError
 
-pytestmark = pytest.mark.unit
-
 __all__ = ["server", "service"]  # fixtures
 
 

@@ -15,8 +15,6 @@ from hosts.worker.congestion.registry import WINDOWS
 from hosts.worker.congestion.window import CongestionWindow, RoundTrip
 from protocol.plan import PlanError
 
-pytestmark = pytest.mark.unit
-
 SLOTS = 8
 CLEAR = RoundTrip(results=8, marked=0, retransmitted=0, smoothed=0.002, lowest=0.001)
 LOST = RoundTrip(results=8, marked=3, retransmitted=2, smoothed=math.nan, lowest=math.inf)

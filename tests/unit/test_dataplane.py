@@ -13,8 +13,6 @@ import pytest
 from protocol.outcomes import Impaired, Outcome
 from specs import p4program
 
-pytestmark = pytest.mark.unit
-
 
 def test_committed_builds_match_their_sources() -> None:
     assert p4program.read_manifest(), "p4src/build/MANIFEST is empty: run make p4"

@@ -14,8 +14,6 @@ from topologies.model.addressing import Addressing
 from topologies.model.drawing import MOST_LABELS, Lane, draw
 from topologies.model.spec import load, parse
 
-pytestmark = pytest.mark.unit
-
 SVG = "{http://www.w3.org/2000/svg}"
 SHIPPED = sorted((Path(__file__).parents[2] / "topologies").glob("*.yaml"))
 RACK = "{workers: 1, servers: 1, count: "

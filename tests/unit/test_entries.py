@@ -12,8 +12,6 @@ from hypothesis import strategies as st
 from controller.p4rt.dataplane import DataPlane
 from controller.p4rt.entries import EntryError, P4Info, bare, clone_session, multicast_group, packed
 
-pytestmark = pytest.mark.unit
-
 BUILD = Path(__file__).parents[2] / "p4src" / "build"
 INFO = P4Info.load(BUILD / "aggregation.p4info.txtpb")
 

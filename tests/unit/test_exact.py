@@ -18,8 +18,6 @@ from specs.jobfile import parse
 from workloads import reference
 from workloads.exact import ExactSums, InexactSumError
 
-pytestmark = pytest.mark.unit
-
 WORLD, CHUNKS, LANES = 5, 12, 64
 
 

@@ -13,8 +13,6 @@ import pytest
 from emulation.lifecycle.execution import ExecutionServer
 from tests.conftest import ROOT
 
-pytestmark = pytest.mark.unit
-
 CALLER = """
 import pathlib, sys, types
 from emulation.lifecycle.execution import execute

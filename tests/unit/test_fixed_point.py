@@ -27,8 +27,6 @@ from protocol.fixed_point import (
 from protocol.header import Flag, Op, blank, carries_payload
 from protocol.reference import reference_round, reference_sums
 
-pytestmark = pytest.mark.unit
-
 finite = st.floats(width=32, allow_nan=False, allow_infinity=False)
 
 

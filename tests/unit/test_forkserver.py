@@ -16,8 +16,6 @@ from emulation.nodes.forkserver import Forked, ForkServer
 from emulation.nodes.processes import Processes, environment, python
 from specs.paths import ROOT
 
-pytestmark = pytest.mark.unit
-
 _SUBREAPER = 36
 
 

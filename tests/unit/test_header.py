@@ -6,7 +6,6 @@ from __future__ import annotations
 import struct
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -30,7 +29,6 @@ from protocol.header import (
     phases,
 )
 
-pytestmark = pytest.mark.unit
 LANES = 16
 
 

@@ -19,8 +19,6 @@ from emulation.lifecycle.execution import ExecutionServer
 from observability.control import ControlError, serve
 from specs.faultfile import Fault
 
-pytestmark = pytest.mark.unit
-
 REQUESTS = [
     b"",
     b"\n",

@@ -24,8 +24,6 @@ from tests.conftest import ROOT
 from topologies.model import spec
 from topologies.model.documents import DEEPEST, MOST_BYTES, DocumentError
 
-pytestmark = pytest.mark.unit
-
 EXAMPLES = int(os.environ.get("RACKHUB_HOSTILE_CALLS", "400")) // 4
 SPOTS = int(os.environ.get("RACKHUB_HOSTILE_CALLS", "400")) // 80
 LONGEST_LINE = 2000

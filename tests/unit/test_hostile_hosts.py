@@ -25,7 +25,7 @@ from hosts.server.state import ServerState
 from hosts.worker.transport import WorkerTransport
 from protocol.header import HEADER_BYTES, decode
 
-pytestmark = [pytest.mark.unit, pytest.mark.timeout(3600)]
+pytestmark = pytest.mark.timeout(3600)
 
 PACKETS = int(os.environ.get("RACKHUB_HOSTILE_HOSTS", "10000"))
 SEED = int(os.environ.get("RACKHUB_SEED", "0"))

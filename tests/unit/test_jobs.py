@@ -24,8 +24,6 @@ from topologies.model.addressing import Addressing
 from topologies.model.spec import load, parse
 from topologies.model.topology import Topology
 
-pytestmark = pytest.mark.unit
-
 KEYS = [Key(0, "weight", 640), Key(1, "bias", 10)]
 TOPOLOGY = load(SOURCES.parent / "topologies" / "two-racks.yaml")
 WORKERS = [node.name for node in TOPOLOGY.workers]

@@ -17,8 +17,6 @@ from hosts.worker.round_barrier import RoundBarrier
 from protocol import jobs_pb2
 from protocol.state import PAGE_BYTES, Collector, Pages, State, StateError, decode, encode
 
-pytestmark = pytest.mark.unit
-
 
 def worker(rank: int) -> Membership:
     return Membership(Role.WORKER, rank)

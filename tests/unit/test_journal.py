@@ -17,8 +17,6 @@ from tests.unit.test_jobs import SERVERS, WORKERS, Table
 from tests.unit.test_resync import result
 from tests.unit.test_resync_jobs import PAYLOAD, Members, bits
 
-pytestmark = pytest.mark.unit
-
 
 def fields(job: Job) -> dict[str, object]:
     """All of a job that outlives the controller."""

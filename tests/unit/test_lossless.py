@@ -10,8 +10,6 @@ import pytest
 
 from tests.unit.virtual_session import run
 
-pytestmark = pytest.mark.unit
-
 RACK = "racks: [{workers: %d, servers: %d}]"
 APART = "racks: [{workers: %d}, {workers: %d}, {workers: 0, servers: 1}]\ncores: 1"
 PODS = """racks: [{workers: 1, count: 2}, {workers: 1, count: 2, servers: 1}]

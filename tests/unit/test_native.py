@@ -43,13 +43,10 @@ from tests.unit.packet_bytes import packet_bytes
 
 COMPILER = shutil.which(shlex.split(os.environ.get("CC", "cc"))[0])
 
-pytestmark = [
-    pytest.mark.unit,
-    pytest.mark.skipif(
-        COMPILER is None or os.environ.get(loader.VARIABLE) == "1",
-        reason=f"no C compiler here, or {loader.VARIABLE}=1",
-    ),
-]
+pytestmark = pytest.mark.skipif(
+    COMPILER is None or os.environ.get(loader.VARIABLE) == "1",
+    reason=f"no C compiler here, or {loader.VARIABLE}=1",
+)
 
 LANES, WINDOW, WORLD, CHUNKS, NODE = 8, 4, 3, 16, 9
 WIDE = HEADER_BYTES + 4 * LANES

@@ -12,8 +12,6 @@ from hosts.optimizers import Optimizer
 from protocol.optimizer import OptimizerPlan
 from protocol.schedule import Schedule, power
 
-pytestmark = pytest.mark.unit
-
 GRADIENTS = np.random.default_rng(5).standard_normal((30, 50))
 START = np.random.default_rng(6).standard_normal(50)
 

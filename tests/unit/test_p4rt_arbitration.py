@@ -8,8 +8,6 @@ from p4.v1 import p4runtime_pb2 as p4rt
 
 from switch.p4runtime import Device, P4RuntimeError
 
-pytestmark = pytest.mark.unit
-
 DEVICE = 3
 
 

@@ -9,8 +9,6 @@ from switch import __version__
 from switch.cli.options import PortSettings, parse
 from switch.p4runtime import is_local
 
-pytestmark = pytest.mark.unit
-
 
 def parsed(line):
     return parse(line.split())

@@ -17,8 +17,6 @@ from switch.p4runtime.p4info.values import (
     encode_unsigned,
 )
 
-pytestmark = pytest.mark.unit
-
 
 @pytest.mark.parametrize(
     ("width", "value", "data", "symmetric"),

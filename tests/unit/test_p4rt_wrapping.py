@@ -5,8 +5,6 @@ import pytest
 
 from switch.p4runtime.loading import unwrap
 
-pytestmark = pytest.mark.unit
-
 JSON = b'{"__meta__": {"version": [2, 23]}' + b" " * 300 + b"}"
 LENGTH = bytes([0x80 | len(JSON) & 0x7F, len(JSON) >> 7])
 DATA = b"\x1a" + LENGTH + JSON

@@ -12,8 +12,6 @@ from hypothesis import strategies as st
 
 from protocol.partition import imbalance, partition, servers_of, shares, slices
 
-pytestmark = pytest.mark.unit
-
 # VGG-19 (Simonyan and Zisserman, 2015, table 1, column E): channels of its 3x3 convolutions, then
 # the fully connected layers; weights and biases are keys of their own.
 CHANNELS = [3, 64, 64, 128, 128, 256, 256, 256, 256, 512, 512, 512, 512, 512, 512, 512, 512]

@@ -20,8 +20,6 @@ from protocol.pipeline import ABLATIONS, Pipeline, refusal
 from protocol.plan import Address, Child, PlanError, RootStream, ServerPlan, WorkerPlan
 from tests.unit.packet_bytes import packet_bytes
 
-pytestmark = pytest.mark.unit
-
 LANES, WINDOW, WORLD, CHUNKS, NODE = 8, 8, 3, 24, 9
 WORKERS = tuple(Address(10 + rank, 5000 + rank) for rank in range(WORLD))
 PLAN = ServerPlan(

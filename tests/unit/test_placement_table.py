@@ -26,8 +26,6 @@ from topologies.model.addressing import Addressing
 from topologies.model.spec import parse
 from workloads.workloads import shapes
 
-pytestmark = pytest.mark.unit
-
 ADDRESSING = Addressing(parse(TOPOLOGY))
 CHUNKS = 128
 

@@ -22,8 +22,6 @@ from topologies.model.spec import load as load_topology
 from topologies.model.spec import read
 from topologies.model.topology import Topology
 
-pytestmark = pytest.mark.unit
-
 SERVER_RACK = ROOT / "topologies" / "server-rack.yaml"
 WORKERS = tuple(f"w{n}" for n in range(8))
 JOB = "name: x\niterations: 5\nbatch: 24\n"

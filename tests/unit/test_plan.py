@@ -19,8 +19,6 @@ from protocol.plan import (
     WorkerPlan,
 )
 
-pytestmark = pytest.mark.unit
-
 SERVERS = (Address.of("10.0.1.1", 47110), Address.of("10.0.1.2", 47110))
 WORKERS = tuple(Address.of(f"10.0.0.{rank + 1}", 40000 + rank) for rank in range(3))
 WORKER = WorkerPlan(

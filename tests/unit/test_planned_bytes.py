@@ -18,8 +18,6 @@ from topologies.model.addressing import Addressing
 from topologies.model.ring import units_by_rank
 from topologies.model.spec import parse
 
-pytestmark = pytest.mark.unit
-
 LANES = 256
 FRAME = HEADER_FRAME_BYTES + 4 * LANES
 CORES = ["1", "2", "3", "4", "[{racks: 2, cores: 1}, 2]", "[{racks: 2, cores: 2}, 3]"]

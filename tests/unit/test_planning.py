@@ -14,8 +14,6 @@ from cli.main import main
 from tests.conftest import ROOT
 from tests.unit.test_bandwidth import PUBLISHED
 
-pytestmark = pytest.mark.unit
-
 N, RACKS, SERVERS = 8, 4, 8
 EACH = N // RACKS
 # 1 MiB: 1,024 chunks of 256 values, 32 slices of 32, so that every server has the same.

@@ -20,8 +20,6 @@ from protocol.header import (
 from protocol.plan import StreamPlan
 from tests.unit.lone_worker import contacted, lone, results_of, sent, state_of, submit
 
-pytestmark = pytest.mark.unit
-
 
 def test_contribution_is_retransmitted_only_on_evidence() -> None:
     for phase, children, again in [

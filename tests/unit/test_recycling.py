@@ -8,8 +8,6 @@ import pytest
 
 from hosts.data.array_pool import ArrayPool
 
-pytestmark = pytest.mark.unit
-
 
 @pytest.mark.parametrize(
     "part",

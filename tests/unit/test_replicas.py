@@ -24,8 +24,6 @@ from protocol.optimizer import OptimizerPlan
 from protocol.plan import Address, Child, RootStream, ServerPlan
 from protocol.shards_pb2_grpc import ShardServiceStub
 
-pytestmark = pytest.mark.unit
-
 LANES = 4
 WORKER = Address(10, 5000)
 # As seen on loopback, where a caller of 127.0.0.1 is the first server.

@@ -15,8 +15,6 @@ from controller.jobs.members import Membership, Role
 from controller.jobs.resync import PAGE_BYTES, Change, Pool, ResyncError, levels_of
 from protocol import jobs_pb2
 
-pytestmark = pytest.mark.unit
-
 PAYLOAD = 64
 
 

@@ -15,8 +15,6 @@ from protocol.plan import ServerPlan, WorkerPlan
 from tests.unit.test_jobs import SERVERS, WORKERS, Table, role_of
 from tests.unit.test_resync import result
 
-pytestmark = pytest.mark.unit
-
 CHUNKS = 4  # of 256 lanes: 640 elements make 3, 10 make 1
 PAYLOAD = 1024
 

@@ -26,8 +26,6 @@ from protocol.header import (
 from protocol.header import peer_array as peers
 from protocol.scapy_layer import FLAG_NAMES, Aggregation
 
-pytestmark = pytest.mark.unit
-
 LANES = 8
 PEER = (0x0A000001, 40000)
 

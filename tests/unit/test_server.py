@@ -27,8 +27,6 @@ from protocol.header import (
 )
 from protocol.plan import Address, Child, RootStream, ServerPlan
 
-pytestmark = pytest.mark.unit
-
 LANES = 4
 WINDOW = 2
 NODE = 9

@@ -17,8 +17,6 @@ from topologies.model import spec
 from topologies.model.addressing import FIRST_PORT, Addressing
 from topologies.model.ring import host_of, interleaved, units_by_rank
 
-pytestmark = pytest.mark.unit
-
 PBOX = spec.load(ROOT / "topologies" / "pbox.yaml")
 
 

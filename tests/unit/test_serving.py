@@ -17,8 +17,6 @@ from emulation.nodes.serverhost import ServerHost
 from emulation.nodes.serving import Serving
 from testbed.errors import JobError
 
-pytestmark = pytest.mark.unit
-
 # A server as its standard input and output are. One job is not for it.
 SERVER = """
 import sys

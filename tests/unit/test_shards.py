@@ -12,8 +12,6 @@ from hosts.server.shards import Shards
 from protocol.optimizer import KeyOptions, OptimizerPlan
 from protocol.schedule import Schedule
 
-pytestmark = pytest.mark.unit
-
 LANES = 8
 PLANS = [
     OptimizerPlan("sgd", 0.1),

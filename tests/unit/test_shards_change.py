@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from controller.jobs.members import Membership, Role
 from controller.jobs.resync import Change
@@ -12,8 +11,6 @@ from controller.jobs.shards import Holding, Restored
 from protocol import jobs_pb2
 from protocol.optimizer import OptimizerPlan
 from protocol.plan import Address
-
-pytestmark = pytest.mark.unit
 
 W0, W1 = Membership(Role.WORKER, 0), Membership(Role.WORKER, 1)
 S0, S1, S2 = (Membership(Role.SERVER, rank) for rank in range(3))

@@ -9,8 +9,6 @@ from hypothesis import strategies as st
 
 from controller.planning.slots import SlotBudget, SlotsExhaustedError
 
-pytestmark = pytest.mark.unit
-
 
 @given(st.integers(1, 3000), st.lists(st.tuples(st.booleans(), st.integers(0, 9)), max_size=60))
 def test_runs_never_overlap_and_come_back_whole(total: int, steps: list[tuple[bool, int]]) -> None:

@@ -13,8 +13,6 @@ from switch.compiler import CompilerError, build_program
 from switch.loader import load_program, read_program
 from tests.p4 import HERE
 
-pytestmark = pytest.mark.unit
-
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -3,15 +3,12 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from switch.codegen.layout import TableLayout, key_places, limbs, words_of
 from switch.program.expressions import Const
 from switch.program.model import KeyField, Table
-
-pytestmark = pytest.mark.unit
 
 widths = st.lists(st.sampled_from([1, 4, 8, 9, 16, 31, 32, 48, 63, 64, 65, 128, 200]), max_size=8)
 

@@ -19,8 +19,6 @@ from switch.program.expressions import Binary, Const, FieldValue, HeaderRef
 from switch.program.value_ranges import value_range
 from tests.p4 import HERE
 
-pytestmark = pytest.mark.unit
-
 
 def document(name: str) -> Any:
     return json.loads((HERE / f"{name}.json").read_text())

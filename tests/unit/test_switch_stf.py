@@ -14,8 +14,6 @@ from switch.pipeline.externs import Externs
 from switch.stf import Mismatch, StfError, StfRunner, main
 from tests.p4 import HERE, corpus
 
-pytestmark = pytest.mark.unit
-
 QUERY = "00001234 0055 " + "00" * 15 + "07 01"
 ADD = """
 # what is matched

@@ -9,8 +9,6 @@ import pytest
 
 from switch.ports.interfaces import library
 
-pytestmark = pytest.mark.unit
-
 SECOND = 10**9
 
 

@@ -13,8 +13,6 @@ import yaml
 from specs.faultfile import parse as parse_faults
 from topologies.model.spec import TopologyError, load, parse, read
 
-pytestmark = pytest.mark.unit
-
 SHIPPED = Path(__file__).parents[2] / "topologies"
 
 

@@ -24,8 +24,6 @@ from protocol.header import (
 from protocol.plan import Address, StreamPlan, WorkerPlan
 from tests.unit.lone_worker import SERVER, contacted, lone, results_of, sent, state_of, submit
 
-pytestmark = pytest.mark.unit
-
 
 def test_a_first_contact_is_an_exponent_round_and_then_data() -> None:
     transport = lone(window=4)

@@ -23,8 +23,6 @@ from protocol.plan import StreamPlan, WorkerPlan
 from tests.history import history
 from tests.unit.lone_worker import contacted, lone, results_of, sent, state_of, submit
 
-pytestmark = pytest.mark.unit
-
 
 def next_plan(transport: WorkerTransport, **changes: object) -> WorkerPlan:
     fields = {"epoch": transport.plan.epoch + 1, "members": (), **changes}

@@ -6,15 +6,12 @@ from __future__ import annotations
 import random
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulated_job import Job
 from simulated_network import Impairments
 
 from protocol.header import HEADER, HEADER_BYTES, Batch, Flag, Op, carries_payload, peer_array
-
-pytestmark = pytest.mark.unit
 
 
 @st.composite

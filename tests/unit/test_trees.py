@@ -18,8 +18,6 @@ from topologies.model.addressing import Addressing
 from topologies.model.spec import parse
 from topologies.model.topology import Topology
 
-pytestmark = pytest.mark.unit
-
 FRAME = 1098
 
 

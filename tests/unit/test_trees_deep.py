@@ -18,8 +18,6 @@ from topologies.model.addressing import Addressing
 from topologies.model.topology import Topology
 from topologies.model.wording import few
 
-pytestmark = pytest.mark.unit
-
 Plant = tuple[Topology, Addressing]
 PODS_OF_PODS = "cores: [{racks: 32, cores: 1}, {racks: 1024, cores: 1}, 1]"
 

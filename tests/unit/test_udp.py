@@ -17,8 +17,6 @@ from hosts.net.offload import MAX_SEGMENTS, PLAIN, Offload, available, probe
 from hosts.net.udp import Endpoint
 from protocol.header import Batch, Op, blank, peer_array
 
-pytestmark = pytest.mark.unit
-
 LANES = 256
 SO_NO_CHECK = 11  # asm-generic/socket.h
 DATAGRAM = 32 + 4 * LANES

@@ -5,13 +5,10 @@ from __future__ import annotations
 
 import math
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from topologies.model.units import RATES, SIZES, TIMES, quantity, rate_text, size_text, time_text
-
-pytestmark = pytest.mark.unit
 
 LONG = {"min": 60.0, "h": 3600.0, "d": 86400.0}  # told, and not written
 POWERS = st.floats(-9, 17).map(lambda power: 10.0**power)

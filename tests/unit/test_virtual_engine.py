@@ -25,8 +25,6 @@ from simulation.links.trains import NEVER, Train, train
 from simulation.nodes import switch as switch_node
 from switch.ports import paced_line, virtual_time
 
-pytestmark = pytest.mark.unit
-
 SIZE = 64
 LATENCY = 5_000_000
 END = 500_000_000  # ps

@@ -16,8 +16,6 @@ from cli.main import main
 from emulation.nodes.processes import environment
 from hosts.native.loader import VARIABLE
 
-pytestmark = pytest.mark.unit
-
 CHUNKS = 20
 RACK = """
 name: rack

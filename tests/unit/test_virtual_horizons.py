@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,7 +11,6 @@ from simulation.kernel.horizons import Horizons
 from simulation.links.link import Link, LinkSpec
 from simulation.links.trains import NEVER
 
-pytestmark = pytest.mark.unit
 TIMES = st.one_of(st.integers(0, 10**7), st.integers(0, 10**7), st.just(NEVER))
 Links = list[tuple[Link, int, int]]
 

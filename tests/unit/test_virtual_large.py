@@ -18,8 +18,6 @@ from cli.virtual import run_virtually
 from protocol.frames import OVERHEAD
 from protocol.header import HEADER_BYTES
 
-pytestmark = pytest.mark.unit
-
 HERE = Path(__file__).resolve().parents[2]
 CHUNK = 1024
 RATE, HOST_DELAY, CORE_DELAY = 10e9, 5e-6, 10e-6

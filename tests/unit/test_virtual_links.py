@@ -18,8 +18,6 @@ from simulation.links.link import Link, LinkSpec
 from simulation.links.trains import NEVER, SECOND, Train, joined, train
 from topologies.model.topology import LinkQuality
 
-pytestmark = pytest.mark.unit
-
 MTU, JUMBO = 1500, 9000
 STORED = 42
 # From a modem to a fast switch's port; 3 and 7 leave parts of a picosecond over.
