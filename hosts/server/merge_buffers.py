@@ -12,13 +12,11 @@ memory and read again. Both give the same bits, as integer addition is associati
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from hosts.server.conflict_free_batches import waves
 from protocol.header import LANE
 from protocol.pipeline import Pipeline
 
@@ -47,9 +45,6 @@ class Merging(Protocol):
 
     def put(self, slots: Indices, senders: Indices, rows: Integers) -> Mask:
         """Adds copies for distinct slots; returns a mask (n,) of those with an overflow."""
-
-    def put_all(self, slots: Indices, senders: Indices, rows: Integers) -> None:
-        """Adds copies within the bound; slots may repeat."""
 
     def take(self, slots: Indices) -> tuple[Integers, Mask]:
         """Returns the sums (n, lanes) of complete slots, and a mask (n,) of those that
@@ -82,11 +77,6 @@ class Tall:
         self.rows[slots] = after
         return _overflowed(before, rows, after)
 
-    def put_all(self, slots: Indices, senders: Indices, rows: Integers) -> None:
-        """See Merging."""
-        for run, part in _runs(slots):
-            self.rows[run] += rows[part]
-
     def take(self, slots: Indices) -> tuple[Integers, Mask]:
         """See Merging."""
         return self.rows[span(slots)], np.zeros(len(slots), np.bool_)
@@ -107,12 +97,6 @@ class Wide:
         """See Merging."""
         self.rows[senders, slots] = rows
         return np.zeros(len(slots), np.bool_)
-
-    def put_all(self, slots: Indices, senders: Indices, rows: Integers) -> None:
-        """See Merging."""
-        children, each, lanes = self.rows.shape
-        for run, part in _runs(slots + senders * each):
-            self.rows.reshape(children * each, lanes)[run] = rows[part]
 
     def take(self, slots: Indices) -> tuple[Integers, Mask]:
         """See Merging."""
@@ -142,9 +126,6 @@ class Discarding:
         """See Merging."""
         return np.zeros(len(slots), np.bool_)
 
-    def put_all(self, slots: Indices, senders: Indices, rows: Integers) -> None:
-        """See Merging."""
-
     def take(self, slots: Indices) -> tuple[Integers, Mask]:
         """See Merging."""
         return np.zeros((len(slots), self._lanes), np.int32), np.zeros(len(slots), np.bool_)
@@ -156,19 +137,6 @@ def span(rows: Indices) -> Any:
     if n and rows[-1] - rows[0] == n - 1 and (np.diff(rows) == 1).all():
         return slice(int(rows[0]), int(rows[0]) + n)
     return rows
-
-
-def _runs(slots: Indices) -> Any:
-    """Yields pairs of indices, of slots and of rows, that cover all; no slot occurs twice in a
-    pair."""
-    breaks = np.flatnonzero(np.diff(slots) != 1) + 1
-    if _SHORT_RUN * len(breaks) > len(slots):
-        for wave in waves(slots):
-            yield slots[wave], wave
-        return
-    for first, end in pairwise([0, *breaks.tolist(), len(slots)]):
-        slot = int(slots[first])
-        yield slice(slot, slot + end - first), slice(first, end)
 
 
 def _overflowed(before: Integers, added: Integers, after: Integers) -> Mask:

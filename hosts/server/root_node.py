@@ -6,8 +6,9 @@ others and FINAL when every child is in; from then on a contribution is answered
 that child only, until a newer number claims the slot.
 
 Most batches are plain: one copy per child, consistent, within the bound in which no sum can
-overflow. Those are processed as a whole (`_at_once`). Any other batch is processed in waves with
-distinct slots (`_on_wave`), with the same result.
+overflow. Native code takes those (`hosts.server.contribution_kernel`), up to the first contribution
+that is not plain. The rest of a batch, or all of it without a compiler, is processed in waves with
+distinct slots, with the same result.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from hosts.data.reports import Failure
 from hosts.native.loader import library
 from hosts.net.arrivals import EXACT, Clock, Released, Seconds
 from hosts.net.broadcast_batch import BroadcastBatch
-from hosts.server.conflict_free_batches import Groups, waves
+from hosts.server.conflict_free_batches import waves
 from hosts.server.contribution_kernel import ContributionKernel
 from hosts.server.merge_buffers import Integers, merging, span
 from hosts.server.served_slots import LATEST_COPY, Indices, Mask, Match, ServedSlots
@@ -45,7 +46,6 @@ from protocol.header import (
     Flag,
     Op,
     Phase,
-    Words,
     blank,
     carries_payload,
     opaque,
@@ -199,19 +199,15 @@ class RootNode(ServedSlots):
         none = batch.headers[:0]
         if not len(batch):
             return _NONE, none
-        rows, sums, largest = self._read(batch.payloads)
-        holds = sums_hold(batch.headers, sums, batch.full)
+        rows: Integers = self._pool.empty(batch.payloads.shape, np.int32)
+        np.copyto(rows, batch.payloads)  # in native byte order
+        holds = sums_hold(batch.headers, word_sums(rows), batch.full)
         if not holds.all():
             self._count("bad_checksum", int(np.count_nonzero(~holds)))
             self._on_bad(batch.headers[~holds])
             batch, rows = batch.select(holds), rows[holds]
         headers = batch.headers
-        if batch.full.all() and largest <= self._merging.bound:
-            at_once = self._at_once(headers, rows)
-            if at_once is not None:
-                return at_once, none
-        else:
-            rows[~batch.full] = 0
+        rows[~batch.full] = 0
         complete, replayed = [_NONE], [_NONE]
         for wave in waves(headers["seq"] & self._mask):
             slots, again = self._on_wave(headers[wave], rows[wave])
@@ -259,52 +255,6 @@ class RootNode(ServedSlots):
                 self._count(outcome, int(np.count_nonzero(good & ~holds)))
                 good = good & holds
         return np.asarray(good, np.bool_)
-
-    def _read(self, words: Words) -> tuple[Integers, npt.NDArray[np.uint32], int]:
-        """Returns payloads in native byte order, the sum of each one's words, and the largest
-        magnitude of a word."""
-        rows = self._pool.empty(words.shape, np.int32)
-        np.copyto(rows, words)
-        largest = max(int(rows.max()), -int(rows.min())) if rows.size else 0
-        return rows, word_sums(rows), largest
-
-    def _at_once(self, headers: Array, rows: Integers) -> Indices | None:
-        """Takes contributions within the bound if all are plain; returns the slots that became
-        complete.
-
-        Plain: all of a slot are of one chunk and consistent, no sender is repeated and none
-        flagged, and the slot is free for them or holds the same chunk without them and within the
-        bound. Else returns None, with nothing done. Slots are ascending.
-        """
-        if not len(headers) or (headers["flags"] & _STICKY).any():
-            return None
-        groups = Groups(headers["seq"] & self._mask)
-        for name in ("seq", "chunk", "exponent", "lanes"):
-            if not groups.alike(headers[name]):
-                return None
-        firsts = headers[groups.firsts]
-        match = self._match(firsts)
-        slots, newer = match.slots, match.newer & ~self._early(match)
-        senders = headers["sender"].astype(np.intp)
-        bits = np.uint64(1) << senders.astype(np.uint64)
-        union = groups.reduce(np.bitwise_or, bits)
-        goes_on = match.current & ~self._large[slots] & ((self._in[slots] & union) == 0)
-        goes_on &= self._exponent[slots] == firsts["exponent"]
-        goes_on &= self._lanes[slots] == firsts["lanes"]
-        once = groups.reduce(np.add, bits) == union
-        if not (once & (newer | goes_on)).all():
-            return None
-        claimed = int(np.count_nonzero(newer))
-        self._count("claimed", claimed)
-        self._count("added", len(headers) - claimed)
-        if claimed:
-            self._start(slots[newer], firsts[newer])
-        self._in[slots] |= union.astype(np.uint32)
-        self._checksum[slots] += groups.reduce(np.add, headers["checksum"].astype(np.uint32))
-        most = groups.reduce(np.maximum, headers["max_exponent"])
-        self._max_exponent[slots] = np.maximum(self._max_exponent[slots], most)
-        self._merging.put_all((headers["seq"] & self._mask).astype(np.intp), senders, rows)
-        return self._full(slots)
 
     def _on_wave(self, headers: Array, rows: Integers) -> tuple[Indices, Indices]:
         """Takes contributions to distinct slots; returns the slots that became complete, and the
