@@ -9,6 +9,9 @@ from ctypes import c_void_p as pointer
 
 from switch.compiler import Functions
 
+# enum sw_error
+EXISTS, FULL, NOT_FOUND, NO_MEMORY, RANGE = -1, -2, -3, -4, -5
+
 
 class Replica(ctypes.Structure):
     """struct sw_replica"""

@@ -15,7 +15,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 
-from switch.pipeline.keys import pack_arguments
+from switch.pipeline.keys import c_words, pack_arguments
 from switch.pipeline.pipeline import Pipeline
 
 
@@ -45,7 +45,7 @@ class ProfileState:
             self._index,
             number,
             self._pipeline.layout.member_actions[self._name][action],
-            (ctypes.c_uint64 * max(len(words), 1))(*words),
+            c_words(words),
         )
         self._raise_for(result, f"member {number}")
 

@@ -13,17 +13,18 @@ Every method may be called from any thread, as those of Pipeline.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from switch.codegen.layout import limbs
-from switch.pipeline.errors import EntryNotFound, PipelineError
+from switch.pipeline import abi
+from switch.pipeline.errors import PipelineError
+from switch.pipeline.keys import position
 from switch.pipeline.pipeline import Pipeline
 
 MOST_TOKENS = (1 << 63) - 1  # largest rate or burst
 DIGEST_ROOM = 8192  # SW_DIGEST_ROOM: messages of a digest that wait or are unreleased
 
-_NOT_FOUND, _RANGE = -3, -5
 _GONE = (1 << 64) - 1
 _Words = ctypes.c_uint64 * 4
 
@@ -70,28 +71,30 @@ class Externs:
     def meter(self, name: str, index: int) -> Rates | None:
         """Returns an indexed meter's rates. Raises IndexError."""
         words = _Words()
-        result = self._native.sw_meter_read(self._handle, self._meter(name), index, words)
+        result = self._native.sw_meter_read(
+            self._handle, position(self._meters, name, "meter"), index, words
+        )
         self._in_range(name, index, result)
         return Rates(*words) if result else None
 
     def set_meter(self, name: str, index: int, rates: Rates | None) -> None:
         """Sets an indexed meter's rates and fills its buckets. Raises IndexError."""
         result = self._native.sw_meter_write(
-            self._handle, self._meter(name), index, _rate_words(rates)
+            self._handle, position(self._meters, name, "meter"), index, _rate_words(rates)
         )
         self._in_range(name, index, result)
 
     def direct_meter(self, table: str, handle: int) -> Rates | None:
         """Returns the rates of an entry's meter. Raises EntryNotFound, PipelineError (no meter)."""
         words = _Words()
-        number = _position(self._tables, table, "table")
+        number = position(self._tables, table, "table")
         result = self._native.sw_table_meter_read(self._handle, number, handle, words)
         self._has(table, handle, result, "direct meter")
         return Rates(*words) if result else None
 
     def set_direct_meter(self, table: str, handle: int, rates: Rates | None) -> None:
         """Sets the rates of an entry's meter and fills its buckets. Raises as direct_meter."""
-        number = _position(self._tables, table, "table")
+        number = position(self._tables, table, "table")
         words = _rate_words(rates)
         result = self._native.sw_table_meter_write(self._handle, number, handle, words)
         self._has(table, handle, result, "direct meter")
@@ -101,14 +104,14 @@ class Externs:
     def touch(self, table: str, handle: int, now_us: int) -> None:
         """Sets an entry's last hit to now. Raises EntryNotFound, PipelineError (hits are not
         kept)."""
-        number = _position(self._tables, table, "table")
+        number = position(self._tables, table, "table")
         result = self._native.sw_table_touch(self._handle, number, handle, now_us)
         self._has(table, handle, result, "times of hits")
 
     def last_hits(self, table: str, handles: Sequence[int]) -> list[int | None]:
         """Returns the last hit of each entry, None for deleted entries. Raises PipelineError (hits
         are not kept)."""
-        number = _position(self._tables, table, "table")
+        number = position(self._tables, table, "table")
         times = (ctypes.c_uint64 * max(len(handles), 1))()
         asked = (ctypes.c_int64 * max(len(handles), 1))(*handles)
         result = self._native.sw_table_hits(self._handle, number, len(handles), asked, times)
@@ -120,20 +123,20 @@ class Externs:
     def enable_digest(self, name: str, signal_at: int) -> None:
         """Starts to collect messages of a digest, and writes to set_notice's descriptor when one
         message waits and when signal_at do. 0: stops, and discards all messages."""
-        number = _position(self._digests, name, "digest")
+        number = position(self._digests, name, "digest")
         self._native.sw_digest_enable(self._handle, number, min(signal_at, DIGEST_ROOM))
 
     def waiting(self, name: str) -> tuple[int, int]:
         """Returns how many messages wait, and since when the first does (µs; 0 without one)."""
         since = ctypes.c_uint64()
-        number = _position(self._digests, name, "digest")
-        count = self._native.sw_digest_waiting(self._handle, number, ctypes.byref(since))
+        number = position(self._digests, name, "digest")
+        count = self._native.sw_digest_waiting(self._handle, number, since)
         return int(count), since.value
 
     def take(self, name: str, most: int) -> list[DigestMessage]:
         """Returns the first waiting messages, at most `most`. Equal messages are suppressed until
         these are released."""
-        number, widths = _position(self._digests, name, "digest"), self._widths[name]
+        number, widths = position(self._digests, name, "digest"), self._widths[name]
         words = sum(limbs(one) for one in widths)
         most = min(most, DIGEST_ROOM)
         values, slots = (ctypes.c_uint64 * max(words * most, 1))(), (ctypes.c_uint32 * most)()
@@ -151,7 +154,7 @@ class Externs:
 
     def release(self, name: str, slots: Iterable[int]) -> None:
         """Releases messages that were taken."""
-        number, listed = _position(self._digests, name, "digest"), list(slots)
+        number, listed = position(self._digests, name, "digest"), list(slots)
         array = (ctypes.c_uint32 * max(len(listed), 1))(*listed)
         self._native.sw_digest_release(self._handle, number, len(listed), array)
 
@@ -165,20 +168,13 @@ class Externs:
     def _handle(self) -> ctypes.c_void_p:
         return self._pipeline.handle
 
-    def _meter(self, name: str) -> int:
-        return _position(self._meters, name, "meter")
-
     def _in_range(self, name: str, index: int, result: int) -> None:
-        if result == _RANGE:
-            size = self._pipeline.program.meters[name].size
-            raise IndexError(f"meter '{name}' has cells 0 .. {size - 1}, not {index}")
+        self._pipeline.in_range(result, "meter", name, index, self._pipeline.program.meters)
 
-    @staticmethod
-    def _has(table: str, handle: int, result: int, what: str) -> None:
-        if result == _RANGE:
+    def _has(self, table: str, handle: int, result: int, what: str) -> None:
+        if result == abi.RANGE:
             raise PipelineError(f"table '{table}' has no {what}")
-        if result == _NOT_FOUND:
-            raise EntryNotFound(f"table '{table}' has no entry with handle {handle}")
+        self._pipeline.found(result, table, handle)
 
 
 def _rate_words(rates: Rates | None) -> ctypes.Array[ctypes.c_uint64] | None:
@@ -188,10 +184,3 @@ def _rate_words(rates: Rates | None) -> ctypes.Array[ctypes.c_uint64] | None:
         if not 0 <= value <= MOST_TOKENS:
             raise ValueError(f"a meter's {name}: {value} is not in 0 .. 2^63 - 1")
     return _Words(*rates)
-
-
-def _position(positions: Mapping[str, int], name: str, kind: str) -> int:
-    if name not in positions:
-        names = ", ".join(sorted(positions)) or "none"
-        raise KeyError(f"the program has no {kind} '{name}'; it has: {names}")
-    return positions[name]

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packs table keys and action arguments into the runtime's words; errors name the field."""
+"""Converts names, table keys and action arguments to the runtime's numbers and words; errors name
+the field."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import ctypes
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Union
 
@@ -36,6 +38,19 @@ class PackedKey:
     low: list[int]
     high: list[int]
     prefix: int
+
+
+def c_words(values: Sequence[int]) -> ctypes.Array[ctypes.c_uint64]:
+    """Returns an array for C, which is never empty."""
+    return (ctypes.c_uint64 * max(len(values), 1))(*values)
+
+
+def position(positions: Mapping[str, int], name: str, kind: str) -> int:
+    """Returns the number of an object in C. Raises a KeyError that lists the known names."""
+    if name not in positions:
+        names = ", ".join(sorted(positions)) or "none"
+        raise KeyError(f"the program has no {kind} '{name}'; it has: {names}")
+    return positions[name]
 
 
 def check_range(what: str, value: int, width: int) -> None:
@@ -94,8 +109,8 @@ def _element(table: Table, field: KeyField, element: KeyElement) -> tuple[int, i
     return first, second
 
 
-def pack_arguments(action: Action, words: int, args: Sequence[int]) -> list[int]:
-    """Packs an action's arguments into `words` words. Raises ValueError (wrong number, too
+def pack_arguments(action: Action, count: int, args: Sequence[int]) -> list[int]:
+    """Packs an action's arguments into `count` words. Raises ValueError (wrong number, too
     large)."""
     if len(args) != len(action.parameters):
         names = ", ".join(f"{one.name}:{one.width}" for one in action.parameters) or "none"
@@ -105,4 +120,4 @@ def pack_arguments(action: Action, words: int, args: Sequence[int]) -> list[int]
         )
     for one, value in zip(action.parameters, args, strict=True):
         check_range(f"action '{action.name}', argument '{one.name}'", value, one.width)
-    return argument_words(action, args, words)
+    return argument_words(action, args, count)

@@ -16,12 +16,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any
 
 from switch.codegen import generate
 from switch.codegen.layout import Layout, limbs, words_of
 from switch.compiler import FLAGS, TRACED, build_program, declare
-from switch.pipeline.abi import FUNCTIONS, LOG_FUNCTION, Output, Replica, Stats
+from switch.pipeline import abi
 from switch.pipeline.errors import (
     EntryExists,
     EntryIsConstant,
@@ -33,22 +33,19 @@ from switch.pipeline.keys import (
     KeyElement,
     PackedKey,
     Reference,
+    c_words,
     check_range,
     pack_arguments,
     pack_key,
+    position,
 )
 from switch.program.errors import consistent
-from switch.program.model import Action, Program, Table
-
-# enum sw_error of runtime/target.h
-_EXISTS, _FULL, _NOT_FOUND, _NO_MEMORY, _RANGE = -1, -2, -3, -4, -5
+from switch.program.model import Action, Counter, Meter, Program, Register, Table
 
 # Limits of one call of inject: bytes returned, packets returned.
 _OUTPUT_BYTES = 1 << 24
 _OUTPUT_PACKETS = 1 << 16
 _NO_ACTION = 0xFFFFFFFF
-
-Thing = TypeVar("Thing")
 
 
 class Pipeline:
@@ -92,7 +89,7 @@ class Pipeline:
         flags = (*flags, *TRACED) if traced else flags
         self.layout = _layout(program)
         library = ctypes.CDLL(str(build_program(source, tuple(flags))))
-        self.native = declare(library, FUNCTIONS)
+        self.native = declare(library, abi.FUNCTIONS)
         handle = self.native.sw_create(pool)
         if not handle:
             raise MemoryError(f"no memory for a switch with {pool} packets of {program.name}")
@@ -195,17 +192,17 @@ class Pipeline:
         result: int = self.native.sw_table_insert(
             self.handle,
             self.layout.table_index[table.name],
-            _words(key.value),
-            _words(key.mask),
-            _words(key.low),
-            _words(key.high),
+            c_words(key.value),
+            c_words(key.mask),
+            c_words(key.low),
+            c_words(key.high),
             priority,
             chosen[0],
-            _words(chosen[1]),
+            c_words(chosen[1]),
         )
-        if result == _EXISTS:
+        if result == abi.EXISTS:
             raise EntryExists(f"table '{table.name}' already has an entry with this key")
-        if result == _FULL:
+        if result == abi.FULL:
             raise TableFull(f"table '{table.name}' is full: size = {table.max_size}")
         if result < 0:
             raise MemoryError(f"no memory for an entry of table '{table.name}'")
@@ -219,14 +216,14 @@ class Pipeline:
         number, words = self._chosen(one, action, args)
         self._writable(one)
         index = self.layout.table_index[table]
-        result = self.native.sw_table_modify(self.handle, index, handle, number, _words(words))
-        self._found(result, f"table '{table}' has no entry with handle {handle}")
+        result = self.native.sw_table_modify(self.handle, index, handle, number, c_words(words))
+        self.found(result, table, handle)
 
     def delete(self, table: str, handle: int) -> None:
         """Deletes an entry and its counter. Raises EntryNotFound, EntryIsConstant."""
         self._writable(self._table(table))
         result = self.native.sw_table_delete(self.handle, self.layout.table_index[table], handle)
-        self._found(result, f"table '{table}' has no entry with handle {handle}")
+        self.found(result, table, handle)
 
     def set_default(
         self, table: str, action: str | Reference | None, args: Sequence[int] = ()
@@ -244,27 +241,23 @@ class Pipeline:
                 raise EntryIsConstant(f"table '{table}' has a const default action")
             number, words = self._chosen(one, action, args)
         index = self.layout.table_index[table]
-        self.native.sw_table_set_default(self.handle, index, number, _words(words))
+        self.native.sw_table_set_default(self.handle, index, number, c_words(words))
 
     # Counters are (packets, bytes). Handle None: the direct counter of the default entry.
 
     def counter(self, name: str, index: int) -> tuple[int, int]:
         """Returns an indexed counter's (packets, bytes). Raises IndexError."""
         packets, octets = ctypes.c_uint64(), ctypes.c_uint64()
-        which = _position(self.layout.counter_index, name, "counter")
-        result = self.native.sw_counter_read(
-            self.handle, which, self._index(index), ctypes.byref(packets), ctypes.byref(octets)
-        )
-        self._in_range(result, "counter", name, index, self.program.counters[name].size)
+        which = position(self.layout.counter_index, name, "counter")
+        result = self.native.sw_counter_read(self.handle, which, index, packets, octets)
+        self.in_range(result, "counter", name, index, self.program.counters)
         return packets.value, octets.value
 
     def set_counter(self, name: str, index: int, packets: int, byte_count: int) -> None:
         """Sets an indexed counter. Raises IndexError."""
-        which = _position(self.layout.counter_index, name, "counter")
-        result = self.native.sw_counter_write(
-            self.handle, which, self._index(index), packets, byte_count
-        )
-        self._in_range(result, "counter", name, index, self.program.counters[name].size)
+        which = position(self.layout.counter_index, name, "counter")
+        result = self.native.sw_counter_write(self.handle, which, index, packets, byte_count)
+        self.in_range(result, "counter", name, index, self.program.counters)
 
     def direct_counter(self, table: str, handle: int | None) -> tuple[int, int]:
         """Returns the (packets, bytes) that hit an entry. Raises EntryNotFound, PipelineError (no
@@ -274,10 +267,10 @@ class Pipeline:
             self.handle,
             self._counted(table),
             -1 if handle is None else handle,
-            ctypes.byref(packets),
-            ctypes.byref(octets),
+            packets,
+            octets,
         )
-        self._found(result, f"table '{table}' has no entry with handle {handle}")
+        self.found(result, table, handle)
         return packets.value, octets.value
 
     def set_direct_counter(
@@ -287,25 +280,25 @@ class Pipeline:
         result = self.native.sw_table_set_counter(
             self.handle, self._counted(table), -1 if handle is None else handle, packets, byte_count
         )
-        self._found(result, f"table '{table}' has no entry with handle {handle}")
+        self.found(result, table, handle)
 
     def register(self, name: str, index: int) -> int:
         """Returns a register cell as an unsigned integer. Raises IndexError."""
-        which = _position(self.layout.register_index, name, "register")
+        which = position(self.layout.register_index, name, "register")
         one = self.program.registers[name]
         words = (ctypes.c_uint64 * limbs(one.width))()
-        result = self.native.sw_register_read(self.handle, which, self._index(index), words)
-        self._in_range(result, "register", name, index, one.size)
+        result = self.native.sw_register_read(self.handle, which, index, words)
+        self.in_range(result, "register", name, index, self.program.registers)
         return sum(word << (64 * i) for i, word in enumerate(words))
 
     def set_register(self, name: str, index: int, value: int) -> None:
         """Sets a register cell. Raises IndexError, ValueError."""
-        which = _position(self.layout.register_index, name, "register")
+        which = position(self.layout.register_index, name, "register")
         one = self.program.registers[name]
         check_range(f"register '{name}'", value, one.width)
-        words = _words(words_of(value, limbs(one.width)))
-        result = self.native.sw_register_write(self.handle, which, self._index(index), words)
-        self._in_range(result, "register", name, index, one.size)
+        words = c_words(words_of(value, limbs(one.width)))
+        result = self.native.sw_register_write(self.handle, which, index, words)
+        self.in_range(result, "register", name, index, self.program.registers)
 
     # Replication. Setting an existing group or session replaces it.
 
@@ -362,7 +355,7 @@ class Pipeline:
     ) -> list[tuple[int, bytes]]:
         count = len(frames)
         if self._outputs is None:
-            self._outputs = (Output * _OUTPUT_PACKETS)()
+            self._outputs = (abi.Output * _OUTPUT_PACKETS)()
             self._output_bytes = (ctypes.c_uint8 * _OUTPUT_BYTES)()
         offsets, total = (ctypes.c_uint64 * count)(), 0
         for i, frame in enumerate(frames):
@@ -381,14 +374,14 @@ class Pipeline:
             _OUTPUT_PACKETS,
             self._output_bytes,
             _OUTPUT_BYTES,
-            ctypes.byref(produced),
+            produced,
         )
-        if result == _FULL:
+        if result == abi.FULL:
             raise PipelineError(
                 f"more than {_OUTPUT_PACKETS} packets or {_OUTPUT_BYTES} bytes came out of "
                 f"{count} frames; inject fewer at once"
             )
-        if result == _RANGE:
+        if result == abi.RANGE:
             raise PipelineError("a packet was recirculated or resubmitted more than 65536 times")
         view = memoryview(self._output_bytes).cast("B")
         return [
@@ -398,9 +391,9 @@ class Pipeline:
 
     def stats(self) -> dict[str, int]:
         """Returns counts since the start: the fields of struct sw_stats (runtime/target.h)."""
-        stats = Stats()
-        self.native.sw_get_stats(self.handle, ctypes.byref(stats))
-        return {name: getattr(stats, name) for name, *_ in Stats._fields_}
+        stats = abi.Stats()
+        self.native.sw_get_stats(self.handle, stats)
+        return {name: getattr(stats, name) for name, *_ in abi.Stats._fields_}
 
     def set_log(self, receive: Callable[[str], None] | None) -> None:
         """Sets the receiver of the program's log_msg() and failed assertions. It is called under
@@ -421,7 +414,7 @@ class Pipeline:
         self._traces(self.native.sw_trace_to(self.handle, descriptor))
 
     def _traces(self, result: int) -> None:
-        if result == _NOT_FOUND:
+        if result == abi.NOT_FOUND:
             raise PipelineError(f"{self.program.name} is not compiled for tracing")
         self.raise_for(result, "trace")
 
@@ -431,7 +424,7 @@ class Pipeline:
         # Tables that p4c wraps around plain statements have neither a key nor a choice of action.
         own = {one.name: 0 for one in self._tables.values() if one.key or not one.default_is_const}
         if name not in self._tables:
-            _position(own, name, "table")
+            position(own, name, "table")
         return self._tables[name]
 
     def _counted(self, table: str) -> int:
@@ -445,27 +438,32 @@ class Pipeline:
             raise EntryIsConstant(f"table '{table.name}' has const entries")
 
     @staticmethod
-    def _index(index: int) -> int:
-        return index if index >= 0 else (1 << 64) - 1
+    def found(result: int, table: str, handle: int | None) -> None:
+        """Raises EntryNotFound for the result of a call with a handle that is not valid."""
+        if result == abi.NOT_FOUND:
+            raise EntryNotFound(f"table '{table}' has no entry with handle {handle}")
 
     @staticmethod
-    def _found(result: int, message: str) -> None:
-        if result == _NOT_FOUND:
-            raise EntryNotFound(message)
-
-    @staticmethod
-    def _in_range(result: int, kind: str, name: str, index: int, size: int) -> None:
-        if result == _RANGE:
-            raise IndexError(f"{kind} '{name}' has cells 0 .. {size - 1}, not {index}")
+    def in_range(
+        result: int,
+        kind: str,
+        name: str,
+        index: int,
+        arrays: Mapping[str, Counter | Register | Meter],
+    ) -> None:
+        """Raises IndexError for the result of a call with an index beyond an array."""
+        if result == abi.RANGE:
+            last = arrays[name].size - 1
+            raise IndexError(f"{kind} '{name}' has cells 0 .. {last}, not {index}")
 
     @staticmethod
     def raise_for(result: int, what: str) -> None:
         """Raises the error that a result of the library stands for."""
-        if result == _NOT_FOUND:
+        if result == abi.NOT_FOUND:
             raise EntryNotFound(f"no {what}")
-        if result == _RANGE:
+        if result == abi.RANGE:
             raise ValueError(f"{what}: the number (or its priority) is out of range")
-        if result == _NO_MEMORY:
+        if result == abi.NO_MEMORY:
             raise MemoryError(f"no memory for {what}")
 
 
@@ -484,23 +482,12 @@ def _source(program: Program, traced: bool) -> str:
 def _receiver(receive: Callable[[str], None] | None) -> Any:
     """Wraps a receiver of lines for the C library."""
     if receive is None:
-        return LOG_FUNCTION()
-    return LOG_FUNCTION(lambda _, text: receive(text.decode(errors="replace")))
-
-
-def _words(values: Sequence[int]) -> Any:
-    return (ctypes.c_uint64 * max(len(values), 1))(*values)
+        return abi.LOG_FUNCTION()
+    return abi.LOG_FUNCTION(lambda _, text: receive(text.decode(errors="replace")))
 
 
 def _replicas(replicas: Sequence[tuple[int, int]]) -> Any:
     for port, instance in replicas:
         check_range("a replica's port", port, 9)
         check_range("a replica's instance", instance, 16)
-    return (Replica * max(len(replicas), 1))(*(Replica(*one) for one in replicas))
-
-
-def _position(positions: Mapping[str, int], name: str, kind: str) -> int:
-    if name not in positions:
-        names = ", ".join(sorted(positions)) or "none"
-        raise KeyError(f"the program has no {kind} '{name}'; it has: {names}")
-    return positions[name]
+    return (abi.Replica * max(len(replicas), 1))(*(abi.Replica(*one) for one in replicas))

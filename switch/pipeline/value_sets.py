@@ -3,11 +3,9 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Iterable
-from typing import Any
 
-from switch.pipeline.keys import pack_key
+from switch.pipeline.keys import c_words, pack_key
 from switch.pipeline.pipeline import Pipeline
 from switch.program.parser_keys import MOST_RANGE_BITS, widths
 
@@ -47,8 +45,8 @@ class ValueSetState:
         for one, key in packed.items():
             if one not in self._handles:
                 handle = self._pipeline.native.sw_table_insert(
-                    self._pipeline.handle, self._index, _words(key.value), _words(key.mask),
-                    _words(key.low), _words(key.high), 0, 0, _words([]),
+                    self._pipeline.handle, self._index, c_words(key.value), c_words(key.mask),
+                    c_words(key.low), c_words(key.high), 0, 0, c_words([]),
                 )  # fmt: skip
                 self._pipeline.raise_for(
                     min(handle, 0), f"member of value set '{self._table.name}'"
@@ -66,7 +64,3 @@ class ValueSetState:
             elif isinstance(one, range):
                 raise ValueError(f"value set '{self._table.name}': a range of {width} bits")
         return [*values, *ranges]
-
-
-def _words(values: list[int]) -> Any:
-    return (ctypes.c_uint64 * max(len(values), 1))(*values)

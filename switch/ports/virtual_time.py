@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from switch.compiler import Functions, declare
-from switch.pipeline import Pipeline
+from switch.pipeline import Pipeline, abi
 from switch.ports.paced_line import (
     NEVER,
     Line,
@@ -39,8 +39,6 @@ __all__ = ["NEVER", "Arrivals", "Departures", "Line", "LineCounters", "TimedPort
 
 PORTS = 511
 """Port numbers of a switch are below this."""
-
-_EXISTS, _RANGE, _NO_MEMORY = -1, -5, -4
 
 
 class TimedPortsError(Exception):
@@ -224,11 +222,11 @@ class TimedPorts:
         Raises TimedPortsError if the port has a line or does not exist.
         """
         result = self._native.timed_line(self._handle, port, byref(line.options()), unqueued)
-        if result == _EXISTS:
+        if result == abi.EXISTS:
             raise TimedPortsError(f"port {port} has a line already")
-        if result == _RANGE:
+        if result == abi.RANGE:
             raise TimedPortsError(f"port {port} cannot have a line: ports are 0 .. 510")
-        if result == _NO_MEMORY:
+        if result == abi.NO_MEMORY:
             raise MemoryError(f"no memory for port {port}")
         self._ports.append(port)
 
@@ -256,7 +254,7 @@ class TimedPorts:
         rank: see Arrivals. Raises TimedPortsError if there is no line, or a wire already.
         """
         result = self._native.timed_wire(self._handle, port, to._handle, to_port, delay, rank)
-        if result == _NO_MEMORY:
+        if result == abi.NO_MEMORY:
             raise MemoryError("no memory for a wire between switches")
         if result:
             raise TimedPortsError(f"port {port} has no line, or a wire already, or is unqueued")
@@ -378,16 +376,16 @@ def run_together(
         part.trains = ctypes.addressof(trains) if count else None
     end = c_int64(until)
     result = _library().timed_run(native, len(parts), lookahead, byref(end))
-    if result == _RANGE:
+    if result == abi.RANGE:
         raise TimedPortsError(
             "packets were recirculated or resubmitted more than 65536 times at one moment: the"
             " program recirculates them endlessly; a latency above 0 lets time pass"
         )
-    if result == _EXISTS:
+    if result == abi.EXISTS:
         raise TimedPortsError(
             "the program gives packets priorities: its lines must be unqueued ones"
         )
-    if result == _NO_MEMORY:
+    if result == abi.NO_MEMORY:
         raise MemoryError("no memory for what leaves the ports of a switch")
     return Together(
         [
