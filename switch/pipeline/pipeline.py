@@ -138,6 +138,11 @@ class Pipeline:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @property
+    def functions(self) -> int:
+        """The address of the library's sw_functions, for drivers."""
+        return ctypes.addressof(ctypes.c_char.in_dll(self.native, "sw_functions"))
+
     def now_us(self) -> int:
         """Returns microseconds since the switch started, the clock of inject and of the ports."""
         if self._clock is not None:

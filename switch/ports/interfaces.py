@@ -156,21 +156,14 @@ class _Options(ctypes.Structure):
     ]
 
 
-# The functions of runtime/target.h in struct ports_program, in its order.
-_PROGRAM = (
-    "sw_set_traffic_manager", "sw_lock", "sw_unlock", "sw_receive", "sw_send", "sw_packet_keep",
-    "sw_recirculate", "sw_packet_free",
-)  # fmt: skip
-
-
 class _Program(ctypes.Structure):
     """struct ports_program"""
 
     _fields_ = [
         ("sw", ctypes.c_void_p),
+        ("call", ctypes.c_void_p),
         ("pool", ctypes.c_uint32),
         ("start_ns", ctypes.c_uint64),
-        *((name, ctypes.c_void_p) for name in _PROGRAM),
     ]
 
 
@@ -324,11 +317,9 @@ class Ports:
             self._check_open()
             program = None
             if pipeline is not None:
-                functions = (
-                    ctypes.cast(getattr(pipeline.native, name), ctypes.c_void_p)
-                    for name in _PROGRAM
+                program = _Program(
+                    pipeline.handle, pipeline.functions, pipeline.pool, pipeline.started_ns
                 )
-                program = _Program(pipeline.handle, pipeline.pool, pipeline.started_ns, *functions)
             self._result(self._native.ports_attach(self._handle, program), "attach the pipeline")
             self._pipeline = pipeline
 

@@ -89,21 +89,6 @@ class Departures:
     came: npt.NDArray[np.int64] | None = None
 
 
-class _Program(ctypes.Structure):
-    """struct timed_program"""
-
-    _fields_ = (
-        ("sw", pointer),
-        *(
-            (name, pointer)
-            for name in (
-                "sw_set_traffic_manager", "sw_lock", "sw_unlock", "sw_receive", "sw_send",
-                "sw_take_round", "sw_round", "sw_packet_free",
-            )
-        ),
-    )  # fmt: skip
-
-
 class _Train(ctypes.Structure):
     """struct timed_train"""
 
@@ -152,7 +137,7 @@ _PORT_FIELDS = 6  # 64-bit fields of struct timed_port
 _FUNCTIONS: Functions = {
     "timed_create": (pointer, [c_uint64]),
     "timed_destroy": (None, [pointer]),
-    "timed_attach": (None, [pointer, POINTER(_Program)]),
+    "timed_attach": (None, [pointer, pointer, pointer]),
     "timed_line": (c_int, [pointer, c_uint32, POINTER(LineOptions), c_int]),
     "timed_line_read": (c_int, [pointer, c_uint32, POINTER(NativeCounters)]),
     "timed_no_port": (c_uint64, [pointer]),
@@ -207,13 +192,8 @@ class TimedPorts:
         """Attaches another program to the same lines; None: arrivals are dropped and counted.
         Packets that wait to recirculate in the old program, which must not be closed yet, are
         lost."""
-        if pipeline is None:
-            self._native.timed_attach(self._handle, None)
-            return
-        program = _Program(pipeline.handle)
-        for name, *_ in _Program._fields_[1:]:
-            setattr(program, name, ctypes.cast(getattr(pipeline.native, name), pointer))
-        self._native.timed_attach(self._handle, byref(program))
+        program = (None, None) if pipeline is None else (pipeline.handle, pipeline.functions)
+        self._native.timed_attach(self._handle, *program)
 
     def add(self, port: int, line: Line, unqueued: bool = False) -> None:
         """Adds a line for a port. unqueued: the caller queues and paces departures by their

@@ -208,6 +208,19 @@ void sw_packet_free(struct sw *sw, struct sw_packet *packet) {
     sw_packet_release(sw, packet);
 }
 
+const struct sw_functions sw_functions = {
+    .set_traffic_manager = sw_set_traffic_manager,
+    .lock = sw_lock,
+    .unlock = sw_unlock,
+    .receive = sw_receive,
+    .send = sw_send,
+    .packet_keep = sw_packet_keep,
+    .recirculate = sw_recirculate,
+    .take_round = sw_take_round,
+    .round = sw_round,
+    .packet_free = sw_packet_free,
+};
+
 // ---------------------------------------------------------------------------------------------
 // Control plane
 

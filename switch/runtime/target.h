@@ -203,6 +203,22 @@ void sw_packet_free(struct sw *sw, struct sw_packet *packet);
 // Bytes the packet would have on the wire now (what .length was set to).
 size_t sw_packet_length(const struct sw *sw, const struct sw_packet *packet);
 
+// The data plane as drivers in other libraries call it.
+struct sw_functions {
+    void (*set_traffic_manager)(struct sw *sw, sw_enqueue_fn enqueue, void *tm);
+    void (*lock)(struct sw *sw);
+    void (*unlock)(struct sw *sw);
+    void (*receive)(struct sw *sw, uint32_t port, const struct sw_frame *frame, uint64_t now_us);
+    size_t (*send)(struct sw *sw, struct sw_packet *packet, uint64_t now_us, uint8_t *out,
+                   size_t cap, struct sw_leaving *leaving);
+    void (*packet_keep)(struct sw *sw, struct sw_packet *packet);
+    size_t (*recirculate)(struct sw *sw, uint64_t now_us, size_t limit);
+    struct sw_packet *(*take_round)(struct sw *sw);
+    void (*round)(struct sw *sw, struct sw_packet *packet, uint64_t now_us);
+    void (*packet_free)(struct sw *sw, struct sw_packet *packet);
+};
+extern const struct sw_functions sw_functions;
+
 // ---------------------------------------------------------------------------------------------
 // Control: lock not held. Tables, registers and so on are numbered by their position in the
 // program's lists (pipeline.py translates names). Return 0 or a handle >= 0, or one of these:

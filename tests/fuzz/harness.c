@@ -227,12 +227,19 @@ static void set_traffic_manager(struct sw *of, sw_enqueue_fn function, void *tm)
 }
 
 static void attach(bool program) {
-    const struct ports_program functions = {
-        sw, POOL, 0, set_traffic_manager, sw_lock, sw_unlock, receive_frame, send_packet, sw_packet_keep,
-        recirculate, packet_free,
+    static const struct sw_functions functions = {
+        .set_traffic_manager = set_traffic_manager,
+        .lock = sw_lock,
+        .unlock = sw_unlock,
+        .receive = receive_frame,
+        .send = send_packet,
+        .packet_keep = sw_packet_keep,
+        .recirculate = recirculate,
+        .packet_free = packet_free,
     };
+    const struct ports_program attached_program = {sw, &functions, POOL, 0};
     attached = program;
-    if (ports_attach(ports, program ? &functions : NULL))
+    if (ports_attach(ports, program ? &attached_program : NULL))
         wrong("attach");
 }
 

@@ -93,7 +93,7 @@ static void leave(struct ports *ports, struct port *port, struct sw_packet *pack
     // On a line its transmission began some time ago.
     uint64_t begun_ns = port->queue.rate ? port->queue.begun_ns : ports->now_ns;
     ports->passing = true;
-    size_t length = ports->program.send(ports->program.sw, packet, ports_us(ports, begun_ns), room,
+    size_t length = ports->program.call->send(ports->program.sw, packet, ports_us(ports, begun_ns), room,
                                         SW_MAX_FRAME, &leaving);
     ports->passing = false;
     tm_charge(&ports->tm, &port->queue, (uint32_t)length, ports->now_ns);
@@ -164,7 +164,7 @@ void forward_enqueue(void *context, struct sw_packet *packet, uint64_t us) {
     struct port *port = ports->ports[number];
     // Everything else that waits is sent, or copied, before the next frame is processed.
     if (packet->on_loan && (port->blocked || port->queue.rate))
-        ports->program.packet_keep(ports->program.sw, packet);
+        ports->program.call->packet_keep(ports->program.sw, packet);
     add_pending(ports, port);
 }
 
@@ -181,10 +181,10 @@ void forward_finish(struct ports *ports) {
     struct ports_program *program = &ports->program;
     ports->more = true;
     for (int i = 0; i < ROUNDS && ports->more; i++) {
-        ports->more = program->recirculate(program->sw, ports_now_us(ports), ROUND_PACKETS) > 0;
+        ports->more = program->call->recirculate(program->sw, ports_now_us(ports), ROUND_PACKETS) > 0;
         forward_serve_pending(ports);
     }
-    program->unlock(program->sw);
+    program->call->unlock(program->sw);
     for (uint32_t i = 0; i < ports->count; i++) {
         struct port *port = ports->ports[ports->numbers[i]];
         if (!port->blocked)
@@ -199,7 +199,7 @@ void forward_due(struct ports *ports) {
         receive_due(ports);
         return;
     }
-    program->lock(program->sw);
+    program->call->lock(program->sw);
     for (uint32_t i = 0; i < ports->count; i++) {
         struct port *port = ports->ports[ports->numbers[i]];
         if (tm_ready_ns(&port->queue) != UINT64_MAX)

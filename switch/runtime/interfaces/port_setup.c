@@ -117,11 +117,11 @@ void port_flush_captures(struct ports *ports) {
 int port_attach(struct ports *ports, const struct ports_program *program) {
     struct ports_program *current = &ports->program;
     if (current->sw) {
-        current->lock(current->sw);
+        current->call->lock(current->sw);
         for (uint32_t i = 0; i < ports->count; i++)
             tm_flush(&ports->tm, &ports->ports[ports->numbers[i]]->queue);
-        current->unlock(current->sw);
-        current->set_traffic_manager(current->sw, NULL, NULL);
+        current->call->unlock(current->sw);
+        current->call->set_traffic_manager(current->sw, NULL, NULL);
     }
     memset(current, 0, sizeof *current);
     ports->more = false;
@@ -131,9 +131,9 @@ int port_attach(struct ports *ports, const struct ports_program *program) {
     ports->tm.sw = program->sw;
     ports->tm.pool = program->pool;
     ports->tm.start_ns = program->start_ns;
-    ports->tm.free = program->packet_free;
-    ports->tm.keep = program->packet_keep;
-    program->set_traffic_manager(program->sw, forward_enqueue, ports);
+    ports->tm.free = program->call->packet_free;
+    ports->tm.keep = program->call->packet_keep;
+    program->call->set_traffic_manager(program->sw, forward_enqueue, ports);
     return 0;
 }
 
@@ -200,9 +200,9 @@ int port_remove(struct ports *ports, uint32_t number) {
         return -ENOENT;
     struct ports_program *program = &ports->program;
     if (program->sw) {
-        program->lock(program->sw);
+        program->call->lock(program->sw);
         tm_flush(&ports->tm, &port->queue);
-        program->unlock(program->sw);
+        program->call->unlock(program->sw);
     }
     ports->ports[number] = NULL;
     ports->tm.ports[number] = NULL;

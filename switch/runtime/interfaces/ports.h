@@ -22,20 +22,12 @@
 
 struct ports;
 
-// A switch that forwards: functions of target.h, from the program's library.
+// A switch that forwards. call: its library's sw_functions.
 struct ports_program {
     struct sw *sw;
+    const struct sw_functions *call;
     uint32_t pool; // as given to sw_create
     uint64_t start_ns; // time 0 of its microseconds, by CLOCK_MONOTONIC
-    void (*set_traffic_manager)(struct sw *sw, sw_enqueue_fn enqueue, void *tm);
-    void (*lock)(struct sw *sw);
-    void (*unlock)(struct sw *sw);
-    void (*receive)(struct sw *sw, uint32_t port, const struct sw_frame *frame, uint64_t now_us);
-    size_t (*send)(struct sw *sw, struct sw_packet *packet, uint64_t now_us, uint8_t *out,
-                   size_t cap, struct sw_leaving *leaving);
-    void (*packet_keep)(struct sw *sw, struct sw_packet *packet);
-    size_t (*recirculate)(struct sw *sw, uint64_t now_us, size_t limit);
-    void (*packet_free)(struct sw *sw, struct sw_packet *packet);
 };
 
 struct ports_options {

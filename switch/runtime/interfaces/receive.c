@@ -37,7 +37,7 @@ static void packet_in(struct ports *ports, struct port *port, struct sw_frame *f
         port->statistics.rx_no_program++;
         return;
     }
-    program->receive(program->sw, port->number, frame, ports_now_us(ports));
+    program->call->receive(program->sw, port->number, frame, ports_now_us(ports));
     if (ports->pending_count)
         forward_serve_pending(ports);
 }
@@ -147,15 +147,15 @@ void receive_batch(struct ports *ports, struct port *port) {
     }
     port->was_down = false;
     if (program->sw)
-        program->lock(program->sw);
+        program->call->lock(program->sw);
     uint32_t packets = 0, frames = 0, bytes = 0;
     do {
         bytes += frame.length;
         packets += frame_in(ports, port, &frame);
         if (packets >= LOCK_PACKETS && program->sw) {
-            program->unlock(program->sw);
+            program->call->unlock(program->sw);
             packets = 0;
-            program->lock(program->sw);
+            program->call->lock(program->sw);
         }
     } while (++frames < BATCH && bytes < BATCH_BYTES && interface_receive(interface, &frame));
     receive_due(ports);
@@ -171,7 +171,7 @@ void receive_packet_outs(struct ports *ports) {
     static _Thread_local uint8_t frame[SW_MAX_FRAME];
     ports->now_ns = clock_ns();
     if (program->sw)
-        program->lock(program->sw);
+        program->call->lock(program->sw);
     for (int i = 0; i < LOCK_PACKETS; i++) {
         int64_t length = ring_get(&ports->packet_outs, &kind, frame, sizeof frame, 0);
         if (length < 0)

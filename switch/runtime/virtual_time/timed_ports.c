@@ -43,7 +43,8 @@ struct head {
 };
 
 struct timed {
-    struct timed_program program;
+    struct sw *sw; // NULL: no program
+    const struct sw_functions *call;
     uint64_t latency;
     struct outlet *outlets[SW_PORTS];
     uint32_t ports[SW_PORTS], port_count; // that exist, in order
@@ -79,7 +80,7 @@ struct timed *timed_create(uint64_t latency) {
 
 static void drop_rounds(struct timed *timed) {
     while (timed->rounds.count)
-        timed->program.packet_free(timed->program.sw, rounds_pop(&timed->rounds).packet);
+        timed->call->packet_free(timed->sw, rounds_pop(&timed->rounds).packet);
 }
 
 // The traffic manager's enqueue: packets wait until ingress returns.
@@ -94,25 +95,23 @@ static void enqueue(void *context, struct sw_packet *packet, uint64_t now_us) {
     timed->tail = packet;
 }
 
-void timed_attach(struct timed *timed, const struct timed_program *program) {
-    struct timed_program *own = &timed->program;
-    if (own->sw) {
-        own->lock(own->sw);
+void timed_attach(struct timed *timed, struct sw *sw, const struct sw_functions *call) {
+    if (timed->sw) {
+        timed->call->lock(timed->sw);
         drop_rounds(timed);
-        own->unlock(own->sw);
-        own->set_traffic_manager(own->sw, NULL, NULL);
+        timed->call->unlock(timed->sw);
+        timed->call->set_traffic_manager(timed->sw, NULL, NULL);
     }
-    memset(own, 0, sizeof *own);
-    if (program) {
-        *own = *program;
-        own->set_traffic_manager(own->sw, enqueue, timed);
-    }
+    timed->sw = sw;
+    timed->call = call;
+    if (sw)
+        call->set_traffic_manager(sw, enqueue, timed);
 }
 
 void timed_destroy(struct timed *timed) {
     if (!timed)
         return;
-    timed_attach(timed, NULL);
+    timed_attach(timed, NULL, NULL);
     for (uint32_t i = 0; i < timed->port_count; i++) {
         struct outlet *outlet = timed->outlets[timed->ports[i]];
         line_clear(&outlet->line);
@@ -193,10 +192,10 @@ static void carry(struct outlet *outlet, size_t length, uint32_t stored) {
 
 static void collect_rounds(struct timed *timed, int64_t at) {
     struct sw_packet *packet;
-    while ((packet = timed->program.take_round(timed->program.sw)))
+    while ((packet = timed->call->take_round(timed->sw)))
         if (!rounds_push(&timed->rounds, packet, at)) {
             timed->no_memory = true;
-            timed->program.packet_free(timed->program.sw, packet);
+            timed->call->packet_free(timed->sw, packet);
         }
 }
 
@@ -249,7 +248,6 @@ static void note(const struct timed *timed, struct outlet *outlet, size_t length
 }
 
 static void leave(struct timed *timed, struct sw_packet *packet) {
-    const struct timed_program *program = &timed->program;
     struct outlet *outlet = packet->port < SW_PORTS ? timed->outlets[packet->port] : NULL;
     int64_t start;
     timed->no_port += !outlet;
@@ -258,14 +256,14 @@ static void leave(struct timed *timed, struct sw_packet *packet) {
                    ((!wire || timed->watched) && !departed_room(&outlet->departed))))
         timed->no_memory = true;
     if (!outlet || timed->no_memory || !queued(timed, outlet, packet, &start)) {
-        program->packet_free(program->sw, packet);
+        timed->call->packet_free(timed->sw, packet);
         return;
     }
     uint32_t packet_port = packet->port;
     uint8_t priority = (uint8_t)packet->priority;
     uint8_t *out = wire ? wire_end(wire) : departed_end(&outlet->departed);
     struct sw_leaving leaving;
-    size_t length = program->send(program->sw, packet, (uint64_t)start / PICOS, out, SW_MAX_FRAME,
+    size_t length = timed->call->send(timed->sw, packet, (uint64_t)start / PICOS, out, SW_MAX_FRAME,
                                   &leaving);
     collect_rounds(timed, start);
     if (!length)
@@ -327,8 +325,7 @@ static void load_frame(struct timed *timed, const uint8_t *bytes, uint32_t store
 // Processes a packet at `bytes`. input: its index in the call, -1 if it came by a wire.
 static void arrive(struct timed *timed, uint32_t port, int64_t at, int64_t input,
                    const uint8_t *bytes, uint32_t stored, int64_t length) {
-    const struct timed_program *program = &timed->program;
-    if (!program->sw) {
+    if (!timed->sw) {
         timed->no_program++;
         return;
     }
@@ -343,7 +340,7 @@ static void arrive(struct timed *timed, uint32_t port, int64_t at, int64_t input
         load_frame(timed, bytes, stored < frame.length ? stored : frame.length, frame.length);
     timed->now = at;
     timed->input = input;
-    program->receive(program->sw, port, &frame, (uint64_t)at / PICOS);
+    timed->call->receive(timed->sw, port, &frame, (uint64_t)at / PICOS);
     collect_rounds(timed, at);
     drain(timed);
 }
@@ -370,7 +367,7 @@ static void recirculate(struct timed *timed) {
     timed->now = one.at;
     timed->input = -1;
     timed->frame_stored = 0;
-    timed->program.round(timed->program.sw, one.packet, (uint64_t)one.at / PICOS);
+    timed->call->round(timed->sw, one.packet, (uint64_t)one.at / PICOS);
     collect_rounds(timed, one.at);
     drain(timed);
 }
@@ -443,13 +440,12 @@ static void add_up(const struct timed *timed, struct timed_totals *totals) {
 
 // Processes the events of one switch before a time.
 static void forward(struct timed *timed, int64_t reached) {
-    const struct timed_program *program = &timed->program;
     // Packets that other switches have sent since.
     for (uint64_t i = 0; i < timed->head_count; i++)
         if (timed->heads[i].wire)
             timed->heads[i].at = wire_next(timed->heads[i].wire);
-    if (program->sw)
-        program->lock(program->sw);
+    if (timed->sw)
+        timed->call->lock(timed->sw);
     while (!timed->no_memory && timed->again <= MOST_ROUNDS) {
         int64_t again = rounds_next(&timed->rounds);
         struct head *head = earliest(timed);
@@ -472,8 +468,8 @@ static void forward(struct timed *timed, int64_t reached) {
     }
     if (timed->again > MOST_ROUNDS)
         drop_rounds(timed);
-    if (program->sw)
-        program->unlock(program->sw);
+    if (timed->sw)
+        timed->call->unlock(timed->sw);
     timed->next = next_event(timed);
 }
 

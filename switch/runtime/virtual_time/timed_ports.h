@@ -24,20 +24,6 @@
 
 struct timed;
 
-// A switch that forwards, as struct ports_program.
-struct timed_program {
-    struct sw *sw;
-    void (*set_traffic_manager)(struct sw *sw, sw_enqueue_fn enqueue, void *tm);
-    void (*lock)(struct sw *sw);
-    void (*unlock)(struct sw *sw);
-    void (*receive)(struct sw *sw, uint32_t port, const struct sw_frame *frame, uint64_t now_us);
-    size_t (*send)(struct sw *sw, struct sw_packet *packet, uint64_t now_us, uint8_t *out,
-                   size_t cap, struct sw_leaving *leaving);
-    struct sw_packet *(*take_round)(struct sw *sw);
-    void (*round)(struct sw *sw, struct sw_packet *packet, uint64_t now_us);
-    void (*packet_free)(struct sw *sw, struct sw_packet *packet);
-};
-
 // `count` packets that arrive on a port, in the order of their times. frames: `stored` bytes of
 // each, contiguous; lengths[i]: bytes of the whole frame, beyond which stored bytes are ignored.
 // Bytes that are not stored read as zeros. first: the index of the first packet among all packets
@@ -75,9 +61,9 @@ struct timed_totals {
 struct timed *timed_create(uint64_t latency);
 void timed_destroy(struct timed *timed); // recirculating packets are lost
 
-// Attaches a program; NULL: none. Packets that recirculate in the last program are lost. The
-// program's switch has no other traffic manager from now on.
-void timed_attach(struct timed *timed, const struct timed_program *program);
+// Attaches a program's switch and its library's sw_functions; NULL: none. Packets that recirculate
+// in the last program are lost. The switch has no other traffic manager from now on.
+void timed_attach(struct timed *timed, struct sw *sw, const struct sw_functions *call);
 
 // Adds a line for a port. unqueued: the caller queues and paces departures, by their priority; ends
 // are when they get there. 0, or SW_RANGE, SW_EXISTS, SW_NO_MEMORY.
