@@ -21,25 +21,8 @@
 #define KEYS_PER_ENTRY 16 // that the common bits can tell apart, where other tuples hold the rest
 #define BUCKETS_PER_ENTRY 8 // in which different keys are counted
 
-static size_t stride_of(const struct sw_table *table) {
-    const struct sw_table_spec *spec = table->spec;
-    return sw_entry_stride(spec->key_words, spec->ranges, spec->arg_words, spec->counted);
-}
-
-static struct sw_entry *entry_at(const struct sw_table *table, uint32_t number) {
-    return (struct sw_entry *)(table->entries + stride_of(table) * number);
-}
-
 static struct sw_entry *entry_in(const struct sw_table *table, uint32_t slot) {
-    return entry_at(table, (slot & table->number_mask) - 1);
-}
-
-static uint32_t number_of(const struct sw_table *table, const struct sw_entry *entry) {
-    return sw_number(table, entry, stride_of(table));
-}
-
-static const uint64_t *words_of_mask(const struct sw_table *table, uint32_t mask) {
-    return table->mask_words + (size_t)mask * table->spec->key_words;
+    return sw_entry_at(table, (slot & table->number_mask) - 1);
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -126,11 +109,6 @@ static int tuple_resize(const struct sw_table *table, struct sw_tuple *tuple, ui
     return 0;
 }
 
-static int tuple_grow(const struct sw_table *table, struct sw_tuple *tuple) {
-    if (tuple->used < tuple->slot_mask / 2) return 0;
-    return tuple_resize(table, tuple, 2 * (tuple->slot_mask + 1));
-}
-
 static void tuple_free(struct sw_tuple *tuple) {
     free(tuple->slots);
     free(tuple->filter);
@@ -178,8 +156,8 @@ static int64_t entry_place(struct sw_table *table, struct sw_entry *entry) {
     struct sw_entry *before = NULL;
     int64_t passed = 0;
     for (uint32_t next = tuple->slots[at] & table->number_mask; next; passed++) {
-        struct sw_entry *other = entry_at(table, next - 1);
-        if (sw_beats(table, entry, other, stride_of(table))) break;
+        struct sw_entry *other = sw_entry_at(table, next - 1);
+        if (sw_beats(table, entry, other, sw_stride_of(table->spec))) break;
         if (other->priority == entry->priority && other->mask == entry->mask &&
             memcmp(other->words, entry->words, bytes) == 0)
             return SW_EXISTS;
@@ -192,7 +170,7 @@ static int64_t entry_place(struct sw_table *table, struct sw_entry *entry) {
         slot_set(tuple, at, sw_tag(table, hash_of(table, tuple, entry)));
         tuple->used++;
     }
-    uint32_t number_1 = number_of(table, entry) + 1;
+    uint32_t number_1 = sw_number_of(table, entry) + 1;
     entry->weaker = before ? before->weaker : tuple->slots[at] & table->number_mask;
     if (before)
         before->weaker = number_1;
@@ -214,7 +192,7 @@ static void tuple_find_strongest(const struct sw_table *table, struct sw_tuple *
     tuple->strongest_entries = 0;
     for (uint64_t i = 0; i <= tuple->slot_mask; i++) {
         for (uint32_t next = tuple->slots[i] & table->number_mask; next;) {
-            const struct sw_entry *entry = entry_at(table, next - 1);
+            const struct sw_entry *entry = sw_entry_at(table, next - 1);
             if (entry->priority < tuple->strongest) break;
             if (entry->priority > tuple->strongest) tuple->strongest_entries = 0;
             tuple->strongest = entry->priority;
@@ -291,14 +269,14 @@ static int64_t mask_take(struct sw_table *table, const uint64_t *words) {
     for (uint32_t i = 0; i < table->mask_used; i++) {
         if (!table->masks[i].entries)
             number = i;
-        else if (memcmp(words_of_mask(table, i), words, bytes) == 0)
+        else if (memcmp(sw_words_of_mask(table, i), words, bytes) == 0)
             return i;
     }
     if (number == table->mask_used && make_room(table)) return SW_NO_MEMORY;
     struct sw_tuple *tuple = tuple_new(table, words, 0);
     if (!tuple) return SW_NO_MEMORY;
     if (number == table->mask_used) table->mask_used++;
-    memcpy((uint64_t *)words_of_mask(table, number), words, bytes);
+    memcpy((uint64_t *)sw_words_of_mask(table, number), words, bytes);
     table->masks[number] = (struct sw_mask){tuple, 0};
     table->tuples[table->tuple_count++] = tuple;
     return number;
@@ -353,7 +331,7 @@ static int serves(const struct plan *plan, uint32_t from, uint32_t to) {
     while (size < BUCKETS_PER_ENTRY * count) size *= 2;
     memset(plan->buckets, 0, size);
     for (uint64_t i = 0; i < count; i++) {
-        const struct sw_entry *entry = entry_at(plan->table, plan->entries[first + i]);
+        const struct sw_entry *entry = sw_entry_at(plan->table, plan->entries[first + i]);
         uint8_t *bucket = &plan->buckets[sw_hash_words(entry->words, words, length) & (size - 1)];
         filled += !*bucket;
         if (++*bucket > MOST_IN_SLOT) return 0;
@@ -387,7 +365,7 @@ static void plan_start(struct plan *plan) {
     for (uint32_t m = 0; m < table->mask_used; m++) {
         if (!table->masks[m].entries) continue;
         plan->masks[count++] =
-            (struct ordered){words_of_mask(table, m), table->spec->key_words, m, 0};
+            (struct ordered){sw_words_of_mask(table, m), table->spec->key_words, m, 0};
     }
     qsort(plan->masks, count, sizeof *plan->masks, by_words);
     plan->mask_count = count;
@@ -400,7 +378,7 @@ static void plan_start(struct plan *plan) {
     plan->masks[count].first = first;
     for (uint32_t number = 0; number < table->entry_used; number++)
         if (table->records[number].taken)
-            plan->entries[next[entry_at(table, number)->mask]++] = number;
+            plan->entries[next[sw_entry_at(table, number)->mask]++] = number;
 }
 
 // Creates the new tuples, empty but with room. An enum sw_error: there is no memory.
@@ -431,7 +409,7 @@ static void plan_follow(struct plan *plan) {
         table->masks[m] = (struct sw_mask){plan->chosen[m], 0};
     table->entry_count = 0;
     for (uint32_t i = 0; i < count; i++)
-        entry_place(table, entry_at(table, plan->entries[i]));
+        entry_place(table, sw_entry_at(table, plan->entries[i]));
 }
 
 // Merges masks again. Without memory for that nothing changes.
@@ -465,10 +443,12 @@ int sw_tuples_add(struct sw_table *table, struct sw_entry *entry, const uint64_t
     int64_t number = mask_take(table, mask_words);
     if (number < 0) return (int)number;
     struct sw_tuple *tuple = table->masks[number].tuple;
-    struct sw_entry_record *record = &table->records[number_of(table, entry)];
+    struct sw_entry_record *record = &table->records[sw_number_of(table, entry)];
     entry->mask = (uint32_t)number;
     record->sequence = table->sequence;
-    int64_t result = tuple_grow(table, tuple);
+    int64_t result = 0;
+    if (tuple->used >= tuple->slot_mask / 2)
+        result = tuple_resize(table, tuple, 2 * (tuple->slot_mask + 1));
     if (!result) result = entry_place(table, entry);
     if (result < 0) {
         if (!tuple->entries) tuple_remove(table, tuple);
@@ -485,13 +465,13 @@ int sw_tuples_add(struct sw_table *table, struct sw_entry *entry, const uint64_t
 }
 
 void sw_tuples_remove(struct sw_table *table, struct sw_entry *entry) {
-    uint32_t number_1 = number_of(table, entry) + 1;
+    uint32_t number_1 = sw_number_of(table, entry) + 1;
     struct sw_mask *mask = &table->masks[entry->mask];
     struct sw_tuple *tuple = mask->tuple;
     uint32_t at = slot_of(table, tuple, entry);
     struct sw_entry *other = entry_in(table, tuple->slots[at]);
     if (other != entry) {
-        while (other->weaker != number_1) other = entry_at(table, other->weaker - 1);
+        while (other->weaker != number_1) other = sw_entry_at(table, other->weaker - 1);
         other->weaker = entry->weaker;
     } else if (entry->weaker) {
         slot_point(table, tuple, at, entry->weaker);

@@ -16,14 +16,6 @@
 
 #define LARGE_BYTES (128 * 1024) // of entries: beyond, they may miss the second-level cache
 
-static size_t stride_of(const struct sw_table_spec *spec) {
-    return sw_entry_stride(spec->key_words, spec->ranges, spec->arg_words, spec->counted);
-}
-
-static struct sw_entry *entry_at(const struct sw_table *table, uint32_t number) {
-    return (struct sw_entry *)(table->entries + stride_of(table->spec) * number);
-}
-
 static uint64_t *ranges_of(const struct sw_table_spec *spec, struct sw_entry *entry) {
     return entry->words + spec->key_words;
 }
@@ -39,7 +31,7 @@ static uint64_t *counters_of(const struct sw_table_spec *spec, struct sw_entry *
 
 int sw_table_start(struct sw_table *table, const struct sw_table_spec *spec) {
     table->spec = spec;
-    table->fallback = calloc(1, stride_of(spec));
+    table->fallback = calloc(1, sw_stride_of(spec));
     if (!table->fallback) return SW_NO_MEMORY;
     table->fallback->action = spec->default_action;
     memcpy(args_of(spec, table->fallback), spec->default_args,
@@ -61,7 +53,7 @@ void sw_table_free(struct sw_table *table) {
 // The number + 1 of every entry that there is room for must fit in number_mask.
 static int entries_grow(struct sw_table *table) {
     uint32_t room = table->entry_room ? 2 * table->entry_room + 1 : 15;
-    size_t stride = stride_of(table->spec);
+    size_t stride = sw_stride_of(table->spec);
     uint8_t *entries = aligned_alloc(64, (room * stride + 63) / 64 * 64);
     if (!entries) return SW_NO_MEMORY;
     memset(entries, 0, room * stride);
@@ -92,27 +84,23 @@ static struct sw_entry *entry_take(struct sw_table *table) {
         number = table->entry_used++;
         table->records[number].generation = 0;
     }
-    struct sw_entry *entry = entry_at(table, number);
-    memset(entry, 0, stride_of(table->spec));
+    struct sw_entry *entry = sw_entry_at(table, number);
+    memset(entry, 0, sw_stride_of(table->spec));
     table->records[number].taken = 0;
     if (table->meters) memset(&table->meters[number], 0, sizeof *table->meters);
     if (table->hit_us) table->hit_us[number] = 0;
     return entry;
 }
 
-static int64_t handle_of(const struct sw_table *table, uint32_t number) {
-    return (int64_t)table->records[number].generation << 32 | number;
-}
-
 struct sw_entry *sw_table_entry(const struct sw_table *table, int64_t handle) {
     uint32_t number = sw_handle_number(handle);
     if (handle < 0 || number >= table->entry_used) return NULL;
-    if (!table->records[number].taken || handle_of(table, number) != handle) return NULL;
-    return entry_at(table, number);
+    if (!table->records[number].taken || sw_handle_of(table, number) != handle) return NULL;
+    return sw_entry_at(table, number);
 }
 
 static void entry_give_back(struct sw_table *table, struct sw_entry *entry) {
-    table->free_numbers[table->free_count++] = sw_number(table, entry, stride_of(table->spec));
+    table->free_numbers[table->free_count++] = sw_number_of(table, entry);
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -134,7 +122,7 @@ int64_t sw_table_insert(struct sw *sw, uint32_t index, const uint64_t *value, co
         sw_unlock(sw);
         return SW_NO_MEMORY;
     }
-    if (spec->ahead && table->entry_used * stride_of(spec) >= LARGE_BYTES)
+    if (spec->ahead && table->entry_used * sw_stride_of(spec) >= LARGE_BYTES)
         sw->ahead = sw->pool_size / 64 < SW_AHEAD ? 1 : SW_AHEAD;
     for (uint32_t i = 0; i < spec->key_words; i++) entry->words[i] = value[i] & mask[i];
     if (spec->ranges) {
@@ -146,7 +134,7 @@ int64_t sw_table_insert(struct sw *sw, uint32_t index, const uint64_t *value, co
     entry->priority = priority;
     int64_t result = sw_tuples_add(table, entry, mask);
     if (result == 0)
-        result = handle_of(table, sw_number(table, entry, stride_of(spec)));
+        result = sw_handle_of(table, sw_number_of(table, entry));
     else
         entry_give_back(table, entry);
     sw_unlock(sw);

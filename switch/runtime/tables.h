@@ -99,7 +99,7 @@ struct sw_table {
     const struct sw_table_spec *spec;
     struct sw_tuple **tuples; // by falling `strongest`
     uint8_t *groups; // struct sw_group, of the tuples in that order
-    uint32_t tuple_count, tuple_room;
+    uint32_t tuple_count;
     uint32_t filtered; // so many entries that filters make lookups faster
     uint32_t number_mask;
     uint8_t *entries; // struct sw_entry, sw_entry_stride() bytes each
@@ -125,6 +125,10 @@ struct sw_entry *sw_table_entry(const struct sw_table *table, int64_t handle);
 // The low half of an entry's handle is its number.
 static inline uint32_t sw_handle_number(int64_t handle) { return (uint32_t)handle; }
 
+static inline int64_t sw_handle_of(const struct sw_table *table, uint32_t number) {
+    return (int64_t)table->records[number].generation << 32 | number;
+}
+
 // table_tuples.c. Adds an entry (its words masked) under a mask, or removes it. 0, or an enum
 // sw_error.
 int sw_tuples_add(struct sw_table *table, struct sw_entry *entry, const uint64_t *mask);
@@ -139,10 +143,28 @@ static inline size_t sw_entry_stride(uint32_t words, uint32_t ranges, uint32_t a
     return bytes <= 32 ? 32 : (bytes + 63) / 64 * 64;
 }
 
+// For code that is not compiled for one table.
+
+static inline size_t sw_stride_of(const struct sw_table_spec *spec) {
+    return sw_entry_stride(spec->key_words, spec->ranges, spec->arg_words, spec->counted);
+}
+
+static inline struct sw_entry *sw_entry_at(const struct sw_table *table, uint32_t number) {
+    return (struct sw_entry *)(table->entries + sw_stride_of(table->spec) * number);
+}
+
+static inline const uint64_t *sw_words_of_mask(const struct sw_table *table, uint32_t mask) {
+    return table->mask_words + (size_t)mask * table->spec->key_words;
+}
+
 // The number of an entry. stride: the table's.
 static inline uint32_t sw_number(const struct sw_table *table, const struct sw_entry *entry,
                                  size_t stride) {
     return (uint32_t)((size_t)((const uint8_t *)entry - table->entries) / stride);
+}
+
+static inline uint32_t sw_number_of(const struct sw_table *table, const struct sw_entry *entry) {
+    return sw_number(table, entry, sw_stride_of(table->spec));
 }
 
 // 1 if `entry` wins over `other`: by priority, among equals the older one.

@@ -194,7 +194,7 @@ static uint32_t ones(const struct sw_trace_field *field, const uint64_t *words) 
 // Says the value that an entry matches.
 static void say_wanted(struct sw *sw, const struct sw_table *table,
                        const struct sw_trace_field *field, const struct sw_entry *entry) {
-    const uint64_t *mask = table->mask_words + (size_t)entry->mask * table->spec->key_words;
+    const uint64_t *mask = sw_words_of_mask(table, entry->mask);
     if (field->match == SW_WITHIN) {
         const uint64_t *low = entry->words + table->spec->key_words + field->word;
         sw_trace_value(sw, low, 64);
@@ -227,12 +227,8 @@ void sw_trace_lookup(struct sw *sw, const struct sw_packet *packet, const struct
         sw_trace_say(sw, "%s", key ? ": misses" : "");
         return;
     }
-    const struct sw_table_spec *spec = table->spec;
-    size_t stride =
-        sw_entry_stride(spec->key_words, spec->ranges, spec->arg_words, spec->counted);
-    uint32_t number = sw_number(table, entry, stride);
-    sw_trace_say(sw, ": hits handle %llu [",
-                 (unsigned long long)table->records[number].generation << 32 | number);
+    uint32_t number = sw_number_of(table, entry);
+    sw_trace_say(sw, ": hits handle %lld [", (long long)sw_handle_of(table, number));
     int ranked = 0;
     for (uint32_t i = 0; i < count; i++) {
         if (i) sw_trace_say(sw, ", ");

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The order of events of switches in virtual time: see timed_state.h.
+//
+// Events are taken by time; at one time recirculated packets come first, then arrivals by rank.
+// run_all is conservative parallel simulation, run sequentially: the switch with the earliest event
+// advances as far as no packet of another switch can reach it, which is one lookahead after the
+// others' next events, and two behind its own.
+
+#include "timed_state.h"
+
+#include "grow.h"
+
+static void arrive_by_train(struct timed *timed, struct head *head) {
+    struct timed_train *train = head->train;
+    uint64_t row = head->row++;
+    train->taken = head->row;
+    timed_arrive(timed, (uint32_t)train->port, train->times[row], (int64_t)(train->first + row),
+                 train->frames + row * train->stored, (uint32_t)train->stored,
+                 train->lengths[row]);
+    head->at = head->row < train->count ? train->times[head->row] : TIMED_NEVER;
+}
+
+static void arrive_by_wire(struct timed *timed, struct head *head) {
+    struct wire *wire = head->wire;
+    const uint8_t *bytes;
+    struct flying one = wire_take(wire, &bytes);
+    timed_arrive(timed, wire->port, one.at, -1, bytes, one.stored, one.length);
+    head->at = wire_next(wire);
+}
+
+int64_t timed_next(const struct timed *timed) {
+    int64_t next = rounds_next(&timed->rounds);
+    for (uint64_t i = 0; i < timed->wire_count; i++) {
+        int64_t at = wire_next(timed->wires[i]);
+        next = at < next ? at : next;
+    }
+    return next;
+}
+
+// Heads of trains and wires, by rank.
+static bool set_heads(struct timed *timed, struct timed_train *trains, uint64_t count) {
+    uint64_t total = count + timed->wire_count;
+    if (total > timed->heads_room) {
+        if (!grow((void **)&timed->heads, sizeof *timed->heads, total))
+            return false;
+        timed->heads_room = total;
+    }
+    timed->head_count = total;
+    for (uint64_t i = 0, train = 0, wire = 0; i < total; i++) {
+        struct wire *by = wire < timed->wire_count ? timed->wires[wire] : NULL;
+        if (train < count && (!by || trains[train].rank <= by->rank)) {
+            struct timed_train *one = &trains[train++];
+            one->taken = 0;
+            int64_t at = one->count ? one->times[0] : TIMED_NEVER;
+            timed->heads[i] = (struct head){.at = at, .rank = one->rank, .train = one};
+        } else {
+            timed->heads[i] = (struct head){.at = wire_next(by), .rank = by->rank, .wire = by};
+            wire++;
+        }
+    }
+    return true;
+}
+
+static struct head *earliest(struct timed *timed) {
+    struct head *first = timed->heads;
+    for (uint64_t i = 1; i < timed->head_count; i++)
+        if (timed->heads[i].at < first->at)
+            first = &timed->heads[i];
+    return timed->head_count ? first : NULL;
+}
+
+static int64_t next_event(struct timed *timed) {
+    int64_t again = rounds_next(&timed->rounds);
+    struct head *head = earliest(timed);
+    return head && head->at < again ? head->at : again;
+}
+
+static void begin(struct timed *timed) {
+    for (uint32_t i = 0; i < timed->port_count; i++) {
+        struct outlet *outlet = timed->outlets[timed->ports[i]];
+        departed_forget(&outlet->departed);
+        outlet->occupied = 0;
+    }
+    timed->again = 0;
+    timed->last = -1;
+}
+
+static void add_up(const struct timed *timed, struct timed_totals *totals) {
+    for (uint32_t i = 0; i < timed->port_count; i++) {
+        const struct departed *departed = &timed->outlets[timed->ports[i]]->departed;
+        totals->ports += departed->count > 0;
+        totals->packets += departed->count;
+        totals->bytes += departed->count * departed->most;
+    }
+}
+
+// Processes the events of one switch before a time.
+static void forward(struct timed *timed, int64_t reached) {
+    // Packets that other switches have sent since.
+    for (uint64_t i = 0; i < timed->head_count; i++)
+        if (timed->heads[i].wire)
+            timed->heads[i].at = wire_next(timed->heads[i].wire);
+    if (timed->sw)
+        timed->call->lock(timed->sw);
+    while (!timed->no_memory && timed->again <= MOST_ROUNDS) {
+        int64_t again = rounds_next(&timed->rounds);
+        struct head *head = earliest(timed);
+        int64_t until = reached < *timed->until ? reached : *timed->until;
+        // As in emulation, recirculated packets precede arrivals.
+        if (head && head->at < again) {
+            if (head->at >= until)
+                break;
+            if (head->train)
+                arrive_by_train(timed, head);
+            else
+                arrive_by_wire(timed, head);
+        } else if (again < until) {
+            timed->again = again == timed->last ? timed->again + 1 : 0;
+            timed->last = again;
+            timed_recirculate(timed);
+        } else {
+            break;
+        }
+    }
+    if (timed->again > MOST_ROUNDS)
+        timed_drop_rounds(timed);
+    if (timed->sw)
+        timed->call->unlock(timed->sw);
+    timed->next = next_event(timed);
+}
+
+// Advances switches in the order of their next events, each as far as none of the others can reach.
+static void run_all(struct timed_part *parts, uint64_t count, int64_t lookahead, int64_t *end) {
+    for (;;) {
+        int64_t until = *end;
+        struct timed *first = NULL;
+        int64_t second = TIMED_NEVER;
+        for (uint64_t i = 0; i < count; i++) {
+            struct timed *one = parts[i].timed;
+            if (!first || one->next < first->next) {
+                second = first ? first->next : second;
+                first = one;
+            } else if (one->next < second) {
+                second = one->next;
+            }
+            if (one->no_memory || one->again > MOST_ROUNDS)
+                return;
+        }
+        if (!first || first->next >= until)
+            return;
+        // Reached by another switch's next packet, or by its reaction to a packet of this one.
+        int64_t reached = until - lookahead > second ? second + lookahead : until;
+        if (until - 2 * lookahead > first->next && first->next + 2 * lookahead < reached)
+            reached = first->next + 2 * lookahead;
+        forward(first, count > 1 ? reached : until);
+    }
+}
+
+int timed_run(struct timed_part *parts, uint64_t count, int64_t lookahead, int64_t *until) {
+    for (uint64_t i = 0; i < count; i++) {
+        struct timed_part *part = &parts[i];
+        part->totals = (struct timed_totals){0, 0, 0};
+        begin(part->timed);
+        part->timed->until = until;
+        if (!set_heads(part->timed, part->trains, part->count))
+            return SW_NO_MEMORY;
+        part->timed->next = next_event(part->timed);
+    }
+    run_all(parts, count, lookahead, until);
+    for (uint64_t i = 0; i < count; i++) {
+        struct timed *timed = parts[i].timed;
+        add_up(timed, &parts[i].totals);
+        if (timed->no_memory)
+            return SW_NO_MEMORY;
+        if (timed->prioritised)
+            return SW_EXISTS;
+        if (timed->again > MOST_ROUNDS)
+            return SW_RANGE;
+    }
+    return 0;
+}
+
+void timed_collect(const struct timed *timed, const struct timed_departures *into) {
+    uint64_t at = 0, kept = 0, ports = 0;
+    for (uint32_t i = 0; i < timed->port_count; i++) {
+        const struct outlet *outlet = timed->outlets[timed->ports[i]];
+        const struct departed *departed = &outlet->departed;
+        if (!departed->count)
+            continue;
+        departed_copy(departed, into, at, kept);
+        into->ports[ports++] = (struct timed_port){
+            .port = timed->ports[i],
+            .count = departed->count,
+            .stored = departed->most,
+            .bytes = departed->bytes,
+            .wire = outlet->occupied,
+            .free = outlet->line.free,
+        };
+        at += departed->count;
+        kept += departed->count * departed->most;
+    }
+}
