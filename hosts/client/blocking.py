@@ -94,7 +94,7 @@ class Client:
         link_rate: Rate of this host's link in bit/s; 0: the plan's.
         headroom: Binary digits by which a chunk may grow from one round to the next before it goes
             through the server in float32.
-        outage: Seconds for which the job service may be away before a call gives up.
+        outage: Seconds for which the job service may be away before a call gives up; by default 60.
         patience: Seconds without any sum after which calls fail with StalledError. A straggler is
             no fault, so this should be far longer than a worker may compute.
         on_stall: Called repeatedly during such a wait, after some seconds, by another thread.
