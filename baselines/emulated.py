@@ -23,7 +23,9 @@ from baselines.members import GLOO, IN_NETWORK, Report
 from emulation.lifecycle.execution import begin
 from emulation.lifecycle.launcher import Launch
 from emulation.nodes.processes import environment, python
+from observability import control
 from observability.links import Carried
+from observability.messages.events import Within
 from observability.processinfo import tail
 from observability.record import RunDirectory
 from planner.expected import Direction
@@ -43,7 +45,7 @@ def play(
     contender: Contender,
     plan: JobPlan,
     work: Work,
-    tell: Callable[[Message], None] = lambda message: None,
+    tell: Callable[[Within], None] = lambda message: None,
 ) -> Outcome:
     """Runs a contender on a running testbed.
 
@@ -118,7 +120,7 @@ def _carried(launched: Launch) -> dict[Direction, Carried]:
         Direction(row["from"], row["interface"]): Carried(
             row["bytes"], row["packets"], dropped=row["dropped"]
         )
-        for row in launched.ask("status")["links"]
+        for row in launched.ask(control.status)["links"]
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from baselines.members import IN_NETWORK, Member, Report, StreamMember
 from controller.p4rt.dataplane import DataPlane
 from hosts.client import Client
 from observability.links import Carried
+from observability.messages.events import Within
 from planner.collectives import COLLECTIVES
 from planner.collectives.streams import Array
 from planner.expected import Direction, total
@@ -30,7 +31,6 @@ from testbed.preflight import JobPlan
 from topologies.model.addressing import Addressing
 
 Result = TypeVar("Result")
-Message = dict[str, Any]
 _POLL_SECONDS = 0.01
 _ALMOST = 0.999  # the most progress shown within an iteration
 _QUIET_QUEUES = 10  # queue drain times of the slowest link, after which nothing is in flight
@@ -197,7 +197,7 @@ def play(
     *,
     framing: bool = False,
     engine: Engine | None = None,
-    tell: Callable[[Message], None] = lambda message: None,
+    tell: Callable[[Within], None] = lambda message: None,
 ) -> Outcome:
     """Runs a contender.
 

@@ -9,19 +9,22 @@ import queue
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from cli import pipes
 from cli.display.progress import View
 from emulation.lifecycle.launcher import Launch, LaunchError, launch
-from observability.control import ControlError, Emit
+from observability import control
+from observability.control import ControlError
+from observability.messages.events import EmitEvent, Event
+from observability.messages.summary import FinishedJob
 from observability.record import RunDirectory, shown
 from observability.wording import count
 from specs.faultfile import Fault
 from topologies.model.units import time_text
 
-Message = dict[str, Any]
 _POLL_SECONDS = 0.2
 
 
@@ -71,8 +74,8 @@ def bringing_up(topology: Path, say: Callable[[str], None], **options: Any) -> I
 
 
 def follow(
-    launched: Launch, jobs: list[Path], on_event: Emit, faults: Sequence[Fault] = ()
-) -> list[Message]:
+    launched: Launch, jobs: list[Path], on_event: EmitEvent, faults: Sequence[Fault] = ()
+) -> list[FinishedJob]:
     """Submits jobs one by one, each as soon as the testbed has accepted the one before, and waits
     for all. Events come in order, and so do jobs in the summary.
 
@@ -82,15 +85,15 @@ def follow(
     Raises:
         LaunchError: The first error of a job.
     """
-    events: queue.Queue[Message | None] = queue.Queue()
-    results: dict[int, Message] = {}
+    events: queue.Queue[Event | None] = queue.Queue()
+    results: dict[int, FinishedJob] = {}
     errors: list[LaunchError] = []
 
     def one(number: int, path: Path) -> None:
         try:
-            chaos = [fault.to_message() for fault in faults] if number == 0 else []
+            request = control.submission(path, faults if number == 0 else ())
             results[number] = launched.ask(
-                "submit", job=str(path.resolve()), faults=chaos, on_event=events.put
+                partial(control.submit, request=request, on_event=events.put)
             )
         except LaunchError as error:
             errors.append(error)

@@ -12,7 +12,7 @@ from cli.emulated import EndedError, ending_on_signals
 from controller.p4rt.dataplane import DataPlane
 from emulation.lifecycle.launcher import LaunchError, compile_once, program_for
 from observability import record
-from observability.record import RunDirectory, shown
+from observability.record import Facts, RunDirectory, shown
 from observability.wording import count
 from simulation import session
 from simulation.tracing.events import TraceFile
@@ -78,7 +78,7 @@ def run_virtually(
     for warning in checked.warnings:
         view.note(f"warning: {warning}")
     compile_once(program)
-    facts = {
+    facts: Facts = {
         "topology": str(topology.resolve()),
         "topology_seed": checked.topology.seed,
         "target": "embedded",

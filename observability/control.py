@@ -4,21 +4,36 @@
 A connection carries one request: a JSON object on a line, whose ``do`` names it. The answer is any
 number of objects with ``event``, then one with ``result`` or ``error``; ``{}`` between them is a
 heartbeat of the supervisor. A client that closes the connection early cancels its request.
+
+Each request has a function here. All raise ``ControlError`` with the testbed's text, and
+``SupervisorGoneError``.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import json
 import os
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
+from pydantic import TypeAdapter
+
+# pydantic needs this TypedDict before Python 3.12.
+from typing_extensions import NotRequired, TypedDict
+
+from observability.messages.events import EmitEvent, Event
+from observability.messages.jobs import JobRow
+from observability.messages.live import Description, Snapshot, Status
+from observability.messages.summary import FinishedJob
+from observability.messages.waiting import JobExplanation
 from observability.processinfo import state_of
 from observability.record import RunDirectory
+from specs.faultfile import Fault
 
 SOCKET = "control"
 _LIMIT = 16 << 20  # bytes of one line, and of unread answers
@@ -26,8 +41,41 @@ _ALIVE_SECONDS = 2.0
 # A supervisor without a heartbeat for this long is stuck.
 SILENCE_SECONDS = 20.0
 
-Message = dict[str, Any]
-Emit = Callable[[Message], None]
+
+class Request(TypedDict):
+    """A request to a testbed."""
+
+    do: str
+    """One of ``wait``, ``detach``, ``submit``, ``jobs``, ``stop``, ``why``, ``status``,
+    ``snapshot``, ``down``."""
+    job: NotRequired[str]
+    """File of a job to submit, or name of a job."""
+    faults: NotRequired[Sequence[Fault]]
+    """Faults to inject while a submitted job runs."""
+    restore: NotRequired[str]
+    """File of the checkpoint that a submitted job continues from, instead of its own."""
+
+
+class Result(TypedDict):
+    """The last object of an answer; its type depends on the request."""
+
+    result: Any
+
+
+class Refusal(TypedDict):
+    """The last object of an answer to a request that was refused or failed."""
+
+    error: str
+
+
+class Heartbeat(TypedDict):
+    """The supervisor is alive."""
+
+
+Answer: TypeAlias = (
+    Description | Status | Snapshot | JobExplanation | FinishedJob | list[JobRow] | str | None
+)
+_REQUEST = TypeAdapter(Request)
 
 
 class ControlError(Exception):
@@ -65,27 +113,24 @@ def connect(run: RunDirectory, name: str = SOCKET) -> socket.socket:
     return connection
 
 
-def converse(run: RunDirectory, do: str, **fields: Any) -> Iterator[Message]:
-    """Sends a request; yields its events, then the object with its result.
-
-    Raises ``ControlError`` with the testbed's text, ``SupervisorGoneError``.
-    """
+def converse(run: RunDirectory, request: Request) -> Generator[Event, None, Any]:
+    """Sends a request; yields its events and returns its result."""
     with connect(run) as connection:
         connection.settimeout(SILENCE_SECONDS)
         try:
             with connection.makefile("rw", encoding="utf-8") as stream:
-                stream.write(json.dumps({"do": do, **fields}) + "\n")
+                stream.write(json.dumps(request, default=dataclasses.asdict) + "\n")
                 stream.flush()
                 for line in stream:
                     if not line.endswith("\n"):
                         break  # the supervisor died while writing
-                    message: Message = json.loads(line)
+                    message = json.loads(line)
                     if "error" in message:
                         raise ControlError(message["error"])
+                    if "result" in message:
+                        return message["result"]
                     if message:
                         yield message
-                    if "result" in message:
-                        return
         except TimeoutError:
             raise SupervisorGoneError(_stuck(run), stuck=True) from None
         except ConnectionError:
@@ -94,14 +139,77 @@ def converse(run: RunDirectory, do: str, **fields: Any) -> Iterator[Message]:
     raise SupervisorGoneError(text, stuck=False)
 
 
-def ask(run: RunDirectory, do: str, on_event: Emit | None = None, **fields: Any) -> Any:
-    """Sends a request; returns its result. Raises what ``converse`` raises."""
-    for message in converse(run, do, **fields):
-        if "result" in message:
-            return message["result"]
+def _ask(run: RunDirectory, request: Request, on_event: EmitEvent | None = None) -> Any:
+    """Sends a request; returns its result."""
+    events = converse(run, request)
+    while True:
+        try:
+            event = next(events)
+        except StopIteration as end:
+            return end.value
         if on_event is not None:
-            on_event(message)
-    raise AssertionError("converse ended without a result")
+            on_event(event)
+
+
+def wait(run: RunDirectory) -> Description:
+    """Waits until the testbed is up; returns its description."""
+    found: Description = _ask(run, {"do": "wait"})
+    return found
+
+
+def detach(run: RunDirectory) -> None:
+    """Keeps the testbed up when the process that started it ends."""
+    _ask(run, {"do": "detach"})
+
+
+def submission(job: Path, faults: Sequence[Fault] = (), restore: Path | None = None) -> Request:
+    """Returns the request to run a job. faults: injected while it runs. restore: checkpoint to
+    continue from, instead of the file's."""
+    request: Request = {"do": "submit", "job": str(job.resolve()), "faults": faults}
+    if restore is not None:
+        request["restore"] = str(restore.resolve())
+    return request
+
+
+def submit(run: RunDirectory, request: Request, on_event: EmitEvent) -> FinishedJob:
+    """Runs a job (``submission``) to its end; returns its part of the summary."""
+    found: FinishedJob = _ask(run, request, on_event)
+    return found
+
+
+def jobs(run: RunDirectory) -> list[JobRow]:
+    """Returns the testbed's jobs."""
+    found: list[JobRow] = _ask(run, {"do": "jobs"})
+    return found
+
+
+def stop(run: RunDirectory, job: str) -> str:
+    """Ends a job; returns its name."""
+    return str(_ask(run, {"do": "stop", "job": job}))
+
+
+def why(run: RunDirectory, job: str) -> JobExplanation:
+    """Returns what a job waits for."""
+    found: JobExplanation = _ask(run, {"do": "why", "job": job})
+    return found
+
+
+def status(run: RunDirectory) -> Status:
+    """Returns nodes, jobs, and what links have carried."""
+    found: Status = _ask(run, {"do": "status"})
+    return found
+
+
+def snapshot(run: RunDirectory) -> Snapshot:
+    """Returns the state of the testbed now."""
+    found: Snapshot = _ask(run, {"do": "snapshot"})
+    return found
+
+
+def down(run: RunDirectory) -> list[JobRow]:
+    """Takes the testbed down; returns the jobs that this ends."""
+    found: list[JobRow] = _ask(run, {"do": "down"})
+    return found
 
 
 def _stuck(run: RunDirectory) -> str:
@@ -118,7 +226,7 @@ def _stuck(run: RunDirectory) -> str:
 # Exceptions of parsing a malformed request: wrong types, missing keys, lists nested too deep.
 NOT_A_REQUEST = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
 
-Handler = Callable[[Message, Emit], Awaitable[Any]]
+Handler: TypeAlias = Callable[[Request, EmitEvent], Awaitable[Answer]]
 
 
 async def _ended(reader: asyncio.StreamReader) -> None:
@@ -135,7 +243,7 @@ async def serve(path: Path, handler: Handler, owner: tuple[int, int] | None) -> 
     """
 
     async def one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        def emit(message: Message) -> None:
+        def emit(message: Event | Result | Refusal | Heartbeat) -> None:
             if writer.transport.get_write_buffer_size() > _LIMIT:
                 writer.transport.abort()  # a client that does not read counts as gone
             if not writer.is_closing():
@@ -145,7 +253,7 @@ async def serve(path: Path, handler: Handler, owner: tuple[int, int] | None) -> 
             line = await reader.readline()
             if not line:
                 return
-            working = asyncio.ensure_future(handler(json.loads(line), emit))
+            working = asyncio.ensure_future(handler(_REQUEST.validate_json(line), emit))
             gone = asyncio.ensure_future(_ended(reader))
             while not (working.done() or gone.done()):
                 await asyncio.wait(

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
+from observability.messages.summary import Link
 from planner.expected import Direction, Load
 from topologies.model.addressing import Addressing
 
@@ -79,7 +79,7 @@ def rows(
     addressing: Addressing,
     carried: Mapping[Direction, Carried],
     expected: Mapping[Direction, Load] | None,
-) -> list[dict[str, Any]]:
+) -> list[Link]:
     """Returns a row for each link direction; unknown values are None."""
     peers = {
         Direction(port.switch, port.interface): port.peer

@@ -13,19 +13,21 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NoAnswerError
-from typing import Any
+from typing import get_args
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from observability.control import ControlError, ask
+from observability import control
+from observability.control import ControlError
+from observability.messages.jobs import JobState
+from observability.messages.live import JobSnapshot, ServerSnapshot, Snapshot, SwitchSnapshot
 from observability.record import RunDirectory
 
 __all__ = ["JOB_STATES", "Exporter", "families", "registry"]
 
-Message = dict[str, Any]
-JOB_STATES = ("starting", "running", "checking", "done", "failed", "stopped")
+JOB_STATES: tuple[JobState, ...] = get_args(JobState)
 # Prometheus gives a target ten seconds by default.
 _ANSWER_SECONDS = 8.0
 
@@ -61,7 +63,7 @@ class _Families:
             self.all[name].add_metric(list(labels.values()), value)
 
 
-def families(snapshots: Iterable[tuple[str, Message | None]]) -> list[Metric]:
+def families(snapshots: Iterable[tuple[str, Snapshot | None]]) -> list[Metric]:
     """Returns the metrics of testbeds, given by name with their snapshots (None: no answer)."""
     found = _Families()
     for name, snapshot in snapshots:
@@ -72,25 +74,32 @@ def families(snapshots: Iterable[tuple[str, Message | None]]) -> list[Metric]:
     return list(found.all.values())
 
 
-def _testbed(to: _Families, testbed: str, snapshot: Message) -> None:
-    about = {name: str(snapshot[name]) for name in ("topology", "target", "clock")}
+def _testbed(to: _Families, testbed: str, snapshot: Snapshot) -> None:
+    about = {
+        "topology": snapshot["topology"],
+        "target": snapshot["target"],
+        "clock": snapshot["clock"],
+    }
     to.gauge("info", "What the testbed is.", 1, testbed=testbed, **about)
     to.gauge("uptime_seconds", "Since it was started.", snapshot["seconds_up"], testbed=testbed)
     here = "Whether the process runs."
     up = float(snapshot["controller"])
     to.gauge("node_up", here, up, testbed=testbed, node="controller", kind="controller")
-    for kind in ("switch", "server"):
-        rows = snapshot["switches" if kind == "switch" else "servers"]
-        # A server with several processes counts as so many nodes, s0.0, s0.1..
-        for one in [each for row in rows for each in row.get("processes", (row,))]:
-            where = {"testbed": testbed, "node": one["name"], "kind": kind}
-            to.gauge("node_up", here, float(one["up"]), **where)
-            cpu = "CPU time of the process."
-            to.counter("node_cpu_seconds", cpu, one["cpu_seconds"], **where)
-    for one in snapshot["switches"]:
-        _switch(to, {"testbed": testbed, "switch": one["name"]}, one)
-    for one in snapshot["servers"]:
-        _server(to, {"testbed": testbed, "server": one["name"]}, one)
+    # A server with several processes counts as so many nodes, s0.0, s0.1..
+    nodes = [(one["name"], "switch", one["up"], one["cpu_seconds"]) for one in snapshot["switches"]]
+    nodes += [
+        (one["name"], "server", one["up"], one["cpu_seconds"])
+        for server in snapshot["servers"]
+        for one in server["processes"]
+    ]
+    for name, kind, runs, used in nodes:
+        where = {"testbed": testbed, "node": name, "kind": kind}
+        to.gauge("node_up", here, float(runs), **where)
+        to.counter("node_cpu_seconds", "CPU time of the process.", used, **where)
+    for switch in snapshot["switches"]:
+        _switch(to, {"testbed": testbed, "switch": switch["name"]}, switch)
+    for server in snapshot["servers"]:
+        _server(to, {"testbed": testbed, "server": server["name"]}, server)
     for state in JOB_STATES:
         count = sum(job["state"] == state for job in snapshot["jobs"])
         to.gauge("jobs", "Jobs by state.", count, testbed=testbed, state=state)
@@ -99,44 +108,44 @@ def _testbed(to: _Families, testbed: str, snapshot: Message) -> None:
         _job(to, {"testbed": testbed, "job": job["job"]}, job)
 
 
-def _switch(to: _Families, where: dict[str, str], one: Message) -> None:
+def _switch(to: _Families, where: dict[str, str], one: SwitchSnapshot) -> None:
     slots = one["slots"]
     to.gauge("switch_slots", "Slots that there are.", slots["total"], **where)
     to.gauge("switch_slots_held", "Slots that jobs hold.", slots["held"], **where)
-    for phase in ("aggregating", "partial"):
-        text = "Slots with a sum under way, at least."
-        to.gauge("switch_slots_open", text, slots[phase], **where, phase=phase)
+    text = "Slots with a sum under way, at least."
+    for phase, count in (("aggregating", slots["aggregating"]), ("partial", slots["partial"])):
+        to.gauge("switch_slots_open", text, count, **where, phase=phase)
     for outcome, count in (one["outcomes"] or {}).items():
         text = "Packets by what became of them, by the switch's own counters."
         to.counter("switch_packets", text, count, **where, outcome=outcome)
 
 
-def _server(to: _Families, where: dict[str, str], one: Message) -> None:
-    for direction, verb in (("received", "receive"), ("sent", "send")):
-        text = "Bytes on the server's links, frames without FCS."
-        to.counter("server_bytes", text, one[f"{direction}_bytes"], **where, direction=direction)
-        text = "Rate of the server's links."
-        rate = one[f"{verb}_rate"] / 8
-        to.gauge("server_link_bytes_per_second", text, rate, **where, direction=direction)
-
-
-def _job(to: _Families, where: dict[str, str], job: Message) -> None:
-    for name, text in (
-        ("iteration", "Iterations that all workers have done."),
-        ("iterations", "Iterations that the job has."),
-        ("loss", "Mean loss of the last iteration."),
-        ("accuracy", "Share of the test set, when last measured."),
-        ("chunks_per_second", "Chunks that each worker had back, lately."),
-        ("workers", "Workers that it began with."),
+def _server(to: _Families, where: dict[str, str], one: ServerSnapshot) -> None:
+    for direction, count, rate in (
+        ("received", one["received_bytes"], one["receive_rate"]),
+        ("sent", one["sent_bytes"], one["send_rate"]),
     ):
-        to.gauge(f"job_{name}", text, job[name], **where)
-    to.gauge("job_workers_present", "Workers that are in it.", job["present"], **where)
-    to.gauge(
-        "job_plan_epoch", "Plan epoch: the number of its current plan.", job["plan_epoch"], **where
-    )
-    to.gauge("job_window_chunks", "Chunks in flight per stream.", job["window"], **where)
-    text = "Share of chunks that switches summed, 0 to 1."
-    to.gauge("job_share_in_network", text, job["share_in_network"], **where)
+        text = "Bytes on the server's links, frames without FCS."
+        to.counter("server_bytes", text, count, **where, direction=direction)
+        text = "Rate of the server's links."
+        to.gauge("server_link_bytes_per_second", text, rate / 8, **where, direction=direction)
+
+
+def _job(to: _Families, where: dict[str, str], job: JobSnapshot) -> None:
+    rate, share = job["chunks_per_second"], job["share_in_network"]
+    for name, value, text in (
+        ("iteration", job["iteration"], "Iterations that all workers have done."),
+        ("iterations", job["iterations"], "Iterations that the job has."),
+        ("loss", job["loss"], "Mean loss of the last iteration."),
+        ("accuracy", job["accuracy"], "Share of the test set, when last measured."),
+        ("chunks_per_second", rate, "Chunks that each worker had back, lately."),
+        ("workers", job["workers"], "Workers that it began with."),
+        ("workers_present", job["present"], "Workers that are in it."),
+        ("plan_epoch", job["plan_epoch"], "Plan epoch: the number of its current plan."),
+        ("window_chunks", job["window"], "Chunks in flight per stream."),
+        ("share_in_network", share, "Share of chunks that switches summed, 0 to 1."),
+    ):
+        to.gauge(f"job_{name}", text, value, **where)
     for switch, held in (job["slots"] or {}).items():
         to.gauge("job_slots_held", "Slots that it holds.", held, **where, switch=switch)
 
@@ -150,15 +159,14 @@ class Exporter(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yields the metrics of all testbeds."""
-        asked = [(run.name, self._pool.submit(ask, run, "snapshot")) for run in self._which()]
+        asked = [(run.name, self._pool.submit(control.snapshot, run)) for run in self._which()]
         yield from families([(name, _answer(future)) for name, future in asked])
 
 
-def _answer(future: Future[Any]) -> Message | None:
+def _answer(future: Future[Snapshot]) -> Snapshot | None:
     # In Python 3.10, TimeoutError of concurrent.futures is not the built-in one.
     with contextlib.suppress(ControlError, NoAnswerError):
-        snapshot: Message = future.result(_ANSWER_SECONDS)
-        return snapshot
+        return future.result(_ANSWER_SECONDS)
     return None
 
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-Message = dict[str, Any]
+from observability.messages.jobs import JobProgress
+from observability.messages.reports import ProgressReport
 
 # Over shorter times, chunks/s would depend on the timing of reports.
 _RATE_SECONDS = 0.5
@@ -55,7 +56,7 @@ class Progress:
         self._loss: float | None = None
         self._accuracy: float | None = None
         self._per_pass = 1.0
-        self._statistics = {"completed": 0, "completed_direct": 0}  # of the lowest rank
+        self._chunks = 0, 0  # summed in the tree, and by servers in float32, at the lowest rank
         self._rate: tuple[float, int, float] = (0.0, 0, 0.0)  # time, chunks then, chunks/s
 
     def drop(self, rank: int) -> None:
@@ -66,11 +67,11 @@ class Progress:
         """Adds a worker that rejoins after so many iterations."""
         self._reached[rank] = iteration
 
-    def take(self, rank: int, report: Message) -> bool:
+    def take(self, rank: int, report: ProgressReport) -> bool:
         """Takes a worker's report; returns whether it completes an iteration."""
         if rank not in self._reached:
             return False
-        reached, losses = int(report["iteration"]), report["losses"]
+        reached, losses = report["iteration"], report["losses"]
         self._reached[rank] = reached
         first = reached - len(losses) + 1
         for iteration, loss in enumerate(losses, start=first):
@@ -80,7 +81,8 @@ class Progress:
         if report["accuracy"] is not None:
             self._accuracies[reached] = report["accuracy"]
         if rank == min(self._reached):
-            self._statistics = report["statistics"]
+            counts = report["statistics"]
+            self._chunks = counts["completed"], counts["completed_direct"]
             self._per_pass = reached / report["passes"]
         before, self.iteration = self.iteration, min(self._reached.values())
         self.latest = []
@@ -94,17 +96,13 @@ class Progress:
             self.latest.append(Iteration(iteration, ended, self._loss, measured))
         return self.iteration > before
 
-    def message(self) -> Message:
-        """Returns iteration, passes over the data, mean loss, accuracy, chunks/s, and the share of
-        chunks summed in the tree (0 to 1).
-
-        Only iteration numbers are present before all workers have completed one.
-        """
-        message: Message = {"iteration": self.iteration, "iterations": self.iterations}
+    def message(self, *, served: bool = False) -> JobProgress:
+        """Returns the progress so far. served: servers sum all chunks."""
+        message: JobProgress = {"iteration": self.iteration, "iterations": self.iterations}
         if self.iteration == self._before:
             return message
-        in_tree = self._statistics["completed"]
-        chunks = in_tree + self._statistics["completed_direct"]
+        in_tree, direct = self._chunks
+        chunks = in_tree + direct
         now = self._clock()
         then, before, rate = self._rate
         if not before or chunks < before:  # fewer: another process, which counts from 0
@@ -118,5 +116,5 @@ class Progress:
             "loss": self._loss,
             "accuracy": self._accuracy,
             "chunks_per_second": rate or None,
-            "share_in_tree": in_tree / chunks if chunks else 0.0,
+            "share_in_network": in_tree / chunks if chunks and not served else 0.0,
         }

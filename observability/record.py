@@ -26,8 +26,10 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO, TypedDict
 
+from observability.messages.jobs import Clock, Target
+from observability.messages.summary import Machine, RunSummary
 from specs.paths import ROOT
 
 LOCK = ".lock"
@@ -35,6 +37,28 @@ FACTS = "testbed.json"
 # Mode of folders with secrets: journals and logs may contain jobs' nonces.
 PRIVATE = 0o700
 _PACKAGES = ("numpy", "grpcio", "protobuf", "p4runtime-shell", "scikit-learn")
+
+
+class Facts(TypedDict, total=False):
+    """What a testbed is started with: ``testbed.json``. Paths are absolute."""
+
+    topology: str
+    """Topology file."""
+    topology_seed: int
+    target: Target
+    clock: Clock
+    pcap: bool
+    """Whether packets are captured."""
+    program: str
+    """Compiled program."""
+    p4info: str
+    """Its P4Info."""
+    owner: tuple[int, int] | None
+    """User and group that the run directory is given to, under sudo."""
+    command: str
+    """Command line that started it."""
+    name: str
+    """Name of the testbed."""
 
 
 class RunError(Exception):
@@ -61,7 +85,7 @@ class RunDirectory:
     @property
     def name(self) -> str:
         """The testbed's name."""
-        return str(self.facts.get("name", self.path.name))
+        return self.facts.get("name", self.path.name)
 
     @property
     def logs(self) -> Path:
@@ -89,10 +113,10 @@ class RunDirectory:
         return self.path / "summary.json"
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> Facts:
         """Parameters the testbed was started with; empty if the start failed before."""
         try:
-            found: dict[str, Any] = json.loads((self.path / FACTS).read_text())
+            found: Facts = json.loads((self.path / FACTS).read_text())
             return found
         except (OSError, ValueError):
             return {}
@@ -121,23 +145,33 @@ class RunDirectory:
             fcntl.flock(file, fcntl.LOCK_SH)
             yield file
 
-    def write_summary(self, summary: dict[str, Any]) -> None:
+    def write_summary(self, summary: RunSummary) -> None:
         """Writes ``summary.json`` atomically."""
         draft = self.summary.with_suffix(".part")
         draft.write_text(json.dumps(summary, indent=2) + "\n")
         draft.replace(self.summary)
 
+    def read_summary(self) -> RunSummary:
+        """Reads ``summary.json``; raises ``OSError``, or ``ValueError`` if it is no JSON."""
+        found: RunSummary = json.loads(self.summary.read_text())
+        return found
+
     def note_failure(self, message: str, process: str | None) -> None:
         """Adds a ``failure`` to the summary on behalf of the testbed, unless it has one."""
         try:
-            summary: dict[str, Any] = json.loads(self.summary.read_text())
+            summary = self.read_summary()
         except (OSError, ValueError):
             facts = self.facts
-            summary = {key: facts.get(key) for key in ("name", "target", "clock")}
-            summary |= {"links": [], "jobs": []}
+            summary = {
+                "name": facts.get("name"),
+                "target": facts.get("target"),
+                "clock": facts.get("clock"),
+                "links": [],
+                "jobs": [],
+            }
         if "failure" not in summary:
-            failure = {"message": message, "process": process}
-            self.write_summary({**summary, "failure": failure})
+            summary["failure"] = {"message": message, "process": process}
+            self.write_summary(summary)
 
     def supervisor(self) -> int | None:
         """Returns its supervisor's process id in this PID namespace; None if there is none."""
@@ -279,7 +313,7 @@ def find(name: str | None) -> RunDirectory:
 
 
 @contextmanager
-def create(name: str, *, chosen: bool, facts: dict[str, Any]) -> Iterator[RunDirectory]:
+def create(name: str, *, chosen: bool, facts: Facts) -> Iterator[RunDirectory]:
     """Creates a run directory and holds its lock while the context lasts; updates ``runs/latest``.
 
     chosen: the user chose the name: ``RunError`` if a live testbed has it, else it gets a number.
@@ -309,9 +343,7 @@ def _unusable(folder: Path, error: OSError) -> RunError:
     )
 
 
-def _begin(
-    folder: Path, name: str, chosen: bool, facts: dict[str, Any], held: ExitStack
-) -> RunDirectory:
+def _begin(folder: Path, name: str, chosen: bool, facts: Facts, held: ExitStack) -> RunDirectory:
     """Creates a run's directory under the lock of the folder; ``held`` takes the run's own lock."""
     if folder.exists() and not folder.is_dir():
         raise _unusable(folder, NotADirectoryError(errno.ENOTDIR, "it is not a folder", folder))
@@ -361,7 +393,7 @@ def _point(link: Path, target: str) -> None:
     draft.replace(link)
 
 
-def machine(target: str) -> dict[str, Any]:
+def machine(target: str) -> Machine:
     """Returns facts of the machine that a run's speed depends on, but not its results."""
     return {
         "kernel": platform.release(),

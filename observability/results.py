@@ -1,25 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds a job's part of the summary from its workers' final reports (``testbed.worker``)."""
+"""Builds a job's part of the summary from its workers' final reports."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
+from hosts.data.reports import ClientStatistics
+from observability.messages.reports import DoneReport
+from observability.messages.summary import (
+    Checkpoint,
+    Chunks,
+    JobAbout,
+    JobMachine,
+    JobQuality,
+    PlanUse,
+    Staleness,
+)
+from observability.scheduling import CpuUse
 from protocol.trees import TreeKind
 from specs.jobfile import JobFile, Placement
 from specs.jobspec import JobSpec
 from topologies.model.topology import Topology
 from workloads.attendance import Attendance
+from workloads.reference import ReferenceResult
 from workloads.workloads import WORKLOADS
 
-Message = dict[str, Any]
 _ROOT_IS_SWITCH = {str(kind) for kind in TreeKind if not kind.ends_at_server}
 
 
-def retransmitted(statistics: Message) -> int:
+def retransmitted(statistics: ClientStatistics) -> int:
     """Returns the contributions that a worker sent beyond the necessary ones, after an iteration.
 
     A chunk that a server sums in float32 needs two contributions: the first comes back flagged.
@@ -29,9 +40,20 @@ def retransmitted(statistics: Message) -> int:
     return max(0, int(statistics["sent"] - needed - 2 * twice))
 
 
+def sums_received(statistics: ClientStatistics) -> int:
+    """Returns the sums that a worker received: of contributions, of exponents, in float32, and
+    initial parameters."""
+    return (
+        statistics["completed"]
+        + statistics["completed_direct"]
+        + statistics["exponent_rounds"]
+        + statistics["initial"]
+    )
+
+
 def about(
     file: JobFile, placement: Placement, topology: Topology, tree: str, before: int
-) -> Message:
+) -> JobAbout:
     """Returns what a job was asked to do.
 
     tree: the tree that it has. before: iterations of the checkpoint that it continues from.
@@ -45,7 +67,6 @@ def about(
         "servers": len(placement.servers),
         "workload": spec.workload,
         "data": WORKLOADS[spec.workload].data,
-        # Whether chunks had a payload, which was summed, or only occupied the wire.
         "payload": spec.payload,
         "gradients": spec.gradients,
         "optimizer": str(spec.plan),
@@ -76,20 +97,20 @@ def no_reference(spec: JobSpec, attendance: Attendance, world: int, *, start: bo
     return attendance.unknown(spec.iterations, world, start=start)
 
 
-def fullest(results: Mapping[int, Message]) -> Message:
+def fullest(results: Mapping[int, DoneReport]) -> DoneReport:
     """Returns the final report of the worker with the most iterations, the lowest rank of these."""
     return max((results[rank] for rank in sorted(results)), key=lambda one: len(one["seconds"]))
 
 
 def weights(
     workers: Sequence[str],
-    results: Mapping[int, Message],
+    results: Mapping[int, DoneReport],
     lost: Mapping[int, str],
-    reference: Message | None,
+    reference: ReferenceResult | None,
     unknown: str = "",
     *,
     apart: bool = False,
-) -> Message:
+) -> JobQuality:
     """Returns the trained weights' quality, and whether they match the reference.
 
     workers: names, by rank.
@@ -108,7 +129,6 @@ def weights(
         matches, why = None, unknown
     return {
         "test_accuracy": first["accuracy"],
-        # Mean cross entropy of held-out examples, in nats and bits.
         "test_loss": first["test_loss"],
         "test_bits": None if first["test_loss"] is None else first["test_loss"] / math.log(2),
         "data_sha256": first["data_sha256"],
@@ -121,7 +141,6 @@ def weights(
         "reference_sha256": reference["digest"] if reference else None,
         "reference_accuracy": reference["accuracy"] if reference else None,
         "reference_test_loss": reference["test_loss"] if reference else None,
-        # Rounds of chunks whose values do not fit fixed point.
         "reference_in_float32": reference["in_float32"] if reference else None,
         "seconds_per_iteration": first["seconds"],
         "wrong_checksum": sum(one["statistics"]["wrong_checksum"] for one in results.values()),
@@ -129,13 +148,13 @@ def weights(
 
 
 def chunks(
-    results: Mapping[int, Message],
+    results: Mapping[int, DoneReport],
     in_network: int | None,
     unknown: str,
     by_switches: int | None,
     *,
     served: bool,
-) -> Message:
+) -> Chunks:
     """Returns where chunks were summed, and the retransmitted packets.
 
     in_network: sums by the switches' counters; None if unknown, for the reason ``unknown``.
@@ -154,15 +173,13 @@ def chunks(
         "aggregated_in_network": in_network,
         "unknown": unknown,
         "served_by_server": None if in_network is None else by_server,
-        # Chunks summed by a server because their values do not fit fixed point.
         "in_float32": direct,
-        # By workers and switches.
         "retransmitted": again + (by_switches or 0),
         "retransmitted_by_switches": by_switches,
     }
 
 
-def replanned(first: int, results: Mapping[int, Message]) -> str:
+def replanned(first: int, results: Mapping[int, DoneReport]) -> str:
     """Returns a text that a job was replanned; empty if it was not.
 
     Work of an epoch that ends may be repeated in the next, so the counters of switches and links
@@ -175,7 +192,7 @@ def replanned(first: int, results: Mapping[int, Message]) -> str:
     return f"the job was replanned, up to plan epoch {plan}" if plan != first else ""
 
 
-def staleness(results: Mapping[int, Message]) -> Message:
+def staleness(results: Mapping[int, DoneReport]) -> Staleness:
     """Returns by how many gradients workers were ahead of the slowest one when they got parameters:
     the maximum, and the mean over all answers."""
     statistics = [result["statistics"] for result in results.values()]
@@ -186,29 +203,32 @@ def staleness(results: Mapping[int, Message]) -> Message:
     }
 
 
-def checkpoints(written: Sequence[Message], run: Path) -> list[Message]:
+def checkpoints(written: Sequence[Checkpoint], run: Path) -> list[Checkpoint]:
     """Returns the checkpoints with paths relative to the run directory, so that equal runs have
     equal summaries."""
-    rows = []
+    rows: list[Checkpoint] = []
     for one in written:
         file = Path(one["file"])
         inside = file.is_relative_to(run)
-        rows.append({**one, "file": str(file.relative_to(run) if inside else file)})
+        name = str(file.relative_to(run) if inside else file)
+        rows.append({"iteration": one["iteration"], "file": name})
     return rows
 
 
-def plans(results: Mapping[int, Message]) -> list[Message]:
+def plans(results: Mapping[int, DoneReport]) -> list[PlanUse]:
     """Returns the plans that a job has had: tree and roots of each, and the number of chunks
     completed ``by_switch`` and ``by_server``.
 
     Counted by the worker with the most iterations, without chunks in float32.
     """
-    rows = []
+    rows: list[PlanUse] = []
     for plan in fullest(results)["statistics"]["plans"]:
         at_switch = plan["tree"] in _ROOT_IS_SWITCH
         rows.append(
             {
-                **{name: plan[name] for name in ("epoch", "tree", "roots")},
+                "epoch": plan["epoch"],
+                "tree": plan["tree"],
+                "roots": list(plan["roots"]),
                 "by_switch": plan["chunks"] if at_switch else 0,
                 "by_server": 0 if at_switch else plan["chunks"],
             }
@@ -216,17 +236,17 @@ def plans(results: Mapping[int, Message]) -> list[Message]:
     return rows
 
 
-def machine(results: Mapping[int, Message], wall: float, cpus: Message | None) -> Message:
+def machine(results: Mapping[int, DoneReport], wall: float, cpus: CpuUse | None) -> JobMachine:
     """Returns the results that depend on the machine.
 
     wall: seconds. cpus: from ``observability.scheduling``; None in virtual time, which no CPU
     bounds.
     """
     statistics = [result["statistics"] for result in results.values()]
+    use: CpuUse = {"cpu_bound": False} if cpus is None else cpus
     return {
         "wall_seconds": wall,
-        **({"cpu_bound": False} if cpus is None else cpus),
-        # Queries that workers sent, and results with an ECN mark.
+        **use,
         "queries": sum(one["queries"] for one in statistics),
         "congested": sum(one["congested"] for one in statistics),
     }

@@ -15,9 +15,22 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
-__all__ = ["CpuWatch", "Share", "Threads", "dropped", "machine", "reasons", "share", "threads"]
+# pydantic needs this TypedDict before Python 3.12.
+from typing_extensions import NotRequired, TypedDict
+
+__all__ = [
+    "CpuUse",
+    "CpuWatch",
+    "Share",
+    "Threads",
+    "dropped",
+    "machine",
+    "reasons",
+    "share",
+    "threads",
+]
 
 Threads: TypeAlias = dict[int, tuple[int, int]]
 """Nanoseconds that each thread ran, and waited for a CPU."""
@@ -28,6 +41,24 @@ MOST_WAITED = 0.30
 MOST_WORKED = 0.90
 MOST_BUSY = 0.95  # of all CPUs, for kernels without schedstat
 _RECEIVE_ERRORS = re.compile(r"^Udp: (?=.*RcvbufErrors)(.*)\nUdp: (.*)$", re.M)
+
+
+class CpuUse(TypedDict):
+    """CPU use while workers trained. Shares are of wall time, 0 to 1. In virtual time, which no CPU
+    bounds, there is only ``cpu_bound``."""
+
+    cpu_busy: NotRequired[float]
+    """Share of all CPUs that was busy."""
+    cpu_bound: bool
+    """Whether times depend on the machine: a process that packets pass was ready to run and did not
+    for more than 30 % of the time, or one worked for more than 90 % of it, or packets found a
+    process's queue full. Times of an emulated run mean something only if it is false."""
+    cpu_bound_by: NotRequired[list[str]]
+    """Why it is true."""
+    cpu_waited: NotRequired[dict[str, float]]
+    """Threads of each process that waited for a CPU, on average (the kernel's count)."""
+    queues_full: NotRequired[int]
+    """Packets that found a process's queue full."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +156,7 @@ def waiting(waited: float) -> str:
     return f"waited for a CPU for {waited:.0%} of the time"
 
 
-def machine(busy: float, shares: Mapping[str, Share | None], lost: int) -> dict[str, Any]:
+def machine(busy: float, shares: Mapping[str, Share | None], lost: int) -> CpuUse:
     """Returns the entries for ``machine`` in the summary; arguments as of ``reasons``."""
     why = reasons(busy, shares, lost)
     return {

@@ -1,15 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes and reads the time series of a run, ``series.jsonl`` in its directory.
 
-Each line is a JSON object with ``t``, seconds since the testbed was started:
-
-- ``{"t", "job", "state"}``: a job runs, or is over (done, failed, stopped); when it begins to run,
-  also ``number``, which identifies its packets;
-- ``{"t", "job", "first", "ended", "loss", "accuracy"}``: iterations from number ``first`` on that
-  all workers have completed: when the last worker ended each, and the mean loss; ``accuracy`` by
-  iteration, where it was measured;
-- ``{"t", "switches", "servers"}``: slots of each switch that jobs hold, and lower bounds of those
-  in AGGREGATING and PARTIAL; bytes of each server's links. Unknown values are None.
+Each line is a JSON object: ``StateRow``, ``IterationsRow`` or ``SampleRow``.
 """
 
 from __future__ import annotations
@@ -20,16 +12,74 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TypedDict, final
 
+from typing_extensions import NotRequired
+
+from observability.messages.jobs import JobState
+from observability.messages.live import Snapshot
 from observability.progress import Iteration
 
 log = logging.getLogger("series")
 
 FILE = "series.jsonl"
-Message = dict[str, Any]
-_SWITCH = ("held", "aggregating", "partial")
-_SERVER = ("received_bytes", "sent_bytes")
+
+
+@final
+class StateRow(TypedDict):
+    """A job runs, or is over (done, failed, stopped)."""
+
+    t: float
+    """Seconds since the testbed was started."""
+    job: str
+    state: JobState
+    number: NotRequired[int]
+    """Number of the job in packets, when it begins to run."""
+
+
+@final
+class IterationsRow(TypedDict):
+    """Iterations that all workers have completed."""
+
+    t: float
+    """Seconds since the testbed was started."""
+    job: str
+    first: int
+    """Number of the first of them."""
+    ended: list[float]
+    """When the last worker ended each, in seconds since the testbed was started."""
+    loss: list[float | None]
+    """Mean loss of each."""
+    accuracy: dict[str, float]
+    """Share of the test set, by iteration, where it was measured."""
+
+
+class SwitchSample(TypedDict):
+    """Slots of a switch, None if unknown: held by jobs; in AGGREGATING and PARTIAL at least."""
+
+    held: int | None
+    aggregating: int | None
+    partial: int | None
+
+
+class ServerSample(TypedDict):
+    """Bytes of a server's links, None if unknown."""
+
+    received_bytes: int | None
+    sent_bytes: int | None
+
+
+@final
+class SampleRow(TypedDict):
+    """The state of all switches and servers, by name."""
+
+    t: float
+    """Seconds since the testbed was started."""
+    switches: dict[str, SwitchSample]
+    servers: dict[str, ServerSample]
+
+
+Row = StateRow | IterationsRow | SampleRow
 
 
 class SeriesWriter:
@@ -46,46 +96,58 @@ class SeriesWriter:
         self._path = path
         self._broken = False
 
-    def state(self, job: str, state: str, number: int | None = None) -> None:
+    def state(self, job: str, state: JobState, number: int | None = None) -> None:
         """Writes a job's new state, and its number if it has one."""
-        known = {} if number is None else {"number": number}
-        self._write(self._clock(), {"job": job, "state": state, **known})
+        row: StateRow = {"t": self._time(self._clock()), "job": job, "state": state}
+        if number is not None:
+            row["number"] = number
+        self._write(row)
 
     def iterations(self, job: str, done: Sequence[Iteration]) -> None:
         """Writes iterations that all workers of a job have completed."""
         if not done:
             return
-        known = {one.number: one.accuracy for one in done if one.accuracy is not None}
-        row = {
-            "job": job,
-            "first": done[0].number,
-            "ended": [round(one.ended - self.started, self._places) for one in done],
-            "loss": [None if one.loss is None else float(f"{one.loss:.6g}") for one in done],
-            "accuracy": known,
-        }
-        self._write(self._clock(), row)
+        known = {str(one.number): one.accuracy for one in done if one.accuracy is not None}
+        self._write(
+            {
+                "t": self._time(self._clock()),
+                "job": job,
+                "first": done[0].number,
+                "ended": [self._time(one.ended) for one in done],
+                "loss": [None if one.loss is None else float(f"{one.loss:.6g}") for one in done],
+                "accuracy": known,
+            }
+        )
 
-    def sample(self, snapshot: Message) -> None:
+    def sample(self, snapshot: Snapshot) -> None:
         """Writes a snapshot of the testbed (``emulation.jobs.snapshot``)."""
-        row = {
-            "switches": {
-                one["name"]: {name: one["slots"][name] for name in _SWITCH}
-                for one in snapshot["switches"]
-            },
-            "servers": {
-                one["name"]: {name: one[name] for name in _SERVER} for one in snapshot["servers"]
-            },
+        switches: dict[str, SwitchSample] = {}
+        for switch in snapshot["switches"]:
+            slots = switch["slots"]
+            switches[switch["name"]] = {
+                "held": slots["held"],
+                "aggregating": slots["aggregating"],
+                "partial": slots["partial"],
+            }
+        servers: dict[str, ServerSample] = {
+            one["name"]: {
+                "received_bytes": one["received_bytes"],
+                "sent_bytes": one["sent_bytes"],
+            }
+            for one in snapshot["servers"]
         }
-        self._write(snapshot["monotonic"], row)
+        t = self._time(snapshot["monotonic"])
+        self._write({"t": t, "switches": switches, "servers": servers})
 
-    def _write(self, when: float, row: Message) -> None:
+    def _time(self, when: float) -> float:
+        return round(when - self.started, self._places)
+
+    def _write(self, row: Row) -> None:
         if self._broken:
             return
         try:
             with self._path.open("a") as file:
-                file.write(
-                    json.dumps({"t": round(when - self.started, self._places), **row}) + "\n"
-                )
+                file.write(json.dumps(row) + "\n")
         except OSError as error:
             self._broken = True
             log.error("%s: cannot be written, the series ends here: %s", self._path, error)
@@ -100,7 +162,7 @@ class Curve:
     iterations: completed ones; ``ended`` is in seconds since the testbed's start.
     """
 
-    states: list[tuple[float, str]] = field(default_factory=list)
+    states: list[tuple[float, JobState]] = field(default_factory=list)
     number: int | None = None
     iterations: list[Iteration] = field(default_factory=list)
 
@@ -115,8 +177,8 @@ class Sample:
     """Slots of switches and bytes of servers at a time, by name; fields as in the file."""
 
     t: float
-    switches: dict[str, dict[str, int | None]]
-    servers: dict[str, dict[str, int | None]]
+    switches: dict[str, SwitchSample]
+    servers: dict[str, ServerSample]
 
 
 @dataclass
@@ -160,7 +222,7 @@ def read(path: Path) -> Series:
     for line in lines:
         if not line.endswith(b"\n"):
             break  # still being written, or the writer was killed
-        row = json.loads(line)
+        row: Row = json.loads(line)
         if "switches" in row:
             series.samples.append(Sample(row["t"], row["switches"], row["servers"]))
             continue

@@ -8,7 +8,6 @@ and works across changes of epoch.
 
 from __future__ import annotations
 
-import json
 import re
 import struct
 from collections import Counter, defaultdict
@@ -16,12 +15,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from ipaddress import IPv4Address
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, TypedDict
 
 import numpy as np
 
-from observability import series
-from observability.control import ask
+from observability import control, series
+from observability.messages.jobs import Clock
 from observability.pcap import packets
 from observability.record import RunDirectory
 from protocol.frames import OVERHEAD, NotForHostsError, from_frame
@@ -40,7 +39,67 @@ from topologies.model.addressing import Addressing
 from topologies.model.ring import host_of
 from topologies.model.spec import load as load_topology
 
-Message = dict[str, Any]
+_HopFrom = TypedDict("_HopFrom", {"from": str})  # sending node
+
+
+class HopRow(_HopFrom):
+    """A packet on a link."""
+
+    time: float
+    """Seconds, by the clock of the captures."""
+    time_ns: int
+    """The same in nanoseconds."""
+    after_ns: int
+    """Nanoseconds since the first packet of the round."""
+    ms: float
+    """The same in milliseconds."""
+    to: str
+    """Receiving node."""
+    op: str
+    """Operation of the header."""
+    bytes: int
+    """Bytes of the frame without FCS."""
+    what: str
+    """Description in words."""
+    again: int
+    """How often the same packet was on this link before."""
+    arrived: bool | None
+    """Whether the switch at the other end captured it; None if that is a host."""
+    note: str
+    """What is unusual about it; empty if nothing is."""
+
+
+class RoundRow(TypedDict):
+    """A round of a chunk: an exponent round or a sum."""
+
+    epoch: int
+    stream: int
+    seq: int
+    exponents: bool
+    """Whether it is an exponent round."""
+    headers_only: bool
+    """Whether its packets have no payload."""
+    iteration: int
+    hops: list[HopRow]
+    """In order of time."""
+
+
+class TraceReport(TypedDict):
+    """Answer to ``rackhub trace``."""
+
+    run: str
+    """Run directory."""
+    job: str
+    number: int
+    """Number of the job in packets."""
+    clock: Clock | None
+    chunk: int
+    whole: bool
+    """False if captures lack their ends, as the run was killed or still runs in virtual time."""
+    iterations: int
+    """Iterations of the chunk that are captured."""
+    rounds: list[RoundRow]
+
 
 _NAME = re.compile(r"(?P<interface>.+-eth\d+)_(?P<way>in|out)\.pcap")
 _JOB = struct.Struct(">H")
@@ -305,9 +364,8 @@ def _packets_of(path: Path, job: int, chunk: int) -> Iterator[_Packet]:
             yield _Packet(time, *ends, header, length, len(frame) == length)
 
 
-def rows(found: Trace, one: Round) -> list[Message]:
-    """Returns a row for each hop of a round, in order: ``after_ns`` and ``ms`` since its first
-    packet, the link, ``bytes`` of the frame without FCS, and a description."""
+def rows(found: Trace, one: Round) -> list[HopRow]:
+    """Returns a row for each hop of a round, in order."""
     first = one.hops[0].time
     return [
         {
@@ -375,12 +433,9 @@ def _state(found: Trace, hop: Hop, direct: bool) -> str:
     return text
 
 
-def read(run: RunDirectory, job: str, chunk: int, iteration: int | None) -> Message:
+def read(run: RunDirectory, job: str, chunk: int, iteration: int | None) -> TraceReport:
     """Traces a job's chunk in an iteration (from 1; None: the last) through a run's captures.
 
-    Returns ``run``, ``job``, ``number``, ``clock``, ``chunk``, ``iterations`` (captured), and
-    ``rounds`` with their ``hops`` (as of ``rows``); ``headers_only`` if chunks have no payload;
-    ``whole`` unless captures lack their ends, as the run was killed or still runs in virtual time.
     Raises ``TraceError``, ``CaptureError``, ``DocumentError``, and ``ControlError`` if a live
     testbed does not answer.
     """
@@ -400,7 +455,7 @@ def read(run: RunDirectory, job: str, chunk: int, iteration: int | None) -> Mess
     chosen = [one for one in found.rounds if one.iteration == wanted]
     if not chosen:
         raise TraceError(f"iteration {wanted} is not in the captures, which have 1 to {last}")
-    rounds = [
+    rounds: list[RoundRow] = [
         {
             "epoch": one.epoch,
             "stream": one.stream,
@@ -412,14 +467,16 @@ def read(run: RunDirectory, job: str, chunk: int, iteration: int | None) -> Mess
         }
         for one in chosen
     ]
-    about = {
+    return {
         "run": str(run.path),
         "job": job,
         "number": number,
         "clock": facts.get("clock"),
         "chunk": chunk,
+        "whole": _is_whole(run),
+        "iterations": last,
+        "rounds": rounds,
     }
-    return {**about, "whole": _is_whole(run), "iterations": last, "rounds": rounds}
 
 
 def _is_whole(run: RunDirectory) -> bool:
@@ -431,17 +488,16 @@ def _is_whole(run: RunDirectory) -> bool:
 def _number(run: RunDirectory, job: str) -> int:
     """Returns a job's number, by its name; raises ``TraceError`` if there is none."""
     if run.alive and run.facts.get("clock") != "virtual":
-        jobs = ask(run, "jobs")
+        numbers = {one["job"]: one["number"] for one in control.jobs(run)}
     elif run.summary.exists():
         try:
-            jobs = json.loads(run.summary.read_text())["jobs"]
+            numbers = {one["job"]: one["number"] for one in run.read_summary()["jobs"]}
         except (OSError, ValueError, KeyError) as error:
             raise TraceError(f"{run.summary}: cannot read its jobs: {error}") from error
     else:
         known = series.read(run.path / series.FILE).jobs
-        jobs = [{"job": name, "number": curve.number} for name, curve in known.items()]
-    numbers = {one["job"]: one.get("number") for one in jobs}
+        numbers = {name: curve.number or 0 for name, curve in known.items()}
     if not numbers.get(job):
         names = ", ".join(name for name, number in numbers.items() if number) or "none"
         raise TraceError(f"no job {job!r} with a number in {run.path}; there are: {names}")
-    return int(numbers[job])
+    return numbers[job]

@@ -10,10 +10,8 @@ late. Packets of other protocols are neither.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -102,7 +100,7 @@ def _read(folder: Path, name: str) -> Transmissions:
 
 def note(run: RunDirectory, addressing: Addressing) -> None:
     """Adds the counts to the links in the summary of a run that is over."""
-    summary: dict[str, Any] = json.loads(run.summary.read_text())
+    summary = run.read_summary()
     found = of_captures(run.pcap, addressing)
     for row in summary["links"]:
         counts = found[Direction(row["from"], row["interface"])]

@@ -10,12 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from controller.planning.tree_planner import Child, Tree, TreeNode
+from hosts.worker.explanation import Outline, StreamOutline, Waiting
+from observability.messages.waiting import (
+    Activity,
+    ChunkState,
+    Explanation,
+    NodeState,
+    WorkerState,
+)
 from protocol.header import Phase
-
-Message = dict[str, Any]
 
 # Number of RTOs after which a chunk is late, and its job waits.
 LATE = 10
@@ -55,29 +60,29 @@ class _Number:
     """
 
     def __init__(
-        self, workers: Mapping[str, Message], views: Mapping[str, Message], oldest: Message
+        self, workers: Mapping[str, Activity], views: Mapping[str, StreamOutline], oldest: Waiting
     ) -> None:
         self.workers = workers
         self.oldest = oldest
-        seq = oldest["seq"]
-        self.open: dict[str, Message] = {}
+        seq = oldest.seq
+        self.open: dict[str, Waiting] = {}
         self.to_come: set[str] = set()
         for name, view in views.items():
-            mine = next((one for one in view["oldest"] if one["seq"] == seq), None)
+            mine = next((one for one in view.oldest if one.seq == seq), None)
             if mine is not None:
                 self.open[name] = mine
-            elif after(seq, view["following"]) >= 0:
+            elif after(seq, view.following) >= 0:
                 self.to_come.add(name)
         self.unknown = set(workers) - set(views)
 
     @property
     def direct(self) -> bool:
         """True if its server sums it in float32."""
-        return any(one["kind"] == _DIRECT for one in self.open.values())
+        return any(one.kind == _DIRECT for one in self.open.values())
 
     def age(self, names: Iterable[str]) -> float | None:
         """Returns the seconds since the first of these workers sent it; None if none has."""
-        sent = [self.open[name]["sent_first"] for name in names if name in self.open]
+        sent = [self.open[name].sent_first for name in names if name in self.open]
         return max((one for one in sent if one is not None), default=None)
 
 
@@ -102,17 +107,17 @@ class _Explained:
     def _take(self, worker: str, node: TreeNode) -> None:
         """Derives states of nodes from the last reply to a worker below ``node``."""
         mine = self._number.open.get(worker)
-        if mine is None or mine["heard"] is None:
+        if mine is None or mine.heard is None or mine.phase is None:
             return
-        if (mine["kind"] == _DIRECT) != self._number.direct:
+        if (mine.kind == _DIRECT) != self._number.direct:
             return
-        heard = mine["heard"]
+        heard = mine.heard
         at: TreeNode | None = node
-        while at is not None and at.node != mine["node"]:  # it forwarded the QUERY
+        while at is not None and at.node != mine.node:  # it forwarded the QUERY
             self._know(at.node, _Fact(Phase.PARTIAL, at.full, heard, worker))
             at = self._nodes.get(at.parent.node) if at.parent is not None else None
         if at is not None:
-            self._know(at.node, _Fact(Phase[mine["phase"]], mine["children"], heard, worker))
+            self._know(at.node, _Fact(Phase[mine.phase], mine.children, heard, worker))
 
     def _know(self, node: int, fact: _Fact) -> None:
         known = self._facts.get(node)
@@ -165,7 +170,7 @@ class _Explained:
         below = [child for child in node.children if child.rank is None]
         said = [text for one in below for text in self._causes(self._nodes[one.node])]
         asked = sum(
-            self._number.open[name]["unanswered_queries"]
+            self._number.open[name].unanswered_queries
             for name in self.below(node)
             if name in self._number.open
         )
@@ -178,13 +183,13 @@ class _Explained:
                 return [f"what {child.name} sent is not at {place}"]
             return self._causes(self._nodes[child.node])
         mine = self._number.open.get(child.name)
-        if mine is not None and mine["sent"]:
-            times = "once" if mine["sent"] == 1 else f"{mine['sent']} times"
-            ago = mine["sent_last"]
-            return [f"{child.name} has sent it {times}, last {ago:.1f} s ago: it is not at {place}"]
+        if mine is not None and mine.sent_last is not None:
+            times = "once" if mine.sent == 1 else f"{mine.sent} times"
+            ago = f"{mine.sent_last:.1f} s ago"
+            return [f"{child.name} has sent it {times}, last {ago}: it is not at {place}"]
         return [f"{child.name} {doing(self._number.workers[child.name])}"]
 
-    def row(self, node: TreeNode) -> Message:
+    def row(self, node: TreeNode) -> NodeState:
         """Returns the row of a node."""
         fact, missing = self._facts.get(node.node), self.missing(node)
         names = [child.name for child in node.children]
@@ -201,54 +206,52 @@ class _Explained:
         }
 
 
-def doing(worker: Message) -> str:
+def doing(worker: Activity) -> str:
     """Describes what a worker does, as a predicate to its name."""
-    known = _DOING.get(worker["doing"])
+    known = _DOING.get(worker.doing)
     if known is not None:
         return known
-    if worker["outline"] is not None and worker["outline"]["frozen"]:
-        return f"is held for a change of plan ({worker['seconds']:.1f} s)"
-    what = "waits for sums" if worker["doing"] == "waits" else worker["doing"]
-    return f"{what} ({worker['seconds']:.1f} s)"
+    if worker.outline is not None and worker.outline.frozen:
+        return f"is held for a change of plan ({worker.seconds:.1f} s)"
+    what = "waits for sums" if worker.doing == "waits" else worker.doing
+    return f"{what} ({worker.seconds:.1f} s)"
 
 
 def explain(
-    workers: Sequence[Message],
+    workers: Sequence[Activity],
     trees: Sequence[Tree] | None,
     server_of: Callable[[int], str],
     stuck: Mapping[str, str],
     change: str = "",
-) -> Message:
-    """Returns whether and why a job waits: ``waits``, ``reason``, ``chunks``, ``workers``.
+) -> Explanation:
+    """Returns whether and why a job waits.
 
-    workers: ``worker``, ``doing``, ``seconds``, ``iteration`` and ``outline``
-    (``hosts.worker.explanation.Outline``, or None) of each, by rank.
+    workers: by rank.
     trees: of the newest epoch; None if they are unknown.
     server_of: returns the name of a chunk's server.
     stuck: what is wrong with switches and servers, by name.
     change: what a change of epoch under way waits for; empty if there is none.
-    ``chunks`` has the oldest chunk of each stream, the latest one first.
     """
-    by_name = {worker["worker"]: worker for worker in workers}
-    newest = max((one["outline"]["epoch"] for one in workers if one["outline"]), default=0)
-    outlines = {
-        name: one["outline"]
+    by_name = {worker.worker: worker for worker in workers}
+    newest = max((one.outline.epoch for one in workers if one.outline), default=0)
+    outlines: dict[str, Outline] = {
+        name: one.outline
         for name, one in by_name.items()
-        if one["outline"] and one["outline"]["epoch"] == newest
+        if one.outline and one.outline.epoch == newest
     }
-    by_stream: dict[int, dict[str, Message]] = {}
+    by_stream: dict[int, dict[str, StreamOutline]] = {}
     for name, outline in outlines.items():
-        for stream in outline["streams"]:
-            by_stream.setdefault(stream["stream"], {})[name] = stream
+        for stream in outline.streams:
+            by_stream.setdefault(stream.stream, {})[name] = stream
     planned = {tree.stream: tree for tree in trees or ()}
     chunks = [
-        _chunk(by_name, views, newest, planned.get(stream), server_of, stuck)
-        for stream, views in sorted(by_stream.items())
-        if any(view["oldest"] for view in views.values())
+        _chunk(by_name, views, newest, planned.get(number), server_of, stuck)
+        for number, views in sorted(by_stream.items())
+        if any(view.oldest for view in views.values())
     ]
     chunks.sort(key=lambda chunk: -(chunk["seconds"] or 0.0))
     late = [chunk for chunk in chunks if chunk["late"]]
-    held = [name for name, outline in outlines.items() if outline["frozen"]]
+    held = [name for name, outline in outlines.items() if outline.frozen]
     reasons = [text for chunk in late for text in chunk["causes"]]
     if late and held:
         reasons.insert(0, f"held for a change of plan: {', '.join(held)}")
@@ -266,39 +269,39 @@ def explain(
 
 
 def _chunk(
-    workers: Mapping[str, Message],
-    views: Mapping[str, Message],
+    workers: Mapping[str, Activity],
+    views: Mapping[str, StreamOutline],
     epoch: int,
     tree: Tree | None,
     server_of: Callable[[int], str],
     stuck: Mapping[str, str],
-) -> Message:
+) -> ChunkState:
     """Explains the oldest sequence number of a stream."""
-    firsts = [view["oldest"][0] for view in views.values() if view["oldest"]]
+    firsts = [view.oldest[0] for view in views.values() if view.oldest]
     oldest = firsts[0]
     for one in firsts:
-        if after(one["seq"], oldest["seq"]) < 0:
+        if after(one.seq, oldest.seq) < 0:
             oldest = one
     number = _Number(workers, views, oldest)
-    server = server_of(oldest["chunk"])
+    server = server_of(oldest.chunk)
     nodes: Sequence[TreeNode] = tree.nodes if tree is not None else ()
     if number.direct:
         nodes = [_direct_root(tree)] if tree is not None else ()
     explained = _Explained(number, nodes, lambda n: n.switch or server, stuck) if nodes else None
     seconds = number.age(workers)
     timeouts = [
-        (mine["sent_first"] or 0.0) / views[name]["timeout"] for name, mine in number.open.items()
+        (mine.sent_first or 0.0) / views[name].timeout for name, mine in number.open.items()
     ]
     return {
-        "chunk": oldest["chunk"],
-        "stream": oldest["stream"],
-        "seq": oldest["seq"],
+        "chunk": oldest.chunk,
+        "stream": oldest.stream,
+        "seq": oldest.seq,
         "epoch": epoch,
-        "kind": _DIRECT if number.direct else oldest["kind"],
+        "kind": _DIRECT if number.direct else oldest.kind,
         "seconds": seconds,
         "timeouts": max(timeouts),
         "late": max(timeouts) >= LATE,
-        "open": max(view["open"] for view in views.values()),
+        "open": max(view.open for view in views.values()),
         "causes": explained.causes()
         if explained
         else [f"the trees of plan epoch {epoch} are unknown"],
@@ -316,25 +319,32 @@ def _direct_root(tree: Tree) -> TreeNode:
     return TreeNode(0, None, tree.root.servers, tuple(children), None)
 
 
-def _row(worker: Message, chunks: Sequence[Message]) -> Message:
+def _row(worker: Activity, chunks: Sequence[ChunkState]) -> WorkerState:
     """Returns what a worker does, and what it last sent for the oldest chunk without a result."""
-    row = {key: worker[key] for key in ("worker", "doing", "seconds", "iteration")}
-    row |= {"says": doing(worker), "last": None, "ago": None, "sent": None}
-    outline = worker["outline"]
-    if outline is None:
+    row: WorkerState = {
+        "worker": worker.worker,
+        "doing": worker.doing,
+        "seconds": worker.seconds,
+        "iteration": worker.iteration,
+        "says": doing(worker),
+        "last": None,
+        "ago": None,
+        "sent": None,
+    }
+    if worker.outline is None:
         return row
-    open_ = [one for stream in outline["streams"] for one in stream["oldest"]]
     wanted = {(chunk["stream"], chunk["seq"]) for chunk in chunks[:1]}
-    for one in open_:
-        if (one["stream"], one["seq"]) in wanted and one["sent"]:
-            asked, sent = one["asked_last"], one["sent_last"]
-            question = asked is not None and asked < sent
-            row["last"], row["ago"] = ("QUERY", asked) if question else ("CONTRIBUTE", sent)
-            row["sent"] = one["sent"]
+    for stream in worker.outline.streams:
+        for one in stream.oldest:
+            if (one.stream, one.seq) in wanted and one.sent_last is not None:
+                asked, sent = one.asked_last, one.sent_last
+                query = asked is not None and asked < sent
+                row["last"], row["ago"] = ("QUERY", asked) if query else ("CONTRIBUTE", sent)
+                row["sent"] = one.sent
     return row
 
 
-def sentences(job: str, found: Message) -> list[str]:
+def sentences(job: str, found: Explanation) -> list[str]:
     """Formats a result of ``explain`` as lines of a log."""
     if not found["waits"]:
         if found["workers"] is None:
@@ -355,7 +365,7 @@ def sentences(job: str, found: Message) -> list[str]:
     return lines
 
 
-def heading(chunk: Message) -> str:
+def heading(chunk: ChunkState) -> str:
     """Returns a heading that identifies a chunk."""
     more = f", {chunk['open'] - 1} more after it" if chunk["open"] > 1 else ""
     return (
@@ -364,7 +374,7 @@ def heading(chunk: Message) -> str:
     )
 
 
-def _node_text(row: Message) -> str:
+def _node_text(row: NodeState) -> str:
     text = f"{row['node']}: {row['phase'] or 'not heard of'}"
     if row["stuck"]:
         text += f", {row['stuck']}"

@@ -5,11 +5,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+
+from observability.messages.summary import JobAbout, Link
 
 __all__ = ["count", "deviation", "sending_ends", "sums"]
-
-Message = dict[str, Any]
 
 
 def count(number: int, one: str, many: str = "") -> str:
@@ -17,20 +16,23 @@ def count(number: int, one: str, many: str = "") -> str:
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
-def sums(job: Message) -> bool:
+def sums(job: JobAbout) -> bool:
     """Returns whether a job's chunks have a payload that is summed."""
-    return bool(job.get("payload") != "none")
+    return job.get("payload") != "none"
 
 
-def sending_ends(links: Sequence[Message]) -> list[str]:
+def sending_ends(links: Sequence[Link]) -> list[str]:
     """Returns the sender of each link: the node, or its interface where links run in parallel."""
     pairs = Counter((row["from"], row["to"]) for row in links)
-    return [row["interface" if pairs[row["from"], row["to"]] > 1 else "from"] for row in links]
+    return [row["interface"] if pairs[row["from"], row["to"]] > 1 else row["from"] for row in links]
 
 
-def deviation(row: Message) -> str:
-    """Returns the deviation of a link's bytes from the expected ones, as text."""
+def deviation(row: Link) -> str:
+    """Returns the deviation of a link's bytes from the expected ones, as text; empty if one of them
+    is unknown."""
     carried, wanted = row["bytes"], row["expected_bytes"]
+    if carried is None or wanted is None:
+        return ""
     if carried == wanted:
         return "0 %"
     percent = f"{(carried - wanted) / wanted * 100:+.2f} %" if wanted else ""

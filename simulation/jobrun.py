@@ -6,8 +6,7 @@ The counterpart of `emulation.jobs.jobrun`.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -16,6 +15,8 @@ from hosts.data.checkpoint import Checkpoint, read
 from hosts.errors import ClientError
 from hosts.session.job_service import create_service
 from observability import outcomes
+from observability.messages.events import EmitEvent
+from observability.messages.reports import Report, decode, encode
 from observability.series import FILE as SERIES
 from observability.series import SeriesWriter
 from planner.expected import Workload
@@ -26,11 +27,12 @@ from simulation.tracing.tracer import Tracer
 from specs.jobfile import JobFile, Placement
 from testbed import worker
 from testbed.errors import JobError
-from testbed.jobrun import JobRun, Message
+from testbed.jobrun import JobRun
 from workloads import reference, workloads
 from workloads.attendance import entries
 from workloads.exact import InexactSumError
 from workloads.observer import Observer
+from workloads.reference import ReferenceResult
 
 _PLACES = 9  # of seconds in a series: nanoseconds
 
@@ -53,7 +55,7 @@ class VirtualJob(JobRun):
         name: str,
         placement: Placement,
         folder: Path,
-        emit: Callable[[Message], None],
+        emit: EmitEvent,
         tracer: Tracer | None = None,
     ) -> None:
         self._reported = 0.0  # s, at the worker that reported last
@@ -158,8 +160,8 @@ class VirtualJob(JobRun):
             self.worker_options(rank, str(self.file.source), SERVICE, self.file.restore)
         )
 
-        def take(kind: str, /, **fields: object) -> None:
-            self.take(rank, kind, json.loads(json.dumps(fields)))  # as a process would send it
+        def take(report: Report) -> None:
+            self.take(rank, decode(encode(report)))  # as a process would send it
 
         def work() -> int:
             return worker.work(
@@ -176,18 +178,24 @@ class VirtualJob(JobRun):
         if status and rank not in self.errors:
             self.errors[rank] = f"ended with status {status}"
 
-    def take(self, rank: int, kind: str, report: Message) -> None:
-        """Handles a worker's report (``testbed.worker``)."""
+    def take(self, rank: int, report: Report) -> None:
+        """Handles a worker's report."""
         host = self.placement.workers[rank]
         self._reported = self._network.hosts[host].now / SECOND
-        if kind == "waiting":
-            why = f"{host}: {report['text']}"
-            seconds = {"seconds": report["seconds"], "virtual": True}
-            self.emit({"event": "waiting", "job": self.name, **seconds, "why": why})
-        elif kind == "done":
+        if report["report"] == "waiting":
+            self.emit(
+                {
+                    "event": "waiting",
+                    "job": self.name,
+                    "seconds": report["seconds"],
+                    "virtual": True,
+                    "why": f"{host}: {report['text']}",
+                }
+            )
+        elif report["report"] == "done":
             # Times are floats; round the differences to whole picoseconds.
             report["seconds"] = [picoseconds(one) / SECOND for one in report["seconds"]]
-        super().take(rank, kind, report)
+        super().take(rank, report)
 
     def _count(self) -> outcomes.Counts:
         """Reads the outcome counters of its trees' switches."""
@@ -231,13 +239,12 @@ class VirtualJob(JobRun):
         self.series.state(self.name, self.state)
         self.emit({"event": "done", "job": self.name})
 
-    def _train_reference(self) -> Message:
+    def _train_reference(self) -> ReferenceResult:
         """Runs the same job in this process without a network; returns its result."""
-        spans = json.loads(json.dumps(self.attendance.spans()))
         return reference.train(
             self.spec,
             len(self.placement.workers),
             self.dataplane.lanes,
-            entries(spans, self.spec.iterations, self.forecast.before),
+            entries(self.attendance.spans(), self.spec.iterations, self.forecast.before),
             self._checkpoint,
-        ).message()
+        ).result()

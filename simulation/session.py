@@ -8,7 +8,6 @@ program.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import gc
 import logging
 import signal
@@ -21,6 +20,8 @@ from typing import Any
 
 from controller.p4rt.dataplane import DataPlane
 from observability import links, record, transmissions
+from observability.messages.events import EmitEvent
+from observability.messages.summary import JobSummary, is_finished
 from observability.record import RunDirectory
 from simulation.errors import LinkError, VirtualError
 from simulation.jobrun import VirtualJob
@@ -32,7 +33,7 @@ from simulation.tracing.events import TraceFile
 from simulation.tracing.tracer import Tracer
 from testbed import preflight
 from testbed.errors import JobError
-from testbed.jobrun import Message, expected_loads, summary, unique_name
+from testbed.jobrun import expected_loads, summary, unique_name
 from testbed.preflight import Preflight
 from topologies.model.addressing import Addressing
 from topologies.model.spec import TopologyFile
@@ -68,7 +69,7 @@ class Session:
         checked: Preflight,
         dataplane: DataPlane,
         run: RunDirectory,
-        emit: Callable[[Message], None],
+        emit: EmitEvent,
         *,
         pcap: bool = False,
         trace: TraceFile | None = None,
@@ -145,7 +146,7 @@ class Session:
             raise failure
         if failed is not None:
             raise JobError(failed.reason)
-        return all(one["matches_reference"] is not False for one in written)
+        return all(one["matches_reference"] is not False for one in written if is_finished(one))
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
@@ -194,7 +195,7 @@ class Session:
             job.stop("ended by a signal")
         self._write("", time.monotonic() - began)
 
-    def _write(self, failure: str, wall: float) -> list[Message]:
+    def _write(self, failure: str, wall: float) -> list[JobSummary]:
         """Writes the summary; returns the jobs' parts.
 
         failure: why the run failed; empty if it did not.
@@ -202,7 +203,7 @@ class Session:
         rows = links.rows(self.addressing, self._carried, expected_loads(self.jobs))
         for job in self.jobs:
             job.wall_seconds, job.links = wall, rows if len(self.jobs) == 1 else []
-        engine = self.network.engine
+        engine, costs = self.network.engine, self.network.topology.costs
         written = summary(
             self.jobs,
             name=self.run.name,
@@ -210,23 +211,26 @@ class Session:
             clock=VirtualJob.clock,
             shaping="simulated",
             links=rows,
-            machine={
-                **record.machine("embedded"),
+            machine=record.machine("embedded"),
+            simulation={
                 "simulated_seconds": self._simulated,
-                "packets": sum(row["packets"] for row in rows),
+                "packets": sum(row["packets"] or 0 for row in rows),
                 "rounds": engine.rounds,
             },
             failure={"message": failure.split("\n", 1)[0]} if failure else None,
             virtual={
                 "seconds": self._seconds,
                 "control_latency": engine.control_latency / SECOND,
-                **dataclasses.asdict(self.network.topology.costs),
+                "framing": costs.framing,
+                "switch_latency": costs.switch_latency,
+                "host_per_packet": costs.host_per_packet,
+                "host_per_byte": costs.host_per_byte,
+                "server_rate": costs.server_rate,
                 "trace": str(self._trace.path) if self._trace is not None else None,
             },
         )
         self.run.write_summary(written)
-        jobs: list[Message] = written["jobs"]
-        return jobs
+        return written["jobs"]
 
 
 @contextlib.contextmanager

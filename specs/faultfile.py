@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -77,18 +77,6 @@ class Fault:
     def span(self) -> str:
         """Its duration in words."""
         return f"{self.seconds:g} s" if self.lasts is None else f"{self.lasts:,} chunks"
-
-    def to_message(self) -> dict[str, Any]:
-        """Returns the fault as JSON values."""
-        return {**asdict(self), "seconds": None if self.seconds == math.inf else self.seconds}
-
-    @staticmethod
-    def from_message(message: dict[str, Any]) -> Fault:
-        """Reads the result of ``to_message``."""
-        quality = tuple((str(name), float(value)) for name, value in message["quality"])
-        seconds = math.inf if message["seconds"] is None else message["seconds"]
-        fields = {**message, "ends": tuple(message["ends"]), "quality": quality}
-        return Fault(**{**fields, "seconds": seconds})
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,35 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 from controller.p4rt.dataplane import DataPlane
 from hosts.data.checkpoint import Checkpoint
 from hosts.session.job_service import Service
 from observability import outcomes, results
+from observability.messages.events import EmitEvent
+from observability.messages.jobs import Clock, JobProgress, JobState, OtherJob, Target
+from observability.messages.reports import DoneReport, Report
+from observability.messages.summary import Checkpoint as WrittenCheckpoint
+from observability.messages.summary import (
+    Failure,
+    FaultImpact,
+    FinishedJob,
+    FinishedPart,
+    JobDescription,
+    JobSummary,
+    Link,
+    Machine,
+    Restored,
+    RunPart,
+    RunSummary,
+    Simulation,
+    UnfinishedPart,
+    Virtual,
+    is_finished,
+)
 from observability.progress import Progress
+from observability.scheduling import CpuUse
 from observability.series import SeriesWriter
 from planner.expected import Direction, Load, total
 from planner.forecast import Forecast
@@ -22,8 +44,7 @@ from specs.jobspec import JobSpec
 from testbed.errors import JobError
 from topologies.model.addressing import Addressing
 from workloads.attendance import Attendance
-
-Message = dict[str, Any]
+from workloads.reference import ReferenceResult
 
 
 class JobRun:
@@ -51,8 +72,8 @@ class JobRun:
     reference: result of the reference run; None if there is none.
     """
 
-    clock: str
-    target: str
+    clock: Clock
+    target: Target
 
     def __init__(
         self,
@@ -63,7 +84,7 @@ class JobRun:
         dataplane: DataPlane,
         folder: Path,
         series: SeriesWriter,
-        emit: Callable[[Message], None],
+        emit: EmitEvent,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self.file, self.name, self.placement = file, name, placement
@@ -71,20 +92,21 @@ class JobRun:
         self.addressing, self.dataplane = addressing, dataplane
         self.number, self.tree = 0, ""
         self.servers: tuple[str, ...] = ()
-        self.state, self.reason = "starting", ""
-        self.results: dict[int, Message] = {}
+        self.state: JobState = "starting"
+        self.reason = ""
+        self.results: dict[int, DoneReport] = {}
         self.errors: dict[int, str] = {}
         self.lost: dict[int, str] = {}
         self.rejoined: dict[int, int] = {}
-        self.checkpoints: list[Message] = []
-        self.restored: Sequence[Message] | None = ()
+        self.checkpoints: list[WrittenCheckpoint] = []
+        self.restored: Sequence[Restored] | None = ()
         self.alongside: Collection[str] = ()
         self.shared_with: Collection[str] = ()
         self.counts: outcomes.Counts | None = {}
-        self.links: list[Message] = []
-        self.cpus: Message | None = None
+        self.links: list[Link] = []
+        self.cpus: CpuUse | None = None
         self.wall_seconds = 0.0
-        self.reference: Message | None = None
+        self.reference: ReferenceResult | None = None
         self.attendance = Attendance()
         self._now = now
         self._progress = Progress(len(placement.workers), file.spec.iterations, clock=now)
@@ -139,22 +161,22 @@ class JobRun:
             options += ["--checkpoints", str(self.folder / self.spec.checkpoint.to / self.name)]
         return options
 
-    def take(self, rank: int, kind: str, report: Message) -> None:
-        """Handles a worker's report (``testbed.worker``)."""
-        if kind == "started":
+    def take(self, rank: int, report: Report) -> None:
+        """Handles a worker's report."""
+        if report["report"] == "started":
             self._started[rank] = report["plan"]
             if self.state == "starting" and len(self._started) == len(self.placement.workers):
                 self._begin()
-        elif kind == "progress":
+        elif report["report"] == "progress":
             self.attendance.take(rank, report["attendance"])
             if self._progress.take(rank, report):
                 self.series.iterations(self.name, self._progress.latest)
                 self.emit({"event": "progress", "job": self.name, **self.progress()})
-        elif kind == "checkpoint":
+        elif report["report"] == "checkpoint":
             self.checkpoints.append({"iteration": report["iteration"], "file": report["file"]})
-        elif kind == "failed":
+        elif report["report"] == "failed":
             self.errors[rank] = report["error"]
-        elif kind == "done":
+        elif report["report"] == "done":
             self.attendance.take(rank, report["attendance"])
             self.results[rank] = report
 
@@ -169,13 +191,9 @@ class JobRun:
         """The first epoch in which all workers ran; 0 before."""
         return max(self._started.values(), default=0)
 
-    def progress(self) -> Message:
-        """Returns iteration, passes, loss, accuracy, chunks/s and share in the network."""
-        progress = self._progress.message()
-        if "share_in_tree" in progress:
-            share = progress.pop("share_in_tree")
-            progress["share_in_network"] = share if self.tree != "none" else 0.0
-        return progress
+    def progress(self) -> JobProgress:
+        """Returns the progress so far."""
+        return self._progress.message(served=self.tree == "none")
 
     # --- checks ---
 
@@ -218,9 +236,7 @@ class JobRun:
         """
         if self.tree != "none" and not self.disturbed:
             assert self.counts is not None
-            one = results.fullest(self.results)["statistics"]
-            kinds = ("completed", "completed_direct", "exponent_rounds", "initial")
-            received = sum(one[kind] for kind in kinds)
+            received = results.sums_received(results.fullest(self.results)["statistics"])
             made = outcomes.sums_made(self.forecast.trees, self.counts)
             if made < received or (made > received and not shared):
                 raise JobError(
@@ -239,9 +255,23 @@ class JobRun:
 
     # --- the summary ---
 
-    def record(self) -> Message:
+    def record(self) -> JobSummary:
         """Returns the job's part of the summary: complete once it is done, else what is known."""
-        described = {
+        if self.state == "done":
+            return self.finished()
+        progress = self.progress()
+        return {
+            **self._described(),
+            "iterations_done": progress["iteration"],
+            "loss": progress.get("loss"),
+            "accuracy": progress.get("accuracy"),
+            "chunks": {},
+            "links": [],
+            "machine": {},
+        }
+
+    def _described(self) -> JobDescription:
+        return {
             "job": self.name,
             "number": self.number,
             "state": self.state,
@@ -256,29 +286,19 @@ class JobRun:
                 self.forecast.before,
             ),
         }
-        if self.state == "done":
-            return {**described, **self._outcome()}
-        progress = self.progress()
-        return {
-            **described,
-            "iterations_done": progress["iteration"],
-            "loss": progress.get("loss"),
-            "accuracy": progress.get("accuracy"),
-            "chunks": {},
-            "links": [],
-            "machine": {},
-        }
 
-    def _outcome(self) -> Message:
+    def finished(self) -> FinishedJob:
+        """Returns its part of the summary once it is done."""
         workers, served, again = self.placement.workers, self.tree == "none", None
         apart = not self.spec.consistency.together
         in_network = None
         if not self.disturbed:
             one = results.fullest(self.results)["statistics"]
-            in_network = 0 if served else int(one["completed"])
+            in_network = 0 if served else one["completed"]
         if self.counts is not None:
             again = outcomes.retransmitted(self.forecast.trees, self.counts)
         return {
+            **self._described(),
             **results.weights(
                 workers, self.results, self.lost, self.reference, self.no_reference, apart=apart
             ),
@@ -291,7 +311,6 @@ class JobRun:
                 self.results, in_network, self.disturbed, again, served=served
             ),
             "plans": results.plans(self.results),
-            # Switches' counters include retransmissions for these jobs.
             "shared_with": sorted(self.shared_with),
             "alongside": sorted(self.alongside),
             "restored": self.restored if self.restored is None else list(self.restored),
@@ -322,33 +341,54 @@ def summary(
     jobs: Collection[JobRun],
     *,
     name: str,
-    target: str,
-    clock: str,
+    target: Target,
+    clock: Clock,
     shaping: str,
-    links: list[Message],
-    machine: Message,
-    failure: Message | None,
-    others: Sequence[Message] = (),
-    faults: Sequence[Message] = (),
-    **more: Any,
-) -> Message:
+    links: list[Link],
+    machine: Machine,
+    failure: Failure | None,
+    others: Sequence[OtherJob] = (),
+    faults: Sequence[FaultImpact] = (),
+    virtual: Virtual | None = None,
+    simulation: Simulation | None = None,
+) -> RunSummary:
     """Returns the summary of a run, whose top level repeats its first job that is done.
 
-    others: rows of jobs that were not submitted. faults: rows of faults. more: further fields.
+    others: rows of jobs that were not submitted. faults: rows of faults. virtual, simulation:
+    parameters and cost of a run in virtual time.
     """
     records = [job.record() for job in jobs]
-    done = [one for one in records if one["state"] == "done"]
-    first = {"target": target, "clock": clock, **next(iter(done or records), {})}
-    timing = first.pop("machine", {})
-    return {
-        **first,
-        **({} if failure is None else {"failure": failure}),
+    run: RunPart = {
         "name": name,
         "shaping": shaping,
-        **more,
-        "links": links,
         "jobs": records,
         "others": list(others),
         "faults": list(faults),
-        "machine": {**machine, **timing},
     }
+    if virtual is not None:
+        run = {"name": name, "shaping": shaping, "virtual": virtual, **run}
+    if failure is not None:
+        run = {"failure": failure, **run}
+    cost: Simulation = {} if simulation is None else simulation
+    done = next((one for one in records if is_finished(one)), None)
+    if done is not None:
+        return {
+            **cast(FinishedPart, _common(target, clock, done)),
+            "links": links,
+            **run,
+            "machine": {**machine, **done["machine"], **cost},
+        }
+    if records:
+        return {
+            **cast(UnfinishedPart, _common(target, clock, records[0])),
+            "links": links,
+            **run,
+            "machine": {**machine, **cost},
+        }
+    return {"target": target, "clock": clock, **run, "links": links, "machine": {**machine, **cost}}
+
+
+def _common(target: Target, clock: Clock, job: JobSummary) -> dict[str, object]:
+    """Returns the keys that a run takes from a job, after its own target and clock."""
+    own = {key: value for key, value in job.items() if key not in ("links", "machine")}
+    return {"target": target, "clock": clock, **own}

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Literal
 
+from observability.messages.jobs import Target as Target
 from switch.cli.launcher import is_launcher
-
-Target = Literal["embedded", "bmv2"]
 
 BMV2 = "simple_switch_grpc"
 # A port number beyond every topology's; both targets take it from the command line.

@@ -2,17 +2,15 @@
 """The worker process of a job: ``python -m testbed.worker --help``.
 
 It reads the job's nonce from its standard input, trains, and reports on its standard output, one
-JSON object a line (``started``, ``progress``, ``waiting``, ``checkpoint``, ``failed``, ``done``).
-Each further input line is a query for its current activity; the answer is ``outline``.
+JSON object a line (``observability.messages.reports``). Each further input line is a query for its
+current activity; the answer is ``outline``.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import dataclasses
 import functools
-import json
 import logging
 import os
 import signal
@@ -20,14 +18,15 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any, Protocol
 
 import numpy as np
 
 from hosts.client import Client, Stall, Sums
+from hosts.data.reports import ClientStatistics
 from hosts.errors import ClientError, PlanWithdrawnError, ServiceUnavailableError
 from hosts.net.environment import HERE, HostEnvironment
 from hosts.worker.explanation import Outline
+from observability.messages.reports import Report, Scheduling, encode
 from observability.scheduling import CpuWatch
 from protocol.runtime import REAL, Runtime
 from specs.jobfile import JobFile, JobFileError, load
@@ -42,10 +41,7 @@ _REPORT_SECONDS = 0.2
 _printing = REAL.lock()  # lines of two threads must not mix
 
 
-class Emit(Protocol):
-    """Emits a report of a kind, with its fields."""
-
-    def __call__(self, what: str, /, **fields: Any) -> None: ...
+Emit = Callable[[Report], None]
 
 
 class _Reporter:
@@ -57,7 +53,7 @@ class _Reporter:
 
     def __init__(
         self,
-        statistics: Callable[[], dict[str, Any]],
+        statistics: Callable[[], ClientStatistics],
         plan: Callable[[], int],
         iterations: int,
         per_pass: float,
@@ -84,16 +80,17 @@ class _Reporter:
             return
         self._next = now + _REPORT_SECONDS
         self._emit(
-            "progress",
-            iteration=progress.iteration,
-            passes=progress.iteration / self._per_pass,
-            losses=self._losses,
-            spans=self._spans,
-            plan=self._plan(),
-            attendance=self._participation.tell(),
-            accuracy=progress.quality and progress.quality.accuracy,
-            test_loss=progress.quality and progress.quality.loss,
-            statistics=self._statistics(),
+            {
+                "report": "progress",
+                "iteration": progress.iteration,
+                "passes": progress.iteration / self._per_pass,
+                "losses": self._losses,
+                "spans": self._spans,
+                "plan": self._plan(),
+                "attendance": self._participation.tell(),
+                "accuracy": progress.quality and progress.quality.accuracy,
+                "statistics": self._statistics(),
+            }
         )
         self._losses, self._spans = [], []
 
@@ -154,27 +151,31 @@ class _Activity:
     def _tell(self, outline: Outline | None) -> None:
         doing, since = self._does
         self._emit(
-            "outline",
-            doing=doing,
-            seconds=self._clock() - since,
-            iteration=self._calls,
-            outline=dataclasses.asdict(outline) if outline is not None else None,
+            {
+                "report": "outline",
+                "doing": doing,
+                "seconds": self._clock() - since,
+                "iteration": self._calls,
+                "outline": outline,
+            }
         )
 
 
-def emit(what: str, /, **fields: Any) -> None:
+def emit(report: Report) -> None:
     """Writes a report to standard output; ignores a closed pipe."""
     with _printing, contextlib.suppress(BrokenPipeError):
-        print(json.dumps({"report": what, **fields}), flush=True)
+        print(encode(report), flush=True)
 
 
 def report_stall(stall: Stall, emit: Emit = emit) -> None:
     """Reports that this worker waits, how long, and what it knows of its oldest chunk."""
     emit(
-        "waiting",
-        seconds=stall.seconds,
-        oldest=dataclasses.asdict(stall.oldest) if stall.oldest else None,
-        text=str(stall),
+        {
+            "report": "waiting",
+            "seconds": stall.seconds,
+            "oldest": stall.oldest,
+            "text": str(stall),
+        }
     )
 
 
@@ -248,10 +249,17 @@ def work(
                 observer,
             )
             observer.begun(lambda: client.chunks_done)
-            emit("started", plan=client.epoch, joined=client.joined is not None, done=done)
+            emit(
+                {
+                    "report": "started",
+                    "plan": client.epoch,
+                    "joined": client.joined is not None,
+                    "done": done,
+                }
+            )
             cpu_watch = CpuWatch() if runtime is REAL else None
             reporter = _Reporter(
-                lambda: dict(client.statistics),
+                lambda: client.statistics,
                 lambda: client.epoch,
                 job.iterations,
                 replica.per_pass,
@@ -277,13 +285,19 @@ def work(
                 if due and options.rank == activity.first:
                     file = f"{options.checkpoints}-{progress.iteration}.checkpoint"
                     client.checkpoint(file)
-                    emit("checkpoint", iteration=progress.iteration, file=file)
+                    emit(
+                        {
+                            "report": "checkpoint",
+                            "iteration": progress.iteration,
+                            "file": file,
+                        }
+                    )
 
             seconds = train(replica, job.iterations, exchange, report, done, runtime.now)
             scheduling = _scheduling(cpu_watch)
-            statistics, plan = dict(client.statistics), client.epoch
+            statistics, plan = client.statistics, client.epoch
     except (ClientError, OSError) as error:  # TimeoutError is an OSError
-        emit("failed", error=str(error))
+        emit({"report": "failed", "error": str(error)})
         logging.getLogger("worker").error("%s", error)
         lost = isinstance(error, (PlanWithdrawnError, ServiceUnavailableError))
         return CONSEQUENCE if lost else 1
@@ -291,27 +305,27 @@ def work(
         save(replica.parameters, options.weights)
     quality = replica.model.evaluate(replica.workload.test)
     emit(
-        "done",
-        digest=digest(replica.parameters) if job.payload == "summed" else "",
-        accuracy=quality and quality.accuracy,
-        test_loss=quality and quality.loss,
-        data_sha256=replica.workload.sha256,
-        seconds=seconds,
-        statistics=statistics,
-        plan=plan,
-        attendance=activity.participation.tell(all_of_it=True),
-        scheduling=scheduling,
+        {
+            "report": "done",
+            "digest": digest(replica.parameters) if job.payload == "summed" else "",
+            "accuracy": quality and quality.accuracy,
+            "test_loss": quality and quality.loss,
+            "data_sha256": replica.workload.sha256,
+            "seconds": seconds,
+            "statistics": statistics,
+            "plan": plan,
+            "attendance": activity.participation.tell(all_of_it=True),
+            "scheduling": scheduling,
+        }
     )
     return 0
 
 
-def _scheduling(watch: CpuWatch | None) -> dict[str, Any] | None:
+def _scheduling(watch: CpuWatch | None) -> Scheduling | None:
     """Returns this process's CPU use and dropped datagrams; None in virtual time."""
     if watch is None:
         return None
-    known = watch.share()
-    share = None if known is None else dataclasses.asdict(known)
-    return {"share": share, "dropped": watch.dropped()}
+    return {"share": watch.share(), "dropped": watch.dropped()}
 
 
 def save(parameters: Parameters, path: Path) -> None:

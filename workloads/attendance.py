@@ -12,15 +12,49 @@ it never reports these.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import Any
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field
+from typing_extensions import TypedDict  # pydantic needs this one before Python 3.12
 
 Part = tuple[tuple[int, ...], tuple[int, ...] | None]
 Entry = tuple[Part, ...]
+
+
+class ParticipationReport(TypedDict):
+    """What a worker reports of the entries that are certain (``ParticipationLog.tell``)."""
+
+    after: int
+    """Last iteration that was reported before."""
+    until: int
+    """Last iteration that this reports."""
+    changes: list[tuple[int, Entry]]
+    """Iterations whose entries differ from the one before, with these."""
+
+
+class Participants(TypedDict):
+    """Workers whose gradients are in the sums of some chunks."""
+
+    workers: list[str]
+    """Their names."""
+    chunks: int | None
+    """Number of chunks; null: all."""
+
+
+_SpanFrom = TypedDict("_SpanFrom", {"from": Annotated[int, Field(description="First iteration.")]})
+
+
+class AttendanceSpan(_SpanFrom):
+    """Successive iterations with the same workers in their sums."""
+
+    to: int
+    """Last iteration."""
+    sums: list[Participants]
+    """Workers in the sums; several if a worker was lost within an iteration."""
 
 
 def entry_of(workers: npt.NDArray[np.int64], members: Mapping[int, Sequence[int]]) -> Entry:
@@ -49,14 +83,14 @@ class ParticipationLog:
         self._noted += 1
         self._waiting.append((self._noted, entry))
 
-    def tell(self, *, all_of_it: bool = False) -> dict[str, Any]:
+    def tell(self, *, all_of_it: bool = False) -> ParticipationReport:
         """Returns the certain entries that were not reported yet: iterations after ``after`` up to
         ``until``, and ``changes``, the entries that differ from the one before."""
         until = self._noted if all_of_it else max(self._reported, self._noted - 1)
-        changes = []
+        changes: list[tuple[int, Entry]] = []
         for iteration, entry in self._waiting:
             if iteration <= until and entry != self._last:
-                changes.append([iteration, entry])
+                changes.append((iteration, entry))
                 self._last = entry
         self._waiting = [one for one in self._waiting if one[0] > until]
         after, self._reported = self._reported, until
@@ -75,9 +109,9 @@ class Attendance:
         """Prepares for the reports of a new process of this rank."""
         self._last.pop(rank, None)
 
-    def take(self, rank: int, report: Mapping[str, Any]) -> None:
+    def take(self, rank: int, report: ParticipationReport) -> None:
         """Takes a report of ``ParticipationLog.tell``."""
-        changes = {int(iteration): _entry(given) for iteration, given in report["changes"]}
+        changes = {iteration: _entry(given) for iteration, given in report["changes"]}
         for iteration in range(report["after"] + 1, report["until"] + 1):
             self._last[rank] = changes.get(iteration, self._last.get(rank, ()))
             self._entries[iteration] = self._last[rank]
@@ -105,14 +139,17 @@ class Attendance:
             spans.append((inside[0], inside[-1], entry))
         return spans
 
-    def summary(self, names: Sequence[str]) -> list[dict[str, Any]]:
+    def summary(self, names: Sequence[str]) -> list[AttendanceSpan]:
         """Returns ``spans`` for the summary: workers' names, and numbers of chunks (None: all)."""
         return [
             {
                 "from": first,
                 "to": last,
                 "sums": [
-                    {"workers": [names[r] for r in ranks], "chunks": chunks and len(chunks)}
+                    {
+                        "workers": [names[r] for r in ranks],
+                        "chunks": None if chunks is None else len(chunks),
+                    }
                     for ranks, chunks in entry
                 ],
             }
@@ -142,9 +179,12 @@ class Attendance:
         return ""
 
 
-def entries(spans: Sequence[Any], iterations: int, before: int = 0) -> Iterator[Entry]:
-    """Yields the entry of each iteration after ``before``, from ``Attendance.spans`` as JSON."""
-    by_first = {int(first): (int(last), _entry(given)) for first, last, given in spans}
+def entries(
+    spans: Iterable[tuple[int, int, Entry]], iterations: int, before: int = 0
+) -> Iterator[Entry]:
+    """Yields the entry of each iteration after ``before``, from ``Attendance.spans``, also read
+    from JSON."""
+    by_first = {first: (last, _entry(given)) for first, last, given in spans}
     iteration = before + 1
     while iteration <= iterations:
         last, entry = by_first[iteration]
@@ -153,7 +193,8 @@ def entries(spans: Sequence[Any], iterations: int, before: int = 0) -> Iterator[
         iteration = last + 1
 
 
-def _entry(given: Any) -> Entry:
+def _entry(given: Entry) -> Entry:
+    """Returns an entry whose parts may be lists, as JSON has them."""
     return tuple(
         (tuple(ranks), None if chunks is None else tuple(chunks)) for ranks, chunks in given
     )

@@ -22,7 +22,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 
@@ -98,6 +98,21 @@ class Means:
         }
 
 
+class ReferenceResult(TypedDict):
+    """What the reference process prints."""
+
+    digest: str
+    """SHA-256 of the weights."""
+    accuracy: float | None
+    """Share of the test set."""
+    test_loss: float | None
+    """Mean cross entropy of the test set in nats."""
+    worst_error: float
+    """``Reference.worst_error``."""
+    in_float32: int
+    """``Reference.in_float32``."""
+
+
 @dataclass(frozen=True)
 class Reference:
     """The result of the reference run.
@@ -112,7 +127,7 @@ class Reference:
     worst_error: float
     in_float32: int
 
-    def message(self) -> dict[str, Any]:
+    def result(self) -> ReferenceResult:
         """Returns the result as JSON, with the weights' digest."""
         return {
             "digest": digest(self.parameters),
@@ -198,7 +213,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (JobFileError, InexactSumError, CheckpointError) as error:
         print(error, file=sys.stderr)
         return 1
-    print(json.dumps(result.message()), flush=True)
+    print(json.dumps(result.result()), flush=True)
     return 0
 
 

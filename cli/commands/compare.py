@@ -42,6 +42,7 @@ from controller.planning.admission import Resources
 from controller.planning.tree_planner import PlanRefusedError
 from emulation.lifecycle.launcher import LaunchError, compile_once, program_files, program_for
 from observability import pictures
+from observability.messages.events import Within
 from observability.wording import count
 from planner.collectives import COLLECTIVES
 from specs import jobfile
@@ -221,7 +222,7 @@ def compare(
 
 def _play_all(
     listed: list[Contender],
-    play: Callable[[Contender, Callable[[Message], None]], Outcome],
+    play: Callable[[Contender, Callable[[Within], None]], Outcome],
     addressing: Addressing,
     *,
     framing: bool,

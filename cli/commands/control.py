@@ -7,7 +7,6 @@ These run often and briefly, so this module imports nothing slow.
 from __future__ import annotations
 
 import sys
-from typing import Any
 
 import click
 
@@ -15,8 +14,9 @@ from cli.display.progress import ENDLESS, show, show_rows
 from cli.display.results import show_links
 from cli.options import console_for, node_names, on_testbed, print_json, with_json
 from emulation.lifecycle.execution import execute
-from observability import record
-from observability.control import SupervisorGoneError, ask
+from observability import control, record
+from observability.control import SupervisorGoneError
+from observability.messages.jobs import JobRow
 from observability.record import RunDirectory, shown
 from topologies.model.units import time_text
 
@@ -34,7 +34,7 @@ def why_command(job: str, on: str | None, as_json: bool) -> None:
     Exit status 0 means that it does not wait, 3 that it does: a chunk has been in flight for more
     than ten times its timeout, or the plan is changing.
     """
-    found = ask(record.find(on), "why", job=job)
+    found = control.why(record.find(on), job)
     if as_json:
         print_json(found)
     else:
@@ -58,7 +58,7 @@ def status(on: str | None, live: bool, as_json: bool) -> None:
     if live:
         _show_live(target, as_json)
         return
-    facts = ask(target, "status")
+    facts = control.status(target)
     pids = target.pids()
     for node in facts["nodes"]:
         node["pids"] = [pids[pid] for pid in node["pids"] if pid in pids]
@@ -85,11 +85,11 @@ def _show_live(target: RunDirectory, as_json: bool) -> None:
 
     console = console_for()
     if as_json:
-        print_json(ask(target, "snapshot"))
+        print_json(control.snapshot(target))
     elif console.is_terminal:
         watch(console, target)
     else:
-        show(console, picture(ask(target, "snapshot"), None, ENDLESS))
+        show(console, picture(control.snapshot(target), None, ENDLESS))
 
 
 @click.command()
@@ -97,7 +97,7 @@ def _show_live(target: RunDirectory, as_json: bool) -> None:
 @with_json
 def jobs(on: str | None, as_json: bool) -> None:
     """List the jobs of a testbed."""
-    rows = ask(record.find(on), "jobs")
+    rows = control.jobs(record.find(on))
     if as_json:
         print_json(rows)
         return
@@ -108,12 +108,12 @@ def jobs(on: str | None, as_json: bool) -> None:
     show_rows(console_for(), [_job_row(row) for row in rows], columns)
 
 
-def _job_row(row: dict[str, Any]) -> dict[str, Any]:
+def _job_row(row: JobRow) -> dict[str, object]:
     """Formats a job's fields for the table: 7 of 8 workers, iteration 12/100."""
     workers = row["workers"] if row["present"] is None else f"{row['present']} of {row['workers']}"
     known = row["iteration"] is not None  # only jobs submitted to the testbed report it
     iteration = f"{row['iteration']}/{row['iterations']}" if known else ""
-    return {**row, "workers": workers, "iteration": iteration}
+    return {**dict(row), "workers": workers, "iteration": iteration}
 
 
 @click.command()
@@ -121,7 +121,7 @@ def _job_row(row: dict[str, Any]) -> dict[str, Any]:
 @on_testbed
 def stop(job: str, on: str | None) -> None:
     """Stop a job; the testbed stays up."""
-    click.echo(f"stopped {ask(record.find(on), 'stop', job=job)}")
+    click.echo(f"stopped {control.stop(record.find(on), job)}")
 
 
 @click.command()
@@ -130,7 +130,7 @@ def down(on: str | None) -> None:
     """Take a testbed down."""
     target = record.find(on)
     try:
-        for job in ask(target, "down"):
+        for job in control.down(target):
             if job["iteration"] is None:
                 click.echo(f"stopped {job['job']}")
                 continue

@@ -3,9 +3,8 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import click
 
@@ -15,8 +14,9 @@ from cli.emulated import bringing_up, run
 from cli.files import FILE, OUTPUT
 from cli.options import DEFAULT_JOB, console_for, launching, on_testbed, print_json, say, with_json
 from emulation.lifecycle.launcher import LaunchError, check_jobs
-from observability import record
-from observability.control import ControlError, ask, converse
+from observability import control, record
+from observability.control import ControlError, Request
+from observability.messages.summary import RunPart, is_finished
 from observability.record import RunDirectory, shown
 from specs import faultfile as faults
 from topologies.model.spec import load as load_topology
@@ -58,11 +58,11 @@ def run_command(
         else:
             launched, matches = run(topology, files, view, **options)
             directory = launched.run
-    summary = json.loads(directory.summary.read_text())
+    summary = directory.read_summary()
     if as_json:
         print_json(summary)
     else:
-        done = [job for job in summary["jobs"] if job["state"] == "done"]
+        done = [job for job in summary["jobs"] if is_finished(job)]
         show_results(console, done, summary["links"])
         click.echo(f"\n{shown(directory.summary)}")
         if trace is not None:
@@ -101,16 +101,17 @@ def chaos(
     console = console_for(stderr=as_json)
     with View(console) as view:
         launched, matches = run(topology, [job], view, faults=chosen, **options)
-    summary = json.loads(launched.run.summary.read_text())
+    summary = launched.run.read_summary()
     if as_json:
         print_json(summary)
     else:
-        show_results(console, summary["jobs"], summary["links"])
+        done = [job for job in summary["jobs"] if is_finished(job)]
+        show_results(console, done, summary["links"])
         show(console)
-        show_faults(console, summary["faults"])
-        for done in summary["jobs"]:
+        show_faults(console, cast(RunPart, summary)["faults"])
+        for one in done:
             show(console)
-            show_plans(console, done["plans"])
+            show_plans(console, one["plans"])
         click.echo(f"\n{shown(launched.run.summary)}")
     if not matches:
         raise LaunchError(f"the weights differ from the reference's; see {launched.run.path}")
@@ -146,15 +147,13 @@ def submit(job: Path, on: str | None, restore: Path | None, detach: bool, as_jso
     target = record.find(on)
     check_jobs(target, [job], restore)
     console = console_for(stderr=as_json)
-    what = {"job": str(job.resolve())}
-    if restore is not None:
-        what["restore"] = str(restore.resolve())
+    request = control.submission(job, restore=restore)
     if detach:
-        _print_or_say(as_json, _until_running(target, what))
+        _print_or_say(as_json, _until_running(target, request))
         return
     with View(console) as view:
         try:
-            summary = ask(target, "submit", view.event, **what)
+            summary = control.submit(target, request, view.event)
         except KeyboardInterrupt:
             view.note("the job goes on; `rackhub stop JOB` ends it, `rackhub jobs` shows it")
             raise
@@ -167,14 +166,14 @@ def submit(job: Path, on: str | None, restore: Path | None, detach: bool, as_jso
         raise LaunchError(f"job {summary['job']}: the weights differ from the reference's")
 
 
-def _until_running(target: RunDirectory, what: dict[str, str]) -> dict[str, Any]:
-    for message in converse(target, "submit", **what):
-        if message.get("event") == "running":
-            return {"job": message["job"], "state": "running"}
+def _until_running(target: RunDirectory, request: Request) -> dict[str, str]:
+    for event in control.converse(target, request):
+        if event["event"] == "running":
+            return {"job": event["job"], "state": "running"}
     raise ControlError("the job was over before it ran")
 
 
-def _print_or_say(as_json: bool, facts: dict[str, Any]) -> None:
+def _print_or_say(as_json: bool, facts: dict[str, str]) -> None:
     if as_json:
         print_json(facts)
     else:

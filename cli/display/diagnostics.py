@@ -4,16 +4,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from cli.display.progress import show, show_rows
+from observability.messages.waiting import JobExplanation, NodeState, WorkerState
+from observability.trace import HopRow, TraceReport
 from observability.why import heading, sentences
 
-Message = dict[str, Any]
 _UNFINISHED = (
     "The run is still going, or was killed: the end of each port's capture is not written, so the"
     " last packets may be missing here, and those marked as not arrived may have arrived."
@@ -21,7 +21,7 @@ _UNFINISHED = (
 _LONG_NS = 10_000_000  # from which times are in milliseconds
 
 
-def show_why(console: Console, found: Message) -> None:
+def show_why(console: Console, found: JobExplanation) -> None:
     """Prints why a job waits: the reason, then the nodes of late chunks, then workers.
 
     Args:
@@ -38,21 +38,30 @@ def show_why(console: Console, found: Message) -> None:
             continue
         show(console)
         show(console, Text(heading(chunk)))
-        rows = [{**row, "for": _seconds(row["seconds"]), "heard": _heard(row)} | _phase(row)
-                for row in chunk["nodes"]]  # fmt: skip
+        rows = [
+            {
+                "node": row["node"],
+                "phase": row["stuck"] or row["phase"] or "not heard of",
+                "for": _seconds(row["seconds"]),
+                "missing": row["missing"],
+                "in": row["in"],
+                "heard": _heard(row),
+            }
+            for row in chunk["nodes"]
+        ]
         columns = {"node": "node", "phase": "phase", "for": "for", "missing": "missing",
                    "in": "in", "heard": "reported to"}  # fmt: skip
         if rows:
             show_rows(console, rows, columns)
     if found["workers"] and (found["waits"] or found["state"] == "starting"):
         show(console)
-        workers = [{**row, "last": _sent(row)} for row in found["workers"]]
+        workers = [{**dict(row), "last": _sent(row)} for row in found["workers"]]
         columns = {"worker": "worker", "iteration": "iteration", "says": "what it does",
                    "last": "sent last of this chunk"}  # fmt: skip
         show_rows(console, workers, columns)
 
 
-def show_trace(console: Console, job: str, chunk: int, found: Message) -> None:
+def show_trace(console: Console, job: str, chunk: int, found: TraceReport) -> None:
     """Prints the hops of a chunk's packets, as ``observability.trace.read`` returns them."""
     if not found["whole"]:
         show(console, Text(_UNFINISHED, style="yellow"))
@@ -85,7 +94,7 @@ def show_trace(console: Console, job: str, chunk: int, found: Message) -> None:
         show(console, table)
 
 
-def _begun(hop: Message, clock: str) -> str:
+def _begun(hop: HopRow, clock: str | None) -> str:
     """Formats the start time in virtual time, the clock of logs, series and traces as well."""
     if clock != "virtual":
         return ""
@@ -102,20 +111,16 @@ def _times(nanoseconds: Sequence[int]) -> tuple[str, list[str]]:
     return unit, [f"{time / size:,.{digits - 3 * coarse}f}" for time in nanoseconds]
 
 
-def _phase(row: Message) -> Message:
-    return {"phase": row["stuck"] or row["phase"] or "not heard of"}
-
-
 def _seconds(value: float | None) -> str:
     return "" if value is None else f"{value:.1f} s"
 
 
-def _heard(row: Message) -> str:
-    return "" if row["told"] is None else f"{row['told']} {row['heard']:.1f} s ago"
+def _heard(row: NodeState) -> str:
+    return "" if row["heard"] is None else f"{row['told']} {row['heard']:.1f} s ago"
 
 
-def _sent(row: Message) -> str:
-    if row["last"] is None:
+def _sent(row: WorkerState) -> str:
+    if row["last"] is None or row["sent"] is None:
         return ""
     times = f", {row['sent']} times" if row["last"] == "CONTRIBUTE" and row["sent"] > 1 else ""
     return f"{row['last']} {row['ago']:.1f} s ago{times}"

@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Generic, TypeVar, cast
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -15,11 +15,14 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from observability.control import SupervisorGoneError, ask
+from observability import control
+from observability.control import SupervisorGoneError
+from observability.messages.live import JobSnapshot, ServerSnapshot, Snapshot, SwitchSnapshot
 from observability.record import RunDirectory
 from topologies.model.units import rate_text, size_text
 
-Message = dict[str, Any]
+Row = TypeVar("Row", bound=Mapping[str, object])
+Node = TypeVar("Node", SwitchSnapshot, ServerSnapshot)
 PERIOD_SECONDS = 1.0
 _GAP, _BAR_WIDTH, _LEAST_BAR_WIDTH = 2, 20, 6
 
@@ -36,49 +39,52 @@ _NO_DROPS = frozenset(
 
 
 @dataclass(frozen=True)
-class Column:
+class Column(Generic[Row]):
     """A table column: title and cell function. Without room, those of least `worth` are dropped."""
 
     title: str
-    value: Callable[[Message], str]
+    value: Callable[[Row], str]
     worth: int = 9
     left: bool = False
 
 
-class Growth:
-    """Rates of counters since an earlier snapshot; without one, the counters themselves."""
+class Growth(Generic[Node]):
+    """Rates of nodes' counters since an earlier snapshot; without one, the counters themselves.
 
-    def __init__(self, before: Message | None, now: Message) -> None:
+    Args:
+        before: The nodes in the earlier snapshot.
+        seconds: Time since then.
+    """
+
+    def __init__(self, before: Sequence[Node] | None, seconds: float) -> None:
         self.per_second = before is not None
-        self._seconds = now["monotonic"] - before["monotonic"] if before is not None else 1.0
-        self._before = {
-            (kind, one["name"]): one
-            for kind in ("switches", "servers")
-            for one in (before[kind] if before is not None else ())
-        }
+        self._seconds = seconds
+        self._before: dict[str, Node] = {one["name"]: one for one in before or ()}
 
     @property
     def unit(self) -> str:
         """The unit as a suffix of titles."""
         return "/s" if self.per_second else ""
 
-    def of(self, kind: str, one: Message, count: Callable[[Message], float | None]) -> float | None:
+    def of(self, one: Node, count: Callable[[Node], float | None]) -> float | None:
         """Returns a node's rate; None if it did not answer or its counter was reset."""
         now = count(one)
         if not self.per_second or now is None:
             return now
-        earlier = self._before.get((kind, one["name"]))
+        earlier = self._before.get(one["name"])
         then = count(earlier) if earlier is not None else None
         return None if then is None or now < then else (now - then) / self._seconds
 
 
-def picture(snapshot: Message, before: Message | None, width: int) -> RenderableType:
+def picture(snapshot: Snapshot, before: Snapshot | None, width: int) -> RenderableType:
     """Renders tables of jobs, switches and servers, within ``width`` columns if possible.
 
     Args:
         before: An earlier snapshot, to show rates; None shows the counters themselves.
     """
-    growth = Growth(before, snapshot)
+    seconds = 1.0 if before is None else snapshot["monotonic"] - before["monotonic"]
+    switches = Growth(None if before is None else before["switches"], seconds)
+    servers = Growth(None if before is None else before["servers"], seconds)
     facts = f"{snapshot['topology']} on {snapshot['target']}, {snapshot['clock']}"
     up = time.strftime("%H:%M:%S", time.gmtime(snapshot["seconds_up"]))
     parts: list[RenderableType] = [Text.assemble((snapshot["name"], "bold"), f"  {facts}, up {up}")]
@@ -87,7 +93,7 @@ def picture(snapshot: Message, before: Message | None, width: int) -> Renderable
         parts.append(Text(text, style="yellow"))
     parts.append(Text())
     if snapshot["jobs"]:
-        parts.append(_jobs(snapshot["jobs"], width, bar=growth.per_second))
+        parts.append(_jobs(snapshot["jobs"], width, bar=before is not None))
         parts += [
             Text(f"{job['job']}: {job['reason']}", style="dim")
             for job in snapshot["jobs"]
@@ -95,9 +101,9 @@ def picture(snapshot: Message, before: Message | None, width: int) -> Renderable
         ]
     else:
         parts.append(Text("no job has been submitted", style="dim"))
-    parts += [Text(), _table(snapshot["switches"], _switch_columns(growth), width)]
+    parts += [Text(), _table(snapshot["switches"], _switch_columns(switches), width)]
     if snapshot["servers"]:
-        parts += [Text(), _table(snapshot["servers"], _server_columns(growth), width)]
+        parts += [Text(), _table(snapshot["servers"], _server_columns(servers), width)]
     return Group(*parts)
 
 
@@ -107,8 +113,8 @@ def watch(console: Console, run: RunDirectory) -> None:
     Raises:
         ControlError: The supervisor does not answer.
     """
-    before: Message | None = None
-    snapshot = ask(run, "snapshot")
+    before: Snapshot | None = None
+    snapshot = control.snapshot(run)
     try:
         with (
             suppress(KeyboardInterrupt),
@@ -117,7 +123,7 @@ def watch(console: Console, run: RunDirectory) -> None:
             while True:
                 live.update(picture(snapshot, before, console.width), refresh=True)
                 time.sleep(PERIOD_SECONDS)
-                before, snapshot = snapshot, ask(run, "snapshot")
+                before, snapshot = snapshot, control.snapshot(run)
     except SupervisorGoneError as error:
         if error.stuck:
             raise
@@ -134,8 +140,8 @@ def _why(run: RunDirectory) -> str:
 # --- tables ---
 
 
-def _jobs(jobs: Sequence[Message], width: int, *, bar: bool) -> Table:
-    columns = [
+def _jobs(jobs: Sequence[JobSnapshot], width: int, *, bar: bool) -> Table:
+    columns: list[Column[JobSnapshot]] = [
         Column("job", lambda job: str(job["job"]), left=True),
         Column("state", lambda job: str(job["state"] or "-"), left=True),
         Column("iteration", _iteration),
@@ -147,31 +153,34 @@ def _jobs(jobs: Sequence[Message], width: int, *, bar: bool) -> Table:
         Column("tree", lambda job: str(job["tree"] or "-"), 1, left=True),
         Column("plan epoch", lambda job: _number(job["plan_epoch"], "d"), 2),
     ]
-    done = (lambda job: (job["iteration"] or 0, job["iterations"] or 0)) if bar else None
-    return _table(jobs, columns, width, done)
+
+    def done(job: JobSnapshot) -> tuple[float, float]:
+        return job["iteration"] or 0, job["iterations"] or 0
+
+    return _table(jobs, columns, width, done if bar else None)
 
 
-def _iteration(job: Message) -> str:
+def _iteration(job: JobSnapshot) -> str:
     return "-" if job["iteration"] is None else f"{job['iteration']}/{job['iterations']}"
 
 
-def _workers(job: Message) -> str:
+def _workers(job: JobSnapshot) -> str:
     present, all_of_them = job["present"], job["workers"]
     return f"{all_of_them}" if present is None else f"{present} of {all_of_them}"
 
 
-def _switch_columns(growth: Growth) -> list[Column]:
-    def counted(title: str, names: Sequence[str], worth: int) -> Column:
-        def total(one: Message) -> float | None:
+def _switch_columns(growth: Growth[SwitchSnapshot]) -> list[Column[SwitchSnapshot]]:
+    def counted(title: str, names: Sequence[str], worth: int) -> Column[SwitchSnapshot]:
+        def total(one: SwitchSnapshot) -> float | None:
             known = one["outcomes"]
             return None if known is None else sum(known[name] for name in names)
 
-        def value(one: Message) -> str:
-            return _number(growth.of("switches", one, total), ",.0f")
+        def value(one: SwitchSnapshot) -> str:
+            return _number(growth.of(one, total), ",.0f")
 
         return Column(title + growth.unit, value, worth)
 
-    def dropped(one: Message) -> float | None:
+    def dropped(one: SwitchSnapshot) -> float | None:
         known = one["outcomes"]
         return None if known is None else sum(n for k, n in known.items() if k not in _NO_DROPS)
 
@@ -187,45 +196,51 @@ def _switch_columns(growth: Growth) -> list[Column]:
         counted("queries", _QUERIES, 2),
         Column(
             "dropped" + growth.unit,
-            lambda one: _number(growth.of("switches", one, dropped), ",.0f"),
+            lambda one: _number(growth.of(one, dropped), ",.0f"),
             6,
         ),
-        _cpu("switches", growth),
+        Column(*_cpu(growth)),
     ]
 
 
-def _server_columns(growth: Growth) -> list[Column]:
-    def load(title: str, field: str, rate: str) -> Column:
-        def value(one: Message) -> str:
-            grown = growth.of("servers", one, lambda it: it[field])
-            if grown is None or not growth.per_second:
-                return "-" if grown is None else size_text(grown)
-            return f"{rate_text(8 * grown)} ({_percent(8 * grown / one[rate])} of the link)"
+def _server_columns(growth: Growth[ServerSnapshot]) -> list[Column[ServerSnapshot]]:
+    def load(grown: float | None, rate: int) -> str:
+        if grown is None or not growth.per_second:
+            return "-" if grown is None else size_text(grown)
+        return f"{rate_text(8 * grown)} ({_percent(8 * grown / rate)} of the link)"
 
-        return Column(title, value)
+    def received(one: ServerSnapshot) -> str:
+        return load(growth.of(one, lambda it: it["received_bytes"]), one["receive_rate"])
+
+    def sent(one: ServerSnapshot) -> str:
+        return load(growth.of(one, lambda it: it["sent_bytes"]), one["send_rate"])
 
     return [
         Column("server", _name, left=True),
-        load("received", "received_bytes", "receive_rate"),
-        load("sent", "sent_bytes", "send_rate"),
-        _cpu("servers", growth),
+        Column("received", received),
+        Column("sent", sent),
+        Column(*_cpu(growth)),
     ]
 
 
-def _cpu(kind: str, growth: Growth) -> Column:
-    def value(one: Message) -> str:
-        used = growth.of(kind, one, lambda it: it["cpu_seconds"])
+def _cpu(growth: Growth[Node]) -> tuple[str, Callable[[Node], str], int]:
+    """Returns title, cell function and worth of the column of CPU use."""
+
+    def value(one: Node) -> str:
+        used = growth.of(one, lambda it: it["cpu_seconds"])
         return _percent(used) if growth.per_second else _number(used, ",.1f")
 
-    return Column("CPU" if growth.per_second else "CPU s", value, 4)
+    return "CPU" if growth.per_second else "CPU s", value, 4
 
 
-def _name(one: Message) -> str:
+def _name(one: SwitchSnapshot | ServerSnapshot) -> str:
+    name = one["name"]
     if one["up"]:
-        return str(one["name"])
-    down = [process["name"] for process in one.get("processes", ()) if not process["up"]]
-    which = "" if down in ([], [one["name"]]) else f"{', '.join(down)} "
-    return f"{one['name']} ({which}down)"
+        return name
+    processes = cast(ServerSnapshot, one)["processes"] if "processes" in one else ()
+    down = [process["name"] for process in processes if not process["up"]]
+    which = "" if down in ([], [name]) else f"{', '.join(down)} "
+    return f"{name} ({which}down)"
 
 
 def _number(value: float | None, form: str) -> str:
@@ -241,10 +256,10 @@ def _of(part: int | None, whole: int | None) -> str:
 
 
 def _table(
-    rows: Sequence[Message],
-    columns: Sequence[Column],
+    rows: Sequence[Row],
+    columns: Sequence[Column[Row]],
     width: int,
-    bar: Callable[[Message], tuple[float, float]] | None = None,
+    bar: Callable[[Row], tuple[float, float]] | None = None,
 ) -> Table:
     """Renders rows, without the least important columns if ``width`` requires it.
 

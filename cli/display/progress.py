@@ -6,8 +6,10 @@ from __future__ import annotations
 import io
 import math
 import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
+from typing import TypeAlias
 
 from rich.cells import cell_len
 from rich.console import Console, Group, RenderableType
@@ -17,9 +19,10 @@ from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
+from observability.messages.events import Event, ProgressEvent, Within
 from topologies.model.units import time_text
 
-Message = dict[str, Any]
+Row: TypeAlias = Mapping[str, object]
 _LINE_SECONDS = 1.0
 _WAITING_SECONDS = 5.0
 _WITHIN_SECONDS = 10.0
@@ -52,12 +55,33 @@ def fits(console: Console, what: RenderableType) -> bool:
     return not console.is_terminal or max(map(cell_len, _lines(what))) <= console.width
 
 
+@dataclass
+class _Job:
+    """The latest events of a job: of any kind, of its progress, and within an iteration since."""
+
+    latest: Event
+    progress: ProgressEvent | None = None
+    within: Within | None = None
+
+    @property
+    def done(self) -> float:
+        """Iterations done, including the fraction of the current one if it is known."""
+        whole = 0 if self.progress is None else self.progress["iteration"]
+        return max(whole, 0.0 if self.within is None else self.within["iterations_done"])
+
+    @property
+    def iterations(self) -> int | None:
+        """Iterations that it has, if known."""
+        known = self.progress or self.within
+        return None if known is None else known["iterations"]
+
+
 class View:
     """Shows the progress of jobs from a testbed's events. A context manager."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._jobs: dict[str, Message] = {}
+        self._jobs: dict[str, _Job] = {}
         self._printed: dict[str, tuple[float, str]] = {}
         self._live: Live | None = None
         self._faults: set[int] = set()
@@ -78,17 +102,19 @@ class View:
         """Prints a line above the progress."""
         self._console.print(Text(text), soft_wrap=True)
 
-    def event(self, message: Message) -> None:
+    def event(self, message: Event) -> None:
         """Updates a job's state from an event and shows it."""
         if message["event"] == "fault":  # sent once for each job it affects
             if message["number"] not in self._faults:
                 self._faults.add(message["number"])
                 self.note(message["text"])
             return
-        job = self._jobs.setdefault(message["job"], {})
-        if message["event"] == "progress":  # counted within an iteration that is over now
-            job.pop("iterations_done", None)
-        job.update(message)
+        job = self._jobs.setdefault(message["job"], _Job(message))
+        job.latest = message
+        if message["event"] == "progress":
+            job.progress, job.within = message, None  # it was within an iteration that is over now
+        elif message["event"] == "within":
+            job.within = message
         if not self._console.is_terminal:
             self._line(message["job"], job)
             return
@@ -97,33 +123,32 @@ class View:
             self._live.start()
         self._live.update(self.picture())
 
-    def _line(self, name: str, job: Message) -> None:
+    def _line(self, name: str, job: _Job) -> None:
         then, state = self._printed.get(name, (0.0, ""))
-        now = time.monotonic()
-        measured = job["event"] == "progress"
-        if measured and now - then < _LINE_SECONDS and job["iteration"] < job["iterations"]:
-            return
-        waits = job["event"] == "waiting"
-        if waits and state == "waiting" and now - then < _WAITING_SECONDS:
-            return
-        within = job["event"] == "within"
-        if within and now - then < _WITHIN_SECONDS:
-            return
-        if not (measured or waits or within) and job["event"] == state:
-            return
-        self._printed[name] = (now, job["event"])
-        if measured:
-            known = [f"{title} {text}" for title, text in _figures(job).items() if text != "-"]
-            text = ", ".join([f"{name}: iteration {job['iteration']}/{job['iterations']}", *known])
+        now, latest = time.monotonic(), job.latest
+        kind = latest["event"]
+        if latest["event"] == "progress":
+            if now - then < _LINE_SECONDS and latest["iteration"] < latest["iterations"]:
+                return
+            known = [f"{title} {text}" for title, text in _figures(latest).items() if text != "-"]
+            done = f"iteration {latest['iteration']}/{latest['iterations']}"
+            text = ", ".join([f"{name}: {done}", *known])
         else:
-            text = f"{name}: {_state(job) or job['event']}"
+            if kind == "waiting" and state == "waiting" and now - then < _WAITING_SECONDS:
+                return
+            if kind == "within" and now - then < _WITHIN_SECONDS:
+                return
+            if kind not in ("waiting", "within") and kind == state:
+                return
+            text = f"{name}: {_state(job) or kind}"
+        self._printed[name] = (now, kind)
         self._console.print(Text(text), soft_wrap=True)
 
     def picture(self) -> RenderableType:
         """Renders bars and figures of all jobs within the console's width, and why jobs wait."""
-        titles = list(_figures({}))
+        titles = list(_figures(None))
         rows = [
-            (name, f"{math.floor(_done(job))}/{job.get('iterations', '-')}", _figures(job))
+            (name, f"{math.floor(job.done)}/{job.iterations or '-'}", _figures(job.progress))
             for name, job in self._jobs.items()
         ]
         names = max(cell_len(name) for name in ["job", *self._jobs])
@@ -144,33 +169,29 @@ class View:
             table.add_column(title, justify="left" if left else "right", no_wrap=True)
         for name, iteration, figures in rows:
             job = self._jobs[name]
-            bar = ProgressBar(job.get("iterations") or 1, _done(job), width=width)
+            bar = ProgressBar(job.iterations or 1, job.done, width=width)
             table.add_row(name, bar, iteration, *(figures[title] for title in titles))
         states = ((name, _state(job)) for name, job in self._jobs.items())
         notes = [Text(f"{name}: {state}", style="dim") for name, state in states if state]
         return Group(table, *notes)
 
 
-def _done(job: Message) -> float:
-    """Returns the iterations done, including the fraction of the current one if it is known."""
-    return max(float(job.get("iteration", 0)), float(job.get("iterations_done", 0)))
-
-
-def _state(job: Message) -> str:
+def _state(job: _Job) -> str:
     """Describes what a job is doing, as far as its figures do not show it."""
-    if job["event"] in ("within", "progress") and "iterations_done" in job:
-        return within(job)
-    if job["event"] == "waiting":
-        whose = " of virtual time" if job.get("virtual") else ""
-        return f"waiting for {job['seconds']:.0f} s{whose}: {job['why']}"
-    return _STATES.get(job["event"], "")
+    latest = job.latest
+    if latest["event"] == "within":
+        return within(latest)
+    if latest["event"] == "waiting":
+        whose = " of virtual time" if latest.get("virtual") else ""
+        return f"waiting for {latest['seconds']:.0f} s{whose}: {latest['why']}"
+    return _STATES.get(latest["event"], "")
 
 
-def within(progress: Message, of: str = "chunks") -> str:
+def within(progress: Within, of: str = "chunks") -> str:
     """Describes the progress of the current iteration.
 
     Args:
-        progress: The last `within` event.
+        progress: How far the job is.
         of: The unit of its fraction.
     """
     done, iterations = progress["iterations_done"], progress["iterations"]
@@ -217,18 +238,19 @@ class Meanwhile:
             self._console.print(Text(f"    {text}"), soft_wrap=True)
 
 
-def _figures(job: Message) -> dict[str, str]:
-    def value(name: str, form: str, factor: float = 1, unit: str = "") -> str:
-        known = job.get(name)
+def _figures(job: ProgressEvent | None) -> dict[str, str]:
+    def text(known: float | None, form: str, factor: float = 1, unit: str = "") -> str:
         return format(known * factor, form) + unit if known is not None else "-"
 
+    if job is None:
+        return dict.fromkeys(("passes", "loss", "accuracy", "chunks/s", "in network"), "-")
     learns = job.get("loss") is not None  # else there is no data set
     return {
-        "passes": value("passes", ".1f") if learns else "-",
-        "loss": value("loss", ".4f"),
-        "accuracy": value("accuracy", ".3f"),
-        "chunks/s": value("chunks_per_second", ",.0f"),
-        "in network": value("share_in_network", ".1f", 100, " %"),
+        "passes": text(job.get("passes"), ".1f") if learns else "-",
+        "loss": text(job.get("loss"), ".4f"),
+        "accuracy": text(job.get("accuracy"), ".3f"),
+        "chunks/s": text(job.get("chunks_per_second"), ",.0f"),
+        "in network": text(job.get("share_in_network"), ".1f", 100, " %"),
     }
 
 
@@ -241,7 +263,7 @@ def plain_table(first: str, *others: str) -> Table:
     return table
 
 
-def show_rows(console: Console, rows: list[Message], columns: dict[str, str]) -> None:
+def show_rows(console: Console, rows: Sequence[Row], columns: dict[str, str]) -> None:
     """Prints rows as a table, without the columns that have no value.
 
     A table that is too wide is split into several, each with the first column; if that does not
@@ -273,7 +295,7 @@ def show_rows(console: Console, rows: list[Message], columns: dict[str, str]) ->
         show(console, block)
 
 
-def _table(rows: list[Message], titles: dict[str, str]) -> Table:
+def _table(rows: Sequence[Row], titles: dict[str, str]) -> Table:
     table = plain_table(*titles.values())
     for column in table.columns:
         column.justify = "left"
@@ -282,7 +304,7 @@ def _table(rows: list[Message], titles: dict[str, str]) -> Table:
     return table
 
 
-def _split(console: Console, rows: list[Message], titles: dict[str, str]) -> list[Table]:
+def _split(console: Console, rows: Sequence[Row], titles: dict[str, str]) -> list[Table]:
     """Splits columns into tables that fit, each with the first; returns none if one cannot fit.
 
     Later tables leave out rows that are empty in their columns.
@@ -305,12 +327,12 @@ def _split(console: Console, rows: list[Message], titles: dict[str, str]) -> lis
     return tables
 
 
-def _cell(row: Message, name: str) -> str:
+def _cell(row: Row, name: str) -> str:
     value = row.get(name)
     if isinstance(value, list):
         return ", ".join(map(str, value))
     return "" if value is None else _short(value)
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -6,24 +6,23 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Sequence
 from itertools import groupby
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from cli.display.progress import fits, plain_table, show, show_rows
+from observability.messages.summary import FaultImpact, FinishedJob, JobMachine, Link, PlanUse
 from observability.wording import count, deviation, sending_ends, sums
 from topologies.model.units import size_text, time_text
 
-Message = dict[str, Any]
 MOST_LINK_ROWS = 40  # about the height of a terminal
 MOST_NAMES = 8  # of nodes listed by name
 _DIGITS = 4  # of times and bytes, as in `rackhub compare`
 _ENOUGH = 3  # iterations for a median that is not the first, which has exponent rounds
 
 
-def show_results(console: Console, jobs: Sequence[Message], links: list[Message]) -> None:
+def show_results(console: Console, jobs: Sequence[FinishedJob], links: list[Link]) -> None:
     """Prints the figures of finished jobs and what links carried meanwhile."""
     together = _results(jobs)
     apart = [_results([job]) for job in jobs]
@@ -60,22 +59,22 @@ def show_results(console: Console, jobs: Sequence[Message], links: list[Message]
         show(console, Text(text, style="dim"))
 
 
-def show_links(console: Console, links: list[Message], during: str) -> None:
+def show_links(console: Console, links: list[Link], during: str) -> None:
     """Prints what links carried.
 
     Args:
         during: The period in words, such as "in 3 iterations".
     """
     full = [row for row in links if row["bytes"] != 0 or row["expected_bytes"]]
-    busy = {row[end] for row in full for end in ("from", "to")}
+    busy = {end for row in full for end in (row["from"], row["to"])}
     used = [row for row in links if {row["from"], row["to"]} <= busy]
     idle = list(dict.fromkeys(row["from"] for row in links if row["from"] not in busy))
     show(console, Text(f"What links carried {during}, in frames without FCS:", style="dim"))
     show(console, link_table(used))
-    if dropped := [row for row in links if row.get("dropped")]:
-        worst = max(dropped, key=lambda row: row["dropped"])
-        text = f"Full queues dropped {count(sum(row['dropped'] for row in dropped), 'frame')}"
-        text += f", most of them ({worst['dropped']:,}) from {worst['from']} to {worst['to']}."
+    if dropped := [(row["dropped"], row) for row in links if row["dropped"]]:
+        most, worst = max(dropped, key=lambda one: one[0])
+        text = f"Full queues dropped {count(sum(number for number, _ in dropped), 'frame')}"
+        text += f", most of them ({most:,}) from {worst['from']} to {worst['to']}."
         show(console, Text(text))
     if idle:
         more = f" and {len(idle) - MOST_NAMES:,} more" if len(idle) > MOST_NAMES else ""
@@ -85,19 +84,20 @@ def show_links(console: Console, links: list[Message], during: str) -> None:
         show(console, Text(f"unknown: {why}.", style="dim"))
 
 
-def _together(jobs: Sequence[Message]) -> str:
+def _together(jobs: Sequence[FinishedJob]) -> str:
     """Describes the period of the link counters."""
     if len(jobs) != 1:
         return "in all, of all jobs"
     return f"in all, in {count(len(jobs[0]['seconds_per_iteration']), 'iteration')}"
 
 
-def _names(jobs: Iterable[Message]) -> set[str]:
+def _names(jobs: Iterable[FinishedJob]) -> set[str]:
     return {job["job"] for job in jobs}
 
 
-def _results(jobs: Sequence[Message]) -> Table:
+def _results(jobs: Sequence[FinishedJob]) -> Table:
     table = plain_table("", *(job["job"] for job in jobs))
+    chunks = [job["chunks"] for job in jobs]
     rows: list[tuple[str, list[str]]] = [
         ("topology", [f"{job['topology']}, {count(job['racks'], 'rack')}" for job in jobs]),
         ("workers, servers", [f"{job['workers']}, {job['servers']}" for job in jobs]),
@@ -109,55 +109,52 @@ def _results(jobs: Sequence[Message]) -> Table:
         *([("CPU busy", [_busy(job["machine"]) for job in jobs])] if _measured(jobs) else []),
         *_learned(jobs),
         ("matches reference", [_yes(job) for job in jobs]),
-        ("chunks summed by switches", [_chunks(job, "aggregated_in_network") for job in jobs]),
-        ("chunks by servers alone", [_chunks(job, "served_by_server") for job in jobs]),
-        ("retransmitted packets", [_chunks(job, "retransmitted") for job in jobs]),
+        ("chunks summed by switches", [_known(one["aggregated_in_network"]) for one in chunks]),
+        ("chunks by servers alone", [_known(one["served_by_server"]) for one in chunks]),
+        ("retransmitted packets", [_known(one["retransmitted"]) for one in chunks]),
     ]
     for title, values in rows:
         table.add_row(title, *values)
     return table
 
 
-def _learned(jobs: Sequence[Message]) -> list[tuple[str, list[str]]]:
+def _learned(jobs: Sequence[FinishedJob]) -> list[tuple[str, list[str]]]:
     """Returns rows of test accuracy and loss if a job has any."""
     if all(job["test_accuracy"] is None for job in jobs):
         return []
     pairs = [
-        ("-", "-")
-        if job["test_accuracy"] is None
-        else (
-            f"{job['test_accuracy']:.4f}",
-            f"{job['test_loss']:.4f} ({job['test_bits']:.3f} bits)",
-        )
+        (f"{job['test_accuracy']:.4f}", f"{loss:.4f} ({job['test_bits']:.3f} bits)")
+        if (loss := job["test_loss"]) is not None
+        else ("-", "-")
         for job in jobs
     ]
     return [("test accuracy", [one for one, _ in pairs]), ("test loss", [two for _, two in pairs])]
 
 
-def _averaged(jobs: Sequence[Message]) -> list[tuple[str, list[str]]]:
+def _averaged(jobs: Sequence[FinishedJob]) -> list[tuple[str, list[str]]]:
     """Returns a row of the workers in the sums if their number changed: 8, 7, 8."""
     runs = [[str(n) for n, _ in groupby(job.get("workers_per_iteration", ()))] for job in jobs]
     return [("averaged over", [", ".join(one) for one in runs])] if any(r[1:] for r in runs) else []
 
 
-def _apart(jobs: Sequence[Message]) -> list[tuple[str, list[str]]]:
+def _apart(jobs: Sequence[FinishedJob]) -> list[tuple[str, list[str]]]:
     """Returns a row of staleness in asynchronous jobs: how far others led the slowest worker."""
     seen = [job.get("staleness_seen") for job in jobs]
     texts = [f"{one['max']}, mean {one['mean']:.2f}" if one else "" for one in seen]
     return [("gradients ahead", texts)] if any(texts) else []
 
 
-def _measured(jobs: Sequence[Message]) -> bool:
+def _measured(jobs: Sequence[FinishedJob]) -> bool:
     """Tells whether CPU load was measured; in virtual time it is meaningless."""
     return all("cpu_busy" in job["machine"] for job in jobs)
 
 
-def _busy(machine: Message) -> str:
-    share = f"{100 * machine['cpu_busy']:.0f} %"
+def _busy(machine: JobMachine) -> str:
+    share = f"{100 * machine.get('cpu_busy', 0.0):.0f} %"
     return f"[yellow]{share}[/]" if machine["cpu_bound"] else share
 
 
-def link_table(links: list[Message]) -> Table:
+def link_table(links: list[Link]) -> Table:
     """Returns a table of carried and expected bytes per link direction.
 
     A rack's hosts share a row; if that gives more than `MOST_LINK_ROWS`, racks share rows, too.
@@ -170,20 +167,21 @@ def link_table(links: list[Message]) -> Table:
         if not known:
             table.add_row(names, carried)
             continue
-        expected = _range([row["expected_bytes"] for row in group])
-        worst = max(group, key=lambda row: abs(row["bytes"] - row["expected_bytes"]))
-        table.add_row(names, carried, expected, deviation(worst))
+        wanted = [row["expected_bytes"] or 0 for row in group]
+        beyond = [abs(size - one) for size, one in zip(sizes, wanted, strict=True)]
+        worst = group[beyond.index(max(beyond))]
+        table.add_row(names, carried, _range(wanted), deviation(worst))
     return table
 
 
-def _grouped(links: list[Message]) -> list[tuple[str, list[Message]]]:
+def _grouped(links: list[Link]) -> list[tuple[str, list[Link]]]:
     rows = _alike(links, folded=("w", "s"))
     return rows if len(rows) <= MOST_LINK_ROWS else _alike(links, folded=("w", "s", "tor", "core"))
 
 
-def _alike(links: list[Message], folded: tuple[str, ...]) -> list[tuple[str, list[Message]]]:
+def _alike(links: list[Link], folded: tuple[str, ...]) -> list[tuple[str, list[Link]]]:
     """Groups links whose ends differ only in the numbers of `folded` kinds, under one name."""
-    groups: dict[tuple[str, ...], list[Message]] = {}
+    groups: dict[tuple[str, ...], list[Link]] = {}
     named = []
     for row, sender in zip(links, sending_ends(links), strict=True):
         kinds = [(name, name.rstrip("0123456789")) for name in (row["from"], row["to"])]
@@ -192,7 +190,7 @@ def _alike(links: list[Message], folded: tuple[str, ...]) -> list[tuple[str, lis
             ends = sender, row["to"]
         groups.setdefault(ends, []).append({**row, "from": sender})
     for rows in groups.values():
-        senders, receivers = (_run([row[end] for row in rows]) for end in ("from", "to"))
+        senders, receivers = _run([row["from"] for row in rows]), _run([row["to"] for row in rows])
         named.append((f"{senders} to {receivers}", rows))
     return named
 
@@ -216,7 +214,7 @@ def _median(seconds: list[float]) -> str:
     return f"{time_text(statistics.median(seconds), _DIGITS)} (median)"
 
 
-def _yes(job: Message) -> str:
+def _yes(job: FinishedJob) -> str:
     matches = job["matches_reference"]
     if not sums(job):
         return "no sums"
@@ -225,12 +223,11 @@ def _yes(job: Message) -> str:
     return "[green]yes, bit by bit[/]" if matches else "[bold red]NO[/]"
 
 
-def _chunks(job: Message, which: str) -> str:
-    known = job["chunks"][which]
-    return "unknown" if known is None else f"{known:,}"
+def _known(count: int | None) -> str:
+    return "unknown" if count is None else f"{count:,}"
 
 
-def show_faults(console: Console, faults: list[Message]) -> None:
+def show_faults(console: Console, faults: list[FaultImpact]) -> None:
     """Prints the faults and how long the job took to recover from each."""
     columns = {
         "at": "at (s)", "node": "node", "what": "fault", "seconds": "went on after (s)",
@@ -240,11 +237,13 @@ def show_faults(console: Console, faults: list[Message]) -> None:
     }  # fmt: skip
     if all(row.get("rejoined_after") is None for row in faults):
         del columns["rejoined_after"]
-    rows = [{**row, "epochs": f"{row['epoch_before']} to {row['epoch_after']}"} for row in faults]
+    rows = [
+        {**dict(row), "epochs": f"{row['epoch_before']} to {row['epoch_after']}"} for row in faults
+    ]
     show_rows(console, rows, columns)
 
 
-def show_plans(console: Console, plans: list[Message]) -> None:
+def show_plans(console: Console, plans: list[PlanUse]) -> None:
     """Prints where a job's sums were completed under each plan."""
     columns = {
         "epoch": "plan epoch", "tree": "tree", "roots": "sums end at",

@@ -16,7 +16,7 @@ from emulation.faults.severing import sever
 from emulation.jobs.context import TestbedContext
 from emulation.jobs.jobrun import EmulatedJob
 from emulation.jobs.recovery import Fault as Record
-from observability.control import Emit, Message
+from observability.messages.events import EmitEvent, Event
 from specs.faultfile import EVERY_LINK, Fault
 from topologies.model.ring import host_of
 
@@ -29,7 +29,7 @@ _ANSWER_SECONDS = 5.0
 class Chaos:
     """Injects the faults of one job; they end with it."""
 
-    def __init__(self, context: TestbedContext, faults: Sequence[Fault], emit: Emit) -> None:
+    def __init__(self, context: TestbedContext, faults: Sequence[Fault], emit: EmitEvent) -> None:
         self._context = context
         self._faults = faults
         self._emit = emit
@@ -40,7 +40,7 @@ class Chaos:
         self._per_iteration = 0
         self._tasks: list[asyncio.Task[None]] = []
 
-    def forward(self, message: Message) -> None:
+    def forward(self, message: Event) -> None:
         """Takes an event of the job and forwards it to the job's watchers."""
         self._emit(message)
         loop = asyncio.get_running_loop()

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from emulation.nodes.processes import ProcessError, Processes, python
+from workloads.reference import ReferenceResult
 
-Message = dict[str, Any]
 _SECONDS = 600.0
 _LOOK_SECONDS = 5.0
 
@@ -21,7 +21,7 @@ async def reference(
     arguments: Sequence[str],
     processes: Processes,
     waits: Callable[[float, str], None],
-) -> Message:
+) -> ReferenceResult:
     """Runs the reference as a process of this name and returns its result.
 
     waits: called with the seconds waited so far and the reason while a process is stuck.
@@ -44,5 +44,5 @@ async def reference(
         processes.failure.result()
     if process.running or not lines:
         raise ProcessError(name, f"gave no result within {_SECONDS:g} s", process.log)
-    result: Message = json.loads(lines[-1])
+    result: ReferenceResult = json.loads(lines[-1])
     return result

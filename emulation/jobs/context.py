@@ -12,6 +12,7 @@ from emulation.jobs.counter_delta import CounterDeltas
 from emulation.jobs.recovery import FaultLog
 from emulation.nodes.process_supervisor import ProcessSupervisor
 from emulation.nodes.processes import ProcessError
+from observability.messages.jobs import Clock
 from observability.record import RunDirectory
 from observability.series import SeriesWriter
 
@@ -34,7 +35,7 @@ class TestbedContext:
     network: Network
     dataplane: DataPlane
     nodes: ProcessSupervisor
-    clock: str
+    clock: Clock
     suspects: Callable[[], Awaitable[list[ProcessError]]]
     deltas: CounterDeltas
     faults: FaultLog

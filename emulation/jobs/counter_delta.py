@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from controller.p4rt.dataplane import DataPlane
 from controller.planning.tree_planner import Tree
@@ -17,10 +16,9 @@ from emulation.jobs.external_jobs import ExternalJobs
 from emulation.nodes import counters, link_counters
 from emulation.nodes.process_supervisor import ProcessSupervisor
 from observability import links, outcomes
+from observability.messages.summary import Link
 from planner.expected import Direction, Load
 from protocol.outcomes import Outcome
-
-Message = dict[str, Any]
 
 
 class CounterDeltas:
@@ -57,7 +55,7 @@ class CounterDelta:
         self.name = name
         self.alongside: set[str] = set()
         self.shared_with: set[str] = set()
-        self.carried: list[Message] = []
+        self.carried: list[Link] = []
         self.counts: outcomes.Counts | None = None
         self.wiped: list[str] = []
         self.overrun = 0

@@ -12,7 +12,6 @@ import contextlib
 import logging
 import time
 from collections.abc import Sequence
-from typing import Any
 
 import grpc
 
@@ -20,13 +19,16 @@ from controller.planning.tree_planner import PlanRefusedError, Tree, TreeKind, p
 from emulation.jobs.worker_supervisor import WorkerSupervisor
 from emulation.nodes.process_supervisor import ProcessSupervisor
 from emulation.nodes.processes import Process, ProcessError
+from hosts.worker.explanation import Outline
 from observability import outcomes
+from observability.messages.reports import ActivityReport
+from observability.messages.summary import Restored
+from observability.messages.waiting import Activity, JobExplanation
 from observability.why import explain, sentences
 from protocol import jobs_pb2, jobs_pb2_grpc
 from protocol.partition import shares
 from testbed.jobrun import JobRun
 
-Message = dict[str, Any]
 log = logging.getLogger("why")
 
 _ANSWER_SECONDS = 3.0
@@ -45,20 +47,20 @@ class Diagnostics:
         self._processes = workers
         self._nodes = nodes
         self._service = service
-        self._pending: dict[Process, asyncio.Future[Message]] = {}
+        self._pending: dict[Process, asyncio.Future[ActivityReport]] = {}
         self._trees: tuple[int, tuple[Tree, ...] | None] = (0, None)  # epoch, trees
 
-    def answer(self, process: Process, report: Message) -> None:
+    def answer(self, process: Process, report: ActivityReport) -> None:
         """Takes a worker's answer to a query."""
         pending = self._pending.pop(process, None)
         if pending is not None and not pending.done():
             pending.set_result(report)
 
-    async def why(self) -> Message:
-        """Returns what the job waits for, in the form of ``observability.why.explain``."""
+    async def why(self) -> JobExplanation:
+        """Returns what the job waits for."""
         job = self._job
         workers = await self._workers()
-        trees = await self._planned([one["outline"] for one in workers if one["outline"]])
+        trees = await self._planned([one.outline for one in workers if one.outline])
         servers, work = job.servers, job.forecast.workload
         where = shares(work.counts, work.chunks_per_slice, max(1, len(servers)), 1)
         # The reason that the service reports for a job that is over is how it ended.
@@ -84,7 +86,7 @@ class Diagnostics:
                 said = time.monotonic()
                 log.info("%s", "\n".join(sentences(self._job.name, found)))
 
-    async def _workers(self) -> list[Message]:
+    async def _workers(self) -> list[Activity]:
         """Queries every worker that runs; returns what each of them does."""
         members = self._processes.members
         asked = {}
@@ -96,7 +98,7 @@ class Diagnostics:
             await asyncio.wait(asked.values(), timeout=_ANSWER_SECONDS)
         return [self._worker(name, p, asked.get(p)) for name, p in members.items()]
 
-    def _ask(self, process: Process) -> asyncio.Future[Message]:
+    def _ask(self, process: Process) -> asyncio.Future[ActivityReport]:
         # One query at a time: those to a stuck worker would fill its pipe.
         if process not in self._pending:
             process.write("why")
@@ -104,14 +106,16 @@ class Diagnostics:
         return self._pending[process]
 
     def _worker(
-        self, name: str, process: Process, answer: asyncio.Future[Message] | None
-    ) -> Message:
-        known: Message = {"worker": name, "seconds": 0.0, "iteration": None, "outline": None}
+        self, name: str, process: Process, answer: asyncio.Future[ActivityReport] | None
+    ) -> Activity:
         if answer is not None and answer.done():
-            return {**known, **answer.result()}
+            known = answer.result()
+            return Activity(
+                name, known["doing"], known["seconds"], known["iteration"], known["outline"]
+            )
         if process.stopped:
-            return {**known, "doing": "stopped"}
-        return {**known, "doing": "silent" if process.running else "ended"}
+            return Activity(name, "stopped")
+        return Activity(name, "silent" if process.running else "ended")
 
     def _stuck(self) -> dict[str, str]:
         """Returns the switches and servers that are down or stopped, with their state."""
@@ -125,19 +129,19 @@ class Diagnostics:
                 found[name] = "is stopped (SIGSTOP, or a debugger)"
         return found
 
-    async def _planned(self, outlines: Sequence[Message]) -> tuple[Tree, ...] | None:
+    async def _planned(self, outlines: Sequence[Outline]) -> tuple[Tree, ...] | None:
         """Returns the trees of the newest epoch among these outlines; None if unknown."""
         if not outlines:
             return None
-        newest = max(outlines, key=lambda one: int(one["epoch"]))
-        if self._trees[0] != newest["epoch"]:
+        newest = max(outlines, key=lambda one: one.epoch)
+        if self._trees[0] != newest.epoch:
             try:
                 status = await asyncio.to_thread(self._status)
             except grpc.RpcError:
                 return None if self._trees[0] else self._job.forecast.trees
-            if status is None or status.epoch != newest["epoch"]:
+            if status is None or status.epoch != newest.epoch:
                 return None  # it is changing right now
-            self._trees = status.epoch, self._plan(status, len(newest["streams"]))
+            self._trees = status.epoch, self._plan(status, len(newest.streams))
         return self._trees[1]
 
     async def _change(self) -> str:
@@ -148,7 +152,7 @@ class Diagnostics:
             return ""
         return status.reason if status is not None else ""
 
-    async def restored(self) -> list[Message] | None:
+    async def restored(self) -> list[Restored] | None:
         """Returns where servers got parameters from at changes of epoch; None if the service does
         not answer."""
         try:

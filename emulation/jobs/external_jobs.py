@@ -10,21 +10,20 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
-from typing import Any
 
 import grpc
 
 from emulation.nodes.process_supervisor import JOBS_ADDRESS, ProcessSupervisor
 from emulation.nodes.serving import JobLife
 from observability.control import ControlError
+from observability.messages.jobs import ExternalJob, JobState, OtherJob
+from observability.messages.waiting import JobExplanation
 from protocol import jobs_pb2, jobs_pb2_grpc
 from testbed.jobrun import JobRun
 
-Message = dict[str, Any]
-
 _ANSWER_SECONDS = 4.0
 # controller.jobs.job.State -> state of a submitted job.
-_STATES = {
+_STATES: dict[str, JobState] = {
     "created": "starting",
     "waiting": "starting",
     "running": "running",
@@ -44,7 +43,7 @@ class ExternalJobs:
         self._nodes = nodes
         self._jobs = jobs
         self._stopped: set[int] = set()  # on request
-        self._last_rows: dict[str, Message] = {}  # last known row of each, by nonce
+        self._last_rows: dict[str, ExternalJob] = {}  # last known row of each, by nonce
 
     @property
     def known(self) -> list[JobLife]:
@@ -60,7 +59,7 @@ class ExternalJobs:
         """Returns those that were alive at that time (``time.monotonic``) or later."""
         return [job for job in self.known if job.until is None or job.until >= when]
 
-    def rows(self, status: jobs_pb2.StatusReply | None) -> list[Message]:
+    def rows(self, status: jobs_pb2.StatusReply | None) -> list[ExternalJob]:
         """Returns a row for each external job.
 
         status: the job service's reply, which includes recently ended jobs; None if it does not
@@ -71,11 +70,11 @@ class ExternalJobs:
             return [self._row(job, None) for job in self.alive]
         return [self._row(known[one.job], one) for one in status.jobs if one.job in known]
 
-    async def query(self) -> list[Message]:
+    async def query(self) -> list[ExternalJob]:
         """Queries the job service and returns ``rows``."""
         return self.rows(await asyncio.to_thread(status_of, _ANSWER_SECONDS)) if self.known else []
 
-    async def history(self, origin: float) -> list[Message]:
+    async def history(self, origin: float) -> list[OtherJob]:
         """Returns the last known row of every external job, the oldest first, with its times.
 
         origin: ``began`` and ``ended`` are seconds after it (``time.monotonic``); ``ended`` of a
@@ -83,17 +82,23 @@ class ExternalJobs:
         """
         await self.query()
         now = time.monotonic()
-        found = []
+        found: list[OtherJob] = []
         for job in self.known:
             row = self._last_rows.get(job.nonce) or self._row(job, None)
             ended = now if job.until is None else job.until
-            over = {"ended": round(ended - origin, 4), "alive": job.until is None}
             if job.until is not None and row["state"] in ("starting", "running"):
                 row = {**row, "state": None, "present": None, "reason": ""}  # how is unknown
-            found.append({**row, "began": round(job.since - origin, 4), **over})
+            found.append(
+                {
+                    **row,
+                    "began": round(job.since - origin, 4),
+                    "ended": round(ended - origin, 4),
+                    "alive": job.until is None,
+                }
+            )
         return found
 
-    async def why(self, name: str) -> Message | None:
+    async def why(self, name: str) -> JobExplanation | None:
         """Returns why a job waits, as far as the job service knows; None for unknown names."""
         found = [row for row in await self.query() if row["job"] == name]
         if not found:
@@ -143,10 +148,10 @@ class ExternalJobs:
         # A submitted job without a number has reserved its name, which is unique among live jobs.
         return own.number == job.number or (own.number == 0 and own.state == "starting")
 
-    def _row(self, job: JobLife, status: jobs_pb2.Job | None) -> Message:
+    def _row(self, job: JobLife, status: jobs_pb2.Job | None) -> ExternalJob:
         state = None if status is None else _STATES[status.state]
         stopped = state == "failed" and job.number in self._stopped
-        row: Message = {
+        row: ExternalJob = {
             "job": job.name,
             "number": job.number,
             "state": "stopped" if stopped else state,

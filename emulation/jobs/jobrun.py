@@ -7,7 +7,6 @@ import asyncio
 import json
 import shutil
 import time
-from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 
@@ -24,11 +23,15 @@ from hosts.data.checkpoint import read
 from hosts.errors import CheckpointError, ClientError
 from hosts.session.job_service import Service, create_service
 from observability import scheduling
+from observability.messages.events import EmitEvent
+from observability.messages.reports import Report
+from observability.messages.summary import FinishedJob
 from observability.record import cpu_seconds
 from observability.scheduling import CpuWatch, Share
 from specs.jobfile import JobFile, Placement
 from testbed.errors import JobError
-from testbed.jobrun import JobRun, Message
+from testbed.jobrun import JobRun
+from workloads.reference import ReferenceResult
 
 # How long a starting job waits for a controller that is being restarted, twice at most.
 CONTROLLER_SECONDS = 60.0
@@ -52,7 +55,7 @@ class EmulatedJob(JobRun):
         name: str,
         placement: Placement,
         processes: Processes,
-        emit: Callable[[Message], None],
+        emit: EmitEvent,
     ) -> None:
         network, run = context.network, context.run
         super().__init__(
@@ -70,7 +73,7 @@ class EmulatedJob(JobRun):
         self._watches: dict[str, CpuWatch] = {}  # by name of switch or server
         self._restored_from: Path | None = None
 
-    async def execute(self) -> Message:
+    async def execute(self) -> FinishedJob:
         """Runs the job; returns its part of the summary. Raises ``JobError``."""
         start = time.monotonic()
         watching = asyncio.get_running_loop().create_task(self.diagnostics.watch())
@@ -102,7 +105,7 @@ class EmulatedJob(JobRun):
                 await self._withdraw()
         self.state = "done"
         self.emit({"event": "done", "job": self.name})
-        return self.record()
+        return self.finished()
 
     # --- training ---
 
@@ -196,32 +199,32 @@ class EmulatedJob(JobRun):
         lost = sum(watch.dropped() for name, watch in self._watches.items() if name in self.servers)
         for rank, result in sorted(self.results.items()):
             reported = result["scheduling"]
-            own = None if reported["share"] is None else Share(**reported["share"])
-            shares[self.placement.workers[rank]] = own
-            lost += reported["dropped"]
+            if reported is not None:
+                shares[self.placement.workers[rank]] = reported["share"]
+                lost += reported["dropped"]
         return share, shares, lost
 
     # --- workers' reports ---
 
-    def take(self, rank: int, kind: str, report: Message) -> None:
-        """Handles a worker's report (``testbed.worker``)."""
+    def take(self, rank: int, report: Report) -> None:
+        """Handles a worker's report."""
         faults, host = self._context.faults, self.placement.workers[rank]
-        if kind == "started" and report["joined"]:
+        if report["report"] == "started" and report["joined"]:
             self.attendance.begin(rank)
             self._progress.join(rank, report["done"])
             self.workers.joined(rank)
             faults.joined(self.name, rank, host)
             return
-        if kind == "progress":
+        if report["report"] == "progress":
             self._waits.over(rank)
             faults.progress(self.name, rank, report)
-        elif kind == "waiting":
+        elif report["report"] == "waiting":
             self._waits.take(rank, report)
             if self._explaining is None or self._explaining.done():
                 self._explaining = asyncio.get_running_loop().create_task(self._explain())
-        elif kind == "outline":
+        elif report["report"] == "outline":
             self.diagnostics.answer(self.workers.members[host], report)
-        super().take(rank, kind, report)
+        super().take(rank, report)
 
     def _begin(self) -> None:
         nodes = self._context.nodes
@@ -263,7 +266,7 @@ class EmulatedJob(JobRun):
             return f"{', '.join(self.delta.wiped)} lost its counters"
         return super().disturbed
 
-    async def _train_reference(self) -> Message:
+    async def _train_reference(self) -> ReferenceResult:
         """Runs the same job in one process without a network; returns its result."""
         attendance = self.folder / f"attendance-{self.name}.json"
         attendance.write_text(json.dumps(self.attendance.spans()))

@@ -13,15 +13,15 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from emulation.nodes.switchprocess import SwitchProcess
 from observability import outcomes
+from observability.messages.reports import ProgressReport
+from observability.messages.summary import FaultImpact
 from observability.results import retransmitted
 
-Message = dict[str, Any]
 Read = Callable[[Iterable[SwitchProcess]], Awaitable[outcomes.Counts]]
 
 
@@ -182,7 +182,7 @@ class FaultLog:
                 fault.back = fault.back or time.monotonic()
                 return
 
-    def progress(self, job: str, rank: int, report: Message) -> None:
+    def progress(self, job: str, rank: int, report: ProgressReport) -> None:
         """Takes a worker's ``progress`` report (``testbed.worker``)."""
         known = self._jobs.get(job)
         if known is None:
@@ -231,14 +231,14 @@ class FaultLog:
         while self._working:
             await asyncio.wait(self._working)
 
-    def rows(self) -> list[Message]:
+    def rows(self) -> list[FaultImpact]:
         """Returns a row for each fault and each job that ran when it happened."""
         none = Impact("", set(), 0, {})
         return [
             self._row(fault, impact) for fault in self.faults for impact in fault.impacts or [none]
         ]
 
-    def _row(self, fault: Fault, impact: Impact) -> Message:
+    def _row(self, fault: Fault, impact: Impact) -> FaultImpact:
         packets = None
         if impact.seconds is not None:
             packets = impact.again + (impact.by_switches or 0)
@@ -252,7 +252,6 @@ class FaultLog:
             "job": impact.job or None,
             "seconds": impact.seconds,
             "lasted": None if fault.over == math.inf else fault.over - fault.began,
-            # Seconds until the worker that the job lost had rejoined.
             "rejoined_after": None if fault.back is None else fault.back - fault.began,
             "epoch_before": impact.plan or None,
             "epoch_after": impact.plan_after,
@@ -267,7 +266,7 @@ class FaultLog:
         found = [self._slots.look(name, counts) for name, counts in snapshot.counts.items()]
         return sum(first for first, _ in found), sum(second for _, second in found)
 
-    def _later(self, work: Any) -> None:
+    def _later(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._working.add(task)
         task.add_done_callback(self._working.discard)

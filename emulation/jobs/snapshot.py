@@ -17,7 +17,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 from controller.p4rt.dataplane import DataPlane
 from emulation.jobs.external_jobs import ExternalJobs, status_of
@@ -25,18 +24,26 @@ from emulation.jobs.jobrun import EmulatedJob
 from emulation.nodes import counters
 from emulation.nodes.process_supervisor import CONTROLLER, ProcessSupervisor
 from emulation.nodes.switchprocess import PortCounters, SwitchProcess
+from observability.messages.jobs import ExternalJob
+from observability.messages.live import (
+    Description,
+    JobSnapshot,
+    PlanState,
+    ProcessSnapshot,
+    ServerSnapshot,
+    Snapshot,
+    SwitchSnapshot,
+)
 from observability.outcomes import OpenSlots
 from observability.series import SeriesWriter
 from protocol import jobs_pb2
 from protocol.outcomes import Outcome
 from topologies.model.ring import host_of
 
-Message = dict[str, Any]
 log = logging.getLogger("snapshot")
 
 # Requests within this time share a snapshot.
 FRESH_SECONDS = 0.2
-_ABOUT = ("name", "topology", "target", "clock", "seconds_up")
 # Long enough on a busy machine; metrics have to arrive within ten seconds.
 _ANSWER_SECONDS = 4.0
 # Seconds between samples of the series, least and most; samples over the time so far.
@@ -50,7 +57,7 @@ class Observer:
 
     jobs: submitted jobs, by name.
     external: jobs of users' own programs.
-    describe: returns facts of the testbed, at least those in ``_ABOUT``.
+    describe: returns what the testbed is.
     """
 
     def __init__(
@@ -59,19 +66,19 @@ class Observer:
         jobs: Mapping[str, EmulatedJob],
         external: ExternalJobs,
         dataplane: DataPlane,
-        describe: Callable[[], Message],
+        describe: Callable[[], Description],
     ) -> None:
         self._nodes = nodes
         self._jobs = jobs
         self._external = external
         self._dataplane = dataplane
         self._describe = describe
-        self._taking: asyncio.Task[Message] | None = None
+        self._taking: asyncio.Task[Snapshot] | None = None
         self._taken = 0.0
         self._open = OpenSlots()
         self._asked: dict[str, asyncio.Task[dict[int, PortCounters] | None]] = {}
 
-    async def snapshot(self) -> Message:
+    async def snapshot(self) -> Snapshot:
         """Returns the state of the testbed now; docs/reference/metrics.md lists its fields."""
         over = self._taking is None or self._taking.done()
         if over and time.monotonic() - self._taken > FRESH_SECONDS:
@@ -103,7 +110,7 @@ class Observer:
 
     # --- inside ---
 
-    async def _take(self) -> Message:
+    async def _take(self) -> Snapshot:
         when = time.monotonic()
         serving = [
             switch
@@ -122,7 +129,11 @@ class Observer:
         about = self._describe()
         budgets = {one.switch: one for one in status.budgets} if status is not None else {}
         return {
-            **{name: about[name] for name in _ABOUT},
+            "name": about["name"],
+            "topology": about["topology"],
+            "target": about["target"],
+            "clock": about["clock"],
+            "seconds_up": about["seconds_up"],
             "monotonic": when,
             "controller": self._up(CONTROLLER),
             "switches": [
@@ -173,7 +184,7 @@ class Observer:
 
     def _switch(
         self, name: str, budget: jobs_pb2.Budget | None, counted: Counter[Outcome] | None
-    ) -> Message:
+    ) -> SwitchSnapshot:
         aggregating, partial = None, None
         if counted is not None:
             held = budget.used if budget is not None else None
@@ -193,9 +204,11 @@ class Observer:
             "cpu_seconds": _cpu_seconds(self._pid(name)),
         }
 
-    def _server(self, host: str, ports: Mapping[str, dict[int, PortCounters] | None]) -> Message:
+    def _server(
+        self, host: str, ports: Mapping[str, dict[int, PortCounters] | None]
+    ) -> ServerSnapshot:
         """Returns the row of a server host, whose processes share its links."""
-        processes = [
+        processes: list[ProcessSnapshot] = [
             {"name": one.name, "up": self._up(name), "cpu_seconds": _cpu_seconds(self._pid(name))}
             for name, one in self._nodes.servers.items()
             if host_of(name) == host
@@ -218,7 +231,7 @@ class Observer:
         }
 
     @staticmethod
-    def _job(job: EmulatedJob, status: jobs_pb2.Job | None) -> Message:
+    def _job(job: EmulatedJob, status: jobs_pb2.Job | None) -> JobSnapshot:
         progress = job.progress()
         rate = progress.get("chunks_per_second")
         if rate is not None and job.state != "running":
@@ -242,7 +255,7 @@ class Observer:
         }
 
 
-def _plan(status: jobs_pb2.Job | None) -> Message:
+def _plan(status: jobs_pb2.Job | None) -> PlanState:
     """Returns what the controller reports of a job's plan."""
     return {
         "plan_epoch": status.epoch if status else None,
@@ -251,12 +264,16 @@ def _plan(status: jobs_pb2.Job | None) -> Message:
     }
 
 
-def _external(row: Message, status: jobs_pb2.Job | None) -> Message:
+def _external(row: ExternalJob, status: jobs_pb2.Job | None) -> JobSnapshot:
     """Returns the row of an external job, whose progress is unknown."""
     return {
         **row,
         **_plan(status),
-        **dict.fromkeys(("passes", "loss", "accuracy", "chunks_per_second", "share_in_network")),
+        "passes": None,
+        "loss": None,
+        "accuracy": None,
+        "chunks_per_second": None,
+        "share_in_network": None,
     }
 
 

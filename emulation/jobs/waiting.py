@@ -4,23 +4,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from controller.planning.tree_planner import Tree
+from controller.planning.tree_planner import Tree, TreeNode
+from observability.messages.reports import WaitingReport
 from protocol.header import Phase
-
-Message = dict[str, Any]
 
 
 class Waits:
     """Keeps the last ``waiting`` report of each worker that waits (``testbed.worker``)."""
 
     def __init__(self, trees: Sequence[Tree], servers: Sequence[str]) -> None:
-        self._nodes = {(tree.stream, node.node): node for tree in trees for node in tree.nodes}
+        self._nodes: dict[tuple[int, int | None], TreeNode] = {
+            (tree.stream, node.node): node for tree in trees for node in tree.nodes
+        }
         self._servers = servers
-        self._reports: dict[int, Message] = {}
+        self._reports: dict[int, WaitingReport] = {}
 
-    def take(self, rank: int, report: Message) -> None:
+    def take(self, rank: int, report: WaitingReport) -> None:
         """Takes a worker's report that it waits."""
         self._reports[rank] = report
 
@@ -43,13 +43,13 @@ class Waits:
         switches: dict[str, None] = {}
         for report in self._reports.values():
             oldest = report["oldest"]
-            if oldest is None or oldest["phase"] != Phase.AGGREGATING.name:
+            if oldest is None or oldest.phase != Phase.AGGREGATING.name:
                 continue
-            node = self._nodes.get((oldest["stream"], oldest["node"]))
-            if node is None:  # the server that sums a chunk in float32
+            node = self._nodes.get((oldest.stream, oldest.node))
+            if node is None or oldest.children is None:  # the server that sums a chunk in float32
                 continue
             for child in node.children:
-                if not oldest["children"] >> child.sender & 1:
+                if not oldest.children >> child.sender & 1:
                     place = node.switch or "/".join(self._servers[rank] for rank in node.servers)
                     found = switches if child.rank is None else workers
                     found[f"{child.name} at {place}"] = None

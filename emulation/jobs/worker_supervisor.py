@@ -8,7 +8,6 @@ at once. A worker that exits with an error fails the job.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import math
 import time
@@ -21,6 +20,7 @@ from emulation.nodes.process_supervisor import JOBS_ADDRESS, MOST_RESTARTS, REST
 from emulation.nodes.processes import Process, ProcessError, Processes, describe
 from hosts.errors import ClientError
 from hosts.session.job_service import report_gone
+from observability.messages.reports import decode
 from protocol import jobs_pb2
 from testbed.errors import CONSEQUENCE, JobError
 from testbed.jobrun import JobRun
@@ -149,11 +149,10 @@ class WorkerSupervisor:
         """Handles a line of a worker's output."""
         if not line.startswith("{"):
             return
-        report: dict[str, Any] = json.loads(line)
-        kind = report.pop("report")
-        if kind == "progress":
+        report = decode(line)
+        if report["report"] == "progress":
             self._heard = time.monotonic()
-        self._job.take(rank, kind, report)
+        self._job.take(rank, report)
 
     def _survived(self, rank: int, process: Process) -> bool:
         """Handles a worker's end without a result; returns whether the job continues without it.

@@ -13,21 +13,23 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
 from controller.p4rt.dataplane import DataPlane
 from emulation.network.namespaces import command, through_sudo
 from emulation.nodes.processes import describe, environment, python
-from observability import record
-from observability.control import SOCKET, ControlError, SupervisorGoneError, ask, connect
+from observability import control, record
+from observability.control import SOCKET, ControlError, SupervisorGoneError, connect
+from observability.messages.jobs import Clock
+from observability.messages.live import Description
 from observability.processinfo import tail
-from observability.record import RunDirectory
+from observability.record import Facts, RunDirectory
 from protocol.header import LANE_BYTES
 from specs import jobfile, p4program
 from specs.jobfile import JobFileError
@@ -40,6 +42,7 @@ from testbed import preflight
 from testbed.targets import choose
 from topologies.model.spec import read as read_topology
 
+T = TypeVar("T")
 _DOWN_SECONDS = 120.0  # long: many processes end one after the other on a busy machine
 _POLL_SECONDS = 0.02
 # From the start of the supervisor until it has built the network and answers.
@@ -166,7 +169,7 @@ class Launch:
         if not self._detached:
             self.down()
 
-    def wait_until_up(self) -> dict[str, Any]:
+    def wait_until_up(self) -> Description:
         """Waits until the testbed is ready; returns its description. Raises ``LaunchError``."""
         deadline = time.monotonic() + _BUILD_SECONDS
         while not self._listening():
@@ -176,7 +179,7 @@ class Launch:
                 self._stuck = True
                 raise self._failed(f"has not built the network after {_BUILD_SECONDS:g} s")
             time.sleep(_POLL_SECONDS)  # another process creates the socket: no event to wait for
-        return self.ask("wait")  # type: ignore[no-any-return]
+        return self.ask(control.wait)
 
     def _listening(self) -> bool:
         if not (self.run.sockets / SOCKET).exists():
@@ -187,10 +190,11 @@ class Launch:
             return False
         return True
 
-    def ask(self, do: str, **fields: Any) -> Any:
-        """Sends a request (``control.ask``); raises ``LaunchError`` with the testbed's failure."""
+    def ask(self, request: Callable[[RunDirectory], T]) -> T:
+        """Sends a request (of ``observability.control``); raises ``LaunchError`` with the testbed's
+        failure."""
         try:
-            return ask(self.run, do, **fields)
+            return request(self.run)
         except SupervisorGoneError as error:
             if error.stuck:
                 self._stuck = True
@@ -229,7 +233,7 @@ class Launch:
 
     def detach(self) -> None:
         """Keeps the testbed up when this process ends."""
-        self.ask("detach")
+        self.ask(control.detach)
         self._detached = True
 
     def down(self) -> int:
@@ -239,7 +243,7 @@ class Launch:
             self.process.kill()
         elif self.process.poll() is None:
             try:
-                ask(self.run, "down")
+                control.down(self.run)
             except ControlError:
                 # It does not listen or answer; closing its input ends it.
                 self.process.stdin.close()
@@ -263,7 +267,7 @@ def launch(
     jobs: Sequence[Path] = (),
     name: str | None = None,
     target: str = "auto",
-    clock: str = "emulated",
+    clock: Clock = "emulated",
     pcap: bool = False,
     program: Path | None = None,
     p4info: Path | None = None,
@@ -294,7 +298,7 @@ def launch(
         _say(f"warning: {warning}")
     if chosen == "embedded":
         compile_once(program)
-    facts = {
+    facts: Facts = {
         "topology": str(topology.resolve()),
         "topology_seed": loaded.topology.seed,
         "target": chosen,
@@ -303,7 +307,7 @@ def launch(
         "program": str(program.resolve()),
         "p4info": str(p4info.resolve()),
         # Under sudo the testbed's files would belong to root.
-        "owner": [os.getuid(), os.getgid()] if through_sudo() else None,
+        "owner": (os.getuid(), os.getgid()) if through_sudo() else None,
         "command": record.command_line(),
     }
     start = command([*python("emulation.lifecycle.supervisor")], tied=tied)

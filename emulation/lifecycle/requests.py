@@ -5,12 +5,15 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any
 
 from emulation.jobs.jobrun import EmulatedJob
 from emulation.lifecycle.testbed import Testbed
-from observability.control import ControlError, Emit, Message
-from specs.faultfile import Fault
+from observability.control import Answer, ControlError, Request
+from observability.messages.events import EmitEvent
+from observability.messages.jobs import JobRow, SubmittedJob
+from observability.messages.live import NodeRow, Status
+from observability.messages.waiting import JobExplanation
+from topologies.model.topology import Kind
 
 __all__ = ["Requests"]
 
@@ -21,7 +24,7 @@ class Requests:
     def __init__(self, testbed: Testbed) -> None:
         self._testbed = testbed
 
-    async def handle(self, request: Message, emit: Emit) -> Any:
+    async def handle(self, request: Request, emit: EmitEvent) -> Answer:
         """Handles one request and returns its result; raises ``ControlError``."""
         do = request["do"]
         if do == "wait":
@@ -38,16 +41,17 @@ class Requests:
             ]
         await self._until_ready()
         if do == "submit":
-            faults = [Fault.from_message(one) for one in request.get("faults", ())]
             restore = Path(request["restore"]) if "restore" in request else None
-            return await self._testbed.run_job(str(request["job"]), emit, faults, restore)
+            return await self._testbed.run_job(
+                request["job"], emit, request.get("faults", ()), restore
+            )
         if do == "jobs":
             return await self._job_rows()
         if do == "stop":
-            await self._testbed.stop_job(str(request["job"]))
-            return str(request["job"])
+            await self._testbed.stop_job(request["job"])
+            return request["job"]
         if do == "why":
-            return await self._why(str(request["job"]))
+            return await self._why(request["job"])
         if do == "status":
             return await self._status()
         if do == "snapshot":
@@ -60,7 +64,7 @@ class Requests:
         except Exception as error:
             raise ControlError(str(error)) from error
 
-    async def _why(self, name: str) -> Message:
+    async def _why(self, name: str) -> JobExplanation:
         own = self._testbed.jobs.get(name)
         if own is None or own.state in ("done", "failed", "stopped"):
             found = await self._testbed.external.why(name)
@@ -72,13 +76,13 @@ class Requests:
             raise ControlError(f"no job {name!r}; {there}")
         return await own.diagnostics.why()
 
-    async def _job_rows(self) -> list[Message]:
+    async def _job_rows(self) -> list[JobRow]:
         return [
             *(_job_row(job) for job in self._testbed.jobs.values()),
             *await self._testbed.external.query(),
         ]
 
-    async def _status(self) -> Message:
+    async def _status(self) -> Status:
         try:
             now = await self._testbed.measure()
         except TimeoutError as error:
@@ -91,7 +95,7 @@ class Requests:
             "links": self._testbed.carried(now, None),
         }
 
-    def _node(self, name: str, kind: str) -> Message:
+    def _node(self, name: str, kind: Kind) -> NodeRow:
         switches = self._testbed.nodes.switches
         jobs = self._testbed.jobs.values()
         workers = [job.workers.members[name] for job in jobs if name in job.workers.members]
@@ -106,7 +110,7 @@ class Requests:
         }
 
 
-def _job_row(job: EmulatedJob) -> Message:
+def _job_row(job: EmulatedJob) -> SubmittedJob:
     return {
         "job": job.name,
         "number": job.number,

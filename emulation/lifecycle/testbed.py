@@ -9,7 +9,6 @@ import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from controller.p4rt.dataplane import DataPlane
 from emulation.faults.chaos import Chaos
@@ -27,7 +26,11 @@ from emulation.nodes.processes import ProcessError, Processes, environment
 from emulation.nodes.switchprocess import SwitchProcess, complete_captures
 from hosts.session.testbed_environment import ADDRESS, HOST, QUEUE_BYTES, SERVICE
 from observability import links, outcomes, record, transmissions
-from observability.control import ControlError, Emit, Message
+from observability.control import ControlError
+from observability.messages.events import EmitEvent
+from observability.messages.jobs import OtherJob
+from observability.messages.live import Description
+from observability.messages.summary import Failure, FinishedJob, Link
 from observability.pcap import CaptureError
 from observability.record import RunDirectory
 from observability.series import FILE as SERIES
@@ -91,7 +94,7 @@ class Testbed:
         )
         self._recording: asyncio.Task[None] | None = None
         self.problems: list[str] = []
-        self.failure: Message | None = None
+        self.failure: Failure | None = None
         self.stopping = asyncio.Event()
         self.detached = False
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -99,7 +102,7 @@ class Testbed:
         self._started = time.monotonic()
         self._before: links.Measured | None = None
         self._fault_events = 0  # fault events emitted
-        self._tasks: dict[str, asyncio.Task[Message]] = {}
+        self._tasks: dict[str, asyncio.Task[FinishedJob]] = {}
         self._going_down = False
 
     # --- up and down ---
@@ -162,8 +165,8 @@ class Testbed:
     # --- jobs ---
 
     async def run_job(
-        self, path: str, emit: Emit, faults: Sequence[Fault] = (), restore: Path | None = None
-    ) -> Message:
+        self, path: str, emit: EmitEvent, faults: Sequence[Fault] = (), restore: Path | None = None
+    ) -> FinishedJob:
         """Runs a job to its end, under faults; returns its summary. Raises ``ControlError``.
 
         restore: checkpoint to continue from, instead of the file's.
@@ -210,7 +213,7 @@ class Testbed:
         """Returns the names of submitted jobs that are not over."""
         return [name for name, task in self._tasks.items() if not task.done()]
 
-    async def _conduct(self, job: EmulatedJob, chaos: Chaos) -> Message:
+    async def _conduct(self, job: EmulatedJob, chaos: Chaos) -> FinishedJob:
         """Runs a job, independently of its watchers, and records how it ended."""
         try:
             async with chaos.around(job):
@@ -231,10 +234,12 @@ class Testbed:
                     raise
                 self.problems.append(f"the summary is not complete: {error}")
 
-    def note(self, error: BaseException, process: str | None, **more: str) -> None:
+    def note(self, error: BaseException, process: str | None, job: str | None = None) -> None:
         """Keeps the first failure for the summary: its text (without a log's tail) and process."""
         if self.failure is None:
-            self.failure = {"message": str(error).split("\n", 1)[0], "process": process, **more}
+            self.failure = {"message": str(error).split("\n", 1)[0], "process": process}
+            if job is not None:
+                self.failure["job"] = job
 
     async def suspects(self) -> list[ProcessError]:
         """Returns an error for each process of the testbed that is stuck."""
@@ -249,7 +254,7 @@ class Testbed:
 
     async def _write_summary(self) -> None:
         """Writes the summary; then raises ``TimeoutError`` if links could not be measured."""
-        rows: list[Message] = []
+        rows: list[Link] = []
         silent: TimeoutError | None = None
         # A process that has ended or is stuck does not report what it has sent.
         if self._before and not self.processes.failure.done() and not self.processes.stopped():
@@ -280,7 +285,7 @@ class Testbed:
 
     # --- requests ---
 
-    def describe(self) -> Message:
+    def describe(self) -> Description:
         """Returns the testbed's name, target, topology and size."""
         nodes = self.topology
         return {
@@ -296,7 +301,7 @@ class Testbed:
             "seconds_up": time.monotonic() - self._started,
         }
 
-    async def history(self) -> list[Message]:
+    async def history(self) -> list[OtherJob]:
         """Returns the external jobs so far, with times as in the series."""
         return await self.external.history(self.series.started)
 
@@ -304,9 +309,7 @@ class Testbed:
         """Reads the counters of all links; raises ``TimeoutError``."""
         return await link_counters.measure(self.network, self.nodes.switches)
 
-    def carried(
-        self, now: links.Measured, loads: Mapping[Direction, Load] | None
-    ) -> list[dict[str, Any]]:
+    def carried(self, now: links.Measured, loads: Mapping[Direction, Load] | None) -> list[Link]:
         """Returns rows of what links have carried since the testbed came up."""
         assert self._before is not None
         carried = links.since(self.addressing, self._before, now)

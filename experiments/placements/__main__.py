@@ -7,6 +7,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import click
@@ -19,7 +20,9 @@ from cli.virtual import run_virtually
 from emulation.lifecycle.launcher import Launch, LaunchError, program_files
 from experiments.placements import larger
 from experiments.placements.page import larger_table, page, table
-from experiments.placements.rows import ROWS, TOPOLOGY, Line, Message, Row, failed, judge, workload
+from experiments.placements.rows import ROWS, TOPOLOGY, Line, Row, failed, judge, workload
+from observability import control
+from observability.messages.summary import FinishedJob, is_finished
 from observability.record import machine
 from specs import jobfile
 from testbed.preflight import read_program
@@ -134,11 +137,13 @@ def play_virtually(
 ) -> tuple[list[Line], list[larger.Line]]:
     """Runs each row's job in virtual time, on a network of its own; returns a line for each."""
     topology, files = _files(rows, larger_rows, folder)
-    results: dict[Row | larger.Row, Message | str] = {}
+    results: dict[Row | larger.Row, FinishedJob | str] = {}
     for row, file in files.items():
         try:
             run, _ = run_virtually(topology, [file], view)
-            results[row] = json.loads(run.summary.read_text())["jobs"][0]
+            (summary,) = run.read_summary()["jobs"]
+            assert is_finished(summary)
+            results[row] = summary
         except LaunchError as error:
             results[row] = str(error)
     return _lines(rows, larger_rows, target, files, results, "")
@@ -163,7 +168,7 @@ def _lines(
     larger_rows: LargerRows,
     target: str,
     files: Mapping[Row | larger.Row, Path],
-    results: Mapping[Row | larger.Row, Message | str],
+    results: Mapping[Row | larger.Row, FinishedJob | str],
     where: str,
 ) -> tuple[list[Line], list[larger.Line]]:
     """Returns a line for each row, from the jobs' summaries or errors."""
@@ -179,16 +184,16 @@ def _lines(
     return lines, larger_lines
 
 
-def _submit(file: Path, launched: Launch, view: View) -> Message | str:
+def _submit(file: Path, launched: Launch, view: View) -> FinishedJob | str:
     """Runs a job; returns its summary, or the error."""
     try:
-        summary: Message = launched.ask("submit", job=str(file), on_event=view.event)
+        request = control.submission(file)
+        return launched.ask(partial(control.submit, request=request, on_event=view.event))
     except LaunchError as error:
         return str(error)
-    return summary
 
 
-def _judge(row: Row, file: Path, target: str, results: Message | str, where: str) -> Line:
+def _judge(row: Row, file: Path, target: str, results: FinishedJob | str, where: str) -> Line:
     if isinstance(results, str):
         return failed(row, target, results)
     plane = read_program(*program_files(None, None))

@@ -9,11 +9,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from observability.messages.summary import FinishedJob
 from specs.placements import KINDS
 
-Message = dict[str, Any]
-
-JOB: Message = {
+JOB: dict[str, Any] = {
     "workload": "characters",
     "hidden": [128],
     "iterations": 100,
@@ -42,7 +41,7 @@ class Row:
         return f"larger-{self.placement}-{self.gradients}"
 
     @property
-    def job(self) -> Message:
+    def job(self) -> dict[str, Any]:
         """Returns the job file's content."""
         where = {"placement": self.placement, "gradients": self.gradients}
         return {"name": self.name, **JOB, **where}
@@ -69,12 +68,12 @@ class Line:
     seconds: float | None = None
     problems: list[str] = field(default_factory=list)
 
-    def message(self) -> Message:
+    def message(self) -> dict[str, Any]:
         """Returns the JSON object."""
         return asdict(self)
 
 
-def judge(row: Row, target: str, summary: Message) -> Line:
+def judge(row: Row, target: str, summary: FinishedJob) -> Line:
     """Checks a row by its job's summary."""
     line = Line(
         row.placement,

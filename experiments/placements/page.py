@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from rich.table import Table
 
 from experiments import tables
 from experiments.placements import larger
 from experiments.placements.rows import EACH, ITERATIONS, RACKS, SERVERS, TOPOLOGY, WORKERS, Line
+from observability.messages.summary import Machine
 from specs.placements import KINDS
 
 _HEADINGS = (
@@ -99,7 +99,7 @@ def larger_table(lines: Sequence[larger.Line]) -> Table:
 def page(
     lines: Sequence[Line],
     larger_lines: Sequence[larger.Line],
-    machine: dict[str, Any],
+    machine: Machine,
     options: str,
 ) -> str:
     """Returns the text of docs/results/placements.md."""

@@ -14,11 +14,10 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from observability.messages.summary import FinishedJob
 from planner.expected import Workload
 from specs.jobspec import JobSpec
 from specs.placements import KINDS, Kind, kind_of
-
-Message = dict[str, Any]
 
 RACKS, EACH, SERVERS = 2, 2, 4
 WORKERS = RACKS * EACH
@@ -31,7 +30,7 @@ racks:
 cores: 1
 """
 ITERATIONS = 30
-JOB: Message = {
+JOB: dict[str, Any] = {
     "workload": "digits",
     "hidden": [192, 97],
     "iterations": ITERATIONS,
@@ -62,7 +61,7 @@ class Row:
         return found
 
     @property
-    def job(self) -> Message:
+    def job(self) -> dict[str, Any]:
         """Returns the job file's content."""
         return {"name": self.name, **JOB, "placement": self.placement, "tree": self.tree}
 
@@ -125,7 +124,7 @@ class Line:
     run: str = ""
     problems: list[str] = field(default_factory=list)
 
-    def message(self) -> Message:
+    def message(self) -> dict[str, Any]:
         """Returns the JSON object."""
         return asdict(self)
 
@@ -136,17 +135,17 @@ def workload(spec: JobSpec, sizes: tuple[int, ...], lanes: int, chunks_per_slice
     return Workload(sizes, lanes, spec.iterations, chunks_per_slice, start=start)
 
 
-def judge(row: Row, target: str, work: Workload, summary: Message, where: str = "") -> Line:
+def judge(row: Row, target: str, work: Workload, summary: FinishedJob, where: str = "") -> Line:
     """Checks a row by its job's summary."""
     links = summary["links"]
     servers = [f"w{n}" if row.kind.colocated else f"s{n}" for n in range(row.servers)]
     rack, core = f"tor{RACKS - 1}", "core0"
     own = [link["bytes"] for link in links if {link["from"], link["to"]} & set(servers)]
+    carried = [one for one in own if one is not None]
     up, down = (
         next(link["bytes"] for link in links if (link["from"], link["to"]) == ends)
         for ends in ((rack, core), (core, rack))
     )
-    known = None not in own
     chunks = summary["chunks"]
     line = Line(
         row.placement,
@@ -154,7 +153,7 @@ def judge(row: Row, target: str, work: Workload, summary: Message, where: str = 
         target,
         row.servers,
         summary["matches_reference"],
-        server=sum(own) / row.servers if known else None,
+        server=sum(carried) / row.servers if len(carried) == len(own) else None,
         server_expected=row.server_bytes(work),
         up=up,
         down=down,

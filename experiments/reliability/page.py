@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from rich.table import Table
 
 from experiments import tables
 from experiments.reliability.runner import Line
+from observability.messages.summary import Machine
 
 _HEADINGS = (
     "weights", "recovered after, s", "fault lasted, s", "retransmitted packets",
@@ -64,7 +64,7 @@ def table(lines: Sequence[Line]) -> Table:
     return tables.table(("fault", "topology", "target"), _HEADINGS, rows)
 
 
-def page(lines: Sequence[Line], machine: dict[str, Any], options: str) -> str:
+def page(lines: Sequence[Line], machine: Machine, options: str) -> str:
     """Returns the text of docs/results/reliability.md."""
     where = f"{machine['cpus']} CPUs ({machine['processor']}), Linux {machine['kernel']}"
     parts = [_INTRODUCTION.format(options=options, machine=where).rstrip("\n")]

@@ -39,10 +39,10 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 from hosts.client.exchange import Exchange
 from hosts.data.keys import Keys, Shapes, Types
+from hosts.data.reports import ClientStatistics
 from hosts.data.tensors import Sums
 from hosts.errors import (
     CallOrderError,
@@ -492,7 +492,7 @@ class Client:
         return self._transport.plan.epoch
 
     @property
-    def statistics(self) -> dict[str, Any]:
+    def statistics(self) -> ClientStatistics:
         """Counts since the start: those of `hosts.data.reports.Statistics`, and the socket's.
 
         `completed` chunks were summed as integers in the tree, `completed_direct` ones by the

@@ -6,10 +6,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import TypedDict
 
 from hosts.data.submissions import ChunkRefs
 from protocol.fixed_point import Floats
@@ -89,6 +90,42 @@ class Failure:
         return f"chunk {self.chunk} (stream {self.stream}, seq {self.seq}): {self.reason}"
 
 
+class PlanCounts(TypedDict):
+    """`Sums` as a plain value."""
+
+    epoch: int
+    tree: str
+    roots: Sequence[str]
+    chunks: int
+
+
+class TransportCounts(TypedDict):
+    """`Statistics` as plain values."""
+
+    sent: int
+    retransmitted: int
+    queries: int
+    states: int
+    completed: int
+    completed_direct: int
+    exponent_rounds: int
+    coarse: int
+    initial: int
+    ahead: int
+    most_ahead: int
+    congested: int
+    duplicates: int
+    wrong_checksum: int
+    dropped: dict[str, int]
+    plans: list[PlanCounts]
+
+
+class ClientStatistics(TransportCounts):
+    """Counts of a client: those of its transport, and of its `hosts.net.driver.Counters`."""
+
+    socket: dict[str, int]
+
+
 @dataclass(slots=True)
 class Sums:
     """Chunks whose integer sum arrived under one plan, and the nodes that this plan sums at."""
@@ -127,9 +164,9 @@ class Statistics:
     dropped: Counter[str] = field(default_factory=Counter)
     plans: list[Sums] = field(default_factory=list)  # `completed` by plan, so far
 
-    def counts(self) -> dict[str, Any]:
+    def counts(self) -> TransportCounts:
         """Returns all counts by name, as plain values."""
         # asdict would build a Counter from its items, counting those.
         counts = asdict(replace(self, dropped=Counter()))
         counts["dropped"] = dict(self.dropped)
-        return counts
+        return cast(TransportCounts, counts)

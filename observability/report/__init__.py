@@ -6,12 +6,15 @@ It has no scripts and loads nothing; its content security policy enforces that.
 
 from __future__ import annotations
 
+from functools import partial
+
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from observability.record import RunDirectory
 from observability.report.reading import read
-from observability.report.report_context import report_context
+from observability.report.report_context import STYLES, report_context
+from topologies.model.units import time_text
 
 __all__ = ["make"]
 
@@ -28,5 +31,8 @@ def make(run: RunDirectory) -> str:
     templates.filters["svg"] = Markup  # for drawings of this project, whose texts are escaped
     style, _, _ = templates.loader.get_source(templates, "page.css")  # type: ignore[union-attr]
     return templates.get_template("page.html").render(
-        style=Markup(style), **report_context(read(run))
+        vars(report_context(read(run))),
+        style=Markup(style),
+        styles=STYLES,
+        time=partial(time_text, digits=4),
     )

@@ -5,16 +5,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 from xml.etree import ElementTree
 
+from observability.messages.summary import Link
 from observability.wording import deviation, sending_ends
 from topologies.model.addressing import Addressing
 from topologies.model.drawing import Lane, draw
 from topologies.model.topology import LinkQuality, Topology
 from topologies.model.units import rate_text, size_text
-
-Message = dict[str, Any]
 
 # Classes of load, from the lightest to the fullest; 0 is for links that carried nothing.
 CLASSES = 5
@@ -23,6 +21,29 @@ CLASSES = 5
 TOLERANCE = 0.02
 _SHRUNK = 0.6
 _WIDTHS = (1.2, 1.8, 2.3, 2.8, 3.3, 3.8)
+
+
+@dataclass(frozen=True)
+class LinkLoad:
+    """A link direction in the report.
+
+    sender: node, or its interface where links run in parallel.
+    share: its load, of the link's rate or of the largest load; None if unknown.
+    level: class of the load, from 0.
+    deviation: of its bytes from the expected ones, as text.
+    off: whether it deviates by more than ``TOLERANCE``.
+    """
+
+    sender: str
+    to: str
+    bytes: int | None
+    packets: int | None
+    expected_bytes: int | None
+    unknown: str
+    share: float | None
+    level: int | None
+    deviation: str
+    off: bool
 
 
 @dataclass(frozen=True)
@@ -35,13 +56,13 @@ class Loads:
     of_rate: loads are shares of the links' rates, not of the largest load.
     """
 
-    rows: list[Message]
+    rows: list[LinkLoad]
     drawing: str
     classes: list[str]
     of_rate: bool
 
 
-def loads(topology: Topology | None, links: list[Message], seconds: float | None) -> Loads:
+def loads(topology: Topology | None, links: list[Link], seconds: float | None) -> Loads:
     """Classifies links of a summary, which carried their bytes in ``seconds`` (None: unknown)."""
     rates = _rates(topology) if topology is not None else {}
     shares = [_share(row, rates, seconds) for row in links]
@@ -57,19 +78,23 @@ def loads(topology: Topology | None, links: list[Message], seconds: float | None
     top = _top(max((share for share in shares if share is not None), default=0.0))
     wanted = [row["expected_bytes"] for row in links if row["expected_bytes"] is not None]
     rows = [
-        {
-            **row,
-            "sender": sender,
-            "share": share,
-            "class": None if share is None else math.ceil(CLASSES * share / top - 1e-9),
-            "deviation": _deviation(row),
-            "off": _off(row, max(wanted, default=0)),
-        }
+        LinkLoad(
+            sender,
+            row["to"],
+            row["bytes"],
+            row["packets"],
+            row["expected_bytes"],
+            row["unknown"],
+            share,
+            None if share is None else math.ceil(CLASSES * share / top - 1e-9),
+            deviation(row),
+            _off(row, max(wanted, default=0)),
+        )
         for row, sender, share in zip(links, sending_ends(links), shares, strict=True)
     ]
     step = top / CLASSES
     classes = [f"{100 * n * step:g} to {100 * (n + 1) * step:g} %" for n in range(CLASSES)]
-    drawing = "" if topology is None else _drawing(topology, rows)
+    drawing = "" if topology is None else _drawing(topology, links, rows)
     return Loads(rows, drawing, classes, of_rate)
 
 
@@ -90,12 +115,12 @@ def _rates(topology: Topology) -> dict[tuple[str, str], LinkQuality]:
 
 
 def _share(
-    row: Message, rates: dict[tuple[str, str], LinkQuality], seconds: float | None
+    row: Link, rates: dict[tuple[str, str], LinkQuality], seconds: float | None
 ) -> float | None:
     quality = rates.get((row["from"], row["interface"]))
     if quality is None or not seconds or row["bytes"] is None:
         return None
-    return float(8 * row["bytes"] / (quality.rate * seconds))
+    return 8 * row["bytes"] / (quality.rate * seconds)
 
 
 def _top(share: float) -> float:
@@ -104,44 +129,35 @@ def _top(share: float) -> float:
     return next((n for n in steps if n >= share), max(share, 1.0))
 
 
-def _deviation(row: Message) -> str:
-    if row["bytes"] is None or row["expected_bytes"] is None:
-        return ""
-    return deviation(row)
-
-
-def _off(row: Message, largest: int) -> bool:
+def _off(row: Link, largest: int) -> bool:
     carried, wanted = row["bytes"], row["expected_bytes"]
     if carried is None or wanted is None:
         return False
-    return bool(abs(carried - wanted) > TOLERANCE * (wanted or largest))
+    return abs(carried - wanted) > TOLERANCE * (wanted or largest)
 
 
-def _drawing(topology: Topology, rows: list[Message]) -> str:
+def _drawing(topology: Topology, links: list[Link], rows: list[LinkLoad]) -> str:
     """Returns SVG of a topology with its loads; a minimum width keeps it readable."""
-    lines = draw(topology, _lanes(topology, rows), style=False)
+    ends = [(link["from"], link["interface"]) for link in links]
+    by_sender = dict(zip(ends, rows, strict=True))
+    lanes = {
+        (node, interface): _lane(node, quality, by_sender.get((node, interface)))
+        for (node, interface), quality in _rates(topology).items()
+    }
     ElementTree.register_namespace("", "http://www.w3.org/2000/svg")
-    svg = ElementTree.fromstring(lines)
+    svg = ElementTree.fromstring(draw(topology, lanes, style=False))
     svg.set("style", f"min-width: {_SHRUNK * float(svg.get('width', 0)):.0f}px")
     return ElementTree.tostring(svg, encoding="unicode")
 
 
-def _lanes(topology: Topology, rows: list[Message]) -> dict[tuple[str, str], Lane]:
-    by_sender = {(row["from"], row["interface"]): row for row in rows}
-    return {
-        (node, interface): _lane(node, quality, by_sender.get((node, interface)))
-        for (node, interface), quality in _rates(topology).items()
-    }
-
-
-def _lane(node: str, quality: LinkQuality, row: Message | None) -> Lane:
-    if row is None or row["class"] is None:
-        why = f": {row['unknown']}" if row is not None and row["unknown"] else ""
+def _lane(node: str, quality: LinkQuality, row: LinkLoad | None) -> Lane:
+    if row is None or row.level is None or row.share is None:
+        why = f": {row.unknown}" if row is not None and row.unknown else ""
         return Lane("load-unknown", _WIDTHS[1], f"{node}: bytes unknown{why}")
-    lines = [f"{row['sender']} to {row['to']}: {size(row['bytes'])}"]
-    if row["packets"] is not None:
-        lines[0] += f" in {row['packets']:,} packets"
-    lines.append(f"{100 * row['share']:.3g} % of {rate_text(quality.rate, 4)}")
-    if row["expected_bytes"] is not None:
-        lines.append(f"expected {size(row['expected_bytes'])} ({row['deviation']})")
-    return Lane(f"load-{row['class']}", _WIDTHS[row["class"]], "\n".join(lines))
+    lines = [f"{row.sender} to {row.to}: {size(row.bytes)}"]
+    if row.packets is not None:
+        lines[0] += f" in {row.packets:,} packets"
+    lines.append(f"{100 * row.share:.3g} % of {rate_text(quality.rate, 4)}")
+    if row.expected_bytes is not None:
+        lines.append(f"expected {size(row.expected_bytes)} ({row.deviation})")
+    return Lane(f"load-{row.level}", _WIDTHS[row.level], "\n".join(lines))

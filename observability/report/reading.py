@@ -3,35 +3,50 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import cast
 
-from observability import series
-from observability.control import ControlError, ask
+from observability import control, series
+from observability.control import ControlError
+from observability.messages.jobs import OtherJob, SubmittedJob
+from observability.messages.live import Status
+from observability.messages.summary import (
+    Failure,
+    FaultImpact,
+    JobSummary,
+    Link,
+    RunPart,
+    RunSummary,
+)
 from observability.processinfo import tail
-from observability.record import RunDirectory, RunError
+from observability.record import Facts, RunDirectory, RunError
 from observability.series import Series
 from topologies.model.spec import TopologyError, load
 from topologies.model.topology import Topology
-
-Message = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class RunData:
     """The data of a run.
 
-    summary: always has ``links``, ``jobs``, ``others`` and ``faults``.
+    current: rows of the submitted jobs of a live testbed, by name.
+    machine: facts of the machine, and costs, by name.
     undrawable: why the topology is unknown; empty if it is known.
     ended: why the run failed, with the end of a log; empty if it is up or ended normally.
     """
 
     run: RunDirectory
-    facts: Message
-    summary: Message
+    facts: Facts
+    jobs: list[JobSummary]
+    current: dict[str, SubmittedJob]
+    others: list[OtherJob]
+    links: list[Link]
+    faults: list[FaultImpact]
+    failure: Failure | None
+    machine: Mapping[str, object]
     series: Series
     topology: Topology | None
     undrawable: str
@@ -44,39 +59,54 @@ def read(run: RunDirectory) -> RunData:
     facts, alive = run.facts, run.alive
     if not facts:
         raise RunError(f"{run.path} is no run directory: its testbed.json is missing or is no JSON")
-    summary: Message | None = None
+    summary: RunSummary | None = None
     with suppress(OSError, ValueError):
-        summary = json.loads(run.summary.read_text())
-    complete = {"links": [], "jobs": [], "others": [], "faults": [], **(summary or {})}
-    if alive:
-        complete |= _now(run)
+        summary = run.read_summary()
+    now = _status(run) if alive else None
     topology, undrawable = _topology(run, facts)
     try:
         over_time = series.read(run.path / series.FILE)
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise RunError(f"{run.path / series.FILE} cannot be read: {error}") from error
     ended = "" if alive else _ended(run, summary)
-    return RunData(run, facts, complete, over_time, topology, undrawable, alive, ended)
+    nothing: RunSummary = {"name": None, "target": None, "clock": None, "links": [], "jobs": []}
+    known = nothing if summary is None else summary
+    part = cast(RunPart, known)  # of which an abandoned run has less
+    machine = dict(known).get("machine")
+    return RunData(
+        run,
+        facts,
+        known["jobs"],
+        {} if now is None else submitted(now),
+        part.get("others", []) if now is None else now["others"],
+        known["links"] if now is None else now["links"],
+        part.get("faults", []),
+        known.get("failure"),
+        machine if isinstance(machine, dict) else {},
+        over_time,
+        topology,
+        undrawable,
+        alive,
+        ended,
+    )
 
 
-def _now(run: RunDirectory) -> Message:
-    """Queries a live testbed for its status; returns nothing if it does not answer."""
+def _status(run: RunDirectory) -> Status | None:
+    """Queries a live testbed for its status; returns None if it does not answer."""
     try:
-        status = ask(run, "status")
+        return control.status(run)
     except ControlError:
-        return {}
-    return current(status)
+        return None
 
 
-def current(status: Message) -> Message:
-    """Converts a testbed's status to entries of a summary; ``current``: rows of submitted jobs."""
-    others = status["others"]
-    numbers = {one["number"] for one in others}
-    submitted = [row for row in status["jobs"] if row["number"] not in numbers]
-    return {"links": status["links"], "current": submitted, "others": others}
+def submitted(status: Status) -> dict[str, SubmittedJob]:
+    """Returns the submitted jobs of a testbed's status, by name."""
+    others = {one["number"] for one in status["others"]}
+    found = cast(list[SubmittedJob], status["jobs"])
+    return {row["job"]: row for row in found if row["number"] not in others}
 
 
-def _topology(run: RunDirectory, facts: Message) -> tuple[Topology | None, str]:
+def _topology(run: RunDirectory, facts: Facts) -> tuple[Topology | None, str]:
     # Runs of earlier versions have no copy of their own.
     path = run.topology if run.topology.exists() else Path(facts["topology"])
     try:
@@ -85,13 +115,14 @@ def _topology(run: RunDirectory, facts: Message) -> tuple[Topology | None, str]:
         return None, str(error)
 
 
-def _ended(run: RunDirectory, summary: Message | None) -> str:
+def _ended(run: RunDirectory, summary: RunSummary | None) -> str:
     with suppress(OSError):
         return (run.path / "failure.txt").read_text().rstrip()
-    failure = (summary or {}).get("failure")
+    failure = summary.get("failure") if summary is not None else None
     if failure is None and summary is not None:
         return ""
-    virtual = run.facts.get("clock") == "virtual"
-    process = (failure or {}).get("process") or ("virtual" if virtual else "supervisor")
+    process = failure.get("process") if failure is not None else None
+    if not process:
+        process = "virtual" if run.facts.get("clock") == "virtual" else "supervisor"
     said = failure["message"] if failure else "It ended without a summary: it was killed."
     return f"{said}\n{tail(run.logs / f'{process}.log')}"

@@ -5,21 +5,33 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from functools import partial
 from itertools import pairwise
-from typing import Any
 
+from observability.messages.jobs import SubmittedJob
+from observability.messages.summary import (
+    Chunks,
+    FaultImpact,
+    JobSummary,
+    PlanUse,
+    is_finished,
+)
 from observability.report.charts import Axis, Line, Mark, chart
-from observability.report.loads import loads, size
+from observability.report.loads import loads
+from observability.report.model import (
+    Chart,
+    ChunkShares,
+    ReportContext,
+    ReportedFault,
+    ReportedJob,
+    Verdict,
+)
 from observability.report.reading import RunData
-from observability.series import Curve, Series, covered
+from observability.series import Curve, Series, ServerSample, covered
 from observability.wording import count, sums
 from topologies.model.units import time_text
 from topologies.model.wording import costs
-
-Message = dict[str, Any]
 
 # Switches drawn over time at most; those that held the most slots.
 MOST_PANELS = 12
@@ -38,43 +50,37 @@ _COUNTS = {
 _SECONDS = Axis("seconds since the first job ran")
 
 
-def report_context(data: RunData) -> Message:
+def report_context(data: RunData) -> ReportContext:
     """Returns the variables of the template."""
-    summary, series = data.summary, data.series
-    current = {row["job"]: row for row in summary.get("current", ())}
-    done = [_job(row, current.get(row["job"])) for row in summary["jobs"]]
-    known = {row["job"] for row in summary["jobs"]}
-    done += [_job(row, row) for name, row in current.items() if name not in known]
+    series, current = data.series, data.current
+    done = [_job(row, current.get(row["job"])) for row in data.jobs]
+    known = {row["job"] for row in data.jobs}
+    done += [_from_live(row) for name, row in current.items() if name not in known]
     # A killed run has no summary, but a series up to its end.
     done += [_from_series(n, c) for n, c in series.jobs.items() if n not in known | set(current)]
-    faults = _faults(summary["faults"])
-    marks = [_mark(fault) for fault in faults if fault["at"] is not None]
-    return {
-        "name": data.run.name,
-        "directory": data.run.path.name,
-        "facts": _facts(data),
-        "verdict": _verdict(data, done),
-        "ended": data.ended,
-        "alive": data.alive,
-        "jobs": done,
-        "others": summary["others"][-MOST_OTHERS:],
-        "others_left_out": max(0, len(summary["others"]) - MOST_OTHERS),
-        "loads": loads(data.topology, summary["links"], _seconds(summary, series)),
-        "lost": sorted(
-            {row["unknown"].removeprefix("packets: ") for row in summary["links"] if row["unknown"]}
+    faults = _faults(data.faults)
+    marks = [_mark(fault, fault.at) for fault in faults if fault.at is not None]
+    return ReportContext(
+        directory=data.run.path.name,
+        facts=_facts(data),
+        verdict=_verdict(data, done),
+        ended=data.ended,
+        jobs=done,
+        others=data.others[-MOST_OTHERS:],
+        others_left_out=max(0, len(data.others) - MOST_OTHERS),
+        loads=loads(data.topology, data.links, _seconds(data)),
+        lost=sorted(
+            {row["unknown"].removeprefix("packets: ") for row in data.links if row["unknown"]}
         ),
-        "undrawable": data.undrawable,
-        "curves": _curves(series, marks),
-        "slots": _slots(series, marks),
-        "slots_left_out": max(0, sum(map(bool, _most_held(series).values())) - MOST_PANELS),
-        "slots_never": _never_held(series),
-        "servers": _servers(series, marks),
-        "faults": faults,
-        "machine": _machine(summary.get("machine", {})),
-        "styles": STYLES,
-        "size": size,
-        "time": partial(time_text, digits=4),
-    }
+        undrawable=data.undrawable,
+        curves=_curves(series, marks),
+        slots=_slots(series, marks),
+        slots_left_out=max(0, sum(map(bool, _most_held(series).values())) - MOST_PANELS),
+        slots_never=_never_held(series),
+        servers=_servers(series, marks),
+        faults=faults,
+        machine=_machine(data.machine),
+    )
 
 
 # --- the head ---
@@ -95,126 +101,149 @@ def _facts(data: RunData) -> list[str]:
     return parts
 
 
-def _verdict(data: RunData, jobs: Sequence[Message]) -> Message:
-    """Returns the run's outcome as a line of text, and its kind: good, bad, open or plain."""
-    failure = data.summary.get("failure")
+def _verdict(data: RunData, jobs: Sequence[ReportedJob]) -> Verdict:
+    failure = data.failure
     if data.alive:
-        return {"kind": "open", "text": "still up: this is what is known so far"}
+        return Verdict("open", "still up: this is what is known so far")
     if failure is not None:
-        process = f" ({failure['process']})" if failure.get("process") else ""
-        return {"kind": "bad", "text": f"failed: {failure['message']}{process}"}
+        about = failure.get("process")
+        process = f" ({about})" if about else ""
+        return Verdict("bad", f"failed: {failure['message']}{process}")
     if data.ended:
-        return {"kind": "bad", "text": "ended without a summary: it was killed"}
+        return Verdict("bad", "ended without a summary: it was killed")
     if not jobs:
-        others = data.summary["others"]
-        more = f"; {count(len(others), 'job')} of other programs, see below" if others else ""
-        return {"kind": "open", "text": f"no job was submitted{more}"}
-    wrong = [job["name"] for job in jobs if job["matches"] is False]
+        others = len(data.others)
+        more = f"; {count(others, 'job')} of other programs, see below" if others else ""
+        return Verdict("open", f"no job was submitted{more}")
+    wrong = [job.name for job in jobs if job.matches is False]
     if wrong:
-        text = f"the weights of {', '.join(wrong)} differ from the reference's"
-        return {"kind": "bad", "text": text}
-    undone = [job["name"] for job in jobs if job["state"] != "done"]
+        return Verdict("bad", f"the weights of {', '.join(wrong)} differ from the reference's")
+    undone = [job.name for job in jobs if job.state != "done"]
     if undone:
-        return {"kind": "open", "text": f"not done: {', '.join(undone)}"}
-    unknown = [job for job in jobs if job["matches"] is None and job["summed"]]
+        return Verdict("open", f"not done: {', '.join(undone)}")
+    unknown = [job for job in jobs if job.matches is None and job.summed]
     if unknown:
-        names = ", ".join(job["name"] for job in unknown)
-        reasons = {job["no_reference"] for job in unknown}
+        names = ", ".join(job.name for job in unknown)
+        reasons = {job.no_reference for job in unknown}
         why = reasons.pop() if len(reasons) == 1 else "each one has its reason below"
         text = f"done; whether the weights of {names} are right is not known: {why}"
-        return {"kind": "open", "text": text}
-    if not any(job["summed"] for job in jobs):
+        return Verdict("open", text)
+    if not any(job.summed for job in jobs):
         text = "done: chunks only occupied the wire, so there are no sums to check"
-        return {"kind": "plain", "text": text}
-    return {"kind": "good", "text": "done: weights match the reference, bit by bit"}
+        return Verdict("plain", text)
+    return Verdict("good", "done: weights match the reference, bit by bit")
 
 
 # --- jobs ---
 
 
-def _job(row: Message, current: Message | None) -> Message:
-    """Returns the variables of a job. current: its row from a live testbed."""
-    state = (current or row)["state"]
-    seconds = row.get("seconds_per_iteration") or []
-    done = len(seconds) or row.get("iterations_done", 0)
-    if seconds:
-        done += row.get("iterations_before", 0)
-    if current is not None and state != "done":
-        done = current["iteration"]
-    return {
-        "name": row["job"],
-        "state": state,
-        "reason": (current or row)["reason"],
-        "tree": row["tree"],
-        "workload": row.get("workload"),
-        "workers": row["workers"],
-        "servers": row.get("servers"),
-        "iterations": row["iterations"],
-        "done": done,
-        "accuracy": row.get("test_accuracy", row.get("accuracy")),
-        "matches": row.get("matches_reference"),
-        "summed": sums(row),
-        "no_reference": row.get("no_reference", "") if sums(row) else "",
-        "purpose": _purpose(row) if state == "done" else "",
-        "median": statistics.median(seconds) if seconds else None,
-        "slowest": max(seconds) if seconds else None,
-        "machine": row.get("machine", {}),
-        "chunks": _chunks(row.get("chunks") or {}, row.get("plans", [])),
-        "plans": row.get("plans", []),
-        "alongside": row.get("alongside", []),
-        "lost_workers": row.get("lost_workers", {}),
-        "rejoined_workers": row.get("rejoined_workers", {}),
-        "restored": row.get("restored") or [],
-    }
+def _job(row: JobSummary, current: SubmittedJob | None) -> ReportedJob:
+    """Returns a job of the summary. current: its row from a live testbed."""
+    if not is_finished(row):
+        now = row if current is None else current
+        return ReportedJob(
+            row["job"],
+            now["state"],
+            now["reason"],
+            row["tree"],
+            row["workers"],
+            row["servers"],
+            row["iterations"],
+            row["iterations_done"] if current is None else current["iteration"],
+            row["accuracy"],
+            summed=sums(row),
+        )
+    seconds, accuracy, summed = row["seconds_per_iteration"], row["test_accuracy"], sums(row)
+    return ReportedJob(
+        row["job"],
+        row["state"],
+        row["reason"],
+        row["tree"],
+        row["workers"],
+        row["servers"],
+        row["iterations"],
+        len(seconds) + row.get("iterations_before", 0),
+        accuracy,
+        matches=row["matches_reference"],
+        summed=summed,
+        no_reference=row["no_reference"] if summed else "",
+        purpose="" if accuracy is not None else _purpose(row["workload"], summed=summed),
+        median=statistics.median(seconds) if seconds else None,
+        slowest=max(seconds) if seconds else None,
+        machine=row["machine"],
+        chunks=_chunks(row["chunks"], row["plans"]),
+        plans=row["plans"],
+        alongside=row["alongside"],
+        lost_workers=row["lost_workers"],
+        rejoined_workers=row["rejoined_workers"],
+        restored=row["restored"] or (),
+    )
 
 
-def _purpose(row: Message) -> str:
-    """Explains the purpose of a job that learns nothing; empty for other jobs."""
-    if row.get("test_accuracy", row.get("accuracy")) is not None:
-        return ""
-    text = f"It trains nothing: gradients of workload {row['workload']} are all-reduced, for"
-    if sums(row):
+def _purpose(workload: str, *, summed: bool) -> str:
+    """Explains the purpose of a job that learns nothing."""
+    text = f"It trains nothing: gradients of workload {workload} are all-reduced, for"
+    if summed:
         return f"{text} their times and bytes; that sums are right is checked."
     return f"{text} their times and bytes; chunks have no payload, and are as long on the wire."
 
 
-def _from_series(name: str, curve: Curve) -> Message:
+def _from_live(row: SubmittedJob) -> ReportedJob:
+    return ReportedJob(
+        row["job"],
+        row["state"],
+        row["reason"],
+        row["tree"],
+        row["workers"],
+        None,
+        row["iterations"],
+        row["iteration"],
+        row.get("accuracy"),
+    )
+
+
+def _from_series(name: str, curve: Curve) -> ReportedJob:
     state = curve.states[-1][1] if curve.states else "starting"
     reached = curve.iterations[-1].number if curve.iterations else 0
     measured = [one.accuracy for one in curve.iterations if one.accuracy is not None]
-    row: Message = {"job": name, "state": state, "reason": "", "tree": "", "workers": None}
-    row |= {"iterations": None, "iterations_done": reached}
-    return _job({**row, "accuracy": measured[-1] if measured else None}, None)
+    accuracy = measured[-1] if measured else None
+    return ReportedJob(name, state, "", "", None, None, None, reached, accuracy)
 
 
-def _chunks(chunks: Message, plans: Sequence[Message]) -> Message | None:
-    """Returns where chunks were summed and what was retransmitted; None if it is unknown."""
-    if not chunks:
-        return None
+def _chunks(chunks: Chunks, plans: Sequence[PlanUse]) -> ChunkShares:
     network, server = chunks["aggregated_in_network"], chunks["served_by_server"]
-    if network is None:  # switches lost their counters; a worker knows the sums of each tree
+    if network is None or server is None:
+        # Switches lost their counters; a worker knows the sums of each tree.
         sums = [(plan["tree"], plan["by_switch"] + plan["by_server"]) for plan in plans]
         network = sum(n for tree, n in sums if tree != "none")
         server = sum(n for tree, n in sums if tree == "none") + chunks["in_float32"]
     total = network + server
-    share = network / total if total else None
-    return {**chunks, "network": network, "server": server, "share": share}
+    return ChunkShares(
+        network,
+        server,
+        network / total if total else None,
+        chunks["unknown"],
+        chunks["in_float32"],
+        chunks["retransmitted"],
+        chunks["retransmitted_by_switches"],
+    )
 
 
 # --- over time ---
 
 
-def _seconds(summary: Message, series: Series) -> float | None:
+def _seconds(data: RunData) -> float | None:
     """Returns the seconds in which a submitted job trained or an external job existed: links
     carried the bytes of all of them."""
-    others = [(one["began"], one["ended"]) for one in summary["others"]]
-    spent = max((sum(job.get("seconds_per_iteration") or []) for job in summary["jobs"]), default=0)
-    if not series.spans and spent:  # only the duration is known
+    others = [(one["began"], one["ended"]) for one in data.others]
+    finished = [job for job in data.jobs if is_finished(job)]
+    spent = max((sum(job["seconds_per_iteration"]) for job in finished), default=0.0)
+    if not data.series.spans and spent:  # only the duration is known
         return None if others else spent
-    return covered([*series.spans, *others])
+    return covered([*data.series.spans, *others])
 
 
-def _curves(series: Series, marks: Sequence[Mark]) -> list[Message]:
+def _curves(series: Series, marks: Sequence[Mark]) -> list[Chart]:
     """Returns charts of loss and accuracy of all jobs, where they have values."""
     began = series.began
     curves = {name: curve for name, curve in series.jobs.items() if curve.iterations}
@@ -238,12 +267,7 @@ def _curves(series: Series, marks: Sequence[Mark]) -> list[Message]:
          Axis("", 0.0, 1.0)),
     ]  # fmt: skip
     return [
-        {
-            "title": title,
-            "note": note,
-            "svg": chart(f"{title} of each job over time", lines, x, y, marks),
-            "legend": legend,
-        }
+        Chart(title, chart(f"{title} of each job over time", lines, x, y, marks), legend, note)
         for title, note, lines, y in rows
         if any(value is not None for line in lines for _, value in line.points)
     ]
@@ -273,7 +297,7 @@ def _never_held(series: Series) -> list[str]:
     return [name for name, most in _most_held(series).items() if not most]
 
 
-def _slots(series: Series, marks: Sequence[Mark]) -> list[Message]:
+def _slots(series: Series, marks: Sequence[Mark]) -> list[Chart]:
     """Returns a chart for each switch that held slots: slots held, and slots with open sums."""
     began = series.began
     if began is None or len(series.samples) < _FEWEST_SAMPLES:
@@ -292,9 +316,9 @@ def _slots(series: Series, marks: Sequence[Mark]) -> list[Message]:
     x = Axis(_SECONDS.title, 0.0)
     y = Axis("slots", 0.0, max(most.values(), default=0) or 1.0)
     return [
-        {
-            "title": name,
-            "svg": chart(
+        Chart(
+            name,
+            chart(
                 f"Slots of {name} over time: at most {most[name]} held",
                 [
                     Line("held by jobs", held[name], 0, step=True, area=True),
@@ -302,37 +326,44 @@ def _slots(series: Series, marks: Sequence[Mark]) -> list[Message]:
                 ],
                 x, y, marks, height=150.0,
             ),
-        }
+        )
         for name in most
         if name in chosen
     ]  # fmt: skip
 
 
-def _servers(series: Series, marks: Sequence[Mark]) -> list[Message]:
+def _servers(series: Series, marks: Sequence[Mark]) -> list[Chart]:
     """Returns charts of what servers received and sent; none where that was nothing."""
     began = series.began
     if began is None:
         return []
+    directions: list[tuple[str, Callable[[ServerSample], int | None]]] = [
+        ("Received", lambda sample: sample["received_bytes"]),
+        ("Sent", lambda sample: sample["sent_bytes"]),
+    ]
     charts = []
-    for field, title in (("received_bytes", "Received"), ("sent_bytes", "Sent")):
-        lines = _rates(series, field, began)
+    for title, bytes_of in directions:
+        lines = _rates(series, bytes_of, began)
         if max((y for line in lines for _, y in line.points if y is not None), default=0) <= 0:
             continue
         about = f"Mbit/s that each server {title.lower()} over time"
         axes = Axis(_SECONDS.title, 0.0), Axis("Mbit/s", 0.0)
         svg = chart(about, lines, *axes, marks, height=150.0)
-        charts.append({"title": title, "svg": svg, "legend": [line.name for line in lines]})
+        charts.append(Chart(title, svg, [line.name for line in lines]))
     return charts
 
 
-def _rates(series: Series, field: str, began: float) -> list[Line]:
+def _rates(
+    series: Series, bytes_of: Callable[[ServerSample], int | None], began: float
+) -> list[Line]:
     """Returns a line for each server: Mbit/s between samples, None where a counter was reset."""
     points: dict[str, list[tuple[float, float | None]]] = {}
     for before, now in pairwise(series.samples):
         if now.t <= before.t:  # the end of a job adds a sample at once
             continue
         for name, counts in now.servers.items():
-            then, there = before.servers.get(name, {}).get(field), counts[field]
+            earlier = before.servers.get(name)
+            then, there = bytes_of(earlier) if earlier is not None else None, bytes_of(counts)
             rate = None
             if then is not None and there is not None and there >= then:
                 rate = 8e-6 * (there - then) / (now.t - before.t)
@@ -343,34 +374,48 @@ def _rates(series: Series, field: str, began: float) -> list[Line]:
 # --- faults ---
 
 
-def _faults(rows: Sequence[Message]) -> list[Message]:
-    """Returns each fault once, numbered in the order of time, with its impact on each job."""
-    found: dict[tuple[Any, ...], Message] = {}
+def _faults(rows: Sequence[FaultImpact]) -> list[ReportedFault]:
+    """Returns each fault once, in the order of time."""
+    found: dict[tuple[float | None, str, str, str], list[FaultImpact]] = {}
     for row in rows:
-        key = row["at"], row["kind"], row["node"], row["what"]
-        impacts = found.setdefault(key, {**row, "impacts": []})["impacts"]
-        if row["job"] is not None:
-            impacts.append(row)
-    ordered = sorted(found.values(), key=lambda row: row["at"] if row["at"] is not None else -1.0)
-    return [{**row, "number": number} for number, row in enumerate(ordered, start=1)]
+        found.setdefault((row["at"], row["kind"], row["node"], row["what"]), []).append(row)
+
+    def begin(group: list[FaultImpact]) -> float:
+        at = group[0]["at"]
+        return -1.0 if at is None else at
+
+    return [
+        ReportedFault(
+            number,
+            first["at"],
+            first["node"],
+            first["what"],
+            first["lasted"],
+            first["aggregating"],
+            first["partial"],
+            first["rejoined_after"],
+            [row for row in group if row["job"] is not None],
+        )
+        for number, group in enumerate(sorted(found.values(), key=begin), start=1)
+        for first in group[:1]
+    ]
 
 
-def _mark(fault: Message) -> Mark:
-    lasted, number = fault["lasted"], fault["number"]
-    title = f"{number}: {fault['node']} {fault['what']}"
-    return Mark(str(number), fault["at"], title, fault["at"] + lasted if lasted else None)
+def _mark(fault: ReportedFault, at: float) -> Mark:
+    title = f"{fault.number}: {fault.node} {fault.what}"
+    return Mark(str(fault.number), at, title, at + fault.lasted if fault.lasted else None)
 
 
 # --- the machine ---
 
 
-def _machine(facts: Message) -> list[tuple[str, str]]:
+def _machine(facts: Mapping[str, object]) -> list[tuple[str, str]]:
     rows = []
     for name, value in facts.items():
         if value is None:
             continue
         title = _COUNTS.get(name, name.replace("_", " "))
-        if name == "cpu_waited":
+        if name == "cpu_waited" and isinstance(value, dict):
             title = "threads waiting for a CPU"
             rows.append((title, ", ".join(f"{k} {v:.2f}" for k, v in value.items())))
         elif isinstance(value, list):
@@ -378,7 +423,7 @@ def _machine(facts: Message) -> list[tuple[str, str]]:
                 rows.append((title, "; ".join(map(str, value))))
         elif isinstance(value, dict):
             rows.append((title, ", ".join(f"{k} {v}" for k, v in value.items() if v)))
-        elif name == "cpu_busy":
+        elif name == "cpu_busy" and isinstance(value, float):
             rows.append((title, f"{100 * value:.0f} %"))
         elif isinstance(value, bool):
             rows.append((title, "yes" if value else "no"))

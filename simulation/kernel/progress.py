@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
+from observability.messages.events import WithinEvent
 from simulation.links.trains import SECOND
 
-Message = dict[str, Any]
 PERIOD_SECONDS = 1.0
 
 
@@ -41,7 +41,7 @@ class ProgressReporter:
         self,
         jobs: Sequence[MonitoredJob],
         now: Callable[[], int],
-        emit: Callable[[Message], None],
+        emit: Callable[[WithinEvent], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._jobs, self._now, self._emit, self._clock = jobs, now, emit, clock

@@ -17,7 +17,6 @@ import pytest
 
 from emulation.lifecycle.execution import ExecutionServer
 from observability.control import ControlError, serve
-from specs.faultfile import Fault
 
 REQUESTS = [
     b"",
@@ -47,7 +46,7 @@ async def handle(request: Any, emit: Any) -> Any:
     """Reads requests as the supervisor does."""
     do = request["do"]
     if do == "submit":
-        return [str(Fault.from_message(one)) for one in request.get("faults", ())][request["job"]]
+        return [str(one) for one in request.get("faults", ())][request["job"]]
     if do == "wait":
         await asyncio.Event().wait()
     if do == "talk":

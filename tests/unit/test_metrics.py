@@ -9,7 +9,6 @@ import threading
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -18,7 +17,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from cli.main import main
 from observability import record
-from observability.control import SOCKET, Emit, Message, serve
+from observability.control import SOCKET, Request, serve
+from observability.messages.events import EmitEvent
+from observability.messages.live import Snapshot
 from observability.metrics import JOB_STATES, registry
 from observability.record import RunDirectory
 from tests.unit import small_run
@@ -28,13 +29,13 @@ Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
 @contextmanager
-def answering(run: RunDirectory, snapshots: list[Message]) -> Iterator[None]:
+def answering(run: RunDirectory, snapshots: list[Snapshot]) -> Iterator[None]:
     """A testbed's control socket where the snapshots are told, one after the other."""
     stop: asyncio.Event
     ready = threading.Event()
     loop = asyncio.new_event_loop()
 
-    async def handle(request: Message, emit: Emit) -> Any:
+    async def handle(request: Request, emit: EmitEvent) -> Snapshot:
         assert request["do"] == "snapshot"
         return snapshots.pop(0)
 

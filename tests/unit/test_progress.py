@@ -34,7 +34,7 @@ def test_losses_of_one_iteration_are_averaged_whenever_they_arrive() -> None:
     assert progress.take(1, report(2, 6.0, 5.0))
     result = progress.message()
     assert (result["iteration"], result["loss"], result["passes"]) == (2, 4.5, 0.5)
-    assert result["share_in_tree"] == 0.9
+    assert result["share_in_network"] == 0.9
     assert progress.take(1, report(4, 4.0, 3.0))
     assert (progress.message()["iteration"], progress.message()["loss"]) == (3, 3.0)
 

@@ -18,7 +18,7 @@ from observability.progress import Iteration
 from observability.record import RunDirectory, RunError
 from observability.report import make
 from observability.report.charts import MOST_POINTS, Axis, Line, Mark, chart
-from observability.report.reading import current
+from observability.report.reading import submitted
 from tests.unit import small_run
 
 pytestmark = pytest.mark.usefixtures("runs")
@@ -285,10 +285,9 @@ def test_jobs_that_were_not_submitted_are_listed_with_what_is_known() -> None:
 
 def test_jobs_of_a_live_testbed_are_distinguished_by_number() -> None:
     """Rows of both are in its status, and a name may be of one of each."""
-    (submitted,) = small_run.snapshot()["jobs"]
+    (mine,) = small_run.snapshot()["jobs"]
     own = [small_run.other(5, "digits", alive=True, state="running"), small_run.other(7, "digits")]
-    result = current({"jobs": [submitted, *own], "others": own, "links": []})
-    assert result == {"links": [], "current": [submitted], "others": own}
+    assert submitted({"jobs": [mine, *own], "others": own}) == {mine["job"]: mine}
 
 
 def test_failed_run_quotes_its_log() -> None:

@@ -20,6 +20,7 @@ from controller.planning.tree_planner import TreeKind
 from emulation.jobs.diagnostics import Diagnostics
 from emulation.nodes.processes import Processes
 from hosts.worker.explanation import Outline, StreamOutline, Waiting
+from observability.messages.waiting import Activity, Explanation
 from observability.why import LATE, after, explain, sentences
 from protocol.header import Phase
 from specs.paths import ROOT
@@ -47,32 +48,39 @@ def phase_report(node: int, phase: Phase, children: int, heard: float = 0.1) -> 
 
 def outline(
     rank: int, *oldest: Waiting, following: int = 100, epoch: int = 1, frozen: bool = False
-) -> dict[str, Any]:
+) -> Outline:
     """What a worker of two-racks says that it knows."""
     stream = StreamOutline(
         0, TOR0 if rank < 4 else TOR1, rank % 4, following, len(oldest), TIMEOUT, list(oldest)
     )
-    return dataclasses.asdict(Outline(epoch, 8, rank, frozen, [stream]))
+    return Outline(epoch, 8, rank, frozen, [stream])
 
 
-def worker(rank: int, doing: str, of: dict[str, Any] | None = None) -> dict[str, Any]:
-    return {"worker": WORKERS[rank], "doing": doing, "seconds": 4.0, "iteration": 9, "outline": of}
+def worker(rank: int, doing: str, of: Outline | None = None) -> Activity:
+    return Activity(WORKERS[rank], doing, 4.0, 9, of)
+
+
+def changed(one: Activity, **outline: Any) -> Activity:
+    """The same worker with another outline, if it has any."""
+    if one.outline is None:
+        return one
+    return dataclasses.replace(one, outline=dataclasses.replace(one.outline, **outline))
 
 
 def why(
-    workers: list[dict[str, Any]],
+    workers: list[Activity],
     kind: TreeKind = TreeKind.TWO_LEVEL,
     stuck: dict[str, str] | None = None,
-) -> dict[str, Any]:
+) -> Explanation:
     return explain(workers, trees(kind), lambda chunk: f"s{chunk % 2}", stuck or {})
 
 
-def nodes(found: dict[str, Any]) -> dict[str, tuple[str | None, list[str]]]:
+def nodes(found: Explanation) -> dict[str, tuple[str | None, list[str]]]:
     """Phase and missing children of each node, for the oldest chunk."""
     return {row["node"]: (row["phase"], row["missing"]) for row in found["chunks"][0]["nodes"]}
 
 
-def stopped_worker(doing: str = "stopped", late: float = 5.0) -> list[dict[str, Any]]:
+def stopped_worker(doing: str = "stopped", late: float = 5.0) -> list[Activity]:
     """w6 has not sent: tor0 is PARTIAL, so w0's question came to the core."""
     core = phase_report(CORE, Phase.AGGREGATING, 0b01)
     tor1 = phase_report(TOR1, Phase.AGGREGATING, 0b1011)
@@ -185,7 +193,7 @@ def test_a_chunk_in_float32_names_the_workers_that_its_server_lacks() -> None:
 def test_workers_that_are_held_for_a_change_of_plan_are_named_first() -> None:
     workers = stopped_worker()
     for rank in (0, 3):
-        workers[rank]["outline"]["frozen"] = True
+        workers[rank] = changed(workers[rank], frozen=True)
     found = why(workers)
     assert found["reason"].startswith("held for a change of plan: w0, w3; core0 waits for tor1; ")
 
@@ -200,10 +208,7 @@ def test_a_waiting_change_of_plan_is_reported_with_nothing_in_flight() -> None:
 
 def test_worker_of_older_epoch_is_behind() -> None:
     """It has not been told of the plan that the others follow."""
-    workers = stopped_worker()
-    for one in workers:
-        if one["outline"]:
-            one["outline"]["epoch"] = 2
+    workers = [changed(one, epoch=2) for one in stopped_worker()]
     old = outline(6, waiting(700, 9.0), following=800, frozen=True)
     workers[6] = worker(6, "waits", old)
     found = why(workers)
@@ -250,7 +255,7 @@ def test_silent_worker_is_queried_once(tmp_path: Path, monkeypatch: pytest.Monke
         job = SimpleNamespace(name="digits", state="running", number=1)
         workers = SimpleNamespace(members={"w0": good, "w1": deaf})
         diagnostics = Diagnostics(job, workers, None, "unix:none")  # type: ignore[arg-type]
-        values = [[one["doing"] for one in await diagnostics._workers()] for _ in range(2)]
+        values = [[one.doing for one in await diagnostics._workers()] for _ in range(2)]
         assert deaf.popen.stdin is not None
         await processes.stop()
         return values
