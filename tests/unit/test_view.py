@@ -67,7 +67,8 @@ def job(**changes: Any) -> dict[str, Any]:
 
 
 def link(sender: str, receiver: str, carried: int, wanted: int | None) -> dict[str, Any]:
-    return {"from": sender, "to": receiver, "bytes": carried, "expected_bytes": wanted}
+    sizes = {"bytes": carried, "expected_bytes": wanted, "dropped": 0}
+    return {"from": sender, "to": receiver, **sizes}
 
 
 LINKS = [link("w0", "tor0", 5_000_000, 5_000_000), link("tor0", "s0", 39_528, 0)]
