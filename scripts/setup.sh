@@ -170,12 +170,12 @@ make_venv() {
 
 # Installs the locked versions $2 of what $3.. names into the virtual environment $1.
 pip_install() {
-    into=$1 locked=$2
+    environment=$1 locked=$2
     shift 2
-    if ! run_logged "$into/pip.log" pip_progress "$into/bin/python" -m pip install \
+    if ! run_logged "$environment/pip.log" pip_progress "$environment/bin/python" -m pip install \
         --disable-pip-version-check --progress-bar off -c "$locked" "$@"; then
-        tail -n 20 "$into/pip.log" >&2
-        fail "pip could not install the Python packages; its output is in $into/pip.log"
+        tail -n 20 "$environment/pip.log" >&2
+        fail "pip could not install the Python packages; its output is in $environment/pip.log"
     fi
 }
 
