@@ -11,14 +11,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
 
 from controller.jobs.deployment import Deployment
-from controller.jobs.job import Job, Membership, RestoredChunks, Role, State
+from controller.jobs.job import Job, JobError, Membership, RestoredChunks, Role, State
 from controller.jobs.journal import Journal
-from controller.jobs.requests import said
+from controller.jobs.requests import check_optimizer, check_pipeline, check_window, said
 from controller.jobs.resync import Change, Pool, ResyncError, check_result, levels_of
 from controller.jobs.shards import Holding, Restored
 from controller.p4rt.connection import SwitchError
+from controller.planning.balancing.balancer import Measurements, Move
+from controller.planning.balancing.registry import BALANCERS, STATIC
 from controller.planning.tree_planner import PlanRefusedError
 from protocol import jobs_pb2
 from topologies.model.ring import exposed, host_of
@@ -41,6 +44,7 @@ class Epochs:
     """Changes of plan epoch of all jobs. Callers hold the jobs' lock.
 
     end: called with a job that is done or cannot continue, its state and the reason.
+    balancer: a name of ``BALANCERS``, for all jobs.
     """
 
     def __init__(
@@ -49,8 +53,10 @@ class Epochs:
         journal: Journal,
         clock: Callable[[], float],
         end: Callable[[Job, State, str], None],
+        balancer: str = STATIC,
     ) -> None:
         self.deployment = deployment
+        self.balancer = BALANCERS[balancer]
         self.journal = journal
         self.clock = clock
         self.end = end
@@ -280,7 +286,7 @@ class Epochs:
         text = f"{', '.join(sorted(gone))} {why}"
         log.error("%s; avoided", text)
         self._reroute(missing.union(gone))
-        self._renew(jobs, text)
+        self.balance(jobs, text)
 
     def restore_switch(self, switch: str, jobs: Sequence[Job]) -> None:
         """Restores the entries of a switch that can be written and has its program.
@@ -296,7 +302,7 @@ class Epochs:
         for job in damaged:
             if job.started:
                 self.begin(job, f"{switch} had lost entries")
-        self._renew([job for job in jobs if job not in damaged], f"{switch} is there again")
+        self.balance([job for job in jobs if job not in damaged], f"{switch} is there again")
 
     def sweep(self, switch: str, jobs: Sequence[Job]) -> list[Job]:
         """Sweeps a switch (``Deployment.sweep``) and saves the jobs whose leftovers changed."""
@@ -310,11 +316,63 @@ class Epochs:
         self.journal.save_gone(missing)
         self.deployment.fabric.reroute(missing)
 
-    def _renew(self, jobs: Sequence[Job], reason: str) -> None:
-        """Replans the jobs that would get a different plan now."""
+    # --- moves ---
+
+    def balance(self, jobs: Sequence[Job], changed: str = "") -> None:
+        """Lets each running job's balancer observe it, and carries out the moves.
+
+        changed: as in Measurements.
+        """
         for job in jobs:
-            if job.started and (job.waiting or self.deployment.outdated(job)):
-                self.begin(job, reason)
+            if not job.started:
+                continue
+            if job.balancer is None:
+                job.balancer = self.balancer()
+            for move in job.balancer.observe(self._measured(job, changed)):
+                try:
+                    self.move(job, move)
+                except JobError as error:
+                    log.error("%s: a move for %s is impossible: %s", job, move.reason, error)
+
+    def move(self, job: Job, move: Move) -> None:
+        """Changes a running job's requests permanently and begins its next plan epoch.
+
+        Raises JobError for a request that the job cannot have.
+        """
+        kind = move.kind or job.kind
+        lanes = self.deployment.fabric.dataplane.lanes
+        check_window(move.window or 0, move.streams or 0, len(job.workers), lanes)
+        check_optimizer(job, job.optimizer, kind)
+        check_pipeline(job.pipeline, kind)
+        job.kind = kind
+        job.window = job.window if move.window is None else move.window
+        job.streams = job.streams if move.streams is None else move.streams
+        job.avoid = job.avoid if move.avoid is None else move.avoid
+        self.begin(job, move.reason)
+
+    def _measured(self, job: Job, changed: str) -> Measurements:
+        budgets = self.deployment.resources.budgets
+        return Measurements(
+            changed=changed,
+            now=self.clock(),
+            epoch=job.epoch,
+            changing=job.change is not None,
+            waiting=job.waiting,
+            kind=job.scheme.kind,
+            window=job.reservation.window if job.reservation is not None else 0,
+            streams=len(job.trees),
+            switches=frozenset(
+                node.switch for tree in job.trees for node in tree.nodes if node.switch is not None
+            ),
+            servers=tuple(job.servers[rank] for rank in job.active(Role.SERVER)),
+            unanswered={
+                job.host(place): member.unanswered
+                for place, member in job.members.items()
+                if member.active
+            },
+            slots={name: (budget.used, budget.total) for name, budget in budgets.items()},
+            outdated=partial(self.deployment.outdated, job),
+        )
 
     # --- inside ---
 

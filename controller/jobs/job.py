@@ -13,6 +13,7 @@ from controller.jobs.members import Member, Membership, Role
 from controller.jobs.resync import Change, Pool
 from controller.p4rt.install import Installation, SlotRange
 from controller.planning.admission import Reservation
+from controller.planning.balancing.balancer import Balancer
 from controller.planning.tree_planner import Child as TreeChild
 from controller.planning.tree_planner import Tree, TreeKind, TreeNode
 from protocol import jobs_pb2
@@ -186,6 +187,7 @@ class Job:
     instructions: dict[Membership, jobs_pb2.Instruction] = field(default_factory=dict)  # plans
     served_by: tuple[int, ...] = ()  # ranks of the servers of the last published plan
     restored: list[RestoredChunks] = field(default_factory=list)
+    balancer: Balancer | None = None  # made when it is first measured
     # The first plan epoch after the last boundary at which workers joined, and a worker present.
     met: tuple[int, int] = (0, 0)
 

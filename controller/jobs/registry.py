@@ -36,7 +36,6 @@ from controller.jobs.requests import (
     check_pipeline,
     check_slice,
     check_spans,
-    check_window,
     difference,
 )
 from controller.jobs.resync import Pool, ResyncError
@@ -44,6 +43,8 @@ from controller.jobs.roster import Roster
 from controller.p4rt.connection import SwitchError
 from controller.p4rt.fabric import Fabric
 from controller.planning.admission import Admission
+from controller.planning.balancing.balancer import Move
+from controller.planning.balancing.registry import STATIC
 from controller.planning.tree_planner import PlanRefusedError, TreeKind
 from protocol import jobs_pb2
 from protocol.optimizer import OptimizerPlan
@@ -72,6 +73,7 @@ class JobTable:
     unanswered: seconds without an answer after which an unreachable switch is routed around.
     journal: persists all jobs, and supplies those of an earlier controller; by default in memory.
     runtime: the threads and clock to run with.
+    balancer: a name of ``controller.planning.balancing.registry.BALANCERS``.
     """
 
     def __init__(
@@ -84,6 +86,7 @@ class JobTable:
         unanswered: float = UNANSWERED_SECONDS,
         journal: Journal | None = None,
         runtime: Runtime = REAL,
+        balancer: str = STATIC,
     ) -> None:
         self.fabric = fabric
         self.runtime = runtime
@@ -94,7 +97,7 @@ class JobTable:
         self.deployment = Deployment(fabric, queue_packets)
         self.resources = self.deployment.resources
         self.journal = journal if journal is not None else Journal()
-        self.epochs = Epochs(self.deployment, self.journal, clock, self._end)
+        self.epochs = Epochs(self.deployment, self.journal, clock, self._end, balancer)
         self.arrivals = Arrivals(self.epochs, clock)
         self.departures = Departures(self.epochs, self.arrivals, self._fail)
         self.roster = Roster(self.journal, clock, join, runtime)
@@ -342,16 +345,7 @@ class JobTable:
             if not found or not found[-1].started:
                 text = f"{found[-1] if found else f'job {which}'} is not running"
                 raise JobError(Refusal.FAILED_PRECONDITION, text)
-            job = found[-1]
-            lanes = self.fabric.dataplane.lanes
-            check_window(window or 0, streams or 0, len(job.workers), lanes)
-            check_optimizer(job, job.optimizer, kind or job.kind)
-            check_pipeline(job.pipeline, kind or job.kind)
-            job.kind = job.kind if kind is None else kind
-            job.window = job.window if window is None else window
-            job.streams = job.streams if streams is None else streams
-            job.avoid = frozenset(avoid)
-            self.epochs.begin(job, reason)
+            self.epochs.move(found[-1], Move(reason, kind, window, streams, frozenset(avoid)))
 
     def leave(
         self,
@@ -406,6 +400,7 @@ class JobTable:
                 if not job.state.over:
                     self.departures.look_after(job, now, self.join)
             self.epochs.mark_unreachable(self.roster.jobs, self.unanswered)
+            self.epochs.balance(self.roster.jobs)
             self._expired = self.clock()
 
     def jobs(self) -> list[Job]:

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The interface of load balancers."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from protocol.trees import TreeKind
+
+__all__ = ["Balancer", "Measurements", "Move"]
+
+
+@dataclass(frozen=True)
+class Measurements:
+    """What the controller knows of a running job and of its network.
+
+    changed: what has just changed in the network, in words; "" for a regular look.
+    now: seconds of the controller's clock.
+    epoch: the plan epoch.
+    changing: a change of plan epoch is under way.
+    waiting: why the job has no plan now; "" if it has one.
+    kind, window, streams: as the job runs; window is 0 without a plan.
+    switches: those of its trees.
+    servers: its active server processes.
+    unanswered: by host or server process, seconds without any answer for the oldest chunk in
+        flight.
+    slots: by switch, the slots taken by all jobs, and all that there are.
+    outdated: computes if the job would get other trees now, which takes as long as planning.
+    """
+
+    changed: str
+    now: float
+    epoch: int
+    changing: bool
+    waiting: str
+    kind: TreeKind
+    window: int
+    streams: int
+    switches: frozenset[str]
+    servers: tuple[str, ...]
+    unanswered: Mapping[str, float]
+    slots: Mapping[str, tuple[int, int]]
+    outdated: Callable[[], bool]
+
+
+@dataclass(frozen=True)
+class Move:
+    """A new plan for the job, in its next plan epoch.
+
+    The chunks of each server follow from the servers that are alive (``protocol.partition``).
+
+    reason: for logs and members.
+    kind, window, streams: what to request instead; None: as before.
+    avoid: switches that its trees do without; None: as before.
+    """
+
+    reason: str
+    kind: TreeKind | None = None
+    window: int | None = None
+    streams: int | None = None
+    avoid: frozenset[str] | None = None
+
+
+class Balancer(ABC):
+    """Decides when a running job's load moves. One instance serves one job."""
+
+    @abstractmethod
+    def observe(self, measurements: Measurements) -> Iterable[Move]:
+        """Returns the moves to carry out, in order.
+
+        Called whenever switches or links have changed, and about twice a second. It may keep what
+        it has seen, and must neither wait nor read a clock.
+        """

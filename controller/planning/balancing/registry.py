@@ -1,0 +1,12 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The load balancers by name. A new one is a file beside `static.py` and a line here."""
+
+from __future__ import annotations
+
+from controller.planning.balancing.balancer import Balancer
+from controller.planning.balancing.static import Static
+
+__all__ = ["BALANCERS", "STATIC"]
+
+STATIC = "static"
+BALANCERS: dict[str, type[Balancer]] = {STATIC: Static}
