@@ -15,8 +15,9 @@ import numpy as np
 from controller.planning.tree_planner import TreeKind
 from protocol.consistency import Consistency
 from protocol.optimizer import OptimizerPlan
+from tests.impaired_links import Impairments
 from tests.packet.switched_job import LANES, StartedJob
-from tests.packet.switched_network import Faults, SwitchedNetwork
+from tests.packet.switched_network import SwitchedNetwork
 from topologies.model.spec import parse
 
 WORLD = 3
@@ -33,7 +34,7 @@ class Apart:
     def __init__(
         self,
         consistency: Consistency,
-        faults: Faults | None = None,
+        faults: Impairments | None = None,
         *,
         servers: int = 2,
         rounds: int = 6,
@@ -41,7 +42,7 @@ class Apart:
         seed: int = 1,
     ) -> None:
         topology = f"name: test\nracks: [{{workers: {WORLD}, servers: {servers}}}]\ncores: 0\n"
-        self.network = SwitchedNetwork(parse(topology), seed, faults or Faults())
+        self.network = SwitchedNetwork(parse(topology), seed, faults or Impairments())
         self.rounds = rounds
         self.complete = [-1] * WORLD  # rounds; 0: it has the first parameters
         self.reset = False  # parameters were lost with all servers: lanes tell less from then on

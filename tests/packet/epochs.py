@@ -22,6 +22,7 @@ from controller.planning.tree_planner import TreeKind
 from protocol.frames import OVERHEAD
 from protocol.header import HEADER, Flag, Op, Phase, decode
 from protocol.optimizer import OptimizerPlan
+from tests.impaired_links import Impairments
 from tests.packet.protocol_run import (
     LIMIT,
     TOPOLOGIES,
@@ -34,7 +35,7 @@ from tests.packet.protocol_run import (
     streams_of,
 )
 from tests.packet.switched_job import LANES, StartedJob
-from tests.packet.switched_network import Faults, Seen
+from tests.packet.switched_network import Seen
 
 ROUNDS = 3
 # Of a round, in most runs and in a few: more runs find more than long ones, which use slots again
@@ -86,7 +87,7 @@ class Scenario:
         kind = draw.choice(self._kinds())
         # Under heavy fire a chunk takes long, in virtual and in real time.
         heavy = draw.random() < 0.05
-        faults = Faults(
+        faults = Impairments(
             loss=0.3 if heavy else draw.choice([0.0, 0.001, 0.01, 0.05]),
             duplicate=draw.choice([0.0, 0.0, 0.01, 0.3]),
             jitter=draw.choice([0.0, 0.002, 0.02, 0.1]),

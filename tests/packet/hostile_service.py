@@ -18,9 +18,9 @@ from controller.service.servicer import JobServer
 from protocol import jobs_pb2
 from protocol.header import PORT
 from protocol.jobs_pb2_grpc import JobServiceStub
+from tests.impaired_links import Impairments
 from tests.packet.protocol_run import LIMIT, Run, network_of
 from tests.packet.switched_job import StartedJob
-from tests.packet.switched_network import Faults
 
 SERVICE = jobs_pb2.DESCRIPTOR.services_by_name["JobService"]
 METHODS = {method.name: method for method in SERVICE.methods}
@@ -74,7 +74,7 @@ class Scene:
     """See the module. Calls are made one at a time, and virtual time passes in between."""
 
     def __init__(self, stack: contextlib.ExitStack) -> None:
-        self.network = network_of("two racks", 5, Faults())
+        self.network = network_of("two racks", 5, Impairments())
         stack.callback(self.network.close)
         self.table = self.network.jobs
         self.victim = StartedJob(

@@ -14,8 +14,9 @@ from hosts.optimizers import Optimizer
 from protocol.header import Flag
 from protocol.optimizer import OptimizerPlan
 from tests.history import history
+from tests.impaired_links import Impairments
 from tests.packet.switched_job import LANES, StartedJob
-from tests.packet.switched_network import Faults, SwitchedNetwork
+from tests.packet.switched_network import SwitchedNetwork
 from topologies.model.spec import parse
 
 # Virtual seconds; a run that needs more hangs. At 30 % loss per hop one question in 17 is answered.
@@ -76,7 +77,7 @@ def streams_of(topology: str, kind: TreeKind, streams: int) -> int:
     return streams * SERVERS[topology] if under_server else streams
 
 
-def network_of(name: str, seed: int, faults: Faults) -> SwitchedNetwork:
+def network_of(name: str, seed: int, faults: Impairments) -> SwitchedNetwork:
     return SwitchedNetwork(parse(f"name: test\n{(TOPOLOGIES | WIDE | MANY)[name]}"), seed, faults)
 
 

@@ -9,10 +9,7 @@ controller does takes time, too: packets go on moving while it waits for a switc
 
 from __future__ import annotations
 
-import heapq
-import itertools
 import math
-import random
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -30,6 +27,7 @@ from protocol.header import Batch
 from protocol.outcomes import Outcome
 from protocol.plan import Address
 from switch.p4runtime import Device
+from tests.impaired_links import Events, Impairments, send_all
 from tests.packet.targets import build
 from topologies.model.addressing import Addressing, HostInterface
 from topologies.model.topology import Topology
@@ -44,15 +42,6 @@ WRITE_SECONDS = 0.01
 LEASE_SECONDS = 6.0
 # Seconds until a server retries a message to another.
 AGAIN_SECONDS = 0.2
-
-
-@dataclass
-class Faults:
-    """Per packet and hop; `jitter` is the most extra delay in seconds."""
-
-    loss: float = 0.0
-    duplicate: float = 0.0
-    jitter: float = 0.0
 
 
 @dataclass
@@ -116,21 +105,14 @@ class Host:
         if self.dead:
             return
         self.network.stirred = True
-        now = self.network.now
-        for _ in range(10_000):
-            batch, self.alarm = self.machine.poll(now)
-            if batch is None:
-                break
-            for frame in to_frames(batch, self.wire, self.port):
-                self.network.carry(self.link.switch, self.link.switch_port, frame)
-            if self.alarm > now:
-                break
-        else:
-            raise AssertionError(f"{self.link.node} never stops sending")
+        self.alarm = send_all(self.machine, self.network.now, self._send)
         self.after()
-        if math.isfinite(self.alarm):
-            alarm = max(self.alarm, now)
-            self.network.at(alarm, lambda: self.poke() if self.alarm <= alarm else None)
+        alarm = max(self.alarm, self.network.now)
+        self.network.at_alarm(alarm, lambda: self.poke() if self.alarm <= alarm else None)
+
+    def _send(self, batch: Batch) -> None:
+        for frame in to_frames(batch, self.wire, self.port):
+            self.network.carry(self.link.switch, self.link.switch_port, frame)
 
     def arrive(self, datagram: Datagram) -> None:
         """What comes at one moment is taken together."""
@@ -152,25 +134,24 @@ class Host:
         self.poke()
 
 
-class SwitchedNetwork:
+class SwitchedNetwork(Events):
     """Switches, links and hosts of a topology, deterministic for a seed."""
 
-    def __init__(self, topology: Topology, seed: int = 0, faults: Faults | None = None) -> None:
-        self.now = 0.0
+    def __init__(
+        self, topology: Topology, seed: int = 0, faults: Impairments | None = None
+    ) -> None:
+        super().__init__(seed)
         self.hops = 0
         self.stirred = True  # a host acted since the last look at the condition
         self.topology = topology
         self.addressing = Addressing(topology)
-        self.faults = faults or Faults()
+        self.faults = faults or Impairments()
         # May change a frame that enters a link, or drop it (None).
         self.tamper: Callable[[str, int, bytes], bytes | None] = lambda _node, _port, frame: frame
         self.between = 0.02  # seconds that a message from server to server takes at most
         self.trace: list[Seen] | None = None  # a list: every frame is noted there
         # Called after each call to the job table that has changed something.
         self.watchers: list[Callable[[], None]] = []
-        self.random = random.Random(seed)
-        self._events: list[tuple[float, int, Callable[[], None]]] = []
-        self._count = itertools.count()
         self._calling = False  # the controller is at work
         self._held: list[Callable[[], None]] = []  # calls that wait for it
         self._hosts: dict[tuple[int, int], Host] = {}
@@ -192,9 +173,6 @@ class SwitchedNetwork:
             device.close()
 
     # -- time -------------------------------------------------------------------------------------
-
-    def at(self, time: float, action: Callable[[], None]) -> None:
-        heapq.heappush(self._events, (time, next(self._count), action))
 
     def call(self, time: float, action: Callable[[], None]) -> None:
         """A call to the controller, which takes one at a time: `action` runs at `time` or later."""
@@ -224,24 +202,14 @@ class SwitchedNetwork:
             return
         self.run_for(self.random.random() * WRITE_SECONDS)
 
-    def run_for(self, seconds: float) -> None:
-        """Runs for a period of virtual time."""
-        end = self.now + seconds
-        while self._events and self._events[0][0] <= end:
-            self.now, _, action = heapq.heappop(self._events)
-            action()
-        self.now = end
-
     def run(self, until: Callable[[], bool], limit: float) -> bool:
         """Runs until a condition about hosts holds; False if `limit` (virtual s) comes first."""
         self.stirred = True
-        while not (self.stirred and until()):
-            self.stirred = False
-            if not self._events or self._events[0][0] > limit:
-                return False
-            self.now, _, action = heapq.heappop(self._events)
-            action()
-        return True
+        return super().run(until, limit)
+
+    def may_have_changed(self) -> bool:
+        stirred, self.stirred = self.stirred, False
+        return stirred
 
     # -- links ------------------------------------------------------------------------------------
 
@@ -315,16 +283,16 @@ class SwitchedNetwork:
     def _hop(
         self, name: str, node: str, port: int, frame: bytes, arrive: Callable[[bytes], None]
     ) -> None:
-        faults, draw = self.faults, self.random.random
-        for _ in range(1 + (draw() < faults.duplicate)):
-            if draw() < faults.loss:
+        faults = self.faults
+        for passes in faults.copies(self.random):
+            if not passes:
                 self._note(name, frame, "lost")
                 continue
             carried = self.tamper(node, port, frame)
             if carried is None:
                 self._note(name, frame, "dropped by the test")
                 continue
-            time = self.now + HOP_SECONDS + draw() * faults.jitter
+            time = self.now + HOP_SECONDS + faults.delay(self.random)
             tick = max(TICK_SECONDS, faults.jitter / TICKS_PER_JITTER)
             time = math.ceil(time / tick - 1e-6) * tick
             self._note(name, carried, f"arrives {time:.4f}")

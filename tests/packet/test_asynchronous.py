@@ -12,13 +12,13 @@ from controller.jobs.job import JobError
 from controller.planning.tree_planner import TreeKind
 from hosts.data.snapshot import STARTED
 from protocol.consistency import ASYNCHRONOUS, Consistency
+from tests.impaired_links import Impairments
 from tests.packet.apart import CHUNKS, WORLD, Apart
-from tests.packet.switched_network import Faults
 
 Begin = Callable[..., Apart]
 
-SOME = Faults(0.01, 0.01, 0.01)
-MANY = Faults(0.05, 0.1, 0.05)
+SOME = Impairments(0.01, 0.01, 0.01)
+MANY = Impairments(0.05, 0.1, 0.05)
 KINDS = pytest.mark.parametrize(
     "consistency",
     [ASYNCHRONOUS, Consistency(False, 0), Consistency(False, 2)],
@@ -140,7 +140,7 @@ def test_every_gradient_counts_once_under_failures(seed, begin) -> None:
     """Plans that change, servers and workers that die, in any order, of which some come back."""
     draw = random.Random(seed)
     consistency = draw.choice([ASYNCHRONOUS, *(Consistency(False, n) for n in (0, 1, 3))])
-    faults = Faults(
+    faults = Impairments(
         draw.choice([0.0, 0.01, 0.05]), draw.choice([0.0, 0.3]), draw.choice([0.0, 0.02, 0.1])
     )
     seconds = [draw.choice([0.005, 0.02, 0.1, 0.3]) for _ in range(WORLD)]

@@ -21,10 +21,11 @@ from protocol.frames import OVERHEAD
 from protocol.header import Flag, Op, decode
 from protocol.outcomes import Outcome
 from tests.history import Contacts
+from tests.impaired_links import Impairments
 from tests.packet.forged import contribution, send
 from tests.packet.protocol_run import LIMIT, Run, network_of, start
 from tests.packet.switched_job import LANES, StartedJob
-from tests.packet.switched_network import HOP_SECONDS, Faults, SwitchedNetwork
+from tests.packet.switched_network import HOP_SECONDS, SwitchedNetwork
 
 Start = Callable[..., Run]
 
@@ -70,7 +71,7 @@ def job() -> Iterator[Start]:
     networks: list[SwitchedNetwork] = []
 
     def begin(chunks: int = 10, rounds: int = 2, window: int = 2, topology: str = "two racks"):
-        network = network_of(topology, 1, Faults())
+        network = network_of(topology, 1, Impairments())
         networks.append(network)
         started = start(
             network, topology, TreeKind.TWO_LEVEL, chunks, window=window, streams=1, delay=0.002

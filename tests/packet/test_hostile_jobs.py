@@ -19,10 +19,11 @@ from controller.planning.tree_planner import TreeKind
 from protocol.frames import OVERHEAD
 from protocol.header import PEER, PORT, VERSION, Batch, Flag, Op, decode
 from protocol.outcomes import Outcome
+from tests.impaired_links import Impairments
 from tests.packet.forged import contribution, send
 from tests.packet.protocol_run import LIMIT, Run, network_of
 from tests.packet.switched_job import LANES, StartedJob
-from tests.packet.switched_network import Faults, SwitchedNetwork
+from tests.packet.switched_network import SwitchedNetwork
 
 VICTIM = 0  # rank of the worker that is spoken for, in another rack than the hostile host
 HOSTILE = "w4"
@@ -145,7 +146,7 @@ def refusals(scene: Scene) -> Counter[Outcome | str]:
 def test_host_that_speaks_for_others_is_refused(what: str, kind: TreeKind) -> None:
     """Also where the core between the two racks (TOR) only forwards."""
     forge, causes = FORGED[what]
-    network = network_of("two racks", 3, Faults(jitter=0.01))
+    network = network_of("two racks", 3, Impairments(jitter=0.01))
     try:
         workers, servers = ["w0", "w1", "w2", "w3"], ["s0", "s1"]
         streams = 2 if kind is TreeKind.TOR else 1

@@ -14,9 +14,10 @@ from controller.planning.tree_planner import TreeKind, plan_trees
 from planner.expected import Direction, Workload, expected
 from protocol.optimizer import OptimizerPlan
 from protocol.pipeline import USUAL, Pipeline
+from tests.impaired_links import Impairments
 from tests.packet.protocol_run import LIMIT, Run, network_of
 from tests.packet.switched_job import LANES, StartedJob
-from tests.packet.switched_network import Faults, SwitchedNetwork
+from tests.packet.switched_network import SwitchedNetwork
 from topologies.model.ring import units_by_rank
 
 WORKERS = ["w0", "w1", "w2", "w3", "w4"]
@@ -50,7 +51,7 @@ def counted(network: SwitchedNetwork) -> Counter[tuple[str, int]]:
 def test_links_carry_what_is_expected(
     kind: TreeKind, servers: list[str], optimizer: OptimizerPlan | None, pipeline: Pipeline
 ) -> None:
-    network = network_of("server rack", 1, Faults())
+    network = network_of("server rack", 1, Impairments())
     _carries_what_is_expected(network, kind, WORKERS, servers, CHUNKS, optimizer, pipeline)
 
 
@@ -60,7 +61,7 @@ def test_each_link_of_a_wide_server_carries_what_is_for_its_processes(
 ) -> None:
     """Four processes at two links of one host, one of another host, a slice of four chunks each."""
     monkeypatch.setattr("controller.p4rt.dataplane.SLICE_BYTES", 4096)
-    network = network_of("wide server", 1, Faults())
+    network = network_of("wide server", 1, Impairments())
     carried = _carries_what_is_expected(network, kind, WORKERS[:4], ["s0", "s1"], 20, None)
     first, second = (
         (end.switch, end.switch_port) for end in network.addressing.host_interfaces("s0")

@@ -16,8 +16,9 @@ import pytest
 from controller.planning.tree_planner import TreeKind
 from protocol.optimizer import OptimizerPlan
 from protocol.schedule import Schedule
+from tests.impaired_links import Impairments
 from tests.packet.protocol_run import LIMIT, Run, network_of, start, streams_of
-from tests.packet.switched_network import LEASE_SECONDS, Faults, SwitchedNetwork
+from tests.packet.switched_network import LEASE_SECONDS, SwitchedNetwork
 
 CHUNKS = 40  # of which the second server has those above the first slice of 32
 # Every step is unlike the one before, and depends on all of them.
@@ -38,13 +39,13 @@ def begin(
     kind: TreeKind,
     *,
     seed: int = 1,
-    faults: Faults | None = None,
+    faults: Impairments | None = None,
     topology: str = "two racks",
     rounds: int = 4,
     odd: bool = False,
     skew: float = 0.05,
 ) -> Run:
-    network = network_of(topology, seed, faults or Faults())
+    network = network_of(topology, seed, faults or Impairments())
     networks.append(network)
     streams = streams_of(topology, kind, 1)
     started = start(network, topology, kind, CHUNKS, streams=streams, window=8, optimizer=ADAM)
@@ -76,7 +77,7 @@ KINDS = pytest.mark.parametrize("kind", [TreeKind.TOR, TreeKind.NONE], ids=str)
     ],
 )
 def test_parameters_match_single_optimizer_under_network_faults(kind, topology, networks) -> None:
-    run = begin(networks, kind, topology=topology, odd=True, faults=Faults(0.05, 0.1, 0.05))
+    run = begin(networks, kind, topology=topology, odd=True, faults=Impairments(0.05, 0.1, 0.05))
     assert networks[0].run(lambda: run.done, LIMIT)
     run.check()
     assert run.started.job.epoch == 1
@@ -87,7 +88,7 @@ def test_parameters_match_single_optimizer_under_network_faults(kind, topology, 
 @pytest.mark.parametrize(("victim", "share"), [(0, 0.3), (1, 0.7)])
 def test_server_failure_loses_no_step(kind, share, victim, networks) -> None:
     """Its chunks go to the other server, which goes on with the very state that it had."""
-    run = begin(networks, kind, faults=Faults(0.01, 0.0, 0.01))
+    run = begin(networks, kind, faults=Impairments(0.01, 0.0, 0.01))
     after(run, share)
     run.started.kill_server(victim)
     assert networks[0].run(lambda: run.done, LIMIT)
@@ -103,7 +104,7 @@ def test_server_failure_loses_no_step(kind, share, victim, networks) -> None:
     ids=["soon", "after its lease"],
 )
 def test_restarted_server_restores_shard_from_replica(kind, away, networks) -> None:
-    run = begin(networks, kind, faults=Faults(0.01, 0.0, 0.01), rounds=8, skew=away)
+    run = begin(networks, kind, faults=Impairments(0.01, 0.0, 0.01), rounds=8, skew=away)
     network, started = networks[0], run.started
     after(run, 0.3)
     started.kill_server(0)
@@ -147,7 +148,7 @@ def test_reported_server_failure_needs_no_lease(kind, networks) -> None:
 @KINDS
 def test_a_worker_that_joins_has_no_initial_round_and_can_give_parameters(kind, networks) -> None:
     """What it gives when all servers die is what it was told when it joined, or has got since."""
-    lossy = Faults(0.01, 0.0, 0.01)
+    lossy = Impairments(0.01, 0.0, 0.01)
     run = begin(networks, kind, topology="one rack", rounds=12, faults=lossy, skew=2.0)
     network, started = networks[0], run.started
     after(run, 0.2)

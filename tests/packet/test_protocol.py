@@ -21,6 +21,7 @@ from hosts.epochs import UnrecoverableChunkError
 from protocol.frames import OVERHEAD
 from protocol.header import HEADER_BYTES, Op
 from protocol.outcomes import Outcome
+from tests.impaired_links import Impairments
 from tests.packet import epochs
 from tests.packet.protocol_run import (
     LIMIT,
@@ -31,7 +32,7 @@ from tests.packet.protocol_run import (
     start,
     streams_of,
 )
-from tests.packet.switched_network import Faults, SwitchedNetwork
+from tests.packet.switched_network import SwitchedNetwork
 
 # Sums in all runs of epochs.py, about; more for a longer test.
 CHUNKS = int(os.environ.get("RACKHUB_CHUNKS", "3000"))
@@ -58,7 +59,7 @@ def networks() -> Iterator[list[SwitchedNetwork]]:
 @pytest.mark.parametrize(("topology", "kind"), PLACES)
 def test_without_faults_nothing_is_sent_twice(topology, kind, networks) -> None:
     """However late some workers are: waiting is not loss."""
-    network = network_of(topology, 1, Faults())
+    network = network_of(topology, 1, Impairments())
     networks.append(network)
     streams = streams_of(topology, kind, 1 if kind.ends_at_server else 2)
     run = Run(start(network, topology, kind, 10, streams=streams), 2, seed=5, odd=False)
@@ -138,7 +139,7 @@ def test_sums_are_exact_under_network_faults(
 ) -> None:
     topology, kind = place
     streams = streams_of(topology, kind, streams)
-    network = network_of(topology, seed, Faults(loss, duplicate, jitter))
+    network = network_of(topology, seed, Impairments(loss, duplicate, jitter))
     started = start(network, topology, kind, 12, window=window, streams=streams)
     run = Run(started, 2, seed, odd)
     run.submit(skew=0.5, seed=seed)
@@ -178,7 +179,7 @@ def test_sums_survive_concurrent_changes_and_failures() -> None:
 
 
 def test_more_racks_than_a_core_has_children_are_summed_by_levels(networks) -> None:
-    network = network_of("many racks", 13, Faults(loss=0.02, duplicate=0.02, jitter=0.01))
+    network = network_of("many racks", 13, Impairments(loss=0.02, duplicate=0.02, jitter=0.01))
     networks.append(network)
     started = start(network, "many racks", TreeKind.TWO_LEVEL, 2, window=2)
     assert {len(n.children) for t in started.job.trees for n in t.nodes} == {1, 2, 16, 17}
@@ -191,7 +192,7 @@ def test_more_racks_than_a_core_has_children_are_summed_by_levels(networks) -> N
 
 
 def test_sums_route_around_dead_cores(networks) -> None:
-    network = network_of("three levels", 15, Faults())
+    network = network_of("three levels", 15, Impairments())
     networks.append(network)
     started = start(network, "three levels", TreeKind.TWO_LEVEL, 40, window=2)
     run = Run(started, 3, seed=15, odd=False)
@@ -237,7 +238,7 @@ def test_sums_route_around_dead_cores(networks) -> None:
 def test_returned_tor_is_reached_through_unmanaged_core(networks) -> None:
     """The core could be written when the ToR died, and cannot when it is back: what it has must do.
     Servers of both racks sum for workers of both."""
-    network = network_of("two racks", 17, Faults())
+    network = network_of("two racks", 17, Impairments())
     networks.append(network)
     started = start(network, "two racks", TreeKind.TWO_LEVEL, 40, window=2)
     run = Run(started, 2, seed=17, odd=False)
@@ -266,7 +267,7 @@ def test_returned_tor_is_reached_through_unmanaged_core(networks) -> None:
 
 
 def test_jobs_side_by_side_do_not_mix(networks) -> None:
-    network = network_of("two racks", 7, Faults(0.05, 0.1, 0.05))
+    network = network_of("two racks", 7, Impairments(0.05, 0.1, 0.05))
     networks.append(network)
     runs = []
     for i, kind in enumerate([TreeKind.TWO_LEVEL, TreeKind.TWO_LEVEL, TreeKind.TOR]):
@@ -281,7 +282,7 @@ def test_jobs_side_by_side_do_not_mix(networks) -> None:
 
 def test_slots_of_a_job_that_left_serve_the_next(networks) -> None:
     """Registers cannot be cleared: what the first job left in them must not leak into the next."""
-    network = network_of("two racks", 9, Faults())
+    network = network_of("two racks", 9, Impairments())
     networks.append(network)
     for i in range(2):
         started = start(network, "two racks", TreeKind.TWO_LEVEL, 6, name=f"job-{i}", window=2)
@@ -306,7 +307,7 @@ def corrupt_lane(frame: bytes, lane: int, change: int) -> bytes:
 def test_checksum_catches_a_switch_that_corrupts_a_lane(spoiled: int, networks) -> None:
     """A result with one wrong lane is never taken. When it stays wrong the chunk is summed anew in
     another epoch, and when it is wrong in every epoch the job is told to be hopeless."""
-    network = network_of("two racks", 11, Faults())
+    network = network_of("two racks", 11, Impairments())
     networks.append(network)
     started = start(network, "two racks", TreeKind.TWO_LEVEL, 4)
     run = Run(started, 1, seed=3, odd=False)

@@ -18,10 +18,11 @@ from hosts.errors import PlanWithdrawnError
 from hosts.session.job_service import report_gone
 from protocol import jobs_pb2
 from protocol.optimizer import OptimizerPlan
+from tests.impaired_links import Impairments
 from tests.packet.controller_rig import state
 from tests.packet.loopback_rig import Loopback, loopback
 from tests.packet.protocol_run import LIMIT, Run, network_of, start
-from tests.packet.switched_network import Faults, SwitchedNetwork
+from tests.packet.switched_network import SwitchedNetwork
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -57,7 +58,7 @@ def test_concurrent_jobs_get_same_results_as_alone() -> None:
     """All keys are named alike. One has no room in the switches, and is on its servers alone."""
 
     def results(names: list[str], seed: int) -> dict[str, np.ndarray]:
-        network = network_of("two racks", seed, Faults(0.05, 0.1, 0.05))
+        network = network_of("two racks", seed, Impairments(0.05, 0.1, 0.05))
         try:
             runs = {name: tenant(network, name, **TENANTS[name]) for name in names}
             for number, run in enumerate(runs.values()):

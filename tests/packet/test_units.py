@@ -9,8 +9,8 @@ import pytest
 
 from controller.planning.tree_planner import TreeKind
 from protocol.optimizer import OptimizerPlan
+from tests.impaired_links import Impairments
 from tests.packet.protocol_run import LIMIT, Run, network_of, start
-from tests.packet.switched_network import Faults
 
 ADAM = OptimizerPlan("adam", 0.1, weight_decay=1e-4)
 Begin = Callable[[str, TreeKind, int], Run]
@@ -23,7 +23,7 @@ def begin(monkeypatch) -> Iterator[Begin]:
     networks = []
 
     def run_on(topology: str, kind: TreeKind, chunks: int) -> Run:
-        networks.append(network_of(topology, 1, Faults(0.01, 0.02, 0.01)))
+        networks.append(network_of(topology, 1, Impairments(0.01, 0.02, 0.01)))
         started = start(networks[-1], topology, kind, chunks, window=8, optimizer=ADAM)
         run = Run(started, 4, seed=1, odd=False)
         run.submit(skew=0.05, seed=1)

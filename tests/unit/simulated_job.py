@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from simulated_network import Impairments, Network, Pair
+from simulated_network import Network, Pair
 
 from hosts.data.reports import Completed
 from hosts.server.state import ServerState
@@ -28,6 +28,7 @@ from protocol.plan import (
 )
 from protocol.reference import ReferenceSums, reference_round
 from tests.history import Contacts
+from tests.impaired_links import Impairments
 
 NODE = 7
 SLICE = 2

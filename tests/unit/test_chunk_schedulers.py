@@ -6,13 +6,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from simulated_job import Job
-from simulated_network import Impairments
 
 from hosts.worker.scheduling.registry import SCHEDULERS
 from hosts.worker.scheduling.scheduler import ChunkScheduler
 from protocol.header import Op, decode
 from protocol.partition import servers_of
 from protocol.plan import PlanError
+from tests.impaired_links import Impairments
 
 STREAMS, SERVERS = 2, 2  # streams of each server
 WORKER = 0

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulated_job import Job
-from simulated_network import Impairments
 
 from hosts.native.loader import VARIABLE
 from protocol.codecs.codec import Codec
@@ -19,6 +18,7 @@ from protocol.codecs.registry import CODECS, codec_named
 from protocol.fixed_point import chunk_exponents
 from protocol.header import Flag
 from protocol.plan import PlanError, WorkerPlan
+from tests.impaired_links import Impairments
 
 pytestmark = pytest.mark.unit
 

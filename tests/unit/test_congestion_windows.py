@@ -9,11 +9,11 @@ from typing import ClassVar
 
 import pytest
 from simulated_job import Job
-from simulated_network import Impairments
 
 from hosts.worker.congestion.registry import WINDOWS
 from hosts.worker.congestion.window import CongestionWindow, RoundTrip
 from protocol.plan import PlanError
+from tests.impaired_links import Impairments
 
 SLOTS = 8
 CLEAR = RoundTrip(results=8, marked=0, retransmitted=0, smoothed=0.002, lowest=0.001)

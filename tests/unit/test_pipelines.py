@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from simulated_job import Job
-from simulated_network import Impairments
 
 from hosts.server.state import ServerState
 from protocol.codecs.registry import USUAL
@@ -18,6 +17,7 @@ from protocol.header import peer_array as peers_of
 from protocol.optimizer import OptimizerPlan
 from protocol.pipeline import ABLATIONS, Pipeline, refusal
 from protocol.plan import Address, Child, PlanError, RootStream, ServerPlan, WorkerPlan
+from tests.impaired_links import Impairments
 from tests.unit.packet_bytes import packet_bytes
 
 LANES, WINDOW, WORLD, CHUNKS, NODE = 8, 8, 3, 24, 9

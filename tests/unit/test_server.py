@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from simulated_job import Job
-from simulated_network import Impairments, Network
+from simulated_network import Network
 
 from hosts.server.state import ServerState
 from protocol.fixed_point import float_words, floats_of, header_hashes, word_sums
@@ -26,6 +26,7 @@ from protocol.header import (
     phases,
 )
 from protocol.plan import Address, Child, RootStream, ServerPlan
+from tests.impaired_links import Impairments
 
 LANES = 4
 WINDOW = 2

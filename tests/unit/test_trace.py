@@ -92,7 +92,7 @@ def frame(op: Op, source: str, destination: str, **fields: int) -> bytes:
     return to_frames(batch, Interface(b"\2" * 6, b"\3" * 6, addresses[0]), PORT)[0]
 
 
-class Network:
+class Captures:
     """Captures of what goes over links of two-racks."""
 
     def __init__(self, folder: Path) -> None:
@@ -117,7 +117,7 @@ class Network:
 
 def test_a_lost_partial_sum_is_traced_with_query_and_retransmission(tmp_path: Path) -> None:
     """Node 1 is core0, node 2 tor0; tor1's workers are not part of it."""
-    net = Network(tmp_path)
+    net = Captures(tmp_path)
     contribute = frame(Op.CONTRIBUTE, "w0", "s0")
     partial = frame(Op.CONTRIBUTE, "tor0", "s0", node=1, sender=0, workers=1)
     query = frame(Op.QUERY, "w0", "s0")
@@ -168,7 +168,7 @@ def test_a_killed_run_is_traced_as_incomplete(
     facts = {"topology": str(ROOT / "topologies" / "two-racks.yaml"), "pcap": True}
     facts["clock"] = "virtual"
     with record.create("bed", chosen=False, facts=facts) as run:
-        net = Network(run.path)
+        net = Captures(run.path)
         net.send(0, "w0", "tor0", frame(Op.CONTRIBUTE, "w0", "s0", job=2))
         (port,) = ADDRESSING.ports_between("tor0", "w0")
         capture(net.write() / f"{port.interface}_out.pcap", [(1, b"a packet")], cut=3)

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from simulated_job import Job
-from simulated_network import Impairments
 
 from hosts.worker.transport import WorkerTransport
 from protocol import jobs_pb2
@@ -21,6 +20,7 @@ from protocol.fixed_point import NO_EXPONENT, float_words, header_hashes, word_s
 from protocol.header import HEADER, Batch, Flag, Op, Phase
 from protocol.plan import StreamPlan, WorkerPlan
 from tests.history import history
+from tests.impaired_links import Impairments
 from tests.unit.lone_worker import contacted, lone, results_of, sent, state_of, submit
 
 

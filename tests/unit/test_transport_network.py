@@ -9,9 +9,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulated_job import Job
-from simulated_network import Impairments
 
 from protocol.header import HEADER, HEADER_BYTES, Batch, Flag, Op, carries_payload, peer_array
+from tests.impaired_links import Impairments
 
 
 @st.composite
