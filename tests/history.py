@@ -53,7 +53,7 @@ def history(
             for members in worlds.values()
             if set(members) >= set(worlds[int(workers[0, chunk])])
         }
-        assert exponent in possible, f"chunk {chunk}: an exponent round that nobody held"
+        assert exponent in possible, f"chunk {chunk}: an exponent round that no worker held"
     policy = Exponents(chunks, 1)
     every = np.arange(chunks)
     policy.contact(every, [found[chunk] for chunk in range(chunks)])

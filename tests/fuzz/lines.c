@@ -46,7 +46,7 @@ static void expect(struct line *line, const uint8_t *packet, size_t length, uint
     struct packet *made = malloc(sizeof *made + length);
     if (!made)
         wrong("no memory");
-    // What is behind others begins when they have ended, even if nobody looked then.
+    // What is behind others begins when they have ended, even if nothing looked then.
     if (!line->first && line->free_ns < now_ns)
         line->free_ns = now_ns;
     line->free_ns += (length * 8 * 1000000000 + line->rate - 1) / line->rate;

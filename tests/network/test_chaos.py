@@ -201,7 +201,7 @@ def test_fault_schedule_is_executed_and_measured(rackhub: Rackhub, target: str) 
     faults = {(row["kind"], row["node"]): row for row in summary["faults"]}
     planned_anew = ("kill", "core0")
     others = [("stop", "w2"), ("impair", "tor0-core0"), ("disconnect", "tor0")]
-    # What was lost on the impaired link was sent again.
+    # What was lost on the impaired link was retransmitted.
     assert faults["impair", "tor0-core0"]["resent_packets"] > 0
     assert set(faults) == {planned_anew, *others}
     for row in faults.values():

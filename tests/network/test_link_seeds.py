@@ -20,7 +20,7 @@ racks: [{{workers: 2, servers: 1}}]
 links: [{{from: w0, to: tor0, loss: 50 %}}]
 """
 PORT, PACKETS, ENDS = 9999, 100, 60
-# The last ones say that no more is to come; nobody has to get all of them.
+# The last ones say that no more is to come; no receiver needs all of them.
 SEND = f"""
 import socket, sys
 out = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)

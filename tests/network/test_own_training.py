@@ -47,7 +47,7 @@ def test_user_program_trains_on_running_testbed(tmp_path: Path) -> None:
         rackhub.json("up", rackhub.topology, "--target", "embedded")
         job = create(rackhub)
         assert rackhub.call("why", "regression").returncode == 3  # it waits, for its workers
-        # It shares switches with a job that was submitted, and is told from it.
+        # It shares switches with a job that was submitted, and is distinguished from it.
         summary = rackhub.json("submit", rackhub.job)
         assert summary["matches_reference"] is True
         assert summary["shared_with"] == summary["alongside"] == ["regression"]

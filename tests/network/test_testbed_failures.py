@@ -79,7 +79,7 @@ def test_crash_looping_switch_ends_run(rackhub: Rackhub) -> None:
     [
         ("tor1", "--grpc-server-addr unix:sockets/tor1 "),
         ("w2", "--rank 2 "),
-        # It is given a minute: nobody needs it until a heartbeat has no answer for so long.
+        # It is given a minute: nothing needs it until a heartbeat has no answer for so long.
         pytest.param("controller", "-m controller", marks=pytest.mark.soak),
     ],
 )

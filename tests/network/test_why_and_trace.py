@@ -34,23 +34,23 @@ def why(rackhub: Rackhub) -> tuple[int, dict[str, Any]]:
 
 
 def after_a_while(
-    rackhub: Rackhub, status: int, settled: Callable[[dict[str, Any]], bool] = lambda told: True
+    rackhub: Rackhub, status: int, settled: Callable[[dict[str, Any]], bool] = lambda found: True
 ) -> dict[str, Any]:
     """The first settled answer with an exit status: on a busy machine jobs wait now and then."""
     found: list[dict[str, Any]] = []
 
     def asked() -> bool:
-        got, told = why(rackhub)
-        found.append(told)
-        return got == status and settled(told)
+        got, answer = why(rackhub)
+        found.append(answer)
+        return got == status and settled(answer)
 
     wait_for(asked, f"`rackhub why` to exit with status {status}")
     return found[-1]
 
 
-def all_asked(told: dict[str, Any]) -> bool:
-    """True if questions have reached every node of the oldest chunk."""
-    return all(row["phase"] for row in told["chunks"][0]["nodes"])
+def all_asked(found: dict[str, Any]) -> bool:
+    """True if queries have reached every node of the oldest chunk."""
+    return all(row["phase"] for row in found["chunks"][0]["nodes"])
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -86,7 +86,7 @@ def test_why_names_stopped_worker_and_waiting_nodes(rackhub: Rackhub, target: st
         assert (one["epoch"], one["seq"]) == (chunk["epoch"], chunk["seq"])
         again = {hop["what"] for hop in one["hops"] if hop["again"]}
         assert {"QUERY of w3 to tor1", "STATE for w3: tor1 AGGREGATING, lacks w2"} <= again
-        # Nothing was lost, so nothing that others had sent was sent again.
+        # Nothing was lost, so nothing that others had sent was retransmitted.
         assert all(what.startswith(("QUERY", "STATE")) for what in again)
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=60)
@@ -144,12 +144,12 @@ def test_why_names_members_a_replan_waits_for(rackhub: Rackhub) -> None:
         os.kill(stopped, signal.SIGSTOP)
         os.kill(rackhub.pid("--rank 2 "), signal.SIGKILL)
         waits = "waits for worker 1 (w1) to report"
-        told = after_a_while(rackhub, WAITS, lambda told: waits in told["change"])
-        assert told["change"].startswith("changes to plan epoch 2 (worker 2 (w2)")
+        found = after_a_while(rackhub, WAITS, lambda found: waits in found["change"])
+        assert found["change"].startswith("changes to plan epoch 2 (worker 2 (w2)")
         log = rackhub.latest() / "logs" / "supervisor.log"
         wait_for(lambda: waits in log.read_text(), "the log's line")
         os.kill(stopped, signal.SIGCONT)
-        after_a_while(rackhub, 0, lambda told: told["epoch"] > 1)
+        after_a_while(rackhub, 0, lambda found: found["epoch"] > 1)
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=60)
 
@@ -195,7 +195,7 @@ def test_trace_shows_each_packet_once(rackhub: Rackhub, target: str) -> None:
     assert report["iterations"] == 12
     assert [one["exponents"] for one in report["rounds"]] == [True, False]
     for one in report["rounds"]:
-        # A question or two, where the machine was slow, is no disturbance.
+        # A query or two, where the machine was slow, is no disturbance.
         hops = [hop for hop in one["hops"] if hop["op"] in ("CONTRIBUTE", "RESULT")]
         assert Counter((hop["from"], hop["to"], hop["what"]) for hop in hops) == Counter(
             [

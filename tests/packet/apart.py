@@ -69,7 +69,7 @@ class Apart:
 
     def _take_part(self, rank: int) -> None:
         started = self.started
-        started.members[rank].on_told = lambda: self._begin(rank)
+        started.members[rank].on_instruction = lambda: self._begin(rank)
         host = started._hosts[rank]
         assert host is not None
         host.after = lambda: self._look(rank)

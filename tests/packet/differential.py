@@ -31,7 +31,7 @@ class Case:
 
     updates: P4Runtime updates applied before the first; program: what p4c wrote, or was made of it.
     races: copies of one packet may pass each other on BMv2, whose threads take them round.
-    anywhere: packets may leave by ports that nobody listens at; those are not looked at.
+    anywhere: packets may leave by ports without a listener; those are not looked at.
     """
 
     name: str
@@ -83,14 +83,14 @@ class Answer:
     hits: list[tuple[int, int]] = field(default_factory=list)
     digests: dict[str, list[bytes]] = field(default_factory=dict)
 
-    def learn(self, case: Case, told: p4rt.DigestList) -> None:
+    def learn(self, case: Case, received: p4rt.DigestList) -> None:
         """A list of one message."""
         [name] = [
             one.preamble.name
             for one in case.p4info.message.digests
-            if one.preamble.id == told.digest_id
+            if one.preamble.id == received.digest_id
         ]
-        [message] = told.data
+        [message] = received.data
         self.digests.setdefault(name, []).append(message.SerializeToString(deterministic=True))
 
 
@@ -127,7 +127,7 @@ def read_counters(case: Case, connection: Connection, answer: Answer) -> None:
         if entry.table_id in counted and not entry.is_default_action:
             asked = p4rt.Entity(direct_counter_entry=p4rt.DirectCounterEntry(table_entry=entry))
             asked.direct_counter_entry.table_entry.ClearField("action")
-            # An entry that matches everything names none: whoever asks for it gets all.
+            # An entry that matches everything names none: a read of it gets all.
             read = [one.direct_counter_entry for one in connection.read([asked])]
             data = next(one.data for one in read if _same_key(one.table_entry, entry))
             answer.hits.append((int(data.packet_count), int(data.byte_count)))
@@ -145,9 +145,9 @@ class Embedded:
         self.connection.push(case.p4info.message, case.program)
         if case.updates:
             self.connection.write(case.updates)
-        # A primary of another role is told the same as the one that writes.
-        self.told: list[p4rt.StreamMessageResponse] = []
-        self._listener = self.device.open_stream(self.told.append)
+        # A primary of another role receives the same as the one that writes.
+        self.notices: list[p4rt.StreamMessageResponse] = []
+        self._listener = self.device.open_stream(self.notices.append)
         request = p4rt.StreamMessageRequest()
         request.arbitration.device_id = DEVICE
         request.arbitration.role.name = "listener"
@@ -186,11 +186,11 @@ def embedded(case: Case, now_us: int = 0) -> Answer:
         for port, frame in case.arrivals:
             sent = target.exchange(port, frame)
             listened = [one for one in sent if one[0] in PORTS]
-            assert case.anywhere or listened == sent, f"{case.name}: a port nobody listens at"
+            assert case.anywhere or listened == sent, f"{case.name}: a port without a listener"
             answer.outputs.append(by_port(listened))
         read_counters(case, target.connection, answer)
         answer.registers = target.registers()
-        for one in target.told:
+        for one in target.notices:
             if one.HasField("digest"):
                 answer.learn(case, one.digest)
         return answer

@@ -69,5 +69,5 @@ def learned() -> Iterator[Case]:
     arrivals = [(rng.randrange(8), one) for one in frames]
     known = entries(p4info, 912, count=2)
     yield Case("learning", text, p4info, [*digests, *known], arrivals)
-    # Nothing is learned as long as nobody wants it.
+    # Nothing is learned without a subscriber.
     yield Case("learning-unasked", text, p4info, known, arrivals[:30])

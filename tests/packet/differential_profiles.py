@@ -193,7 +193,7 @@ def blocks(count: int = 80) -> Iterator[Case]:
         written.append(insertion(entry))
     arrivals = []
     for _ in range(count):
-        # Nothing is told to a controller.
+        # The controller receives nothing.
         ingress = _some(rng) & ~0x10
         egress = _some(rng)
         if ingress & 2 or egress & 1:  # a clone that has not kept its count would go round forever

@@ -271,13 +271,13 @@ class Scenario:
         )
         if len(members) < 2 or not job.started:
             return
-        if not whole:  # with another one away, nobody might have it
+        if not whole:  # with another one away, no member might have it
             if tries:
                 self.network.at(self.network.now + 0.2, lambda: self._kill_server(tries - 1))
             return
         rank = self.servers.randrange(len(members))
         self._say(f"server {rank} dies")
-        started.kill_server(rank, told=self.servers.random() < 0.5)
+        started.kill_server(rank, reported=self.servers.random() < 0.5)
         if self.servers.random() < 0.7:
             back = self.network.now + self.servers.choice([0.1, 1.0, 10.0])
             self.network.at(back, lambda: self._return_server(rank))

@@ -37,7 +37,7 @@ REFUSALS = {
 }  # fmt: skip
 
 LEVELS = np.array([1, 1, 1], "<u4").tobytes()
-# Of an optimizer, what makes one that is right one that nobody can run.
+# Of an optimizer, what makes a valid one one that cannot run.
 BAD_OPTIMIZERS: list[dict[str, Any]] = [
     {"name": ""},
     {"name": "adam"},

@@ -64,10 +64,10 @@ def frame(address, kind=0, payload=b""):
     return bytes(6) + address.to_bytes(6, "big") + kind.to_bytes(2, "big") + payload
 
 
-def learned(told):
+def learned(notice):
     """(source, port) of each message of a DigestList of learned_t."""
     found = []
-    for data in told.data:
+    for data in notice.data:
         values = [int.from_bytes(one.bitstring, "big") for one in data.struct.members]
         found.append((values[0], values[1]))
     return found
@@ -106,6 +106,6 @@ class Learner(Controller):
         self.received.clear()
         return found
 
-    def acknowledge(self, told):
-        ack = p4rt.DigestListAck(digest_id=told.digest_id, list_id=told.list_id)
+    def acknowledge(self, notice):
+        ack = p4rt.DigestListAck(digest_id=notice.digest_id, list_id=notice.list_id)
         self.stream.receive(p4rt.StreamMessageRequest(digest_ack=ack))

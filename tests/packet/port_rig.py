@@ -240,7 +240,7 @@ def udp_frame(
 
 
 def send_train(sender: socket.socket, to: tuple[str, int], size: int, data: bytes) -> None:
-    """One system call, cut into datagrams of `size` bytes by the kernel or whoever splits GSO."""
+    """One system call, cut into datagrams of `size` bytes by the kernel or another GSO."""
     sender.sendmsg([data], [(SOL_UDP, UDP_SEGMENT, struct.pack("=H", size))], 0, to)
 
 

@@ -19,7 +19,7 @@ from tests.packet.switched_job import LANES, StartedJob
 from tests.packet.switched_network import SwitchedNetwork
 from topologies.model.spec import parse
 
-# Virtual seconds; a run that needs more hangs. At 30 % loss per hop one question in 17 is answered.
+# Virtual seconds; a run that needs more hangs. At 30 % loss per hop one query in 17 is answered.
 LIMIT = 50_000.0
 
 TOPOLOGIES = {
@@ -170,7 +170,7 @@ class Run:
         self._ready = [0] * world  # whose time has come: before this one
         self._complete = [0] * world  # rounds
         for rank, member in enumerate(started.members):
-            member.on_told = lambda rank=rank: self._advance(rank)
+            member.on_instruction = lambda rank=rank: self._advance(rank)
 
     def submit(self, skew: float, seed: int) -> None:
         """Schedules each worker's submissions at its own times."""
@@ -188,7 +188,7 @@ class Run:
         assert not mine[calls:].any(), "a round that had begun without it was not complete"
         self._first[rank] = self._next[rank] = self._ready[rank] = self._complete[rank] = calls
         self._missing[rank] = (self.rounds - calls) * self.chunks
-        self.started.members[rank].on_told = lambda: self._advance(rank)
+        self.started.members[rank].on_instruction = lambda: self._advance(rank)
         self._plan(rank)
 
     def _plan(self, rank: int) -> None:

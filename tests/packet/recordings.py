@@ -49,7 +49,7 @@ def write(case: Case, answer: Answer, bmv2_version: str) -> None:
         "counters": answer.counters,
         "registers": answer.registers,
         "hits": answer.hits,
-        "digests": {name: [one.hex() for one in told] for name, told in answer.digests.items()},
+        "digests": {name: [one.hex() for one in found] for name, found in answer.digests.items()},
     }
     FOLDER.mkdir(exist_ok=True)
     text = json.dumps(document, separators=(",", ":")).encode()
@@ -73,8 +73,8 @@ def read(case: Case) -> Answer:
         {name: _cells(cells, int) for name, cells in document["registers"].items()},
         [(packets, octets) for packets, octets in document["hits"]],
         {
-            name: [bytes.fromhex(one) for one in told]
-            for name, told in document.get("digests", {}).items()
+            name: [bytes.fromhex(one) for one in found]
+            for name, found in document.get("digests", {}).items()
         },
     )
 

@@ -65,7 +65,7 @@ class Member:
         self.giving = False  # its application is about to tell what it knows
         self.refused = ""  # what the job service said last when it refused a call
         self.on_plan: Callable[[], None] = lambda: None
-        self.on_told: Callable[[], None] = lambda: None  # after each instruction
+        self.on_instruction: Callable[[], None] = lambda: None  # after each instruction
         self._down = Messages(self.network, started.delay)
         self._up = Messages(self.network, started.delay)
         self._noticed: jobs_pb2.Instruction | None = None
@@ -113,7 +113,7 @@ class Member:
         if self.follower.epoch != before:
             self.on_plan()
             self.network.call(self._up.time(), self._heartbeat)
-        self.on_told()
+        self.on_instruction()
         self._donate()
 
     def _donate(self) -> None:
@@ -391,11 +391,11 @@ class StartedJob:
         unit = self.network.addressing.unit(server)
         return Address(int(unit.address), unit.port)
 
-    def kill_server(self, rank: int, told: bool = False) -> None:
-        """The server's process dies. told: whoever started it knows, and says so."""
+    def kill_server(self, rank: int, reported: bool = False) -> None:
+        """The server's process dies. reported: its supervisor reports that."""
         self.server_members[rank].gone = True
         self.network.server_host(self.servers[rank]).dead = True
-        if told:
+        if reported:
             node, when = self.servers[rank], self.network.now
             died = self.network.jobs.outages.died
             self.network.call(when, lambda: died(node, "was killed by SIGKILL", when))

@@ -80,7 +80,7 @@ def test_server_failure_loses_no_gradient(consistency, begin) -> None:
     started.restart_server(0)
     assert network.run(lambda: started.job.scheme.servers == (0, 1), network.now + 100)
     apart.after(8)
-    started.kill_server(1, told=True)
+    started.kill_server(1, reported=True)
     apart.run()
     assert started.job.scheme.servers == (0,)
     sources = {(one.server, one.source) for one in started.job.restored}
@@ -107,7 +107,7 @@ def test_rejoining_worker_continues_at_current_iteration(consistency, begin) -> 
         apart.after(rounds + 1, rank=2)
         apart.restart(victim)
     # The server that takes over knows of it.
-    apart.started.kill_server(0, told=True)
+    apart.started.kill_server(0, reported=True)
     apart.run()
     assert apart.started.joined == 2
     assert apart.started.job.scheme.servers == (1,)
@@ -160,9 +160,9 @@ def test_every_gradient_counts_once_under_failures(seed, begin) -> None:
         elif event == "server" and all(
             not member.gone and job.change is None and member.follower.epoch == job.epoch
             for member in started.server_members
-        ):  # with another one away, nobody might have what it has
+        ):  # with another one away, no other might have what it has
             victim = draw.randrange(2)
-            started.kill_server(victim, told=draw.random() < 0.7)
+            started.kill_server(victim, reported=draw.random() < 0.7)
             back = network.now + draw.choice([0.1, 1.0, 10.0])
             if draw.random() < 0.8:
                 network.at(back, lambda victim=victim: started.restart_server(victim))

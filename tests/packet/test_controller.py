@@ -245,14 +245,14 @@ def what(table: JobTable, job: Job, rank: int) -> str | None:
     return result.WhichOneof("what") if result is not None else None
 
 
-@pytest.mark.parametrize("told", [True, False])
-def test_job_start_waits_for_unreachable_switch(table: JobTable, told: bool) -> None:
-    """True if it is there again before anybody missed it, or its end was told."""
+@pytest.mark.parametrize("reported", [True, False])
+def test_job_start_waits_for_unreachable_switch(table: JobTable, reported: bool) -> None:
+    """True if it is there again before it was missed, or its end was reported."""
     job = table.create("digits", ["w0", "w2"], ["s0"], TreeKind.TWO_LEVEL)
     connection = table.fabric.connections["tor1"]
     connection.close()
     try:
-        if told:
+        if reported:
             table.outages.died("tor1", "was killed by SIGKILL", 0.0)
         enter(table, job)
         assert job.state is State.RUNNING

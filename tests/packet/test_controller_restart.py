@@ -107,7 +107,7 @@ def test_epoch_change_in_progress_restarts(plant: Plant) -> None:
 def test_switch_unreachable_at_start_is_adopted_later(
     plant: Plant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Those that are there answer at once, and nobody comes meanwhile.
+    # Those that are there answer at once, and no member comes meanwhile.
     monkeypatch.setattr("controller.p4rt.connection.CONNECT_SECONDS", 2.0)
     job = plant.train()
     plant.kill_controller()

@@ -165,7 +165,7 @@ def test_a_change_of_epoch_over_the_socket(switches: Fabric) -> None:
         handed = jobs_pb2.Handed(results=[result], last=True)
         stub.Resync(jobs_pb2.ResyncRequest(epoch=2, handed=handed, **workers[0]))
         assert list(next(watches[1]).take.results) == [result]
-        # Whoever lost its connection is told again.
+        # A member that lost its connection is notified again.
         watches[1] = stub.Watch(jobs_pb2.WatchRequest(**workers[1]))
         assert list(next(watches[1]).take.results) == [result]
         stub.Resync(jobs_pb2.ResyncRequest(epoch=2, taken=jobs_pb2.Taken(page=0), **workers[1]))

@@ -224,7 +224,7 @@ def origins(node: Any) -> Iterator[dict[str, Any]]:
 
 @pytest.mark.parametrize("name", sorted(one.stem for one in HERE.glob("*.p4")))
 def test_committed_builds_match_sources(name: str) -> None:
-    """As far as can be told without p4c: every line that the JSON quotes is in its place."""
+    """As far as can be checked without p4c: every line that the JSON quotes is in its place."""
     lines = (HERE / f"{name}.p4").read_text().splitlines()
     quoted = 0
     for one in origins(json.loads((HERE / f"{name}.json").read_text())):

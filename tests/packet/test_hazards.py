@@ -197,7 +197,7 @@ def test_first_window_has_a_retransmission_timer(job) -> None:
 
 def test_late_duplicate_after_release_does_not_claim_the_slot_again(job) -> None:
     """Where a complete chunk frees its slot, a late duplicate takes the free slot for a chunk that
-    nobody else will ever contribute to, for good."""
+    no other worker will ever contribute to, for good."""
     run = job()
     place = place_of(run.started, 0)
     kept: list[Packet] = []
@@ -351,7 +351,7 @@ def test_number_of_workers_is_not_taken_from_the_packet(job) -> None:
 
 
 def test_switch_reboot_with_partial_sums(job) -> None:
-    """A switch that comes back with empty registers counts contributions that are sent again as if
+    """A switch that comes back with empty registers counts retransmitted contributions as if
     the others were still to come; and what it had sent up already is counted twice."""
     run = job(chunks=40, window=16)
     started, network = run.started, run.started.network
@@ -384,7 +384,7 @@ def test_switch_reboot_with_partial_sums(job) -> None:
 
 def test_result_lost_to_one_worker_while_others_move_on(job) -> None:
     """Where a slot is free as soon as its result is out, a worker that lost the result finds
-    somebody else's chunk there, and waits for ever or takes the wrong sum."""
+    another worker's chunk there, and waits for ever or takes the wrong sum."""
     run = job(window=2)
     place = place_of(run.started, 4)
     lost = Counter()
@@ -403,4 +403,4 @@ def test_result_lost_to_one_worker_while_others_move_on(job) -> None:
     assert len(lost) == run.rounds
     assert counted[Outcome.REPLAYED] >= 2 * run.rounds
     assert retransmitted(run)[:4] == [0] * 4
-    assert max(ahead) > 0, "nobody moved on"
+    assert max(ahead) > 0, "no worker moved on"

@@ -112,7 +112,7 @@ WRONG: dict[str, dict[str, Values]] = {
             {**s.address(WORKER, 0), "port": MOST},
             {**s.address(WORKER, 0), "port": 50077},  # it is connected from another one
         ],
-        "process": other_processes,  # nobody has said that it can be joined
+        "process": other_processes,  # it has not been reported as joinable
     },
     "InitService": {
         "nonce": nonces,
@@ -169,7 +169,7 @@ WRONG: dict[str, dict[str, Values]] = {
         "epoch": lambda s: [s.own.epoch + 1, 65536, MOST],
         "unanswered": lambda _: [math.nan, math.inf, -math.inf, -1.0],
         "process": other_processes,
-        # What it waits for is told to people, if the job ends meanwhile.
+        # What it waits for is shown to users, if the job ends meanwhile.
         "awaited": lambda _: [],
         "awaited_key": lambda _: [],
     },
@@ -184,7 +184,7 @@ WRONG: dict[str, dict[str, Values]] = {
             bytes(4 * OWN_CHUNKS + 4),
             b"x" * 10**6,
         ],
-        # One that is not in any more may say so, and leaves nobody else.
+        # One that is not in any more may say so, and removes no other member.
         "process": lambda _: [],
     },
     # It may have ended in any way: see the test of reasons.

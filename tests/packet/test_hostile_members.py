@@ -93,7 +93,7 @@ def test_server_levels_are_validated(optimizer: dict[str, Any] | None) -> None:
     ids=["2^63 B", "2^64-1 B", "hash", "data", "nothing", "words"],
 )
 def test_invalid_state_is_not_forwarded(donated: dict[str, Any]) -> None:
-    """Whoever wanted to join with it is told why not, and the job goes on."""
+    """A member that wanted to join with it learns why not, and the job goes on."""
     with scene() as s:
         job = s.running(gives_state=True)
         who = {"nonce": job.nonce, "role": WORKER}

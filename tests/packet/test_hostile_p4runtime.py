@@ -152,7 +152,7 @@ def test_roles_are_limited_in_number_and_length() -> None:
 
 
 def test_notifications_to_slow_client_are_dropped() -> None:
-    """Each change of the primary is told to all: who never reads must not make a heap of it."""
+    """Each change of the primary is sent to all: clients that never read must not fill memory."""
     with listening() as (controller, _):
         servicer = P4RuntimeServicer(controller.device)
         requests: queue.Queue[p4rt.StreamMessageRequest | None] = queue.Queue()

@@ -169,7 +169,7 @@ def test_a_nonce_opens_its_own_job_alone_and_that_only_while_it_lasts() -> None:
             request = right(s, name) | {"nonce": s.ended.nonce}
             code, text = s.attempt(name, fields.input_type._concrete_class(**request))
             assert (code, text) == ("ABORTED", f"{s.ended} failed: {s.ended.reason}"), name
-        # Leaving what is over is fine, and changes nothing: whoever leaves late need not care.
+        # Leaving what is over is fine, and changes nothing: a late leave is harmless.
         for name in ("Leave", "Gone"):
             s.call(name, nonce=s.ended.nonce, role=WORKER, rank=1, reason="again")
             assert "again" not in s.ended.reason

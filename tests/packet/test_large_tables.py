@@ -27,7 +27,7 @@ BATCH = 250
 
 @dataclass
 class Entry:
-    """port: of the action, so that every one of many can be told apart."""
+    """port: of the action, so that every one of many can be distinguished."""
 
     handle: int
     value: int

@@ -77,8 +77,8 @@ def test_up_and_down_through_an_inner_node(target, counted) -> None:
         4,
     )
     assert bytes(packet)[BARE:] == payload_of(node.children[1], 1024)
-    resent = chunk(node, node.children[0], payload_of(node.children[0], 1024))
-    assert only(node.send(node.children[0], resent))[0] == PARENT_PORT
+    retransmitted = chunk(node, node.children[0], payload_of(node.children[0], 1024))
+    assert only(node.send(node.children[0], retransmitted))[0] == PARENT_PORT
     result = node.result(None, lanes=256, checksum=77) / Raw(b"\x55" * 1024)
     output = node.send_to(PARENT_PORT, result)
     assert sorted(port for port, _ in output) == [1, 2]
@@ -174,7 +174,7 @@ def test_lengths_that_disagree_are_malformed(target, counted) -> None:
 
 
 def test_packets_of_others_pass_uncut(target) -> None:
-    """47110 is somebody's ephemeral port, and bytes follow the UDP data (options, RFC 9868)."""
+    """Port 47110 is another program's, and bytes follow the UDP data (options, RFC 9868)."""
     key = {"destination": (number("10.0.1.0"), 24)}
     entry = target.plane.p4info.table_entry(
         "forwarding.routes", key, "forward", {"port": PARENT_PORT, "mac": 0x0200000004AA}

@@ -155,7 +155,7 @@ def test_jobs_continue_without_dead_server(
     plant.follow(job)
     assert plant.whole()
     assert replies(plant, capsys, {"died": "s1", **DIED}) == ["done"]
-    # The last one may be started again; nobody has to wait longer than its lease for that.
+    # The last one may be started again; no member has to wait longer than its lease for that.
     assert (job.state, job.epoch) == (State.RUNNING, 2)
     plant.clock.now += job.lease + 1
     plant.table.expire()

@@ -135,7 +135,7 @@ def test_reported_server_failure_needs_no_lease(kind, networks) -> None:
     network, started = networks[0], run.started
     after(run, 0.3)
     before = network.now
-    started.kill_server(0, told=True)
+    started.kill_server(0, reported=True)
     assert network.run(lambda: started.job.scheme.servers == (1,), LIMIT)
     started.restart_server(0)
     assert network.run(lambda: started.job.scheme.servers == (0, 1), LIMIT)
@@ -147,7 +147,7 @@ def test_reported_server_failure_needs_no_lease(kind, networks) -> None:
 
 @KINDS
 def test_a_worker_that_joins_has_no_initial_round_and_can_give_parameters(kind, networks) -> None:
-    """What it gives when all servers die is what it was told when it joined, or has got since."""
+    """What it gives when all servers die is what it received when it joined, or has got since."""
     lossy = Impairments(0.01, 0.0, 0.01)
     run = begin(networks, kind, topology="one rack", rounds=12, faults=lossy, skew=2.0)
     network, started = networks[0], run.started
@@ -167,7 +167,7 @@ def test_a_worker_that_joins_has_no_initial_round_and_can_give_parameters(kind, 
     for rank in (0, 1):
         started.kill(rank)
         started.tell_gone(rank)
-    started.kill_server(0, told=True)
+    started.kill_server(0, reported=True)
     started.restart_server(0)
     assert network.run(lambda: run.done, LIMIT)
     assert restored(run) == {("s0", "w2")}
@@ -176,16 +176,16 @@ def test_a_worker_that_joins_has_no_initial_round_and_can_give_parameters(kind, 
 
 
 @KINDS
-@pytest.mark.parametrize(("told", "share"), [(False, 0.7), (True, 0.3)])
-def test_workers_restore_parameters_without_servers(kind, share, told, networks) -> None:
+@pytest.mark.parametrize(("reported", "share"), [(False, 0.7), (True, 0.3)])
+def test_workers_restore_parameters_without_servers(kind, share, reported, networks) -> None:
     """No worker takes a parameter back; the optimizer's state is reset, and the job says so."""
     run = begin(networks, kind, rounds=8)
     network, started = networks[0], run.started
     after(run, share)
-    # Of a chunk whose initial parameters have come to nobody yet, everybody sends them again.
+    # Of a chunk whose initial parameters have reached no server yet, every worker sends them again.
     known = run.seen.reshape(len(run.seen), -1, CHUNKS)[:, 0].any(axis=0)
     for rank in (0, 1):
-        started.kill_server(rank, told)
+        started.kill_server(rank, reported)
         network.at(network.now + 0.2 + 0.2 * rank, lambda rank=rank: started.restart_server(rank))
     assert network.run(lambda: run.done, LIMIT)
     # With state that is reset the parameters differ from those without the fault, but one set.

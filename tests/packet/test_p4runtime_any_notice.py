@@ -75,12 +75,12 @@ def test_any_update_is_answered(learner, rounds):
             learner.arrives(host, kind=host << 13)
         due = learner.wait(seconds)
         assert due is None or due > 0
-        for told in learner.received:
-            if told.HasField("digest"):
-                assert len(told.digest.data)
-                learner.acknowledge(told.digest)
+        for notice in learner.received:
+            if notice.HasField("digest"):
+                assert len(notice.digest.data)
+                learner.acknowledge(notice.digest)
             else:
-                assert len(told.idle_timeout_notification.table_entry)
+                assert len(notice.idle_timeout_notification.table_entry)
         learner.received.clear()
         everything = (p4rt.MeterEntry(), p4rt.DirectMeterEntry(), p4rt.DigestEntry())
         assert len(learner.read(*everything)) >= 512

@@ -95,7 +95,7 @@ def test_nothing_is_sent_twice_until_it_is_acknowledged(learner):
     arrivals(learner, [1, 2])
     [again] = learner.take("digest")
     assert learned(again) == [(1, 1)]
-    # Who does not answer is told again when ack_timeout_ns is over.
+    # A client that does not answer is notified again when ack_timeout_ns is over.
     learner.wait(9)
     arrivals(learner, [1, 2])
     assert learner.take("digest") == []
@@ -143,7 +143,7 @@ def test_configurations(learner):
     learner.write((MODIFY, digest(size=2, timeout=1, ack=2)))
     learner.wait(0)
     [message] = learner.take("digest")
-    assert learned(message) == [(2, 1), (3, 1)]  # not 1: nobody wanted it then
+    assert learned(message) == [(2, 1), (3, 1)]  # not 1: it had no subscriber then
     arrivals(learner, [4])
     learner.write((DELETE, digest()))
     learner.wait(10)
@@ -177,7 +177,7 @@ def test_messages_that_find_no_room_are_lost_and_counted():
             pipeline.inject_batch([1] * len(those), those)
 
         learn(frames)
-        assert externs.waiting(name) == (0, 0)  # nobody wants them
+        assert externs.waiting(name) == (0, 0)  # without a subscriber
         externs.enable_digest(name, 1000)
         learn(frames)
         learn(frames)

@@ -25,7 +25,7 @@ def timed(address, seconds, **fields):
 
 
 def idle(learner):
-    """Entries that were told to be idle, since the last call."""
+    """Entries that were reported as idle, since the last call."""
     message = learner.take("idle_timeout_notification")
     assert all(len(one.table_entry) for one in message)
     return [entry for one in message for entry in one.table_entry]

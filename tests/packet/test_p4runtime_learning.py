@@ -31,7 +31,7 @@ from tests.packet.p4rt_support import DELETE, DEVICE, INSERT, MODIFY, entity
 from tests.packet.p4rt_targets import BOTH, ROOT, running
 
 HOST, OTHER = 0x0200_0000_00AA, 0x0200_0000_00BB
-PATIENCE = 20  # s, for what is told
+PATIENCE = 20  # s, for notices
 # Made by `make setup-test`; finsy needs a protobuf that p4runtime-shell does not load with.
 FINSY = Path(os.environ.get("RACKHUB_FINSY", ROOT / ".venv-finsy/bin/python"))
 

@@ -42,7 +42,7 @@ def test_lost_interface_stops_no_other_and_comes_back(caplog: pytest.LogCaptureF
         rig.switch.ip("link del s2")
         wait_for(lambda: not ports.statistics()[2].present, "port 2 notices")
         rig.udp(1).sendto(b"lost", (address(2), 5000))
-        wait_for(lambda: ports.statistics()[2].tx_down == 1, "a packet for nobody")
+        wait_for(lambda: ports.statistics()[2].tx_down == 1, "a packet without a receiver")
         sender, receiver = rig.udp(3), rig.udp(4)
         sender.sendto(b"others go on", receiver.getsockname())
         assert receiver.recv(100) == b"others go on"
@@ -86,7 +86,7 @@ def test_news_of_an_interface_without_its_mtu_leave_the_mtu_as_it_was() -> None:
             assert listeners
 
         rig.switch.run(tell)
-        rig.switch.ip("link del s4")  # told behind it, to the same listener
+        rig.switch.ip("link del s4")  # reported behind it, to the same listener
         wait_for(lambda: not ports.statistics()[4].present, "port 4 notices")
         send_train(rig.udp(1), (address(2), 5000), 100, pattern(20 * 100))
         wait_for(lambda: ports.statistics()[2].tx_packets == 20, "20 packets")

@@ -68,7 +68,7 @@ def test_without_faults_nothing_is_sent_twice(topology, kind, networks) -> None:
     run.check()
     statistics = [transport.statistics for transport in run.started.transports]
     assert sum(s.retransmitted for s in statistics) == 0
-    assert sum(s.queries for s in statistics) > 0, "nobody waited long enough to ask"
+    assert sum(s.queries for s in statistics) > 0, "no worker waited long enough to query"
     counted = network.outcomes()
     in_network = kind in (TreeKind.TWO_LEVEL, TreeKind.CORE)
     # 10 exponent rounds and 2 rounds of 10 chunks, each completed once at a root that is a switch.
@@ -305,8 +305,8 @@ def corrupt_lane(frame: bytes, lane: int, change: int) -> bytes:
 
 @pytest.mark.parametrize("spoiled", [1, 3, 100], ids=lambda epochs: f"in {epochs} epochs")
 def test_checksum_catches_a_switch_that_corrupts_a_lane(spoiled: int, networks) -> None:
-    """A result with one wrong lane is never taken. When it stays wrong the chunk is summed anew in
-    another epoch, and when it is wrong in every epoch the job is told to be hopeless."""
+    """A result with one wrong lane is never taken. When it stays wrong the chunk is summed again in
+    another epoch, and when it is wrong in every epoch the job is reported as unrecoverable."""
     network = network_of("two racks", 11, Impairments())
     networks.append(network)
     started = start(network, "two racks", TreeKind.TWO_LEVEL, 4)

@@ -48,7 +48,7 @@ class Rack:
         enter(self.table, self.job)
 
     def push_over(self) -> None:
-        """The program anew, by whoever; the controller finds out, and the job goes on."""
+        """Another client pushes the program; the controller finds out, and the job goes on."""
         plane, epoch = self.target.plane, self.job.epoch
         self.target.connection.push(plane.p4info.message, plane.device_config)
         assert self.monitor.look("tor0")

@@ -108,7 +108,7 @@ class Plant:
         self.processes[name] = process
 
     def cut(self, name: str) -> None:
-        """The embedded target forwards, but nobody can talk to it."""
+        """The embedded target forwards, but accepts no calls."""
         self.servers.pop(name).stop()
 
     def serve_again(self, name: str) -> None:
@@ -338,7 +338,7 @@ def test_job_waits_without_path_and_reports_it(one_core: Plant) -> None:
 def test_held_members_do_not_mark_switch_dead(
     one_core: Plant,
 ) -> None:
-    """They ask nobody meanwhile, and what they wait for is a ToR: the core only lost its
+    """They send no queries meanwhile, and what they wait for is a ToR: the core only lost its
     connection, and sums can be made behind it as soon as the ToR is back."""
     job = one_core.train()
     one_core.cut("core0")

@@ -143,7 +143,7 @@ def test_every_match_kind_says_what_the_entry_wanted() -> None:
 
 
 def test_every_copy_has_a_name_and_an_end() -> None:
-    """Cloned, replicated, recirculated: each is told of until it has left or is dropped."""
+    """Cloned, replicated, recirculated: each is traced until it has left or is dropped."""
     lines: list[str] = []
     with Pipeline(load_program(HERE / "blocks.json"), traced=True) as pipeline:
         pipeline.set_trace(lines.append)

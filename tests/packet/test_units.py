@@ -53,7 +53,7 @@ def test_restarted_process_restores_shard_from_backup(kind, victim, begin) -> No
     started = run.started
     assert started.servers == ["s0.0", "s0.2", "s0.1", "s0.3", "s1"]  # the links take turns
     halfway(run)
-    started.kill_server(victim, told=True)
+    started.kill_server(victim, reported=True)
     assert started.network.run(lambda: victim not in started.job.scheme.servers, LIMIT)
     started.restart_server(victim)
     assert started.network.run(lambda: run.done, LIMIT)
@@ -69,7 +69,7 @@ def test_host_failure_loses_no_step(begin) -> None:
     assert started.servers == ["s0.0", "s1.0", "s0.1", "s1.1"]
     halfway(run)
     for rank in (0, 2):
-        started.kill_server(rank, told=True)
+        started.kill_server(rank, reported=True)
     assert started.network.run(lambda: run.done, LIMIT)
     run.check()
     assert [started.servers[rank] for rank in started.job.scheme.servers] == ["s1.0", "s1.1"]

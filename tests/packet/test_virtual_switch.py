@@ -273,7 +273,7 @@ def test_unroutable_packets_are_counted(switch: Switch) -> None:
 
 def test_priorities_are_for_a_queue_that_knows_them(switch: Switch) -> None:
     """A clone has that of its session. On a line that is first in, first out this is an error; else
-    whoever queues gets it."""
+    each queue entry gets it."""
     switch.to_server()
     switch.impair(SERVER_PORT, duplicate=1.0)
     pipeline = switch.node.device.pipeline

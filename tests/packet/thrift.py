@@ -7,7 +7,7 @@ import os
 import socket
 import struct
 
-# Below those that the kernel gives to whoever asks for any, so that nobody takes one between here
+# Below those that the kernel assigns to binds of port 0, so that no process takes one between here
 # and the process that is to have it. Test processes side by side begin apart.
 _FIRST, _COUNT = 10_000, 22_000
 _numbers = itertools.count(os.getpid() * 97)

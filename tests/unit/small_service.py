@@ -47,7 +47,7 @@ class SmallJob:
     served: int = 0  # the epoch that the server runs
     change: Change | None = None
     processes: dict[int, int] = field(default_factory=dict)  # of workers, by rank
-    joiner: int | None = None  # rank that wants to come back; it has been told
+    joiner: int | None = None  # rank that wants to come back; it has been notified
     join: Join | None = None
     running: dict[int, int] = field(default_factory=dict)  # epoch, by worker's rank
     ended: tuple[grpc.StatusCode, str] | None = None
@@ -92,7 +92,7 @@ class SmallJob:
         if self.join is not None and self.join.settled:
             self.lost.remove(self.joiner)
             self.joiner = None
-            self.begin("somebody joins")
+            self.begin("a member joins")
 
     def instruction(self, role: int, rank: int) -> jobs_pb2.Instruction | None:
         if len(self.addresses) <= self.world or len(self.keys) < self.world:

@@ -23,7 +23,7 @@ W1 = Membership(Role.WORKER, 1)
 
 
 class Returning(Members):
-    """Members that can come back. Those who joined are told apart by their process."""
+    """Members that can come back. Those that joined are distinguished by their process."""
 
     def __init__(self, journal: Journal | None = None) -> None:
         super().__init__(journal)
@@ -68,7 +68,7 @@ class Returning(Members):
         self.resync(job.nonce, Role.WORKER, rank, request)
 
     def change(self, job: Job, *levels: int) -> None:
-        """All go through a change in which nobody lacks anything."""
+        """All go through a change in which no member lacks anything."""
         for rank in job.active(Role.SERVER):
             self.say(job, f"s{rank}", report=jobs_pb2.Report())
         for rank in job.scheme.workers:
@@ -145,7 +145,7 @@ def test_new_process_replaces_previous_one(table: Returning) -> None:
         with pytest.raises(JobError, match=r"goes on without this worker 1 \(w1\)") as caught:
             call()
         assert caught.value.refusal is Refusal.ABORTED
-    table.leave(job.nonce, Role.WORKER, 1, "I am not dead")  # nobody asks it any more
+    table.leave(job.nonce, Role.WORKER, 1, "I am not dead")  # it is no longer asked
     assert job.state is State.RUNNING
     table.come(job, 1, process=78)  # again is fine
     assert job.epoch == 2
@@ -340,7 +340,7 @@ def test_a_server_that_dies_before_the_job_starts_is_waited_for(table: Returning
 
 
 def test_a_server_that_is_started_again_is_in_with_the_next_epoch(table: Returning) -> None:
-    """True if its end was told, or nobody had missed it; the process before is not heard again."""
+    """True if its end was reported, or it was not missed; the process before is not heard again."""
     job = table.train()
     place = Membership(Role.SERVER, 0)
     address = job.members[place].address
@@ -363,7 +363,7 @@ def test_the_last_server_has_its_lease_to_be_started_again(table: Returning) -> 
     for rank in (0, 1):
         table.gone(job.nonce, Role.SERVER, rank, "was killed by SIGKILL")
     assert (job.state, job.epoch, job.scheme.servers) == (State.RUNNING, 2, (1,))
-    # With another one there again, nobody waits for it.
+    # With another one there again, no member waits for it.
     table.connect(job.nonce, Role.SERVER, 0, address, 5)
     assert (job.epoch, job.scheme.servers) == (3, (0,))
     table.outages.died("s0", "was killed by SIGSEGV", table.time.now)

@@ -98,7 +98,7 @@ def test_duplicate_gradient_gets_current_parameters() -> None:
     assert said(state, packet(Op.CONTRIBUTE, 1, 2, 10.0)) == [(Op.RESULT, 1, 2, -11.0)]
     assert asked(state, 0, 2)[0] is Phase.FINAL
     assert said(state, packet(Op.CONTRIBUTE, 0, 2, 1.0)) == [(Op.RESULT, 0, 2, -11.0)]
-    # A copy of what came before it is nobody's question.
+    # A copy of what came before it is no query.
     assert said(state, packet(Op.CONTRIBUTE, 0, 1)) == []
     assert state.counters(1)["stale"] == 1
 
@@ -147,7 +147,7 @@ def test_worker_beyond_staleness_bound_waits_with_reason() -> None:
     # The step was taken all the same, and the slower worker sees it.
     answers = said(state, packet(Op.CONTRIBUTE, 1, 2, 1.0))
     assert answers == [(Op.RESULT, 0, 3, -3.0), (Op.RESULT, 1, 2, -3.0)]
-    # A worker that is not in the plan any more keeps nobody waiting.
+    # A worker that is not in the plan any more keeps no other waiting.
     assert said(state, packet(Op.CONTRIBUTE, 0, 4, 1.0)) == []
     state.freeze(1)
     state.install(replace(state._jobs[1].plan, epoch=4, world=1, workers=WORKERS[:1], members=(0,)))

@@ -19,9 +19,9 @@ TWO: Entry = (((0, 2), None),)
 MIXED: Entry = (((0, 1, 2), (0, 3)), ((0, 2), (1, 2)))
 
 
-def passed(told: dict[str, object]) -> dict[str, object]:
+def passed(report: dict[str, object]) -> dict[str, object]:
     """As it comes out of a process."""
-    answer: dict[str, object] = json.loads(json.dumps(told))
+    answer: dict[str, object] = json.loads(json.dumps(report))
     return answer
 
 

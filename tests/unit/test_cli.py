@@ -180,7 +180,7 @@ def test_number_of_reported_problems_is_limited(tmp_path: Path) -> None:
     first, *others, last = result.output.splitlines()
     assert f"{path}:3: k0: unknown field; allowed here: name, " in first
     assert len(others) < 30
-    assert max(map(len, others)) < len(str(path)) + 40  # what is allowed there is told once
+    assert max(map(len, others)) < len(str(path)) + 40  # what is allowed there is stated once
     assert last == f"... and {3000 - 1 - len(others):,} more"
 
 

@@ -126,7 +126,7 @@ def test_a_job_service_that_is_restarted_is_waited_for(
 def test_a_job_service_that_is_away_when_members_come_is_waited_for(
     service: SmallService, server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its process was killed, and leaves a socket that nobody listens at."""
+    """Its process was killed, and leaves a socket without a listener."""
     nonce = create(service, 1)
     path = Path(service.address.removeprefix("unix:"))
     service.stop()

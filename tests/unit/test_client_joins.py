@@ -55,7 +55,7 @@ class Trainer:
         for name, mean in means.items():
             self.weights[name] += mean
         self.steps += 1
-        self.workers.append({int(n) for told in means.workers.values() for n in told})
+        self.workers.append({int(n) for counts in means.workers.values() for n in counts})
         self.members.append(means.members)
 
     def run(self, until: Callable[[], bool]) -> None:
@@ -133,7 +133,7 @@ def test_a_worker_that_computes_is_waited_for_and_not_interrupted(
         assert not joining.done()
         slow.step()
         call.result(60)
-        # Whoever gives the state does so when its application comes to the next call.
+        # The member that gives the state does so when its application comes to the next call.
         service.wait_for(lambda: "to give its state" in job.join.owing.values())
         assert not joining.done()
         first_again, slow_again = pool.submit(first.step), pool.submit(slow.step)

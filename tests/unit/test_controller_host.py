@@ -13,7 +13,7 @@ from typing import Any
 from emulation.nodes.controllerhost import ControllerHost
 from emulation.nodes.processes import Process, Processes
 
-# Answers each line by what it was, until it is told to die: that one stays unanswered.
+# Answers each line by what it was, until it gets the order to die: that one stays unanswered.
 ECHO = """
 import os, sys
 print("ready", flush=True)
@@ -101,7 +101,7 @@ def test_restarted_controller_gets_pending_orders_and_state(tmp_path: Path) -> N
 
 
 def test_orders_after_an_end_reach_the_restarted_controller(tmp_path: Path) -> None:
-    """Several die at once: their ends are told before the controller is started again."""
+    """Several die at once: their ends are reported before the controller is started again."""
 
     async def orders() -> str:
         host = ControllerHost()

@@ -170,7 +170,7 @@ def test_each_direction_of_a_link_can_be_shown_on_its_right_side() -> None:
             " impaired" if port.outgoing.impaired else ""
         )
         ends = [straight(str(lane.get("d"))) for lane in (there, back)]
-        # Both lead up; whoever sends upwards is on the right of who sends downwards.
+        # Both lead up; the upward sender is on the right of the downward sender.
         up = 0 if port.link.a == port.switch else 1
         (ax, ay, bx, by), (cx, cy, _, _) = ends[up], ends[1 - up]
         assert by < ay

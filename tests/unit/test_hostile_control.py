@@ -65,7 +65,7 @@ async def serving(tmp_path: Path) -> AsyncIterator[str]:
 
 
 async def said(path: str, data: bytes) -> dict[str, Any]:
-    """The last thing that a request is told; nothing if it is none."""
+    """The last answer to a request; nothing if it is none."""
     reader, writer = await asyncio.open_unix_connection(path, limit=1 << 20)
     writer.write(data)
     if not data.endswith(b"\n"):

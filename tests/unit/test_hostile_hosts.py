@@ -59,7 +59,7 @@ def flagged(machine: WorkerTransport) -> int:
     return machine.statistics.completed_direct + int(np.count_nonzero(machine._slots.stage == 3))
 
 
-# What counts, and what C is told of the same arrays.
+# What counts, and what C gets of the same arrays.
 _BUT = ("statistics", "_statistics", "counters", "_counters", "foreign", "native")
 
 
@@ -149,7 +149,7 @@ def test_malicious_member_packets_are_harmless() -> None:
     """As if the network had changed fields on the way, which the UDP checksum is there for, and is
     not after a switch: only what the protocol's own checksum covers, or what is no sum, may differ.
 
-    Flags, lanes and max_exponent are not covered: whoever can set these in a server's or worker's
+    Flags, lanes and max_exponent are not covered: one who can set these in a server's or worker's
     name can send its job's chunks to the server in float32, or to a wider scale.
     """
     seed = SEED
@@ -178,7 +178,7 @@ class FromMembers(Attack):
 
     def give(self, machine, batch) -> None:
         machine.on_packets(self.job.network.now, batch)
-        # A chunk that fails twice is told of; here nothing but the attack makes it fail.
+        # A chunk that fails twice is reported; here nothing but the attack makes it fail.
         machine.take_failures()
 
 

@@ -42,7 +42,7 @@ def fabric(topology: Topology, build: str = "aggregation") -> Fabric:
 
 
 class Clock:
-    """Time that passes when told to."""
+    """Time that passes on request."""
 
     now = 1000.0
 
@@ -78,7 +78,7 @@ class Table(JobTable):
 
 
 def plan(table: JobTable, job: Job, place: str) -> jobs_pb2.Plan | None:
-    """The plan that a member is told to run."""
+    """The plan that a member has to run."""
     instruction = table.instruction(job.nonce, *role_of(place))
     if instruction is None:
         return None

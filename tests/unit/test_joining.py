@@ -28,14 +28,14 @@ class Worker:
     def __init__(self, rank: int, state: bytes | None) -> None:
         self.place = worker(rank)
         self.barrier = RoundBarrier()
-        self.state = state  # None: it cannot be told
-        self.told: jobs_pb2.Instruction | None = None
+        self.state = state  # None: it is unknown
+        self.latest: jobs_pb2.Instruction | None = None
 
     def look(self, join: Join) -> None:
         instruction = join.instruction(self.place)
-        if instruction is None or instruction is self.told:
+        if instruction is None or instruction is self.latest:
             return
-        self.told = instruction
+        self.latest = instruction
         if instruction.WhichOneof("what") == "boundary":
             self.barrier.on_boundary(instruction.boundary)
         else:
@@ -244,7 +244,7 @@ def test_pages_that_were_spoiled_or_mixed_are_refused() -> None:
     pages, other = Pages(data), Pages(data[:-1] + b"?")
     collector = Collector()
     assert collector.take(pages.page(0)) is None
-    assert collector.take(pages.page(0)) is None  # begins anew
+    assert collector.take(pages.page(0)) is None  # begins again
     with pytest.raises(StateError, match="page 1"):
         collector.take(other.page(1))
     assert collector.take(pages.page(1)) == data

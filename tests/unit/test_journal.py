@@ -30,7 +30,7 @@ def members(job: Job) -> dict[object, tuple[object, ...]]:
 
 
 class Journaled(Members):
-    """Members whose table writes to a journal, and can be made anew from it."""
+    """Members whose table writes to a journal, and can be restored from it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

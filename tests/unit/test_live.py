@@ -84,7 +84,7 @@ def test_down_and_silent_nodes_are_shown() -> None:
     now = later(controller=False)
     now["switches"][0] |= {"up": False, "outcomes": None, "cpu_seconds": None}
     now["switches"][0]["slots"] = dict.fromkeys(now["switches"][0]["slots"])
-    # Started again: its counters began anew.
+    # Started again: its counters began at 0.
     now["switches"][1]["outcomes"] = dict.fromkeys(now["switches"][1]["outcomes"], 1)
     of = lines(now, small_run.snapshot())
     assert any(line.startswith("the controller is down: ") for line in of)
@@ -147,7 +147,7 @@ def test_abandoned_slots_are_not_active() -> None:
     # Fewer than at first: some of those had still been under way.
     assert slots.look("tor0", counts(130, 117, 0, 110), 64) == (0, 0)
     assert slots.look("tor0", counts(133, 117, 0, 110), 64) == (3, 0)
-    # Another job that comes changes no plan, and a switch that begins anew has none.
+    # Another job that comes changes no plan, and a restarted switch has none.
     slots.plans({1: 2, 2: 1})
     assert slots.look("tor0", counts(4, 1, 0, 0), 64) == (0, 0)
     assert slots.look("tor0", counts(6, 1, 0, 1), 64) == (2, 0)

@@ -30,7 +30,7 @@ Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 @contextmanager
 def answering(run: RunDirectory, snapshots: list[Snapshot]) -> Iterator[None]:
-    """A testbed's control socket where the snapshots are told, one after the other."""
+    """A testbed's control socket that answers with the snapshots, one after the other."""
     stop: asyncio.Event
     ready = threading.Event()
     loop = asyncio.new_event_loop()

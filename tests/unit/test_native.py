@@ -91,7 +91,7 @@ FIRST = st.one_of(st.integers(1, 4).map(lambda op: VERSION << 4 | op), st.intege
 
 @st.composite
 def datagrams(draw: st.DrawFn) -> bytes:
-    """A packet, or what somebody else may send."""
+    """A packet, or what another program may send."""
     size = draw(st.sampled_from([WIDE] * 6 + [HEADER_BYTES] * 3 + [0, 1, WIDE - 1, WIDE + 1, 200]))
     data = bytearray(draw(st.binary(min_size=size, max_size=size)))
     if data:

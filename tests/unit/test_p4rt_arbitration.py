@@ -12,11 +12,11 @@ DEVICE = 3
 
 
 class Controller:
-    """A stream and what it was told."""
+    """A stream and what it received."""
 
     def __init__(self, device, **arbitration):
-        self.told = []
-        self.stream = device.open_stream(self.told.append)
+        self.received = []
+        self.stream = device.open_stream(self.received.append)
         if arbitration:
             self.arbitrate(**arbitration)
 
@@ -33,7 +33,7 @@ class Controller:
 
     def take(self):
         """(status code, election id or None) of each message since the last take."""
-        result, self.told[:] = list(self.told), []
+        result, self.received[:] = list(self.received), []
         return [
             (
                 message.arbitration.status.code,
@@ -170,7 +170,7 @@ def test_packet_outs_of_a_backup_are_refused_on_its_stream(device):
     backup = Controller(device, election_id=(0, 1))
     backup.take()
     backup.stream.receive(p4rt.StreamMessageRequest(packet=p4rt.PacketOut(payload=b"x")))
-    (message,) = backup.told
+    (message,) = backup.received
     assert message.error.canonical_code == code_pb2.PERMISSION_DENIED
     assert message.error.packet_out.packet_out.payload == b"x"
 

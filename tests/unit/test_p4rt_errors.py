@@ -7,7 +7,7 @@ from p4.v1 import p4runtime_pb2 as p4rt
 
 from switch.p4runtime.errors import batch_error, not_found
 
-METADATA_BYTES = 8192  # what gRPC's clients take of it unless told otherwise
+METADATA_BYTES = 8192  # what gRPC's clients take of it by default
 
 
 @pytest.mark.unit

@@ -64,7 +64,7 @@ def test_one_query_has_one_answer() -> None:
     submit(transport, 0)
     sent(transport, 1.0)
     answer = state_of(transport, 2, 0, Phase.AGGREGATING, 0)
-    transport.on_packets(1.0, answer)  # nobody asked
+    transport.on_packets(1.0, answer)  # unasked
     assert sent(transport, 1.0) == []
     assert sent(transport, 3.0) == [(Op.QUERY, 2, 0)]
     transport.on_packets(3.0, Batch.concatenate([answer, answer]))
@@ -160,14 +160,14 @@ def test_chunk_is_probed_when_later_sum_arrives() -> None:
     transport.on_packets(1.065, results_of(packets[2]))
     assert asked(transport, 1.065) == [12, 13]
     # 12 waits for the other worker; the answer for 13 is lost. A sum of what was sent before the
-    # questions tells nothing of either.
+    # queries says nothing of either.
     transport.on_packets(1.072, state_of(transport, 12, 0, Phase.AGGREGATING, 0b01))
     submit(transport, 2)
     third = transport.poll(1.08)[0]
     assert third is not None
     transport.on_packets(1.101, results_of(packets[5]))
     assert asked(transport, 1.101) == [15, 16]
-    # Enough after the question about 13, not enough after the answer about 12.
+    # Enough after the query about 13, not enough after the answer about 12.
     transport.on_packets(1.122, results_of(third))
     submit(transport, 2)
     data = transport.poll(1.123)[0]
@@ -237,7 +237,7 @@ def test_timeouts_follow_the_round_trip_up_and_down() -> None:
 
 
 def test_packets_sent_with_query_have_own_timer() -> None:
-    """A stream that has waited for long, whose questions are rare, does not slow another down."""
+    """A stream that has waited for long, whose queries are rare, does not slow another down."""
     plan = replace(lone().plan, streams=(StreamPlan(0, 7, 0, 2), StreamPlan(1, 7, 0, 2)))
     transport = WorkerTransport(plan, Exponents(64, 2))
     submit(transport, 0)  # stream 0

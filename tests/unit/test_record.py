@@ -257,7 +257,7 @@ def test_a_stopped_process_is_found_and_does_not_hold_up_the_end(tmp_path: Path)
         await up
         while not (found := group.stopped()):
             assert process.running
-            await asyncio.sleep(0.01)  # nobody but the kernel knows
+            await asyncio.sleep(0.01)  # only the kernel knows
         await group.stop()
         assert not group.failure.done()
         return found, await process.exited

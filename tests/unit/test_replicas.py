@@ -170,7 +170,7 @@ def test_an_update_reaches_a_backup_that_is_there_only_later(desk: Desk, unused_
     held = threading.Event()
     peers = Peers(desk.later)
     peers.replicate(update, lambda: primary.waits(update), held.set)
-    assert not held.wait(1.0), "nobody was there to hold it"
+    assert not held.wait(1.0), "no server was there to hold it"
     server = serve(desk, backup, update.backup)
     assert held.wait(60.0)
     peers.close()

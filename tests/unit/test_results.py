@@ -56,7 +56,7 @@ def test_unknown_figures_are_none_with_reason() -> None:
     reports = {0: result("a"), 1: result("a", sent=113), 2: result("a", sent=115, retransmitted=5)}
     found = chunks(reports, 100, "", 2, served=False)
     assert (found["aggregated_in_network"], found["served_by_server"]) == (100, 0)
-    # Three were sent again under the number of another epoch.
+    # Three were retransmitted under the number of another epoch.
     assert found["retransmitted"] == 3 + 5 + 2
     found = chunks(reports, None, "tor0 lost what was counted there", None, served=False)
     assert found["aggregated_in_network"] is found["served_by_server"] is None

@@ -81,7 +81,7 @@ def ahead_by_at_most_one(draw: st.DrawFn, world: int, chunks: int) -> list[list[
 def test_remaining_workers_get_same_results(data: st.DataObject) -> None:
     world, servers, chunks = (data.draw(st.integers(1, n)) for n in (5, 2, 6))
     levels = ahead_by_at_most_one(data.draw, world, chunks)
-    # Levels nobody ever had must not come up, and those of orderly leavers must not be lost.
+    # Levels that no member had must not come up, those of orderly leavers must not be lost.
     ever = np.array(levels)
     nodes = {worker(rank): Node(worker(rank), own) for rank, own in enumerate(levels)}
     nodes |= {server(rank): Node(server(rank), None) for rank in range(servers)}
@@ -149,7 +149,7 @@ def test_results_come_in_pages_that_a_message_holds() -> None:
         assert take.take.page == len(pages)
         assert take.ByteSize() <= 4 * 1024 * 1024
         pages.append([taken.chunk for taken in take.take.results])
-        change.taken(worker(1), take.take.page + 1)  # nobody's
+        change.taken(worker(1), take.take.page + 1)  # of no member
         assert change.instruction(worker(1)) is take
         change.taken(worker(1), take.take.page)
     assert len(pages) > 3
@@ -226,7 +226,7 @@ def test_invalid_answers_are_rejected() -> None:
             change.handed(worker(0), [bad], False, PAYLOAD)
     with pytest.raises(ResyncError, match="1 results were not handed over, such as chunk 2"):
         change.handed(worker(0), [result(0, 1)], True, PAYLOAD)
-    # Results nobody asked for are no harm.
+    # Results that were not requested do no harm.
     change.handed(worker(0), [result(1, 1), result(2, 1)], True, PAYLOAD)
     assert set(change.pool.results) == {(0, 1), (2, 1)}
 

@@ -29,13 +29,13 @@ for line in sys.stdin:
 
 
 class Site:
-    """Servers s0 and s1, in folders of their names, which note what they are told."""
+    """Servers s0 and s1, in folders of their names, which note the orders they get."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.servers = {name: ServerHost(name) for name in ("s0", "s1")}
-        self.told: list[str] = []
-        self.serving = Serving(self.servers, self._start, self.told.append)
+        self.orders: list[str] = []
+        self.serving = Serving(self.servers, self._start, self.orders.append)
 
     async def _start(self, names: Sequence[str]) -> None:
         for name in names:
@@ -58,7 +58,7 @@ class Site:
         )
 
     def joins(self, name: str) -> list[str]:
-        """What a server was told so far."""
+        """The orders that a server got so far."""
         return (self.folder / name / "joins").read_text().splitlines()
 
     async def __aenter__(self) -> Site:
@@ -110,7 +110,7 @@ def test_a_restarted_server_rejoins_live_jobs(tmp_path: Path) -> None:
             await first.stop()
             (tmp_path / "s0" / "joins").unlink()
             site.start("s0")
-            # A job comes while it starts: it is told of that once, too.
+            # A job comes while it starts: it gets that order once, too.
             site.serving.update([job(2, "s0"), job(3, "s0")])
             await asyncio.gather(site.serving.rejoin("s0"), site.serving.joined(3, 30))
             assert sorted(site.joins("s0")) == ["join nonce2 0", "join nonce3 0"]
@@ -129,7 +129,7 @@ def test_a_refusing_server_is_reported(tmp_path: Path) -> None:
             await process.stop()
             site.start("s0")
             await site.serving.rejoin("s0")
-            assert site.told == ["job job1 goes on without s0: refused for a reason"]
+            assert site.orders == ["job job1 goes on without s0: refused for a reason"]
 
     asyncio.run(run())
 

@@ -57,7 +57,7 @@ def result(chunk: int, level: int) -> jobs_pb2.Result:
 
 
 def test_unseen_step_is_replicated_before_delivery() -> None:
-    """s0 died; s1 has stepped chunk 0 as its backup, and nobody else has heard of it."""
+    """s0 died; s1 has stepped chunk 0 as its backup, and no other server has heard of it."""
     made = change(S1, S2)
     for worker in (W0, W1):
         made.report(worker, levels(4, 4, 4, 4, 4, 4))

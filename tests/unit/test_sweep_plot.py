@@ -61,7 +61,7 @@ def test_scales_and_curves_have_titles_and_units() -> None:
     found = drawn([RATE, TREE], lambda one: 8e5 / one[RATE.path] * (1 + (one[TREE.path] == "none")))
     assert found.x.title == "link rate (Gbit/s)"
     assert found.y.title == "time of an iteration, median (ms)"
-    # 100 times as long: nobody could see the lowest third on a linear scale.
+    # 100 times as long: the lowest third would be invisible on a linear scale.
     assert found.log_x
     assert found.log_y
     assert found.labels == ("tree = two-level", "tree = none")

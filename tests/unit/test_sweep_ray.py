@@ -50,7 +50,7 @@ def cluster() -> Iterator[Any]:
 
 
 def _processes() -> set[Any]:
-    """Of this test and its children; those of a node that is lost are nobody's children."""
+    """Of this test and its children; those of a node that is lost have no parent."""
     return set(psutil.Process().children(recursive=True))
 
 

@@ -164,7 +164,7 @@ def places(node: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("name", ["parsing", "replication", "state", "router", "matches"])
 def test_a_document_that_was_tampered_with_is_a_program_or_refused(name: str) -> None:
-    """Something removed, replaced by something else of it, or by what nobody would write there."""
+    """Something removed, replaced by something else of it, or by an absurd value."""
     draw = random.Random(name)
     original = document(name)
     everywhere = list(places(original))

@@ -178,7 +178,7 @@ def test_a_result_that_was_taken_can_be_handed_on_and_is_there_at_the_next_halt(
         transport.freeze()
     [result] = first.results([(0, 3)])
     second.take_results([result])
-    del first  # it dies, and the change begins anew
+    del first  # it dies, and the change begins again
     for transport in (second, third):
         transport.freeze()
     assert (second.levels()[0], third.levels()[0]) == (3, 2)
@@ -225,8 +225,8 @@ def overflown(batch: Batch) -> Batch:
     return answer
 
 
-@pytest.mark.parametrize("told", [True, False], ids=["it knows of the overflow", "it does not"])
-def test_a_direct_result_is_taken_also_by_one_that_waits_for_integers(told: bool) -> None:
+@pytest.mark.parametrize("aware", [True, False], ids=["it knows of the overflow", "it does not"])
+def test_a_direct_result_is_taken_also_by_one_that_waits_for_integers(aware: bool) -> None:
     holder, lacker = two()
     for transport in (holder, lacker):
         contacted(transport, 0)
@@ -237,7 +237,7 @@ def test_a_direct_result_is_taken_also_by_one_that_waits_for_integers(told: bool
     assert direct.headers["flags"][0] & Flag.DIRECT
     holder.on_packets(0.0, direct_result(holder, direct, 123.0))
     batch = one(lacker)
-    if told:
+    if aware:
         lacker.on_packets(0.0, overflown(batch))
         one(lacker)
     for transport in (holder, lacker):

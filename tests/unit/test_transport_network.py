@@ -80,7 +80,7 @@ def test_direct_chunks_and_statistics() -> None:
     direct = sum(state.counters(1)["direct_completed"] for state in job.servers)
     completed = sum(state.counters(1)["completed"] for state in job.servers)
     assert (direct, completed) == (2, 6 + 12)
-    job.round(values)  # the DIRECT results told the exponent: chunk 3 fits now
+    job.round(values)  # the DIRECT results gave the exponent: chunk 3 fits now
     assert job.workers[0].statistics.completed_direct == 3
 
 
@@ -92,7 +92,7 @@ def test_every_direct_packet_may_be_lost_once() -> None:
         key = (datagram[0], datagram[1] & ~Flag.RETRANSMIT, datagram[7])
         if datagram[1] & Flag.DIRECT and key not in lost:
             lost.add(key)
-            return bytes([1 << 4 | Op.STATE, 0]) + bytes(HEADER_BYTES - 2)  # nobody's packet
+            return bytes([1 << 4 | Op.STATE, 0]) + bytes(HEADER_BYTES - 2)  # a malformed packet
         return datagram
 
     job.network._impairments.corrupt = lossy

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from topologies.model.units import RATES, SIZES, TIMES, quantity, rate_text, size_text, time_text
 
-LONG = {"min": 60.0, "h": 3600.0, "d": 86400.0}  # told, and not written
+LONG = {"min": 60.0, "h": 3600.0, "d": 86400.0}  # printed, and not parsed
 POWERS = st.floats(-9, 17).map(lambda power: 10.0**power)
 
 

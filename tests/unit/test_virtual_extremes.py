@@ -68,7 +68,7 @@ def test_iteration_time_follows_rate(
 
 
 def test_very_slow_link_is_not_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A chunk takes far longer than a timeout usually is, and nobody asks about it."""
+    """A chunk takes far longer than a timeout usually is, and it is not queried."""
     result = ran(tmp_path, monkeypatch, RACK % ("1 kbit/s", 1500), SIZES % (1024, 1024))
     way = 4 * 8 * (1024 + 32 + 42) / 1000
     assert result["seconds_per_iteration"][1:] == [pytest.approx(way + 4 * 2e-6, rel=1e-9)] * 2

@@ -58,7 +58,7 @@ def test_horizons_are_shortest_ways(network: tuple[int, Links], data: st.DataObj
         limits.append(min([NEVER, *values, *came]))
 
     earliest, until = horizons.bounds(np.array(due, np.int64))
-    # Where nothing is due before NEVER, some time that no run comes to is as good.
+    # Where nothing is due before NEVER, any time that no run reaches is as good.
     far = NEVER - 10**9
     assert np.minimum(earliest, far).tolist() == [min(one, far) for one in first]
     assert np.minimum(until, far).tolist() == [min(one, far) for one in limits]

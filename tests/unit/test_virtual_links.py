@@ -168,7 +168,7 @@ def test_strict_priorities_are_those_of_a_queue_by_hand(flow, classes, room: int
 @settings(deadline=None, max_examples=60)
 @given(traffic(), st.integers(0, 2**32), st.booleans())
 def test_faults_marks_and_priorities_are_a_packets_own(flow, seed: int, strict: bool) -> None:
-    """However a flow is cut into trains and fetched, what becomes of each packet is what becomes of
+    """However a flow is cut into trains and fetched, the fate of each packet is that of
     it by itself: the same ones are lost, doubled, late, marked and overtaken, at the same times."""
     rate, packets, cuts = flow
     spec = LinkSpec(

@@ -52,12 +52,12 @@ def test_losses_at_the_ends_do_not_make_timeouts_longer() -> None:
     took, _ = played(elements=4_096, rounds=60, window=16, loss=0.1)
     waited = [seconds - smooth for seconds in took]
     assert sum(seconds > TIMEOUT for seconds in waited) > 10
-    # Six questions in a row that show nothing new, each timeout twice as long as the one before.
+    # Six queries in a row that show nothing new, each timeout twice as long as the one before.
     assert max(waited) < 63 * TIMEOUT
     assert sum(waited) < len(waited) * 4 * TIMEOUT
 
 
-def test_reordering_alone_leads_to_no_retransmission_and_few_questions() -> None:
+def test_reordering_alone_leads_to_no_retransmission_and_few_queries() -> None:
     (smooth, _), _ = played()
     took, statistics = played(reorder=0.05)
     assert max(took) < smooth + ROUND_TRIP

@@ -24,7 +24,7 @@ class Clock:
         self.runtime = Tasks(lambda: self.now)
 
     def run(self) -> None:
-        """Until nobody does anything any more."""
+        """Until no task has anything left to do."""
         self.runtime.run()
         while self.runtime.due < NEVER:
             self.now = self.runtime.due

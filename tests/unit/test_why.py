@@ -81,7 +81,7 @@ def nodes(found: Explanation) -> dict[str, tuple[str | None, list[str]]]:
 
 
 def stopped_worker(doing: str = "stopped", late: float = 5.0) -> list[Activity]:
-    """w6 has not sent: tor0 is PARTIAL, so w0's question came to the core."""
+    """w6 has not sent: tor0 is PARTIAL, so w0's query reached the core."""
     core = phase_report(CORE, Phase.AGGREGATING, 0b01)
     tor1 = phase_report(TOR1, Phase.AGGREGATING, 0b1011)
     there = [worker(r, "waits", outline(r, waiting(50, late, **core))) for r in range(4)]
@@ -207,7 +207,7 @@ def test_a_waiting_change_of_plan_is_reported_with_nothing_in_flight() -> None:
 
 
 def test_worker_of_older_epoch_is_behind() -> None:
-    """It has not been told of the plan that the others follow."""
+    """It has not received the plan that the others follow."""
     workers = [changed(one, epoch=2) for one in stopped_worker()]
     old = outline(6, waiting(700, 9.0), following=800, frozen=True)
     workers[6] = worker(6, "waits", old)

@@ -329,7 +329,7 @@ def _explain(case: Case, wrong: list[int], result: Result) -> set[int]:
 
 def _separable(case: Case, single: list[Case]) -> bool:
     """True if packets make here what each of them makes alone: counters sum up, registers have what
-    the last one wrote, digests are told in order."""
+    the last one wrote, digests are reported in order."""
     whole, parts = embedded(case), [embedded(one) for one in single]
     registers: dict[str, dict[int, int]] = {}
     counts: Counter[tuple[str, int]] = Counter()
