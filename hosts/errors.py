@@ -7,6 +7,8 @@ TypeError, ValueError, RuntimeError), so that either may be caught; the job cont
 
 from __future__ import annotations
 
+from protocol.left_behind import LOST, REPLACED
+
 
 class ClientError(Exception):
     """Base of all errors; subclasses name the cause."""
@@ -41,7 +43,15 @@ class PlanWithdrawnError(ClientError):
 
 
 class LeftBehindError(PlanWithdrawnError):
-    """The job continues without this member, whose lease ended or which did not do its part."""
+    """The job continues without this member, whose lease ended, which did not do its part, or in
+    whose place is another process.
+
+    replaced: true for the last.
+    """
+
+    def __init__(self, text: str, mark: str = LOST) -> None:
+        super().__init__(text)
+        self.replaced = mark == REPLACED
 
 
 class StalledError(ClientError):

@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
-__all__ = ["CONSEQUENCE", "JobError"]
+__all__ = ["CONSEQUENCE", "CONSEQUENCES", "LEFT_BEHIND", "JobError"]
 
-# Exit status of a process that ended only as a consequence of its job's or testbed's end.
+# Exit statuses of a process that ended only as a consequence: of its job's or testbed's end, or
+# because the job goes on without it.
 CONSEQUENCE = 75
+LEFT_BEHIND = 76
+CONSEQUENCES = CONSEQUENCE, LEFT_BEHIND
 
 
 class JobError(Exception):

@@ -23,14 +23,14 @@ import numpy as np
 
 from hosts.client import Client, Stall, Sums
 from hosts.data.reports import ClientStatistics
-from hosts.errors import ClientError, PlanWithdrawnError, ServiceUnavailableError
+from hosts.errors import ClientError, LeftBehindError, PlanWithdrawnError, ServiceUnavailableError
 from hosts.net.environment import HERE, HostEnvironment
 from hosts.worker.explanation import Outline
 from observability.messages.reports import Report, Scheduling, encode
 from observability.scheduling import CpuWatch
 from protocol.runtime import REAL, Runtime
 from specs.jobfile import JobFile, JobFileError, load
-from testbed.errors import CONSEQUENCE
+from testbed.errors import CONSEQUENCE, LEFT_BEHIND
 from workloads.attendance import ParticipationLog, entry_of
 from workloads.models import Parameters
 from workloads.observer import NULL_OBSERVER, Observer
@@ -299,6 +299,8 @@ def work(
     except (ClientError, OSError) as error:  # TimeoutError is an OSError
         emit({"report": "failed", "error": str(error)})
         logging.getLogger("worker").error("%s", error)
+        if isinstance(error, LeftBehindError):
+            return LEFT_BEHIND
         lost = isinstance(error, (PlanWithdrawnError, ServiceUnavailableError))
         return CONSEQUENCE if lost else 1
     if options.weights and replica.model.learns:

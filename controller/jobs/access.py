@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 from controller.jobs.job import Job, JobError, Refusal, State
 from controller.jobs.members import Member, Membership, Role
+from protocol.left_behind import LOST, REPLACED
 
 __all__ = ["check_alive", "check_member", "find", "known"]
 
@@ -49,8 +50,8 @@ def check_member(job: Job, place: Membership, process: int) -> Member:
         raise JobError(Refusal.FAILED_PRECONDITION, text)
     if member.process != process:
         text = f"{job} goes on without this {job.name(place)}: another process is in its place"
-        raise JobError(Refusal.ABORTED, text)
+        raise JobError(Refusal.ABORTED, text, REPLACED)
     if member.lost:
         text = f"{job} goes on without {job.name(place)}, which {member.lost}"
-        raise JobError(Refusal.ABORTED, text)
+        raise JobError(Refusal.ABORTED, text, LOST)
     return member

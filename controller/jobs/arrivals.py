@@ -18,6 +18,7 @@ from controller.jobs.job import Job, JobError, Member, Membership, Refusal, Role
 from controller.jobs.joining import Join
 from controller.jobs.requests import said
 from protocol import jobs_pb2
+from protocol.left_behind import LOST
 from protocol.plan import Address
 
 __all__ = ["Arrivals"]
@@ -65,12 +66,12 @@ class Arrivals:
             return
         if before.lost:
             text = f"{job} goes on without {name}, which {before.lost}"
-            refusal = Refusal.ABORTED
+            refusal, behind = Refusal.ABORTED, LOST
         else:
             text = f"{job}: {name} is connected already, from {before.address}"
-            refusal = Refusal.ALREADY_EXISTS
+            refusal, behind = Refusal.ALREADY_EXISTS, ""
         text += "; a new one cannot join, as no other worker gives the state of the job"
-        raise JobError(refusal, text)
+        raise JobError(refusal, text, behind)
 
     def advance(self, job: Job) -> None:
         """Starts an attempt if workers wait to join and no change is under way."""

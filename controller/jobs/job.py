@@ -55,10 +55,13 @@ class Refusal(Enum):
 
 
 class JobError(Exception):
-    """A refused call."""
+    """A refused call.
 
-    def __init__(self, refusal: Refusal, text: str) -> None:
-        self.refusal = refusal
+    left_behind: LOST or REPLACED if the job goes on without the caller (protocol.left_behind).
+    """
+
+    def __init__(self, refusal: Refusal, text: str, left_behind: str = "") -> None:
+        self.refusal, self.left_behind = refusal, left_behind
         super().__init__(text)
 
 

@@ -23,7 +23,7 @@ from controller.jobs.journal import JournalError
 from controller.jobs.registry import JobTable
 from controller.planning.admission import Admission
 from controller.planning.tree_planner import TreeKind
-from protocol import jobs_pb2, jobs_pb2_grpc
+from protocol import jobs_pb2, jobs_pb2_grpc, left_behind
 from protocol.optimizer import OptimizerPlan
 from protocol.pipeline import Pipeline
 from protocol.plan import Address
@@ -331,6 +331,8 @@ def _status(context: grpc.ServicerContext) -> Iterator[None]:
     try:
         yield
     except JobError as error:
+        if error.left_behind:
+            context.set_trailing_metadata(((left_behind.KEY, error.left_behind),))
         _abort(context, grpc.StatusCode[error.refusal.name], str(error))
     except JournalError as error:
         log.error("%s", error)

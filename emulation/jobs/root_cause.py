@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from emulation.nodes.processes import Process, ProcessError
 from observability.processinfo import tail
-from testbed.errors import CONSEQUENCE, JobError
+from testbed.errors import CONSEQUENCES, JobError
 
 
 def root_cause(
@@ -37,7 +37,7 @@ def root_cause(
     if stuck:
         others = "".join(f"; {one.name} {one.what}" for one in stuck[1:])
         found = ProcessError(stuck[0].name, f"{stuck[0].what}{others}; {symptom}", stuck[0].log)
-    elif isinstance(error, ProcessError) and error.status == CONSEQUENCE and said:
+    elif isinstance(error, ProcessError) and error.status in CONSEQUENCES and said:
         # Only a consequence; the job service's reason names the member: worker 2 (w2), ...
         named = next((process for host, process in members if f"({host})" in said), None)
         if named is None:

@@ -22,7 +22,7 @@ from hosts.errors import ClientError
 from hosts.session.job_service import report_gone
 from observability.messages.reports import decode
 from protocol import jobs_pb2
-from testbed.errors import CONSEQUENCE, JobError
+from testbed.errors import LEFT_BEHIND, JobError
 from testbed.jobrun import JobRun
 
 log = logging.getLogger("workers")
@@ -164,7 +164,7 @@ class WorkerSupervisor:
         host, status, said = hosts[rank], process.exited.result(), job.errors.pop(rank, "")
         others = [r for r in range(len(hosts)) if r != rank and r not in job.lost]
         again = rank in job.lost  # it was about to rejoin
-        left_behind = status == CONSEQUENCE and "goes on without" in said
+        left_behind = status == LEFT_BEHIND
         ended = again and status >= 0
         if job.state != "running" or not others or not (status < 0 or left_behind or ended):
             job.errors[rank] = said

@@ -22,7 +22,7 @@ from pathlib import Path
 from emulation.nodes.forkserver import Forked, ForkServer
 from observability.processinfo import state_of, tail
 from specs.paths import ROOT
-from testbed.errors import CONSEQUENCE
+from testbed.errors import CONSEQUENCES
 
 _log = logging.getLogger("processes")
 
@@ -331,7 +331,7 @@ class Processes:
         if fine or self.failure.done():
             return
         failed = ProcessError(process.name, describe(status), process.log, status)
-        if status == CONSEQUENCE:
+        if status in CONSEQUENCES:
             # The process that caused this end fails itself, perhaps a moment later.
             if self._suspect is not None:
                 return

@@ -190,7 +190,8 @@ class ServerProcess:
         if membership.failure is not None:
             _log.info("job %d is over: %s", membership.job, membership.failure)
             self._depart(nonce, "")
-            if isinstance(membership.failure, LeftBehindError):
+            failure = membership.failure
+            if isinstance(failure, LeftBehindError) and not failure.replaced:
                 self._come_back(nonce, membership.rank)
             return
         follower = self._followers[nonce]

@@ -22,6 +22,7 @@ from hosts.errors import (
 from hosts.net.environment import HERE, HostEnvironment
 from hosts.session import testbed_environment
 from protocol import jobs_pb2
+from protocol.left_behind import left_behind
 from protocol.pipeline import TALL, Pipeline
 from protocol.runtime import REAL, Runtime
 from protocol.trees import TREE_NAMES, TREE_NUMBERS
@@ -211,7 +212,6 @@ def explained(error: Any, taken: type[JobRefusedError] = JobRefusedError) -> Cli
     if code in _REFUSALS:
         return JobRefusedError(details)
     if code == grpc.StatusCode.ABORTED:
-        # (Not where another process is in its place.)
-        left_behind = "goes on without" in details and ", which " in details
-        return LeftBehindError(details) if left_behind else PlanWithdrawnError(details)
+        mark = left_behind(error.trailing_metadata())
+        return LeftBehindError(details, mark) if mark else PlanWithdrawnError(details)
     return ClientError(f"the job service failed ({code.name}): {details}")

@@ -18,6 +18,7 @@ from simulation.kernel.engine import Engine, Node
 from simulation.kernel.task_node import TaskNode
 
 Result = TypeVar("Result")
+Metadata = tuple[tuple[str, str], ...]
 _RETRY_SECONDS = 0.01  # interval of attempts while waiting for a service
 STREAMS = frozenset({"Watch", "Fetch", "Save"})
 
@@ -25,9 +26,9 @@ STREAMS = frozenset({"Watch", "Fetch", "Save"})
 class CallError(grpc.RpcError):
     """A failed call; implements grpc.Call."""
 
-    def __init__(self, code: grpc.StatusCode, details: str) -> None:
+    def __init__(self, code: grpc.StatusCode, details: str, metadata: Metadata = ()) -> None:
         super().__init__(f"{code.name}: {details}")
-        self._code, self._details = code, details
+        self._code, self._details, self._metadata = code, details, metadata
 
     def code(self) -> grpc.StatusCode:
         """Implements grpc.Call."""
@@ -37,6 +38,10 @@ class CallError(grpc.RpcError):
         """Implements grpc.Call."""
         return self._details
 
+    def trailing_metadata(self) -> Any:
+        """Implements grpc.Call."""
+        return self._metadata
+
 
 class CallContext:
     """The context of a call at the servicer; implements grpc.ServicerContext."""
@@ -45,10 +50,15 @@ class CallContext:
         self._peer = peer
         self._active = True
         self._callbacks: list[Callable[[], None]] = []
+        self._metadata: Metadata = ()
+
+    def set_trailing_metadata(self, metadata: Metadata) -> None:
+        """Implements grpc.ServicerContext."""
+        self._metadata = metadata
 
     def abort(self, code: grpc.StatusCode, details: str) -> NoReturn:
         """Implements grpc.ServicerContext."""
-        raise CallError(code, details)
+        raise CallError(code, details, self._metadata)
 
     def peer(self) -> str:
         """Implements grpc.ServicerContext."""

@@ -13,6 +13,7 @@ from controller.jobs.job import Job, JobError, Membership, Refusal, Role, State
 from controller.jobs.journal import Journal
 from controller.planning.tree_planner import TreeKind
 from protocol import jobs_pb2
+from protocol.left_behind import REPLACED
 from protocol.plan import Address
 from protocol.state import Pages
 from tests.unit.test_jobs import KEYS, SERVERS, WORKERS
@@ -145,6 +146,7 @@ def test_new_process_replaces_previous_one(table: Returning) -> None:
         with pytest.raises(JobError, match=r"goes on without this worker 1 \(w1\)") as caught:
             call()
         assert caught.value.refusal is Refusal.ABORTED
+        assert caught.value.left_behind == REPLACED
     table.leave(job.nonce, Role.WORKER, 1, "I am not dead")  # it is no longer asked
     assert job.state is State.RUNNING
     table.come(job, 1, process=78)  # again is fine

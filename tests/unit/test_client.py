@@ -29,6 +29,7 @@ from hosts.client import Client
 from hosts.errors import (
     CheckpointError,
     JobRefusedError,
+    LeftBehindError,
     PlanWithdrawnError,
     ServiceUnavailableError,
     UnknownKeyError,
@@ -36,8 +37,11 @@ from hosts.errors import (
     WrongNonceError,
 )
 from hosts.session import testbed_environment
+from hosts.session.job_service import explained
 from protocol import jobs_pb2
+from protocol.left_behind import KEY, LOST, REPLACED
 from protocol.optimizer import KeyOptions, OptimizerPlan
+from simulation.kernel.calls import CallContext, CallError
 
 __all__ = ["server", "service"]  # fixtures
 
@@ -215,6 +219,29 @@ def test_early_job_failure_reaches_waiting_members(service: SmallService) -> Non
         with pytest.raises(PlanWithdrawnError, match="w1 did not come"):
             client.init_service({"b": 30})
         timer.join()
+
+
+def test_replaced_process_is_told_that_its_job_goes_on(service: SmallService) -> None:
+    nonce = create(service, 2)
+    with Client(service.address, address="127.0.0.1") as client:
+        client.connect_service(nonce, 0)
+        service.jobs[nonce].processes[0] = 1  # another process is in its place
+        with pytest.raises(LeftBehindError) as caught:
+            client.init_service({"b": 30})
+    assert caught.value.replaced
+
+
+@pytest.mark.parametrize("mark", [LOST, REPLACED, ""])
+def test_status_says_whether_a_job_goes_on_without_its_caller(mark: str) -> None:
+    context = CallContext("caller")
+    if mark:
+        context.set_trailing_metadata(((KEY, mark),))
+    with pytest.raises(CallError) as caught:
+        context.abort(grpc.StatusCode.ABORTED, "some reason")
+    error = explained(caught.value)
+    assert isinstance(error, PlanWithdrawnError)
+    assert isinstance(error, LeftBehindError) == bool(mark)
+    assert getattr(error, "replaced", False) == (mark == REPLACED)
 
 
 def test_waiting_for_others_ends_with_the_timeout(service: SmallService) -> None:

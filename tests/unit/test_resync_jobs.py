@@ -11,6 +11,7 @@ from controller.jobs.epochs import ANSWER_SECONDS, LAST_EPOCH, LEAVE_SECONDS
 from controller.jobs.job import Job, JobError, Refusal, Role, State
 from controller.planning.tree_planner import TreeKind
 from protocol import jobs_pb2
+from protocol.left_behind import LOST
 from protocol.plan import ServerPlan, WorkerPlan
 from tests.unit.test_jobs import SERVERS, WORKERS, Table, role_of
 from tests.unit.test_resync import result
@@ -167,6 +168,7 @@ def test_job_continues_without_dead_worker(table: Members) -> None:
         with pytest.raises(JobError, match=says) as caught:
             call()
         assert caught.value.refusal is Refusal.ABORTED
+        assert caught.value.left_behind == LOST
     for place in ("w0", "w2"):
         table.report(job, place, 1, 1, 0, 0)
     for place in ("s0", "s1"):
