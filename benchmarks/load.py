@@ -20,7 +20,6 @@ import numpy as np
 from benchmarks.common import BenchError, pin
 from hosts.net.offload import MAX_SEGMENTS, UDP_GRO, received_segment_size, segment_size_message
 from hosts.net.udp import grow_receive_buffer
-from protocol.fixed_point import header_hashes, word_sums
 from protocol.header import (
     HEADER,
     HEADER_BYTES,
@@ -32,6 +31,7 @@ from protocol.header import (
     blank,
     packet_bytes,
 )
+from protocol.payloads import header_hashes, word_sums
 
 JOB = EPOCH = NODE = 1
 EXPONENT = 0

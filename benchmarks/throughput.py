@@ -36,8 +36,8 @@ from hosts.worker.slots import Slots
 from hosts.worker.transport import WorkerTransport
 from hosts.worker.verification import wrong
 from protocol.codecs.fixed32 import Fixed32
-from protocol.fixed_point import Floats
 from protocol.header import encode_runs
+from protocol.payloads import Floats
 from specs.paths import ROOT
 
 _KEY = "gradient"

@@ -19,9 +19,9 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from protocol.fixed_point import Floats
 from protocol.optimizer import ADAM, NESTEROV, OptimizerPlan
 from protocol.optimizer import SGD as SGD_NAME
+from protocol.payloads import Floats
 from protocol.schedule import power
 
 Steps = npt.NDArray[np.int64]

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from protocol.codecs.registry import USUAL
-from protocol.fixed_point import NO_EXPONENT, Exps
+from protocol.payloads import NO_EXPONENT, Exps
 
 Rows = npt.NDArray[np.int64]
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from protocol.codecs.codec import Codec
 from protocol.codecs.registry import USUAL
 from protocol.exponents import Exponents
-from protocol.fixed_point import NO_EXPONENT, Exps, Floats, chunk_exponents, rank_order_sum
+from protocol.payloads import NO_EXPONENT, Exps, Floats, chunk_exponents, rank_order_sum
 
 
 @dataclass(slots=True)

@@ -31,8 +31,8 @@ from scapy.fields import (
 from scapy.layers.inet import UDP
 from scapy.packet import Packet, bind_bottom_up, bind_layers
 
-from protocol.fixed_point import chunk_hash
 from protocol.header import HEADER_BYTES, PORT, SERVER_PORTS, Flag, Op
+from protocol.payloads import chunk_hash
 
 # From the least significant bit. The phase of a STATE takes two bits, AGGREGATING 0, PARTIAL 1
 # and FINAL 2, so that each of its non-zero values is one bit and can be shown as a flag.

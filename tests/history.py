@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from protocol.exponents import Exponents
-from protocol.fixed_point import chunk_exponents
+from protocol.payloads import chunk_exponents
 from protocol.reference import reference_sums
 
 

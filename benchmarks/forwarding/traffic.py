@@ -14,8 +14,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.fixed_point import header_hashes, word_sums
 from protocol.header import HEADER_BYTES, PORT, VERSION, Op, blank
+from protocol.payloads import header_hashes, word_sums
 
 Mode = Literal[
     "gso", "plain", "tcp", "router_64_1", "router_64_10000", "router_1400_1", "router_1400_10000"

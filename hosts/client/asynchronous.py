@@ -25,8 +25,8 @@ from hosts.client.blocking import Client
 from hosts.data.keys import Keys, Shapes, Types
 from hosts.data.tensors import Sums
 from protocol.consistency import Consistency
-from protocol.fixed_point import Floats
 from protocol.optimizer import OptimizerPlan
+from protocol.payloads import Floats
 from protocol.state import Arrays
 
 _P = ParamSpec("_P")

@@ -66,8 +66,8 @@ from hosts.worker.explanation import Outline, Waiting
 from hosts.worker.transport import WorkerTransport
 from protocol.consistency import Consistency
 from protocol.exponents import Exponents
-from protocol.fixed_point import Floats
 from protocol.optimizer import OptimizerPlan
+from protocol.payloads import Floats
 from protocol.plan import WorkerPlan
 from protocol.state import Arrays
 

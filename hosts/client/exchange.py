@@ -12,7 +12,7 @@ from hosts.optimizers import mean_of
 from hosts.session.calls import Call, Members, Workers
 from hosts.session.stall_timeout import StallTimeout
 from hosts.worker.transport import WorkerTransport
-from protocol.fixed_point import Floats
+from protocol.payloads import Floats
 from protocol.runtime import REAL, Runtime
 
 

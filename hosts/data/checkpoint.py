@@ -32,7 +32,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hosts.errors import CheckpointError
-from protocol.fixed_point import Floats
+from protocol.payloads import Floats
 from protocol.state import Arrays
 
 MAGIC = b"\x89rackhub"

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from protocol.fixed_point import Floats
+from protocol.payloads import Floats
 
 Indices = npt.NDArray[np.int64]
 

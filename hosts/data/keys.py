@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from hosts.data.tensors import DTYPES, dtype_of
 from hosts.errors import WrongShapeError, WrongTypeError
-from protocol.fixed_point import Floats
+from protocol.payloads import Floats
 
 Keys = Mapping[str, int | Floats]
 Shape = int | Sequence[int]

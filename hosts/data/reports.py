@@ -13,7 +13,7 @@ import numpy.typing as npt
 from typing_extensions import TypedDict
 
 from hosts.data.submissions import ChunkRefs
-from protocol.fixed_point import Floats
+from protocol.payloads import Floats
 
 
 @dataclass(slots=True)

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from protocol import shards_pb2
-from protocol.fixed_point import Floats
 from protocol.header import HEADER, Array
+from protocol.payloads import Floats
 
 Chunks = npt.NDArray[np.int64]
 Levels = npt.NDArray[np.uint32]

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from protocol.fixed_point import Floats
+from protocol.payloads import Floats
 
 Addresses = npt.NDArray[np.uint64]
 Rows = npt.NDArray[np.int64]

@@ -14,7 +14,7 @@ from hosts.data.array_pool import ArrayPool
 from hosts.data.chunks import Indices, Layout
 from hosts.errors import UnknownKeyError, WrongShapeError, WrongTypeError
 from protocol import jobs_pb2
-from protocol.fixed_point import Floats
+from protocol.payloads import Floats
 
 # Types of gradients. bfloat16 is that of ml_dtypes.
 DTYPES = ("float32", "float16", "bfloat16")

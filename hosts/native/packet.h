@@ -46,7 +46,7 @@ static inline int carries_payload(const struct header *header) {
     return header->lanes != 0 && (op == CONTRIBUTE || op == RESULT) && whole;
 }
 
-// See chunk_hash() in protocol/fixed_point.py.
+// See chunk_hash() in protocol/payloads.py.
 static inline uint32_t chunk_hash(const struct header *header) {
     uint32_t words[3] = {
         (uint32_t)two(header->job) << 16 | (uint32_t)header->stream << 8 |

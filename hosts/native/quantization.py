@@ -17,8 +17,8 @@ from hosts.data.submissions import ChunkRefs, Rows
 from hosts.native.loader import library
 from protocol.codecs.codec import Codec
 from protocol.codecs.fixed32 import FLOAT32_SCALE
-from protocol.fixed_point import Exps, Floats, chunk_exponents, exponents_of, word_sums
 from protocol.header import LANE, LANE_BYTES, Words
+from protocol.payloads import Exps, Floats, chunk_exponents, exponents_of, word_sums
 
 Flags = npt.NDArray[np.uint8]
 Sums = npt.NDArray[np.uint32]

@@ -8,7 +8,7 @@
 
 // The stage of a number: hosts/worker/slots.py.
 enum { EMPTY, HELD, WAITING, DIRECTLY, DONE };
-enum { NO_EXPONENT = -128 }; // protocol/fixed_point.py
+enum { NO_EXPONENT = -128 }; // protocol/payloads.py
 
 // ENTRY in hosts/worker/chunk_queues.py.
 struct entry {

@@ -27,15 +27,8 @@ from hosts.server.conflict_free_batches import waves
 from hosts.server.served_slots import Indices, Mask
 from hosts.server.shards import Shards
 from hosts.server.update_pipeline import UpdatePipeline
-from protocol.fixed_point import (
-    NO_EXPONENT,
-    chunk_hash,
-    float_words,
-    floats_of,
-    sum_checks,
-    word_sums,
-)
 from protocol.header import LANE, PHASE_SHIFT, Array, Batch, Flag, Op, Phase, blank, peer_array
+from protocol.payloads import NO_EXPONENT, chunk_hash, float_words, floats_of, sum_checks, word_sums
 from protocol.plan import ServerPlan
 
 Counts = npt.NDArray[np.int64]

@@ -15,7 +15,8 @@ import numpy as np
 from hosts.server.conflict_free_batches import waves
 from hosts.server.served_slots import Indices, Mask, ServedSlots
 from hosts.server.update_pipeline import UpdatePipeline
-from protocol.fixed_point import (
+from protocol.header import FLAGGED, LANE, Array, Batch, Flag, peer_array
+from protocol.payloads import (
     Floats,
     chunk_hash,
     float_words,
@@ -24,7 +25,6 @@ from protocol.fixed_point import (
     sum_checks,
     word_sums,
 )
-from protocol.header import FLAGGED, LANE, Array, Batch, Flag, peer_array
 from protocol.plan import MOST_CHILDREN, ServerPlan
 
 

@@ -16,8 +16,8 @@ from hosts.server.shards import Shards
 from hosts.server.state import NotHereError, ServerState
 from hosts.worker.epoch_transfer import batch_of
 from protocol import jobs_pb2
-from protocol.fixed_point import float_words, floats_of, sum_checks
 from protocol.optimizer import OptimizerPlan
+from protocol.payloads import float_words, floats_of, sum_checks
 from protocol.plan import Address, ServerPlan
 
 

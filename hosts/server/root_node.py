@@ -31,12 +31,6 @@ from hosts.server.contribution_kernel import ContributionKernel
 from hosts.server.merge_buffers import Integers, merging, span
 from hosts.server.served_slots import LATEST_COPY, Indices, Mask, Match, ServedSlots
 from hosts.server.update_pipeline import UpdatePipeline
-from protocol.fixed_point import (
-    float_words,
-    header_hashes,
-    sums_hold,
-    word_sums,
-)
 from protocol.header import (
     FLAGGED,
     LANE,
@@ -54,6 +48,7 @@ from protocol.header import (
     peer_array,
     peer_keys,
 )
+from protocol.payloads import float_words, header_hashes, sums_hold, word_sums
 from protocol.plan import RootStream, ServerPlan
 
 _STICKY = np.uint8(FLAGGED | Flag.ECN)

@@ -19,9 +19,9 @@ import numpy.typing as npt
 
 from hosts.data.snapshot import STARTED, Chunks, Ledger, Levels, Snapshot
 from hosts.optimizers import at_step, rule_of
-from protocol.fixed_point import Floats
 from protocol.header import HEADER, Array
 from protocol.optimizer import OptimizerPlan
+from protocol.payloads import Floats
 
 # In a ledger's first column instead of an epoch: the counts hold in any epoch.
 _ANY_MEETING = (1 << 32) - 1

@@ -14,8 +14,8 @@ import numpy as np
 from hosts.data.snapshot import Chunks, Snapshot
 from hosts.optimizers import mean_of
 from hosts.server.shards import Shards
-from protocol.fixed_point import Floats
 from protocol.header import Array, Batch
+from protocol.payloads import Floats
 from protocol.plan import ServerPlan, backup_of
 
 Release = Callable[[], list[Batch]]

@@ -21,9 +21,9 @@ from hosts.session.checkpointing import Restoration
 from hosts.worker.transport import WorkerTransport
 from protocol.consistency import Consistency
 from protocol.exponents import Exponents
-from protocol.fixed_point import Floats
 from protocol.header import LANE_BYTES
 from protocol.optimizer import OptimizerPlan
+from protocol.payloads import Floats
 from protocol.plan import WorkerPlan
 
 _log = logging.getLogger(__name__)

@@ -27,9 +27,9 @@ from hosts.errors import CheckpointError, ClientError
 from hosts.session.participation import Participation
 from protocol import shards_pb2
 from protocol.exponents import Exponents
-from protocol.fixed_point import Floats
 from protocol.header import HEADER
 from protocol.optimizer import OptimizerPlan
+from protocol.payloads import Floats
 from protocol.plan import WorkerPlan, backup_of
 from protocol.state import Arrays
 

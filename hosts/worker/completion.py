@@ -19,8 +19,8 @@ from hosts.worker.native_state import NativeState
 from hosts.worker.slots import DIRECT, WAITING, Rows, Slots
 from protocol import jobs_pb2
 from protocol.exponents import Exponents
-from protocol.fixed_point import Floats, floats_of
 from protocol.header import HEADER, HEADER_BYTES, LANE, Array, Words, opaque
+from protocol.payloads import Floats, floats_of
 from protocol.plan import WorkerPlan
 
 

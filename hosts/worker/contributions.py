@@ -10,7 +10,6 @@ from hosts.data.array_pool import ArrayPool
 from hosts.native.quantization import quantise_to, sums_of
 from hosts.worker.native_state import NativeState
 from hosts.worker.slots import DIRECT, WAITING, Rows, Slots
-from protocol.fixed_point import chunk_hash, float_words
 from protocol.header import (
     FLAGGED,
     LANE,
@@ -24,6 +23,7 @@ from protocol.header import (
     packet_bytes,
     parts_of,
 )
+from protocol.payloads import chunk_hash, float_words
 from protocol.plan import WorkerPlan
 
 _FLAGGED = np.uint8(FLAGGED)

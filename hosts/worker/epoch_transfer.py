@@ -22,7 +22,6 @@ from hosts.worker.chunk_queues import ENTRY, Queue
 from hosts.worker.slots import DIRECT, DONE, EMPTY, WAITING, Rows, Slots
 from hosts.worker.verification import wrong
 from protocol import jobs_pb2
-from protocol.fixed_point import sum_checks
 from protocol.header import (
     FLAGGED,
     HEADER,
@@ -38,6 +37,7 @@ from protocol.header import (
     Words,
     carries_payload,
 )
+from protocol.payloads import sum_checks
 from protocol.plan import WorkerPlan
 
 Levels = npt.NDArray[np.int64]

@@ -43,7 +43,6 @@ from hosts.worker.scheduling.registry import scheduler_for
 from hosts.worker.slots import DIRECT, HELD, WAITING, Rows, Slots
 from protocol import jobs_pb2
 from protocol.exponents import Exponents
-from protocol.fixed_point import Floats
 from protocol.header import (
     Array,
     Batch,
@@ -51,6 +50,7 @@ from protocol.header import (
     opaque,
     peer_array,
 )
+from protocol.payloads import Floats
 from protocol.plan import WorkerPlan
 
 _DIRECT_FLAG = np.uint8(Flag.DIRECT)

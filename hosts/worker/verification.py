@@ -8,8 +8,8 @@ import numpy.typing as npt
 
 from hosts.native.quantization import sums_of
 from hosts.worker.slots import Rows, Slots
-from protocol.fixed_point import sum_checks
 from protocol.header import FLAGGED, Batch
+from protocol.payloads import sum_checks
 from protocol.plan import WorkerPlan
 
 Mask = npt.NDArray[np.bool_]

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from protocol.fixed_point import LEAST_EXPONENT, MOST_EXPONENT, NO_EXPONENT, Exps, Floats
 from protocol.header import LANE, Words
+from protocol.payloads import LEAST_EXPONENT, MOST_EXPONENT, NO_EXPONENT, Exps, Floats
 
 
 class Codec(ABC):

@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from protocol.codecs.codec import Codec
-from protocol.fixed_point import Exps, Floats, chunk_exponents
 from protocol.header import Flag, Words
+from protocol.payloads import Exps, Floats, chunk_exponents
 
 # Scales whose power of two and whose results are normal float32 numbers either way.
 FLOAT32_SCALE = 126

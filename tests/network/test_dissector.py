@@ -18,8 +18,8 @@ from scapy.layers.l2 import Ether
 from scapy.packet import Packet
 from scapy.utils import wrpcap
 
-from protocol.fixed_point import chunk_hash
 from protocol.header import Op, Phase
+from protocol.payloads import chunk_hash
 from protocol.scapy_layer import Aggregation
 
 pytestmark = pytest.mark.skipif(shutil.which("tshark") is None, reason="tshark is not installed")

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from protocol.fixed_point import header_hashes, word_sums
 from protocol.frames import Interface, to_frames
 from protocol.header import PEER, Batch, Op, blank
+from protocol.payloads import header_hashes, word_sums
 from tests.packet.switched_job import LANES, StartedJob
 from tests.packet.switched_network import SwitchedNetwork, octets
 

@@ -16,10 +16,10 @@ import pytest
 
 from controller.planning.tree_planner import TreeKind
 from hosts.worker.transport import WorkerTransport
-from protocol.fixed_point import sum_checks
 from protocol.frames import OVERHEAD
 from protocol.header import Flag, Op, decode
 from protocol.outcomes import Outcome
+from protocol.payloads import sum_checks
 from tests.history import Contacts
 from tests.impaired_links import Impairments
 from tests.packet.forged import contribution, send

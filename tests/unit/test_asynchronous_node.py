@@ -10,9 +10,9 @@ import numpy as np
 from hosts.data.snapshot import STARTED, Snapshot
 from hosts.server.state import ServerState
 from protocol.consistency import ASYNCHRONOUS, Consistency
-from protocol.fixed_point import float_words, floats_of, header_hashes, word_sums
 from protocol.header import HEADER, PORT, Batch, Flag, Op, Phase, blank, ops, peer_array, phases
 from protocol.optimizer import OptimizerPlan
+from protocol.payloads import float_words, floats_of, header_hashes, word_sums
 from protocol.plan import Address, ServerPlan
 
 LANES = 4

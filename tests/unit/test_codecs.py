@@ -15,8 +15,8 @@ from hosts.native.loader import VARIABLE
 from protocol.codecs.codec import Codec
 from protocol.codecs.fixed32 import Fixed32
 from protocol.codecs.registry import CODECS, codec_named
-from protocol.fixed_point import chunk_exponents
 from protocol.header import Flag
+from protocol.payloads import chunk_exponents
 from protocol.plan import PlanError, WorkerPlan
 from tests.impaired_links import Impairments
 

@@ -13,7 +13,8 @@ from hypothesis.extra import numpy as hnp
 
 from protocol.codecs.registry import USUAL
 from protocol.exponents import Exponents
-from protocol.fixed_point import (
+from protocol.header import Flag, Op, blank, carries_payload
+from protocol.payloads import (
     NO_EXPONENT,
     chunk_exponents,
     chunk_hash,
@@ -24,7 +25,6 @@ from protocol.fixed_point import (
     sum_checks,
     word_sums,
 )
-from protocol.header import Flag, Op, blank, carries_payload
 from protocol.reference import reference_round, reference_sums
 
 finite = st.floats(width=32, allow_nan=False, allow_infinity=False)

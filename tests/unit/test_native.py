@@ -22,7 +22,6 @@ from hosts.net.broadcast_batch import BroadcastBatch
 from hosts.net.offload import MAX_SEGMENTS, available
 from hosts.net.udp import Endpoint
 from hosts.server.state import ServerState
-from protocol.fixed_point import header_hashes, word_sums
 from protocol.header import (
     HEADER_BYTES,
     PORT,
@@ -37,6 +36,7 @@ from protocol.header import (
     peer_array,
 )
 from protocol.optimizer import OptimizerPlan
+from protocol.payloads import header_hashes, word_sums
 from protocol.pipeline import Pipeline
 from protocol.plan import Address, Child, RootStream, ServerPlan
 from tests.unit.packet_bytes import packet_bytes

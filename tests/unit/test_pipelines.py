@@ -11,10 +11,10 @@ from simulated_job import Job
 
 from hosts.server.state import ServerState
 from protocol.codecs.registry import USUAL
-from protocol.fixed_point import float_words, floats_of, header_hashes, word_sums
 from protocol.header import PORT, Batch, Flag, Op, Phase, blank, carries_payload, ops, phases
 from protocol.header import peer_array as peers_of
 from protocol.optimizer import OptimizerPlan
+from protocol.payloads import float_words, floats_of, header_hashes, word_sums
 from protocol.pipeline import ABLATIONS, Pipeline, refusal
 from protocol.plan import Address, Child, PlanError, RootStream, ServerPlan, WorkerPlan
 from tests.impaired_links import Impairments

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from scapy.layers.inet import IP, UDP
 from scapy.packet import Raw
 
-from protocol.fixed_point import sum_checks
 from protocol.header import (
     HEADER,
     SERVER_PORTS,
@@ -24,6 +23,7 @@ from protocol.header import (
     encode,
 )
 from protocol.header import peer_array as peers
+from protocol.payloads import sum_checks
 from protocol.scapy_layer import FLAG_NAMES, Aggregation
 
 LANES = 8

@@ -11,7 +11,6 @@ from simulated_job import Job
 from simulated_network import Network
 
 from hosts.server.state import ServerState
-from protocol.fixed_point import float_words, floats_of, header_hashes, word_sums
 from protocol.header import (
     PORT,
     Array,
@@ -25,6 +24,7 @@ from protocol.header import (
     peer_array,
     phases,
 )
+from protocol.payloads import float_words, floats_of, header_hashes, word_sums
 from protocol.plan import Address, Child, RootStream, ServerPlan
 from tests.impaired_links import Impairments
 

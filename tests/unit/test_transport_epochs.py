@@ -16,8 +16,8 @@ from simulated_job import Job
 from hosts.worker.transport import WorkerTransport
 from protocol import jobs_pb2
 from protocol.exponents import Exponents
-from protocol.fixed_point import NO_EXPONENT, float_words, header_hashes, word_sums
 from protocol.header import HEADER, Batch, Flag, Op, Phase
+from protocol.payloads import NO_EXPONENT, float_words, header_hashes, word_sums
 from protocol.plan import StreamPlan, WorkerPlan
 from tests.history import history
 from tests.impaired_links import Impairments
