@@ -13,11 +13,11 @@ JOBS ?= auto
 SEED ?= 0
 MINUTES ?=
 
-.PHONY: help run test fuzz soak reliability placements recordings bench wheel docs cli-reference lint lock setup setup-test setup-lint setup-docs p4 clean
+.PHONY: help run test fuzz soak reliability placements recordings bench wheel docs cli-reference summary-reference lint lock setup setup-test setup-lint setup-docs p4 clean
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' \
-		| while IFS="$$(printf '\t')" read -r name text; do printf '%-12s %s\n' "$$name" "$$text"; done
+		| while IFS="$$(printf '\t')" read -r name text; do printf '%-17s %s\n' "$$name" "$$text"; done
 
 run: setup ## the main job: two racks train on handwritten digits (TOPOLOGY=..., ARGS="--target embedded")
 	@.venv/bin/rackhub run $(TOPOLOGY) $(ARGS)
@@ -59,6 +59,9 @@ docs: setup-docs ## the documentation site: site/index.html
 cli-reference: setup ## write docs/reference/cli.md from the commands' own help
 	@$(PYTHON) scripts/cli_reference.py
 
+summary-reference: setup ## write the keys and the schema of summary.json from their model
+	@$(PYTHON) scripts/summary_reference.py
+
 lint: setup-lint docs ## format, style, types, layers, shell scripts, merges, documentation
 	@.venv/bin/ruff check .
 	@.venv/bin/ruff format --check .
@@ -66,6 +69,7 @@ lint: setup-lint docs ## format, style, types, layers, shell scripts, merges, do
 	@.venv/bin/lint-imports --no-logo
 	@shellcheck scripts/*.sh .ci/run
 	@$(PYTHON) scripts/cli_reference.py --check
+	@$(PYTHON) scripts/summary_reference.py --check
 	@! git grep -nE '^(<{7}|>{7}) ' # what a merge left behind
 
 setup: ## install what running needs (apt with sudo if need be, .venv)

@@ -13,6 +13,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from tests.summaries import check_summary
+
 TOPOLOGY = """\
 name: small
 defaults: {rate: 50 Mbit/s}
@@ -121,8 +123,11 @@ class Rackhub:
         return failure
 
     def latest(self) -> Path:
-        """The newest run directory."""
-        return (self.runs / "latest").resolve()
+        """The newest run directory, whose summary, if there is one, keeps to its model."""
+        found = (self.runs / "latest").resolve()
+        if (found / "summary.json").exists():
+            check_summary(found / "summary.json")
+        return found
 
 
 def wait_for(condition: Callable[[], object], what: str) -> None:

@@ -16,6 +16,7 @@ from simulation.kernel.engine import Engine
 from simulation.links.trains import SECOND
 from simulation.session import Session, check
 from simulation.tracing.events import TraceFile
+from tests.summaries import check_summary
 from topologies.model.spec import read
 
 
@@ -46,6 +47,7 @@ def run(
         change(session)
         with contextlib.suppress(StoppedError):
             assert session.execute()
+            check_summary(directory.summary)
     return session
 
 
