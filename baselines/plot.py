@@ -1,18 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draws a comparison as an SVG bar chart: time and bytes, with each closed form as a line."""
+"""Draws a comparison as bars: time and bytes, with each closed form as a line."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
-from xml.etree import ElementTree
+from typing import TYPE_CHECKING, Any
 
+from observability import pictures
 from topologies.model.units import size_text, time_text
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
 Message = dict[str, Any]
-_WIDTH, _ROW, _LEFT, _RIGHT, _TOP, _GAP = 660.0, 22.0, 130.0, 180.0, 44.0, 34.0
-_COLOURS = {"in-network": "#1d6fb8"}
-_BASELINE = "#c2500b"
 _PANELS = (
     ("time of an iteration", "seconds", "closed_form_seconds", time_text),
     ("bytes on the busiest link of a host", "host_bytes", "closed_form_host_bytes", size_text),
@@ -20,67 +21,48 @@ _PANELS = (
 )
 
 
-def draw(facts: Message, rows: Sequence[Message]) -> str:
-    """Returns an SVG of the facts and rows that ``rackhub compare --json`` prints."""
+def draw(facts: Message, rows: Sequence[Message]) -> Figure:
+    """Returns a plot of the facts and rows that ``rackhub compare --json`` prints."""
     panels = [one for one in _PANELS if any(row[one[1]] or row[one[2]] for row in rows)]
-    tall = _ROW * len(rows) + _GAP
-    height = _TOP + tall * len(panels)
-    picture = ElementTree.Element(
-        "svg",
-        {
-            "xmlns": "http://www.w3.org/2000/svg",
-            "viewBox": f"0 0 {_WIDTH:g} {height:g}",
-            "font-family": "system-ui, DejaVu Sans, sans-serif",
-            "font-size": "12",
-            "role": "img",
-            "aria-label": "time and bytes of sums in the network and of baselines",
-        },
-    )
-    _add(picture, "rect", x=0, y=0, width=_WIDTH, height=height, fill="#ffffff")
     clock = "virtual time" if facts["clock"] == "virtual" else f"emulated on {facts['target']}"
     many = facts["iterations"]
     measured = f"medians of {many}" if many > 1 else "one iteration"
-    title = (
-        f"{facts['topology']}: {facts['workers']} workers sum {size_text(facts['bytes'])}, {clock},"
-        f" {measured}; black lines: closed form"
-    )
-    _write(picture, 8, 18, title, "start", "#222222")
-    for number, panel in enumerate(panels):
-        _panel(picture, rows, panel, _TOP + tall * number)
-    return ElementTree.tostring(picture, encoding="unicode") + "\n"
+    with pictures.style():
+        figure = pictures.new_figure(7.5, 0.6 + (0.8 + 0.24 * len(rows)) * len(panels))
+        figure.suptitle(
+            f"{facts['topology']}: {facts['workers']} workers sum {size_text(facts['bytes'])},"
+            f" {clock}, {measured}; black lines: closed form"
+        )
+        for axes, panel in zip(
+            figure.subplots(len(panels), squeeze=False)[:, 0], panels, strict=True
+        ):
+            _panel(axes, rows, *panel)
+    return figure
 
 
 def _panel(
-    picture: ElementTree.Element,
+    axes: Axes,
     rows: Sequence[Message],
-    panel: tuple[str, str, str, Callable[[float], str]],
-    top: float,
+    title: str,
+    field: str,
+    ideal: str,
+    form: Callable[[float], str],
 ) -> None:
-    title, field, ideal, form = panel
-    most = max(max(row[field], row[ideal]) for row in rows)
-    scale = (_WIDTH - _LEFT - _RIGHT) / most
-    _write(picture, _LEFT, top, title, "start", "#56637a")
-    for number, row in enumerate(rows):
-        y = top + 6 + _ROW * number
-        colour = _COLOURS.get(row["name"], _BASELINE)
-        wide, line = row[field] * scale, _LEFT + row[ideal] * scale
-        _add(picture, "rect", x=_LEFT, y=y + 3, width=wide, height=_ROW - 6, fill=colour)
-        _add(picture, "line", x1=line, x2=line, y1=y, y2=y + _ROW, stroke="#222222")
-        _write(picture, _LEFT - 6, y + 15, row["name"], "end", "#222222")
+    places = range(len(rows))
+    first, baseline = pictures.COLOURS[:2]
+    colours = [first if row["name"] == "in-network" else baseline for row in rows]
+    axes.barh(places, [row[field] for row in rows], 0.7, color=colours)
+    for place, row in zip(places, rows, strict=True):
+        axes.vlines(row[ideal], place - 0.5, place + 0.5, color="black", linewidth=1.2)
         text = form(row[field])
         if row[ideal] and field == "seconds":
             text += f", {row['ratio']:.3f} x line"
-        end = max(_LEFT + wide, line)
-        _write(picture, end + 6, y + 15, text, "start", "#222222")
-
-
-def _add(parent: ElementTree.Element, tag: str, **given: float | str) -> None:
-    values = {k: v if isinstance(v, str) else f"{v:.1f}" for k, v in given.items()}
-    ElementTree.SubElement(parent, tag, values)
-
-
-def _write(
-    parent: ElementTree.Element, x: float, y: float, text: str, anchor: str, colour: str
-) -> None:
-    place = {"x": f"{x:.1f}", "y": f"{y:.1f}", "text-anchor": anchor, "fill": colour}
-    ElementTree.SubElement(parent, "text", place).text = text
+        end = max(row[field], row[ideal]), place
+        axes.annotate(text, end, (5, 0), textcoords="offset points", va="center")
+    axes.set_yticks(places, [row["name"] for row in rows])
+    axes.invert_yaxis()
+    axes.tick_params("y", length=0)
+    axes.set_title(title, loc="left")
+    axes.margins(x=0.25, y=0.02)
+    axes.xaxis.set_major_formatter(lambda value, _: form(value))
+    axes.grid(axis="x")

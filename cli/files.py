@@ -60,10 +60,7 @@ class _Picture(_Output):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         if Path(value).suffix not in pictures.SUFFIXES:
             self.fail(f"{str(value)!r}: {pictures.KINDS}", param, ctx)
-        path = super().convert(value, param, ctx)
-        if text := pictures.missing(path):
-            raise _problem(path, text)
-        return path
+        return super().convert(value, param, ctx)
 
 
 def _problem(path: str | Path, text: str) -> DocumentError:

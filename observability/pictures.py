@@ -1,20 +1,104 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes drawings to files: SVG as it is, PNG and PDF by CairoSVG (https://cairosvg.org), which the
-extra ``rackhub[plots]`` installs."""
+"""Plots by matplotlib, the same bytes for the same data, and files of drawings.
+
+Figures are SVG, PNG or PDF by matplotlib. Drawings that are SVG already (a topology's) become PNG
+and PDF by CairoSVG (https://cairosvg.org), which the extra ``rackhub[plots]`` installs.
+"""
 
 from __future__ import annotations
 
+import io
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree
 
-__all__ = ["KINDS", "SUFFIXES", "missing", "write"]
+if TYPE_CHECKING:  # imported where something is drawn: it takes a second
+    from matplotlib.axis import Axis
+    from matplotlib.figure import Figure
+
+__all__ = [
+    "COLOURS",
+    "KINDS",
+    "SUFFIXES",
+    "inline",
+    "label_ticks",
+    "missing",
+    "new_figure",
+    "style",
+    "write",
+]
 
 SUFFIXES = (".svg", ".png", ".pdf")
 KINDS = "drawings are written as .svg, .png or .pdf"
-_PIXELS = 3.0  # of PNG per unit of the drawing; about 2,000 across
+# Okabe and Ito, "Color Universal Design" (2008): distinguishable with any kind of colour vision.
+# Grey replaces their yellow, which is hard to see on white.
+COLOURS = (
+    "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#7f7f7f",
+)  # fmt: skip
+_PIXELS = 3.0  # of PNG per unit of a drawing; about 2,000 across
+_DOTS = 200  # of PNG per inch of a figure
+_MOST_TICKS = 6
+_DECADES = 100  # from here on only powers of ten are labelled
+_STYLE: Any = {
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlesize": 9,
+    "axes.axisbelow": True,
+    "axes.unicode_minus": False,
+    "grid.color": "#dddddd",
+    "legend.frameon": False,
+    "legend.fontsize": 9,
+    "path.simplify_threshold": 0.5,  # of a pixel: long curves keep what can be seen
+    "svg.fonttype": "none",  # text that can be searched and read aloud
+    "svg.hashsalt": "rackhub",
+}
+_SVG = "http://www.w3.org/2000/svg"
+# Facts of the moment and the program, which would make equal plots differ.
+_NO_FACTS = {
+    "svg": {"Date": None, "Creator": None, "Format": None, "Type": None},
+    "png": {"Software": None},
+    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+}
+
+
+def style() -> AbstractContextManager[None]:
+    """Sets matplotlib's defaults for figures that are made and drawn within."""
+    import matplotlib
+
+    return matplotlib.rc_context(_STYLE)
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """Returns an empty figure of this size in inches, which arranges its axes by itself."""
+    from matplotlib.figure import Figure
+
+    return Figure((width, height), layout="constrained")
+
+
+def label_ticks(axis: Axis, values: Sequence[float] | None = None) -> None:
+    """Labels an axis with plain numbers, at these values or at round ones."""
+    from matplotlib import ticker
+
+    low, high = sorted(axis.get_view_interval())
+    if values is not None:
+        axis.set_major_locator(ticker.FixedLocator(values))
+    elif axis.get_scale() == "log":
+        steps = (1, 2, 5) if high < _DECADES * low else (1,)
+        axis.set_major_locator(ticker.LogLocator(subs=steps))
+    else:
+        axis.set_major_locator(ticker.MaxNLocator(_MOST_TICKS, steps=(1, 2, 5, 10)))
+    axis.set_minor_locator(ticker.NullLocator())
+    axis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:,.10g}"))
 
 
 def missing(path: Path) -> str:
-    """Returns why a file with this suffix cannot be written here; "" if it can."""
+    """Returns why a drawing cannot be written in this suffix's format; "" if it can."""
     if path.suffix == ".svg":
         return ""
     try:
@@ -30,17 +114,60 @@ def missing(path: Path) -> str:
     return ""
 
 
-def write(path: Path, svg: str) -> None:
-    """Writes a standalone SVG in the format of the path's suffix. Raises ``OSError``.
+def write(path: Path, picture: Figure | str, about: str = "") -> None:
+    """Writes a figure, or a standalone SVG, in the format of the path's suffix.
 
-    Call ``missing`` first.
+    Args:
+        about: A figure's title for screen readers.
+
+    Raises:
+        OSError: The file cannot be written. Call ``missing`` first for an SVG.
     """
-    if path.suffix == ".svg":
-        path.write_text(svg)
-        return
-    import cairosvg
-
-    if path.suffix == ".png":
-        path.write_bytes(cairosvg.svg2png(svg.encode(), scale=_PIXELS, background_color="white"))
+    if not isinstance(picture, str):
+        path.write_bytes(_saved(picture, path.suffix[1:], about))
+    elif path.suffix == ".svg":
+        path.write_text(picture)
     else:
-        path.write_bytes(cairosvg.svg2pdf(svg.encode()))
+        import cairosvg
+
+        if path.suffix == ".png":
+            png = cairosvg.svg2png(picture.encode(), scale=_PIXELS, background_color="white")
+            path.write_bytes(png)
+        else:
+            path.write_bytes(cairosvg.svg2pdf(picture.encode()))
+
+
+def inline(
+    figure: Figure, about: str, titles: Mapping[str, str], colours: Mapping[str, str]
+) -> str:
+    """Returns a figure as an SVG element for a page.
+
+    Args:
+        about: Its accessible label.
+        titles: Texts shown over artists, by their gid.
+        colours: Colours of the page's style sheet in place of the figure's.
+    """
+    ElementTree.register_namespace("", _SVG)
+    ElementTree.register_namespace("xlink", "http://www.w3.org/1999/xlink")
+    svg = ElementTree.fromstring(_saved(figure, "svg", ""))
+    for part in svg.findall(f"{{{_SVG}}}defs"):  # a style sheet, which would be the whole page's
+        svg.remove(part)
+    for group in svg.iter(f"{{{_SVG}}}g"):
+        if (gid := group.get("id", "")) in titles:
+            title = ElementTree.Element(f"{{{_SVG}}}title")
+            title.text = titles[gid]
+            group.insert(0, title)
+    for name in ("width", "height", "version"):
+        svg.attrib.pop(name, None)
+    svg.attrib |= {"class": "chart", "role": "img", "aria-label": about}
+    text = re.sub(r"\s+", " ", ElementTree.tostring(svg, encoding="unicode"))
+    text = re.sub(r"font-family: [^;\"]*;? ?", "", text)  # the page's font
+    return re.sub("|".join(map(re.escape, colours)), lambda found: colours[found[0]], text)
+
+
+def _saved(figure: Figure, form: str, about: str) -> bytes:
+    facts: dict[str, Any] = {**_NO_FACTS[form], **({"Title": about} if about else {})}
+    output = io.BytesIO()
+    with style():
+        figure.savefig(output, format=form, dpi=_DOTS, metadata=facts)
+    return output.getvalue()

@@ -31,8 +31,9 @@ _HEAD = """\
 Each command also explains itself: `rackhub COMMAND --help`. `eval "$(rackhub completion bash)"`
 (or `zsh`, `fish`) completes commands, options and names.
 
-With `--json` standard output holds one JSON document and nothing else. Drawings are SVG; with
-`pip install 'rackhub[plots]'` a file name that ends in `.png` or `.pdf` works, too.
+With `--json` standard output holds one JSON document and nothing else. Plots and
+drawings are SVG, PNG or PDF by their file name; a topology's as PNG or PDF needs
+`pip install 'rackhub[plots]'`.
 
 | exit status | meaning |
 |---|---|

@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bar charts of a report's packets per second: SVG, and text for a terminal."""
+"""Bar charts of a report's packets per second: a plot, and text for a terminal."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from xml.etree import ElementTree
+from typing import TYPE_CHECKING
 
 from benchmarks.common import LEAST_BUSY, Message
+from observability import pictures
 
-_WIDTH, _ROW, _LEFT, _RIGHT, _TOP, _BOTTOM = 720.0, 24.0, 190.0, 110.0, 30.0, 24.0
-_NOTE = 18.0  # height of the footnote
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 _TEXT_BAR = 40
 _COLOURS = {
     "gso": "#4477aa",
@@ -45,56 +47,40 @@ def text(report: Message) -> list[str]:
     return lines
 
 
-def svg(report: Message) -> str:
-    """Returns an SVG: a bar per median, with a thin line from lowest to highest."""
+def figure(report: Message) -> Figure:
+    """Returns a plot: a bar per median, with a thin line from lowest to highest."""
     rows = shown(report)
-    note = any(one["busy"] < LEAST_BUSY for one in rows)
-    height = _TOP + _ROW * len(rows) + _BOTTOM + (_NOTE if note else 0)
-    picture = ElementTree.Element(
-        "svg",
-        {
-            "xmlns": "http://www.w3.org/2000/svg",
-            "viewBox": f"0 0 {_WIDTH:g} {height:g}",
-            "font-family": "sans-serif",
-            "font-size": "12",
-            "role": "img",
-            "aria-label": "packets received per second of each switch",
-        },
-    )
-    title = "packets received per second, logarithmic, one core of each switch"
-    _write(picture, 4, 16, title, "start")
-    if rows:
-        _bars(picture, rows, _span(rows), height - (_NOTE if note else 0))
-    if note:
-        _write(
-            picture,
-            4,
-            height - 6,
-            f"* not valid: busy for less than {LEAST_BUSY:.0%} of the time",
-            "start",
+    names = [_name(one) for one in rows]
+    rates = [one["per_second"] for one in rows]
+    colours = [_COLOURS[one["mode"]] if one["busy"] >= LEAST_BUSY else _INVALID for one in rows]
+    with pictures.style():
+        drawing = pictures.new_figure(8, 0.9 + 0.26 * len(rows))
+        axes = drawing.subplots()
+        axes.set_title(
+            "packets received per second, logarithmic, one core of each switch", loc="left"
         )
-    return ElementTree.tostring(picture, encoding="unicode")
-
-
-def _bars(
-    picture: ElementTree.Element, rows: Sequence[Message], span: tuple[int, int], height: float
-) -> None:
-    def across(rate: float) -> float:
-        return _LEFT + _part(rate, span) * (_WIDTH - _LEFT - _RIGHT)
-
-    for power in range(span[0], span[1] + 1):
-        at = across(10.0**power)
-        _add(picture, "line", x1=at, x2=at, y1=_TOP, y2=height - _BOTTOM, stroke="#dddddd")
-        _write(picture, at, height - 8, f"{10**power:,}", "middle")
-    for number, one in enumerate(rows):
-        y, spread = _TOP + _ROW * number, one["per_second"]
-        colour = _COLOURS[one["mode"]] if one["busy"] >= LEAST_BUSY else _INVALID
-        end = across(spread["median"])
-        _add(picture, "rect", x=_LEFT, y=y + 4, width=end - _LEFT, height=_ROW - 8, fill=colour)
-        low, high, middle = across(spread["low"]), across(spread["high"]), y + _ROW / 2
-        _add(picture, "line", x1=low, x2=high, y1=middle, y2=middle, stroke="#333333")
-        _write(picture, _LEFT - 6, y + 16, _name(one), "end")
-        _write(picture, max(high, end) + 6, y + 16, f"{spread['median']:,.0f}", "start")
+        if rows:
+            places = range(len(rows))
+            low, high = _span(rows)
+            axes.barh(places, [one["median"] for one in rates], 0.7, color=colours, log=True)
+            axes.hlines(
+                places, [one["low"] for one in rates], [one["high"] for one in rates],
+                color="#333333", linewidth=0.8,
+            )  # fmt: skip
+            for place, one in zip(places, rates, strict=True):
+                end = max(one["median"], one["high"]), place
+                text = f"{one['median']:,.0f}"
+                axes.annotate(text, end, (5, 0), textcoords="offset points", va="center")
+            axes.set_yticks(places, names)
+            axes.invert_yaxis()
+            axes.tick_params("y", length=0)
+            axes.set_xlim(10.0**low, 10.0 ** (high + 0.3))
+            axes.grid(axis="x")
+            pictures.label_ticks(axes.xaxis, [10.0**power for power in range(low, high + 1)])
+        if any(one["busy"] < LEAST_BUSY for one in rows):
+            note = f"* not valid: busy for less than {LEAST_BUSY:.0%} of the time"
+            axes.set_xlabel(note, loc="left")
+    return drawing
 
 
 def _name(row: Message) -> str:
@@ -112,13 +98,3 @@ def _span(rows: Sequence[Message]) -> tuple[int, int]:
 
 def _part(rate: float, span: tuple[int, int]) -> float:
     return (math.log10(rate) - span[0]) / (span[1] - span[0])
-
-
-def _add(parent: ElementTree.Element, tag: str, **given: float | str) -> None:
-    values = {k: v if isinstance(v, str) else f"{v:.1f}" for k, v in given.items()}
-    ElementTree.SubElement(parent, tag, values)
-
-
-def _write(parent: ElementTree.Element, x: float, y: float, text: str, anchor: str) -> None:
-    place = {"x": f"{x:.1f}", "y": f"{y:.1f}", "text-anchor": anchor}
-    ElementTree.SubElement(parent, "text", place).text = text

@@ -116,6 +116,8 @@ def graph(topology: Path, output: Path | None) -> None:
         click.echo(drawing)
     else:
         try:
+            if text := pictures.missing(output):
+                raise RunError(f"{output}: {text}")
             pictures.write(output, drawing)
         except OSError as error:
             raise RunError(f"{output}: cannot be written: {error.strerror}") from error

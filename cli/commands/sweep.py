@@ -201,11 +201,11 @@ def _write(file: SweepFile, store: Store, drawing: Path | None, rows: list[table
         say(f"no plot: {found}")
     else:
         about = f"{found.y.title} of sweep {file.spec.name} over {found.x.title}"
-        drawn = plot.draw(about, found)
+        drawn = plot.draw(found)
         for note in found.notes:
             say(f"plot: {note}")
         for path in (store.plot, *([drawing] if drawing is not None else [])):
-            pictures.write(path, drawn)
+            pictures.write(path, drawn, about)
             written.append(path)
     for path in written:
         say(shown(path.resolve()))

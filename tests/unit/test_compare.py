@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from baselines import tcp, virtual
+from baselines import plot, tcp, virtual
 from baselines.comparison import ComparisonError, Outcome, Work, contenders
 from baselines.emulated import settled
 from baselines.gloo import missing
@@ -210,7 +210,10 @@ def test_the_command_prints_and_draws(tmp_path: Path):
     assert [row["name"] for row in report["rows"]] == ["ring", "in-network"]
     assert all(row["right"] and row["bytes_as_closed_form"] for row in report["rows"])
     assert report["rows"][1]["seconds"] < report["rows"][0]["seconds"]
-    assert drawing.read_text().count("<rect") == 1 + 2 * 3  # the ground, and two bars three times
+    panels = plot.draw(report, report["rows"]).axes
+    assert [len(axes.patches) for axes in panels] == [2, 2, 2]
+    assert [bar.get_width() for bar in panels[0].patches] == [r["seconds"] for r in report["rows"]]
+    assert "in-network" in drawing.read_text()
 
 
 def test_a_registered_collective_is_compared_and_planned(

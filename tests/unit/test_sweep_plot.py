@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+from observability import pictures
 from specs.sweepfile import Axis, PlotSpec
 from sweeps import plot
 from sweeps.curves import Figure, figure
@@ -41,23 +43,30 @@ def drawn(axes: list[Axis], seconds: Callable[[dict[str, Any]], float]) -> Figur
     return found
 
 
-def looks(found: Figure) -> list[tuple[str, tuple[str, ...]]]:
-    """Of each curve: what it is, and colour, dashes, and forms and fillings of marks."""
-    svg = ElementTree.fromstring(plot.draw("", found))
-    curves = [g for g in svg.findall("{*}g") if g.find("{*}title") is not None]
-    messages = []
-    for group in curves:
-        title, line, mark, *_ = group
-        forms = [mark.tag, str(mark.get("d", "")).count("L"), mark.get("fill")]
-        if mark.get("d"):  # where the first corner is, from the middle of them
-            xs = [float(p.split(",")[0]) for p in mark.get("d", "").strip("MZ").split("L")]
-            forms.append(round(xs[0] - min(xs), 0))
-        dashes = line.get("stroke-dasharray", "")
-        messages.append((title.text or "", (line.get("stroke", ""), dashes, *map(str, forms))))
-    return messages
+def looks(found: Figure) -> list[tuple[Any, tuple[Any, ...]]]:
+    """Of each curve: what it is, and colour, dashes, form and filling of marks."""
+    with pictures.style():
+        lines = [line for axes in plot.draw(found).axes for line in axes.lines]
+    return [
+        (
+            line.get_gid(),
+            (
+                line.get_color(), line.get_linestyle(), line.get_marker(),
+                line.get_markerfacecolor(),
+            ),
+        )
+        for line in lines
+    ]  # fmt: skip
 
 
-def test_scales_and_curves_have_titles_and_units() -> None:
+def texts(found: Figure, folder: Path) -> set[str]:
+    """All texts of the plot's SVG."""
+    pictures.write(folder / "plot.svg", plot.draw(found))
+    svg = ElementTree.parse(folder / "plot.svg")
+    return {one.text for one in svg.iter("{http://www.w3.org/2000/svg}text") if one.text}
+
+
+def test_scales_and_curves_have_titles_and_units(tmp_path: Path) -> None:
     found = drawn([RATE, TREE], lambda one: 8e5 / one[RATE.path] * (1 + (one[TREE.path] == "none")))
     assert found.x.title == "link rate (Gbit/s)"
     assert found.y.title == "time of an iteration, median (ms)"
@@ -68,8 +77,11 @@ def test_scales_and_curves_have_titles_and_units() -> None:
     (panel,) = found.panels
     first = [(round(x, 9), round(y, 9)) for x, _, y, _ in panel.curves[0].points]
     assert first == [(0.1, 8.0), (1.0, 0.8), (10.0, 0.08)]
-    texts = [one.text for one in ElementTree.fromstring(plot.draw("", found)).iter() if one.text]
-    assert {found.x.title, found.y.title, *found.labels, "0.1", "10"} <= set(texts)
+    shown = texts(found, tmp_path)
+    assert {found.x.title, found.y.title, *found.labels, "0.1", "10"} <= shown
+    again = tmp_path / "again.svg"
+    pictures.write(again, plot.draw(found))
+    assert again.read_bytes() == (tmp_path / "plot.svg").read_bytes()
 
 
 def test_every_curve_of_a_panel_looks_different() -> None:
@@ -92,11 +104,11 @@ def test_every_curve_of_a_panel_looks_different() -> None:
     assert sum(len(panel.curves) for panel in found.panels) == 2 * 12 * 3 == len(seen)
 
 
-def test_an_axis_without_effect_has_no_curves_of_its_own_and_is_named() -> None:
+def test_an_axis_without_effect_has_no_curves_of_its_own_and_is_named(tmp_path: Path) -> None:
     found = drawn([RATE, TREE, QUEUE], lambda one: len(one[TREE.path]) / one[RATE.path])
     assert found.labels == ("tree = two-level", "tree = none")
     assert found.notes == ("it does not depend on link queue (64 KiB, 1 MiB)",)
-    assert found.notes[0] in plot.draw("", found)
+    assert found.notes[0] in texts(found, tmp_path)
     # One that matters somewhere stays.
     found = drawn([RATE, QUEUE], lambda one: (one[RATE.path] > 10**9) * one[QUEUE.path] + 1.0)
     assert found.labels == ("link queue = 64 KiB", "link queue = 1 MiB")
@@ -108,13 +120,13 @@ def test_seeds_are_a_median_and_a_band() -> None:
     (curve,) = found.panels[0].curves
     assert curve.points[1] == (1.0, 1.0, 1.5, 3.0)
     assert found.notes == ("lines: medians of 3 seeds; bands: from the lowest to the highest",)
-    svg = ElementTree.fromstring(plot.draw("", found))
-    assert len([one for one in svg.iter() if one.get("fill-opacity")]) == 1
+    (axes,) = plot.draw(found).axes
+    assert len(axes.collections) == 1
     found = drawn([RATE, SEED], lambda one: 1e9 / one[RATE.path])
     assert found.notes == ("the same with each of 3 seeds",)
 
 
-def test_where_no_axis_has_numbers_marks_stand_over_names() -> None:
+def test_where_no_axis_has_numbers_marks_stand_over_names(tmp_path: Path) -> None:
     placement = axis("job.placement", "ncs", "cc")
     found = drawn([TREE, placement], lambda one: 1.0 * len("".join(one.values())))
     assert (found.x.title, found.names) == ("tree", ("two-level", "none"))
@@ -122,9 +134,8 @@ def test_where_no_axis_has_numbers_marks_stand_over_names() -> None:
         [12.0, 7.0],
         [11.0, 6.0],
     ]
-    svg = ElementTree.fromstring(plot.draw("", found))
-    assert {"two-level", "none", *found.labels} <= {one.text for one in svg.iter() if one.text}
-    assert not [one for one in svg.iter() if one.get("fill") == "none"]  # nothing is in between
+    assert {"two-level", "none", *found.labels} <= texts(found, tmp_path)
+    assert {look[1] for _, look in looks(found)} == {"None"}  # nothing is in between
 
 
 def test_missing_plot_is_explained() -> None:

@@ -83,7 +83,7 @@ def switch(
     if not links_only:
         results.in_process(found, rounds, seconds / 4)
     if picture is not None:
-        pictures.write(picture, plot.svg(found))
+        pictures.write(picture, plot.figure(found), "packets received per second of each switch")
     if as_json:
         print_json(found)
     else:
