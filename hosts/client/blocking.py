@@ -32,7 +32,6 @@ other workers provide their state, see `init_service`.
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import math
 from collections.abc import Callable, Iterable, Mapping
@@ -41,28 +40,26 @@ from pathlib import Path
 from types import TracebackType
 
 from hosts.client.exchange import Exchange
+from hosts.client.job_view import JobView
 from hosts.data.keys import Keys, Shapes, Types
-from hosts.data.reports import ClientStatistics
 from hosts.data.tensors import Sums
 from hosts.errors import (
     CallOrderError,
     ClientError,
     DoubleInitError,
     JobRefusedError,
-    UseAfterLeaveError,
     WrongShapeError,
 )
 from hosts.net.environment import HERE, HostEnvironment
 from hosts.session import testbed_environment
 from hosts.session.beginning import Joined, declare, first_transport, with_consistency
 from hosts.session.calls import result_of
-from hosts.session.checkpointing import Restoration, check_whole, save
+from hosts.session.checkpointing import check_whole, save
 from hosts.session.job_service import Service, create_service
 from hosts.session.membership import OUTAGE_SECONDS
 from hosts.session.participation import Participation
 from hosts.session.stall_timeout import Stall, StallTimeout
 from hosts.worker.epochs import WorkerEpochs
-from hosts.worker.explanation import Outline, Waiting
 from hosts.worker.transport import WorkerTransport
 from protocol.consistency import Consistency
 from protocol.exponents import Exponents
@@ -77,7 +74,7 @@ _log = logging.getLogger(__name__)
 _LARGEST_RANK = 2**32 - 1  # that a request can name
 
 
-class Client:
+class Client(JobView):
     """One worker of one job.
 
     Leaving the `with` block leaves the job, with the error as the reason if there is one.
@@ -123,19 +120,16 @@ class Client:
             service, here = testbed_environment.service(), testbed_environment.interface()
             address = address or here.address
             queue_bytes = here.queue_bytes if queue_bytes is None else queue_bytes
-        self._environment, self._runtime = environment, environment.runtime
+        super().__init__(environment.runtime)
+        self._environment = environment
         self._service = service
         self._patience = patience
         self._on_stall = on_stall
         self._link_rate, self._queue_bytes = link_rate, queue_bytes
         self._exponent_headroom = headroom
         self._outage = outage
-        self._part: Participation | None = None
         self._exchange: Exchange | None = None
         self._state: Callable[[], Arrays] | None = None
-        self._optimizer: OptimizerPlan | None = None  # that the servers run
-        self._restoration: Restoration | None = None
-        self._left = False
         environment.check_service(service)
         self._endpoint = environment.endpoint(
             address or testbed_environment.own_address(),
@@ -451,107 +445,10 @@ class Client:
         finally:
             self._endpoint.close()
 
-    # -- state; after `leave` as it was then -------------------------------------------------------
-
-    @property
-    def job(self) -> int:
-        """The job's number."""
-        return self._known().membership.job
-
-    @property
-    def joined(self) -> Joined | None:
-        """The state from which this worker joined a running job; None if it started with it."""
-        follower = self._known().follower
-        if follower is None or follower.joined is None:
-            return None
-        return Joined(self._calls(follower.joined.calls), follower.joined.arrays)
-
-    @property
-    def restored(self) -> Joined | None:
-        """The state of the checkpoint that the job started from; its calls are included in
-        `joined`."""
-        if self._restoration is None:
-            return None
-        return Joined(self._restoration.checkpoint.calls, self._restoration.checkpoint.arrays)
-
-    def _calls(self, rounds: int) -> int:
-        """Returns the application's calls among `rounds` of this job, plus those before the job."""
-        # init_service made the call of initial parameters.
-        own = max(0, rounds - (self._optimizer is not None))
-        return own + (self._restoration.checkpoint.calls if self._restoration is not None else 0)
-
-    @property
-    def world(self) -> int:
-        """Number of workers in the current plan."""
-        part = self._known()
-        return part.membership.world if part.transport is None else part.transport.plan.world
-
-    @property
-    def epoch(self) -> int:
-        """Number of the current plan; each new plan of the job gets the next one."""
-        return self._transport.plan.epoch
-
-    @property
-    def statistics(self) -> ClientStatistics:
-        """Counts since the start: those of `hosts.data.reports.Statistics`, and the socket's.
-
-        `completed` chunks were summed as integers in the tree, `completed_direct` ones by the
-        server in float32; `coarse` ones had fewer than 8 binary digits left; `retransmitted` counts
-        packets; `socket` has the counters of `hosts.net.driver.Counters`.
-        """
-        counts = self._transport.statistics.counts()
-        return {**counts, "socket": dataclasses.asdict(self._endpoint.counters)}
-
-    @property
-    def chunks_done(self) -> int:
-        """Number of chunks of all calls whose sums have arrived since the start; from any
-        thread."""
-        statistics = self._transport.statistics
-        return statistics.completed + statistics.completed_direct
-
-    def explain(self) -> list[Waiting]:
-        """Returns each chunk that this worker waits for, with its state."""
-        with self._connected().turn:
-            return self._transport.explain(self._runtime.now())
-
-    def inquire(self, tell: Callable[[Outline | None], None], most: int = 8) -> None:
-        """Calls `tell` with an outline of what this worker waits for; None before a plan.
-
-        Any thread may call it, also while another is in `push_pull`.
-
-        Args:
-            tell: Takes the outline.
-            most: Chunks of each stream in it.
-
-        Raises:
-            UseAfterLeaveError: This client has left its job.
-            CallOrderError: Before `connect_service`.
-        """
-        tell(self._connected().outline(most))
-
-    # -- inside -----------------------------------------------------------------------------------
-
     def _provide(self) -> Arrays:
         if self._state is None:
             raise RuntimeError("init_service was called without `state`")
         return self._state()
-
-    def _not_left(self) -> None:
-        if self._left:
-            raise UseAfterLeaveError(
-                "this worker has left its job; make a new Client to join another"
-            )
-
-    def _connected(self) -> Participation:
-        self._not_left()
-        return self._known()
-
-    def _known(self) -> Participation:
-        """Returns the participation, also of a job that this worker has left."""
-        if self._part is None:
-            self._not_left()
-            raise CallOrderError("call connect_service first")
-        return self._part
 
     def _running(self) -> tuple[Participation, Exchange]:
         part = self._connected()
@@ -559,11 +456,3 @@ class Client:
         if part.transport is None or self._exchange is None:
             raise CallOrderError("call init_service first")
         return part, self._exchange
-
-    @property
-    def _transport(self) -> WorkerTransport:
-        """Returns the transport of the current plan, or the last one."""
-        part = self._known()
-        if part.transport is None:
-            self._not_left()
-        return part.running_transport()
