@@ -113,8 +113,9 @@ class OneJob(jobs_pb2_grpc.JobServiceServicer):
         if self._counts:
             stream = StreamPlan(stream=0, node=1, sender=0, window=self._window)
             plan = WorkerPlan(
-                1, 1, 1, self._lanes, 0, (stream,), (self._server,), self._counts, 32, members=(0,)
-            )
+                job=1, epoch=1, world=1, lanes=self._lanes, rank=0, streams=(stream,),
+                servers=(self._server,), counts=self._counts, chunks_per_slice=32, members=(0,),
+            )  # fmt: skip
             yield jobs_pb2.Instruction(epoch=1, plan=plan.to_message())
             self._over.wait()
 

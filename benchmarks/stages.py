@@ -95,7 +95,10 @@ class _Bench:
         self._window, self._sender, self._receiver = window, sender, receiver
         server = Address(receiver.ipv4, receiver.port)
         stream = StreamPlan(stream=0, node=1, sender=0, window=window)
-        self._plan = plan = WorkerPlan(1, 1, 1, lanes, 0, (stream,), (server,), (window,))
+        self._plan = plan = WorkerPlan(
+            job=1, epoch=1, world=1, lanes=lanes, rank=0, streams=(stream,), servers=(server,),
+            counts=(window,),
+        )  # fmt: skip
         rng = np.random.default_rng(1)
         self._values = rng.uniform(-1, 1, (window, lanes)).astype(np.float32)
         self._copy = np.empty_like(self._values)

@@ -8,7 +8,7 @@ them can rely on them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from ipaddress import IPv4Address
 from itertools import pairwise
 from types import MappingProxyType
@@ -71,19 +71,18 @@ class StreamPlan:
     priority: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerPlan:
-    """A worker's plan.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _MemberPlan:
+    """The part of a plan that workers and servers both have.
 
+    rank: the member's, among workers or among servers.
+    servers: addresses by rank.
     counts: chunks of each key, in order.
-    link_rate: of the worker's link, in bit/s; 0 when unknown (no pacing).
+    link_rate: of the member's link, in bit/s; 0 when unknown (no pacing).
     members: the workers by rank, as their ranks when the job was created; none: all of them.
-    optimizer: run by the servers; results are parameters then, not sums.
-    tree, roots: for display: the tree's name in job files, and the switches or servers at its
-        roots.
+    optimizer: run by the servers, whose results are parameters then, not sums; every stream's root
+        is a server.
     pipeline: of the servers.
-    scheduler, congestion: names of the chunk scheduler (hosts.worker.scheduling), which all workers
-        of a job share, and of the congestion window (hosts.worker.congestion).
     codec: of all members of the job.
     """
 
@@ -92,24 +91,93 @@ class WorkerPlan:
     world: int
     lanes: int
     rank: int
-    streams: tuple[StreamPlan, ...]
     servers: tuple[Address, ...]
     counts: tuple[int, ...]
     chunks_per_slice: int = 1
     link_rate: int = 0
     members: tuple[int, ...] = ()
     optimizer: OptimizerPlan | None = None
-    tree: str = ""
-    roots: tuple[str, ...] = ()
     pipeline: Pipeline = USUAL
-    scheduler: str = FIFO
-    congestion: str = FIXED
     codec: Codec = USUAL_CODEC
 
     def __post_init__(self) -> None:
-        _check_common(self.job, self.epoch, self.world, self.lanes)
-        _check_slices(self.counts, self.chunks_per_slice)
-        _check_members(self.members, self.world)
+        job, epoch, world, lanes = self.job, self.epoch, self.world, self.lanes
+        _need(0 < job < 1 << 16, f"job {job} is not in 1..65535 (0 is never used)")
+        _need(0 < epoch < 1 << 16, f"epoch {epoch} is not in 1..65535 (0 is never used)")
+        _need(0 < world <= LARGEST_WORLD, f"world {world} is not in 1..{LARGEST_WORLD}")
+        _need(0 <= lanes < 1 << 16, f"lanes {lanes} is not in 0..65535")
+        counts, members = self.counts, self.members
+        _need(bool(counts), "a job has at least one key, this plan has none")
+        _need(min(counts) > 0, f"key {counts.index(min(counts))} has no chunks")
+        _need(self.chunks_per_slice > 0, "chunks_per_slice must be at least 1")
+        _ascending(members, "members")
+        _need(len(members) in (0, world), f"{len(members)} members are named in a world of {world}")
+
+    @property
+    def is_asynchronous(self) -> bool:
+        """True if servers take a step with each worker's gradient, instead of sums."""
+        return self.optimizer is not None and not self.optimizer.consistency.together
+
+    @staticmethod
+    def _fields(message: jobs_pb2.Plan) -> dict[str, Any]:
+        """Returns this part of a message; raises PlanError."""
+        try:
+            return {
+                "job": message.job,
+                "epoch": message.epoch,
+                "world": message.world,
+                "lanes": message.lanes,
+                "rank": message.rank,
+                "servers": _addresses(message.servers),
+                "counts": tuple(message.key_chunks),
+                "chunks_per_slice": message.chunks_per_slice,
+                "link_rate": message.link_rate,
+                "members": tuple(message.members),
+                "optimizer": OptimizerPlan.from_message(message.optimizer)
+                if message.HasField("optimizer")
+                else None,
+                "pipeline": Pipeline.from_message(message.pipeline),
+                "codec": codec_named(message.codec),
+            }
+        except ValueError as error:
+            raise PlanError(str(error)) from error
+
+    def _message(self) -> jobs_pb2.Plan:
+        return jobs_pb2.Plan(
+            job=self.job,
+            epoch=self.epoch,
+            world=self.world,
+            lanes=self.lanes,
+            rank=self.rank,
+            servers=map(_address, self.servers),
+            key_chunks=self.counts,
+            chunks_per_slice=self.chunks_per_slice,
+            link_rate=self.link_rate,
+            members=self.members,
+            optimizer=self.optimizer.to_message() if self.optimizer is not None else None,
+            pipeline=self.pipeline.to_message(),
+            codec=self.codec.name,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerPlan(_MemberPlan):
+    """A worker's plan.
+
+    tree, roots: for display: the tree's name in job files, and the switches or servers at its
+        roots.
+    scheduler, congestion: names of the chunk scheduler (hosts.worker.scheduling), which all workers
+        of a job share, and of the congestion window (hosts.worker.congestion).
+    """
+
+    streams: tuple[StreamPlan, ...]
+    tree: str = ""
+    roots: tuple[str, ...] = ()
+    scheduler: str = FIFO
+    congestion: str = FIXED
+
+    def __post_init__(self) -> None:
+        _MemberPlan.__post_init__(self)  # super() does not know a class with slots
         _need(0 <= self.rank < self.world, f"rank {self.rank} is not below world {self.world}")
         _need(bool(self.servers), "a job has at least one server, this plan names none")
         _need(bool(self.streams), "a plan has at least one stream, this one has none")
@@ -120,11 +188,6 @@ class WorkerPlan:
                 0 <= stream.sender < MOST_CHILDREN,
                 f"stream {stream.stream}: sender {stream.sender} is not in 0..{MOST_CHILDREN - 1}",
             )
-
-    @property
-    def is_asynchronous(self) -> bool:
-        """True if servers take a step with each worker's gradient, instead of sums."""
-        return self.optimizer is not None and not self.optimizer.consistency.together
 
     def server_of(self, chunk: Any) -> Any:
         """Returns the rank of the server that a chunk (or each of an array) is addressed to."""
@@ -143,65 +206,30 @@ class WorkerPlan:
     @staticmethod
     def from_message(message: jobs_pb2.Plan) -> WorkerPlan:
         """Raises PlanError."""
+        streams = [
+            StreamPlan(s.stream, s.node, s.sender, s.window, s.priority) for s in message.streams
+        ]
         return WorkerPlan(
-            job=message.job,
-            epoch=message.epoch,
-            world=message.world,
-            lanes=message.lanes,
-            rank=message.rank,
-            streams=tuple(
-                sorted(
-                    (
-                        StreamPlan(s.stream, s.node, s.sender, s.window, s.priority)
-                        for s in message.streams
-                    ),
-                    key=lambda stream: stream.stream,
-                )
-            ),
-            servers=_addresses(message.servers),
-            counts=tuple(message.key_chunks),
-            chunks_per_slice=message.chunks_per_slice,
-            link_rate=message.link_rate,
-            members=tuple(message.members),
-            optimizer=_optimizer(message),
+            streams=tuple(sorted(streams, key=lambda stream: stream.stream)),
             tree=TREE_NAMES.get(message.tree, ""),
             roots=tuple(message.summed_at),
-            pipeline=_pipeline(message),
             scheduler=message.scheduler or FIFO,
             congestion=message.congestion or FIXED,
-            codec=_codec(message),
+            **_MemberPlan._fields(message),
         )
 
     def to_message(self) -> jobs_pb2.Plan:
-        return jobs_pb2.Plan(
-            job=self.job,
-            epoch=self.epoch,
-            world=self.world,
-            lanes=self.lanes,
-            rank=self.rank,
-            streams=[
-                jobs_pb2.Stream(
-                    stream=s.stream,
-                    node=s.node,
-                    sender=s.sender,
-                    window=s.window,
-                    priority=s.priority,
-                )
-                for s in self.streams
-            ],
-            servers=[_message(a) for a in self.servers],
-            key_chunks=self.counts,
-            chunks_per_slice=self.chunks_per_slice,
-            link_rate=self.link_rate,
-            members=self.members,
-            optimizer=self.optimizer.to_message() if self.optimizer is not None else None,
-            tree=TREE_NUMBERS.get(self.tree),
-            summed_at=self.roots,
-            pipeline=self.pipeline.to_message(),
-            scheduler=self.scheduler,
-            congestion=self.congestion,
-            codec=self.codec.name,
+        message = self._message()
+        message.MergeFrom(
+            jobs_pb2.Plan(
+                streams=[jobs_pb2.Stream(**asdict(stream)) for stream in self.streams],
+                tree=TREE_NUMBERS.get(self.tree),
+                summed_at=self.roots,
+                scheduler=self.scheduler,
+                congestion=self.congestion,
+            )
         )
+        return message
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,47 +255,27 @@ class RootStream:
     children: tuple[Child, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ServerPlan:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerPlan(_MemberPlan):
     """A server's plan.
 
     workers: addresses by rank; this server sums their DIRECT chunks.
     windows: by stream.
-    counts: chunks of each key, in order.
     roots: streams whose root it is.
-    optimizer: applied to sums; every stream's root is a server then.
-    members: the workers by rank, as their ranks when the job was created; none: all of them.
     met: of an asynchronous job, the epoch of the last boundary at which workers joined (0: none),
         and a worker that was present, numbered likewise.
-    pipeline: with its ablations.
     callers: IPv4 addresses that servers' hosts call each other from, by rank, shared by processes
         of one host; none: those that they listen at.
-    codec: of all members of the job.
     """
 
-    job: int
-    epoch: int
-    world: int
-    lanes: int
-    rank: int
-    servers: tuple[Address, ...]
     workers: tuple[Address, ...]
     windows: Mapping[int, int]
-    counts: tuple[int, ...]
     roots: tuple[RootStream, ...] = ()
-    chunks_per_slice: int = 1
-    link_rate: int = 0
-    optimizer: OptimizerPlan | None = None
-    members: tuple[int, ...] = ()
     met: tuple[int, int] = (0, 0)
-    pipeline: Pipeline = USUAL
     callers: tuple[int, ...] = ()
-    codec: Codec = USUAL_CODEC
 
     def __post_init__(self) -> None:
-        _check_common(self.job, self.epoch, self.world, self.lanes)
-        _check_slices(self.counts, self.chunks_per_slice)
-        _check_members(self.members, self.world)
+        _MemberPlan.__post_init__(self)
         _need(
             len(self.callers) in (0, len(self.servers)),
             f"{len(self.callers)} callers are named for {len(self.servers)} servers",
@@ -304,11 +312,6 @@ class ServerPlan:
         return source == caller or (at_home and source == self.servers[self.rank].ipv4)
 
     @property
-    def is_asynchronous(self) -> bool:
-        """True if servers take a step with each worker's gradient, instead of sums."""
-        return self.optimizer is not None and not self.optimizer.consistency.together
-
-    @property
     def chunks(self) -> int:
         """Number of chunks of the job."""
         return sum(self.counts)
@@ -325,15 +328,8 @@ class ServerPlan:
     def from_message(message: jobs_pb2.Plan) -> ServerPlan:
         """Raises PlanError."""
         return ServerPlan(
-            job=message.job,
-            epoch=message.epoch,
-            world=message.world,
-            lanes=message.lanes,
-            rank=message.rank,
-            servers=_addresses(message.servers),
             workers=_addresses(message.workers),
             windows=dict(message.windows),
-            counts=tuple(message.key_chunks),
             roots=tuple(
                 RootStream(
                     r.stream,
@@ -346,54 +342,25 @@ class ServerPlan:
                 )
                 for r in message.roots
             ),
-            chunks_per_slice=message.chunks_per_slice,
-            link_rate=message.link_rate,
-            optimizer=_optimizer(message),
-            members=tuple(message.members),
             met=(message.met_in, message.met_worker),
-            pipeline=_pipeline(message),
             callers=tuple(message.callers),
-            codec=_codec(message),
+            **_MemberPlan._fields(message),
         )
 
     def to_message(self) -> jobs_pb2.Plan:
-        return jobs_pb2.Plan(
-            job=self.job,
-            epoch=self.epoch,
-            world=self.world,
-            lanes=self.lanes,
-            rank=self.rank,
-            servers=[_message(a) for a in self.servers],
-            workers=[_message(a) for a in self.workers],
-            windows=dict(self.windows),
-            roots=[
-                jobs_pb2.RootStream(
-                    stream=r.stream,
-                    node=r.node,
-                    window=r.window,
-                    children=[
-                        jobs_pb2.Child(
-                            sender=c.sender,
-                            address=_message(c.address),
-                            workers=c.workers,
-                            node=c.node,
-                        )
-                        for c in r.children
-                    ],
-                )
-                for r in self.roots
-            ],
-            link_rate=self.link_rate,
-            optimizer=self.optimizer.to_message() if self.optimizer is not None else None,
-            key_chunks=self.counts,
-            chunks_per_slice=self.chunks_per_slice,
-            members=self.members,
-            met_in=self.met[0],
-            met_worker=self.met[1],
-            pipeline=self.pipeline.to_message(),
-            callers=self.callers,
-            codec=self.codec.name,
+        message = self._message()
+        # A nested dataclass has the fields of its message.
+        message.MergeFrom(
+            jobs_pb2.Plan(
+                workers=map(_address, self.workers),
+                windows=dict(self.windows),
+                roots=[jobs_pb2.RootStream(**asdict(root)) for root in self.roots],
+                met_in=self.met[0],
+                met_worker=self.met[1],
+                callers=self.callers,
+            )
         )
+        return message
 
 
 def backup_of(server: Any, servers: int) -> Any:
@@ -405,24 +372,6 @@ def backup_of(server: Any, servers: int) -> Any:
 def _need(holds: bool, otherwise: str) -> None:
     if not holds:
         raise PlanError(otherwise)
-
-
-def _check_common(job: int, epoch: int, world: int, lanes: int) -> None:
-    _need(0 < job < 1 << 16, f"job {job} is not in 1..65535 (0 is never used)")
-    _need(0 < epoch < 1 << 16, f"epoch {epoch} is not in 1..65535 (0 is never used)")
-    _need(0 < world <= LARGEST_WORLD, f"world {world} is not in 1..{LARGEST_WORLD}")
-    _need(0 <= lanes < 1 << 16, f"lanes {lanes} is not in 0..65535")
-
-
-def _check_members(members: Sequence[int], world: int) -> None:
-    _ascending(members, "members")
-    _need(len(members) in (0, world), f"{len(members)} members are named in a world of {world}")
-
-
-def _check_slices(counts: Sequence[int], chunks_per_slice: int) -> None:
-    _need(bool(counts), "a job has at least one key, this plan has none")
-    _need(min(counts) > 0, f"key {counts.index(min(counts))} has no chunks")
-    _need(chunks_per_slice > 0, "chunks_per_slice must be at least 1")
 
 
 def _check_stream(stream: int, node: int, window: int) -> None:
@@ -453,32 +402,9 @@ def _ascending(numbers: Sequence[int], what: str) -> None:
     )
 
 
-def _optimizer(message: jobs_pb2.Plan) -> OptimizerPlan | None:
-    if not message.HasField("optimizer"):
-        return None
-    try:
-        return OptimizerPlan.from_message(message.optimizer)
-    except ValueError as error:
-        raise PlanError(str(error)) from error
-
-
-def _pipeline(message: jobs_pb2.Plan) -> Pipeline:
-    try:
-        return Pipeline.from_message(message.pipeline)
-    except ValueError as error:
-        raise PlanError(str(error)) from error
-
-
-def _codec(message: jobs_pb2.Plan) -> Codec:
-    try:
-        return codec_named(message.codec)
-    except ValueError as error:
-        raise PlanError(str(error)) from error
-
-
 def _addresses(messages: Any) -> tuple[Address, ...]:
     return tuple(Address(a.ipv4, a.port) for a in messages)
 
 
-def _message(address: Address) -> jobs_pb2.Address:
+def _address(address: Address) -> jobs_pb2.Address:
     return jobs_pb2.Address(ipv4=address.ipv4, port=address.port)
