@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from topologies.model.documents import Document, DocumentError, Location, Name, shown
+from topologies.model.documents import Document, DocumentError, Location, Name, errors_as, shown
 from topologies.model.documents import load as load_document
 from topologies.model.documents import parse as parse_document
 from topologies.model.spec import MOST_BAD
@@ -164,20 +164,16 @@ class FaultsFile(_Strict):
     random: _Random | None = None
 
 
+@errors_as(FaultsError)
 def load(path: str | Path) -> Document[FaultsFile]:
     """Reads a fault file; raises ``FaultsError``."""
-    try:
-        return load_document(path, FaultsFile)
-    except DocumentError as error:
-        raise FaultsError(error.problems) from error
+    return load_document(path, FaultsFile)
 
 
+@errors_as(FaultsError)
 def parse(text: str, file: str = "<text>") -> Document[FaultsFile]:
     """Reads faults from text; raises ``FaultsError`` naming ``file``."""
-    try:
-        return parse_document(text, file, FaultsFile)
-    except DocumentError as error:
-        raise FaultsError(error.problems) from error
+    return parse_document(text, file, FaultsFile)
 
 
 def schedule(
@@ -201,10 +197,8 @@ def schedule(
         document.refuse((), "has no faults; allowed: faults, random, or both")
     elif seed is not None:
         document.refuse((), "--seed is for random faults, and this file has no group `random`")
-    try:
+    with errors_as(FaultsError):
         document.check()
-    except DocumentError as error:
-        raise FaultsError(error.problems) from error
 
     def order(fault: Fault) -> tuple[bool, bool, float]:
         return fault.after is not None, fault.chunks is not None, fault.at

@@ -19,7 +19,7 @@ from specs import layerfile, placements
 from specs.jobspec import JobSpec
 from specs.layerfile import LayerTrace
 from specs.placements import kind_of
-from topologies.model.documents import Document, DocumentError, Location, Problem, shown
+from topologies.model.documents import Document, DocumentError, Location, Problem, errors_as, shown
 from topologies.model.documents import load as load_document
 from topologies.model.documents import parse as parse_document
 from topologies.model.spec import Topology
@@ -116,10 +116,8 @@ class JobFile:
                 f"{self.spec.batch} cannot be split evenly over {world} workers;"
                 f" allowed: multiples of {world}",
             )
-        try:
+        with errors_as(JobFileError):
             document.check()
-        except DocumentError as error:
-            raise JobFileError(error.problems) from error
         return Placement(tuple(workers), tuple(servers) or hosts.default)
 
 
@@ -145,30 +143,25 @@ def _named(
     return list(given or ())
 
 
+@errors_as(JobFileError)
 def load(path: str | Path, restore: Path | None = None) -> JobFile:
     """Reads a job file; ``restore`` replaces its checkpoint. Raises ``JobFileError``."""
-    try:
-        document = load_document(path, JobSpec)
-        _settle(document)
-        _check_workload(document)
-        _check_optimizer(document)
-        layers = _layers(document)
-    except DocumentError as error:
-        raise JobFileError(error.problems) from error
-    return JobFile(document.content, str(path), document, restore, layers)
+    return _checked(load_document(path, JobSpec), restore)
 
 
+@errors_as(JobFileError)
 def parse(text: str, file: str = "<text>") -> JobFile:
     """Reads a job file from text; raises ``JobFileError`` naming ``file``."""
-    try:
-        document = parse_document(text, file, JobSpec)
-        _settle(document)
-        _check_workload(document)
-        _check_optimizer(document)
-        layers = _layers(document)
-    except DocumentError as error:
-        raise JobFileError(error.problems) from error
-    return JobFile(document.content, file, document, layer_times=layers)
+    return _checked(parse_document(text, file, JobSpec))
+
+
+def _checked(document: Document[JobSpec], restore: Path | None = None) -> JobFile:
+    """Checks that the fields fit together. Raises ``DocumentError``."""
+    _settle(document)
+    _check_workload(document)
+    _check_optimizer(document)
+    layers = _layers(document)
+    return JobFile(document.content, document.file, document, restore, layers)
 
 
 def _layers(document: Document[JobSpec]) -> LayerTrace | None:

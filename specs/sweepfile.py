@@ -28,7 +28,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from specs import sweepfields
-from topologies.model.documents import Document, DocumentError, Location, Name, shown
+from topologies.model.documents import Document, DocumentError, Location, Name, errors_as, shown
 from topologies.model.documents import load as load_document
 from topologies.model.wording import few
 
@@ -153,20 +153,18 @@ def same(value: Any, other: Any) -> bool:
     )
 
 
+@errors_as(SweepFileError)
 def load(path: Path) -> SweepFile:
     """Reads a sweep file; raises ``SweepFileError``."""
-    try:
-        document = load_document(path, SweepSpec)
-        axes = tuple(_axes(document))
-        document.check()
-        file = SweepFile(document.content, path, document, axes)
-        _check_exclusions(document, axes)
-        _check_plot(document, axes)
-        document.check()
-        _check_number(file)
-        document.check()
-    except DocumentError as error:
-        raise SweepFileError(error.problems) from error
+    document = load_document(path, SweepSpec)
+    axes = tuple(_axes(document))
+    document.check()
+    file = SweepFile(document.content, path, document, axes)
+    _check_exclusions(document, axes)
+    _check_plot(document, axes)
+    document.check()
+    _check_number(file)
+    document.check()
     return file
 
 

@@ -20,7 +20,7 @@ from simulation import session
 from specs import sweepfields
 from specs.sweepfile import KINDS, Axis, SweepFile, SweepFileError
 from sweeps import code
-from topologies.model.documents import Document, DocumentError, Location, Problem
+from topologies.model.documents import Document, DocumentError, Location, Problem, errors_as
 from topologies.model.documents import load as load_document
 from topologies.model.spec import read as read_topology
 from topologies.model.topology import LinkQuality, Topology
@@ -68,14 +68,12 @@ def _told(value: Any) -> str:
 
 def trials(file: SweepFile) -> list[Trial]:
     """Returns all trials. Raises ``SweepFileError`` if any of them cannot run."""
-    try:
+    with errors_as(SweepFileError):
         for kind in KINDS:
             if not file.base(kind).exists():
                 text = f"{file.base(kind)}: no such file"
                 raise DocumentError([file.document.problem((kind,), text)])
         bases = {kind: load_document(file.base(kind), _Anything) for kind in KINDS}
-    except DocumentError as error:
-        raise SweepFileError(error.problems) from error
     problems: dict[tuple[Any, ...], _Shared] = {}
     made: list[Trial] = []
     with tempfile.TemporaryDirectory(prefix="rackhub-sweep-") as folder:

@@ -31,7 +31,7 @@ from specs.jobspec import JobSpec
 from specs.p4program import DataPlaneError
 from testbed.targets import BMV2_QUEUE_PACKETS, Target
 from topologies.model.addressing import Addressing
-from topologies.model.documents import DocumentError, Location, Problem
+from topologies.model.documents import Location, Problem, errors_as
 from topologies.model.ring import units_by_rank
 from topologies.model.spec import TopologyFile
 from topologies.model.topology import Topology
@@ -259,10 +259,8 @@ def _check_workload(file: JobFile, world: int) -> None:
     """Checks a job against its data set, model and checkpoint. Raises ``JobFileError``."""
     spec = file.spec
     if file.layer_times is not None:
-        try:
+        with errors_as(JobFileError):
             file.layer_times.check(list(layers(spec)), f"the model of job {spec.name}")
-        except DocumentError as error:
-            raise JobFileError(error.problems) from error
     if not spec.learns:
         return
     try:

@@ -8,31 +8,32 @@ stored: they follow from trees, members and slot ranges.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
-from ipaddress import IPv4Address
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import TypeAdapter
 
 from controller.jobs.job import Job, Key, RestoredChunks, Scheme, State
 from controller.jobs.members import Member, Membership, Role
 from controller.jobs.resync import Pool
 from controller.p4rt.install import SlotRange
 from controller.planning.admission import Reservation
-from controller.planning.tree_planner import Child, Parent, Tree, TreeKind, TreeNode
 from protocol import jobs_pb2
 from protocol.optimizer import OptimizerPlan
 from protocol.pipeline import Pipeline
 from protocol.plan import Address
+from protocol.trees import TreeKind
 
 __all__ = ["Journal", "JournalError", "Known"]
 
-VERSION = 4
+VERSION = 5
+_SCHEME = TypeAdapter(Scheme)  # in JSON
 SCHEMA = """
 CREATE TABLE numbers (name TEXT PRIMARY KEY, value INTEGER NOT NULL);
 CREATE TABLE used (job INTEGER PRIMARY KEY, epoch INTEGER NOT NULL);
@@ -65,7 +66,7 @@ class JournalError(Exception):
     """The journal cannot be used; the text says why and names the file."""
 
 
-@dataclasses.dataclass
+@dataclass
 class Known:
     """A job as loaded from the journal.
 
@@ -155,7 +156,7 @@ class Journal:
             number, position, job.epoch, job.namespace, job.nonce, json.dumps(job.workers),
             json.dumps(job.servers), job.kind.name, job.window, job.streams,
             json.dumps(sorted(job.avoid)), job.state.name, job.reason, json.dumps(job.keys),
-            _scheme_text(job.scheme), changing,
+            _SCHEME.dump_json(job.scheme).decode(), changing,
             _levels(job), job.lease, _plan(job), json.dumps(job.restored), job.slice_bytes,
             job.pipeline.to_message().SerializeToString(),
         )  # fmt: skip
@@ -306,43 +307,6 @@ def _row(job: Job, place: Membership) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-def _scheme_text(scheme: Scheme) -> str:
-    def plain(value: Any) -> Any:
-        if isinstance(value, frozenset):
-            return sorted(value)
-        return value.name if isinstance(value, TreeKind) else str(value)
-
-    # Dataclasses of dataclasses, down to numbers, texts and addresses.
-    return json.dumps(dataclasses.asdict(scheme), default=plain)
-
-
-def _scheme(text: str) -> Scheme:
-    given = json.loads(text)
-    return Scheme(
-        tuple(given["workers"]),
-        tuple(given["servers"]),
-        TreeKind[given["kind"]],
-        tuple(
-            Tree(tree["stream"], tuple(_node(node) for node in tree["nodes"]))
-            for tree in given["trees"]
-        ),
-        frozenset(given["avoided"]),
-    )
-
-
-def _node(given: dict[str, Any]) -> TreeNode:
-    return TreeNode(
-        given["node"],
-        given["switch"],
-        tuple(given["servers"]),
-        tuple(
-            Child(**{**child, "address": IPv4Address(child["address"])})
-            for child in given["children"]
-        ),
-        None if given["parent"] is None else Parent(**given["parent"]),
-    )
-
-
 def _member(row: Sequence[Any], now: float) -> Member:
     ipv4, port, initialised, left, lost, process, gives_state, joining = row
     return Member(
@@ -380,7 +344,7 @@ def _job(row: Sequence[Any], now: float) -> Known:
         lease=lease,
         slice_bytes=slice_bytes,
         created=now,
-        scheme=_scheme(scheme),
+        scheme=_SCHEME.validate_json(scheme),
         reservation=None,
         avoid=frozenset(json.loads(avoid)),
         state=State[state],

@@ -248,37 +248,31 @@ class DeviceConnection(_Base):
 
     def push(self, p4info: p4info_pb2.P4Info, device_config: bytes, cookie: int = 0) -> None:
         """Implements Connection."""
-        request = self._messages.push(p4info, device_config, cookie)
-        try:
-            self._connected.set_forwarding_pipeline_config(request)
-        except P4RuntimeError as error:
-            raise SwitchError(self.name, f"the program was refused: {error}") from error
+        with self._connected("the program was refused: ") as device:
+            device.set_forwarding_pipeline_config(
+                self._messages.push(p4info, device_config, cookie)
+            )
 
     def cookie(self) -> int | None:
         """Implements Connection."""
-        try:
-            return _cookie_of(
-                self._connected.get_forwarding_pipeline_config(self._messages.cookie())
-            )
-        except P4RuntimeError as error:
-            raise SwitchError(self.name, str(error)) from error
+        with self._connected() as device:
+            return _cookie_of(device.get_forwarding_pipeline_config(self._messages.cookie()))
 
     def write(self, updates: Sequence[Update]) -> None:
         """Implements Connection."""
-        try:
-            self._connected.write(self._messages.write(updates))
-        except P4RuntimeError as error:
-            if error.errors:
-                raise WriteError(self.name, _failures(error.errors), len(updates)) from error
-            raise SwitchError(self.name, str(error)) from error
+        with self._connected() as device:
+            try:
+                device.write(self._messages.write(updates))
+            except P4RuntimeError as error:
+                if error.errors:
+                    raise WriteError(self.name, _failures(error.errors), len(updates)) from error
+                raise
 
     def read(self, entities: Sequence[Entity], seconds: float = REQUEST_SECONDS) -> list[Entity]:
         """Implements Connection."""
-        request = self._messages.read(entities)
-        try:
-            return [entity for reply in self._connected.read(request) for entity in reply.entities]
-        except P4RuntimeError as error:
-            raise SwitchError(self.name, str(error)) from error
+        with self._connected() as device:
+            replies = device.read(self._messages.read(entities))
+            return [entity for reply in replies for entity in reply.entities]
 
     def close(self) -> None:
         """Implements Connection."""
@@ -286,11 +280,16 @@ class DeviceConnection(_Base):
             self._stream.close()
             self._stream = None
 
-    @property
-    def _connected(self) -> Device:
+    @contextmanager
+    def _connected(self, failed: str = "") -> Iterator[Device]:
+        """Yields the device, and raises failures as a SwitchError whose text begins with
+        `failed`."""
         if self._stream is None:
             raise SwitchError(self.name, "not connected")
-        return self.device
+        try:
+            yield self.device
+        except P4RuntimeError as error:
+            raise SwitchError(self.name, f"{failed}{error}") from error
 
 
 class _Client(P4RuntimeClient):  # type: ignore[misc]

@@ -13,7 +13,7 @@ import difflib
 import re
 import types
 import typing
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Generic, TypeVar
@@ -77,6 +77,15 @@ class DocumentError(Exception):
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = sorted(set(problems), key=lambda p: (p.file, p.line, p.field, p.text))
         super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+@contextlib.contextmanager
+def errors_as(kind: type[DocumentError]) -> Iterator[None]:
+    """Raises every DocumentError as one of this kind; also a decorator."""
+    try:
+        yield
+    except DocumentError as error:
+        raise kind(error.problems) from error
 
 
 @dataclass

@@ -38,7 +38,15 @@ from pydantic import (
     model_validator,
 )
 
-from topologies.model.documents import Document, DocumentError, Location, Name, Problem, shown
+from topologies.model.documents import (
+    Document,
+    DocumentError,
+    Location,
+    Name,
+    Problem,
+    errors_as,
+    shown,
+)
 from topologies.model.documents import load as load_document
 from topologies.model.documents import parse as parse_document
 from topologies.model.shape import Level, Rack, Shape
@@ -214,20 +222,16 @@ def load(path: str | Path) -> Topology:
     return read(path).topology
 
 
+@errors_as(TopologyError)
 def read(path: str | Path) -> TopologyFile:
     """Reads a topology file with the places of its fields; raises TopologyError."""
-    try:
-        return _build(load_document(path, _File))
-    except DocumentError as error:
-        raise TopologyError(error.problems) from error
+    return _build(load_document(path, _File))
 
 
+@errors_as(TopologyError)
 def parse(text: str, file: str = "<text>") -> Topology:
     """Reads a topology from text; raises TopologyError with ``file`` as the name."""
-    try:
-        return _build(parse_document(text, file, _File)).topology
-    except DocumentError as error:
-        raise TopologyError(error.problems) from error
+    return _build(parse_document(text, file, _File)).topology
 
 
 _QUALITY_FIELDS = tuple(item.name for item in fields(LinkQuality))
