@@ -5,19 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from controller.p4rt.dataplane import DataPlane
 from emulation.jobs.counter_delta import CounterDeltas
 from emulation.jobs.recovery import FaultLog
+from emulation.network.emulated import Network
 from emulation.nodes.process_supervisor import ProcessSupervisor
 from emulation.nodes.processes import ProcessError
 from observability.messages.jobs import Clock
 from observability.record import RunDirectory
 from observability.series import SeriesWriter
-
-if TYPE_CHECKING:
-    from emulation.network.emulated import Network
 
 
 @dataclass

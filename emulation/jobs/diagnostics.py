@@ -13,9 +13,8 @@ import logging
 import time
 from collections.abc import Sequence
 
-import grpc
-
 from controller.planning.tree_planner import PlanRefusedError, Tree, TreeKind, plan_trees
+from emulation.jobs.service_status import read_status
 from emulation.jobs.worker_supervisor import WorkerSupervisor
 from emulation.nodes.process_supervisor import ProcessSupervisor
 from emulation.nodes.processes import Process, ProcessError
@@ -25,7 +24,7 @@ from observability.messages.reports import ActivityReport
 from observability.messages.summary import Restored
 from observability.messages.waiting import Activity, JobExplanation
 from observability.why import explain, sentences
-from protocol import jobs_pb2, jobs_pb2_grpc
+from protocol import jobs_pb2
 from protocol.partition import shares
 from testbed.jobrun import JobRun
 
@@ -38,15 +37,12 @@ _SAY_AGAIN_SECONDS = 5.0
 
 
 class Diagnostics:
-    """Explains what one job waits for. service: address of the job service."""
+    """Explains what one job waits for."""
 
-    def __init__(
-        self, job: JobRun, workers: WorkerSupervisor, nodes: ProcessSupervisor, service: str
-    ) -> None:
+    def __init__(self, job: JobRun, workers: WorkerSupervisor, nodes: ProcessSupervisor) -> None:
         self._job = job
         self._processes = workers
         self._nodes = nodes
-        self._service = service
         self._pending: dict[Process, asyncio.Future[ActivityReport]] = {}
         self._trees: tuple[int, tuple[Tree, ...] | None] = (0, None)  # epoch, trees
 
@@ -135,40 +131,38 @@ class Diagnostics:
             return None
         newest = max(outlines, key=lambda one: one.epoch)
         if self._trees[0] != newest.epoch:
-            try:
-                status = await asyncio.to_thread(self._status)
-            except grpc.RpcError:
+            jobs = await self._jobs()
+            if jobs is None:
                 return None if self._trees[0] else self._job.forecast.trees
-            if status is None or status.epoch != newest.epoch:
+            if not jobs or jobs[0].epoch != newest.epoch:
                 return None  # it is changing right now
-            self._trees = status.epoch, self._plan(status, len(newest.streams))
+            self._trees = jobs[0].epoch, self._plan(jobs[0], len(newest.streams))
         return self._trees[1]
 
     async def _change(self) -> str:
         """Returns what a change of epoch or a joining worker waits for; empty if there is none."""
-        try:
-            status = await asyncio.to_thread(self._status)
-        except grpc.RpcError:
-            return ""
-        return status.reason if status is not None else ""
+        jobs = await self._jobs()
+        return jobs[0].reason if jobs else ""
 
     async def restored(self) -> list[Restored] | None:
         """Returns where servers got parameters from at changes of epoch; None if the service does
         not answer."""
-        try:
-            status = await asyncio.to_thread(self._status)
-        except grpc.RpcError:
+        jobs = await self._jobs()
+        if jobs is None:
             return None
         return [
             {"epoch": one.epoch, "server": one.server, "chunks": one.chunks, "from": one.source}
-            for one in (status.restored if status is not None else ())
+            for job in jobs
+            for one in job.restored
         ]
 
-    def _status(self) -> jobs_pb2.Job | None:
-        with grpc.insecure_channel(self._service) as channel:
-            stub = jobs_pb2_grpc.JobServiceStub(channel)  # type: ignore[no-untyped-call]
-            reply = stub.Status(jobs_pb2.StatusRequest(), timeout=_STATUS_SECONDS)
-        return next((one for one in reply.jobs if one.job == self._job.number), None)
+    async def _jobs(self) -> list[jobs_pb2.Job] | None:
+        """Returns the job's status in a list, which is empty if the service does not know the job;
+        None if it does not answer."""
+        reply = await read_status(_STATUS_SECONDS)
+        if reply is None:
+            return None
+        return [one for one in reply.jobs if one.job == self._job.number]
 
     def _plan(self, status: jobs_pb2.Job, streams: int) -> tuple[Tree, ...] | None:
         """Plans the trees of an epoch as the controller did: if need be, around the switches that

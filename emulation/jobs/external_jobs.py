@@ -11,14 +11,13 @@ import asyncio
 import time
 from collections.abc import Mapping
 
-import grpc
-
-from emulation.nodes.process_supervisor import JOBS_ADDRESS, ProcessSupervisor
+from emulation.jobs.service_status import read_status
+from emulation.nodes.process_supervisor import ProcessSupervisor
 from emulation.nodes.serving import JobLife
 from observability.control import ControlError
 from observability.messages.jobs import ExternalJob, JobState, OtherJob
 from observability.messages.waiting import JobExplanation
-from protocol import jobs_pb2, jobs_pb2_grpc
+from protocol import jobs_pb2
 from testbed.jobrun import JobRun
 
 _ANSWER_SECONDS = 4.0
@@ -72,7 +71,7 @@ class ExternalJobs:
 
     async def query(self) -> list[ExternalJob]:
         """Queries the job service and returns ``rows``."""
-        return self.rows(await asyncio.to_thread(status_of, _ANSWER_SECONDS)) if self.known else []
+        return self.rows(await read_status(_ANSWER_SECONDS)) if self.known else []
 
     async def history(self, origin: float) -> list[OtherJob]:
         """Returns the last known row of every external job, the oldest first, with its times.
@@ -166,14 +165,3 @@ class ExternalJobs:
         if status is not None:
             self._last_rows[job.nonce] = row
         return row
-
-
-def status_of(seconds: float) -> jobs_pb2.StatusReply | None:
-    """Returns the job service's status of all jobs; None if it does not answer in time."""
-    with grpc.insecure_channel(JOBS_ADDRESS) as channel:
-        stub = jobs_pb2_grpc.JobServiceStub(channel)  # type: ignore[no-untyped-call]
-        try:
-            reply: jobs_pb2.StatusReply = stub.Status(jobs_pb2.StatusRequest(), timeout=seconds)
-        except grpc.RpcError:
-            return None
-    return reply

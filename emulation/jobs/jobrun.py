@@ -65,7 +65,7 @@ class EmulatedJob(JobRun):
         self.target, self.clock = context.nodes.target, context.clock
         self.ending = "stopped on request"
         self.workers = WorkerSupervisor(self, processes, self._lost, context.tell)
-        self.diagnostics = Diagnostics(self, self.workers, context.nodes, JOBS_ADDRESS)
+        self.diagnostics = Diagnostics(self, self.workers, context.nodes)
         self._context, self._processes = context, processes
         self._waits = Waits((), ())
         self._explaining: asyncio.Task[None] | None = None

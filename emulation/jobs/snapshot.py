@@ -19,7 +19,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from controller.p4rt.dataplane import DataPlane
-from emulation.jobs.external_jobs import ExternalJobs, status_of
+from emulation.jobs import service_status
+from emulation.jobs.external_jobs import ExternalJobs
 from emulation.jobs.jobrun import EmulatedJob
 from emulation.nodes import counters
 from emulation.nodes.process_supervisor import CONTROLLER, ProcessSupervisor
@@ -118,7 +119,7 @@ class Observer:
             if switch.serving and switch.process is not None and not switch.process.stopped
         ]
         status, (counts, _), ports = await asyncio.gather(
-            asyncio.to_thread(status_of, _ANSWER_SECONDS),
+            service_status.read_status(_ANSWER_SECONDS),
             counters.read(serving, self._dataplane, _ANSWER_SECONDS),
             self._ports(serving),
         )

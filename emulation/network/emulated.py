@@ -13,7 +13,6 @@ Import this module only in a sandbox: Mininet looks at the system as it is impor
 from __future__ import annotations
 
 import logging
-import shlex
 import subprocess
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -241,8 +240,3 @@ class Network:
         if table:
             lines.append(f"ip rule add from {end.ipv4}{table}")
         return lines
-
-
-def shell_words(program: Iterable[str]) -> str:
-    """Returns a command line quoted for a shell."""
-    return " ".join(shlex.quote(word) for word in program)

@@ -254,7 +254,7 @@ def test_silent_worker_is_queried_once(tmp_path: Path, monkeypatch: pytest.Monke
         deaf = processes.start("deaf", ["sleep", "60"], wants_input=True)
         job = SimpleNamespace(name="digits", state="running", number=1)
         workers = SimpleNamespace(members={"w0": good, "w1": deaf})
-        diagnostics = Diagnostics(job, workers, None, "unix:none")  # type: ignore[arg-type]
+        diagnostics = Diagnostics(job, workers, None)  # type: ignore[arg-type]
         values = [[one.doing for one in await diagnostics._workers()] for _ in range(2)]
         assert deaf.popen.stdin is not None
         await processes.stop()
