@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from benchmarks.common import LEAST_BUSY, Message, Seconds
-from cli.display.progress import show
+from cli.display.tables import show
 from cli.files import OUTPUT
 from cli.options import console_for, print_json, say, with_json
 from topologies.model.units import time_text

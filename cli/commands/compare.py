@@ -24,7 +24,8 @@ from baselines.comparison import (
     server_units,
 )
 from baselines.members import GLOO, IN_NETWORK
-from cli.display.progress import Meanwhile, show, show_rows, within
+from cli.display.progress import Meanwhile, within
+from cli.display.tables import show, show_rows
 from cli.emulated import bringing_up
 from cli.files import FILE, PICTURE
 from cli.options import (

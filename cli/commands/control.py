@@ -10,8 +10,8 @@ import sys
 
 import click
 
-from cli.display.progress import ENDLESS, show, show_rows
 from cli.display.results import show_links
+from cli.display.tables import ENDLESS, show, show_rows
 from cli.options import console_for, node_names, on_testbed, print_json, with_json
 from emulation.lifecycle.execution import execute
 from observability import control, record

@@ -13,7 +13,7 @@ import click
 from rich.text import Text
 
 from cli.display.diagnostics import show_trace
-from cli.display.progress import show
+from cli.display.tables import show
 from cli.files import FILE, PICTURE
 from cli.options import (
     DEFAULT_JOB,

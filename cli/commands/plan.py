@@ -11,7 +11,7 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from cli.display.progress import show, show_rows
+from cli.display.tables import show, show_rows
 from cli.files import FILE
 from cli.options import DEFAULT_JOB, console_for, print_json, quantity_of, with_json
 from emulation.lifecycle.launcher import program_for

@@ -8,8 +8,9 @@ from typing import Any, cast
 
 import click
 
-from cli.display.progress import View, show
+from cli.display.progress import View
 from cli.display.results import show_faults, show_plans, show_results
+from cli.display.tables import show
 from cli.emulated import bringing_up, run
 from cli.files import FILE, OUTPUT
 from cli.options import DEFAULT_JOB, console_for, launching, on_testbed, print_json, say, with_json

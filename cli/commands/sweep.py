@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
-from cli.display.progress import show, show_rows
+from cli.display.tables import show, show_rows
 from cli.files import FILE, PICTURE
 from cli.options import console_for, print_json, say, with_json
 from emulation.lifecycle.launcher import compile_once

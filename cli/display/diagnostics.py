@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from cli.display.progress import show, show_rows
+from cli.display.tables import show, show_rows
 from observability.messages.waiting import JobExplanation, NodeState, WorkerState
 from observability.trace import HopRow, TraceReport
 from observability.why import heading, sentences

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from cli.display.progress import fits, plain_table, show, show_rows
+from cli.display.tables import fits, plain_table, show, show_rows
 from observability.messages.summary import FaultImpact, FinishedJob, JobMachine, Link, PlanUse
 from observability.wording import count, deviation, sending_ends, sums
 from topologies.model.units import size_text, time_text

@@ -14,7 +14,8 @@ import click
 import yaml
 from rich.console import Console
 
-from cli.display.progress import View, show
+from cli.display.progress import View
+from cli.display.tables import show
 from cli.emulated import bringing_up
 from cli.virtual import run_virtually
 from emulation.lifecycle.launcher import Launch, LaunchError, program_files

@@ -13,7 +13,8 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from cli.display.progress import View, show
+from cli.display.progress import View
+from cli.display.tables import show
 from experiments.reliability.page import page, table
 from experiments.reliability.runner import Line, play
 from experiments.reliability.scenarios import SCENARIOS, Course, Scenario, chosen, courses

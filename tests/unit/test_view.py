@@ -12,8 +12,9 @@ from rich.cells import cell_len
 from rich.console import Console, RenderableType
 from rich.status import Status
 
-from cli.display.progress import Meanwhile, View, show_rows
+from cli.display.progress import Meanwhile, View
 from cli.display.results import link_table, show_results
+from cli.display.tables import show_rows
 from cli.virtual import run_virtually
 from emulation.lifecycle.launcher import LaunchError
 from observability.wording import count, deviation

@@ -7,7 +7,7 @@ import click
 
 from benchmarks.common import LEAST_BUSY, Message, Seconds, memory_bandwidth, pinned, two_cores
 from benchmarks.server_core import ADDER, ECHO, Options, run
-from cli.display.progress import show, show_rows
+from cli.display.tables import show, show_rows
 from cli.options import console_for, print_json, with_json
 from protocol.optimizer import MOMENTUM, NAMES, NESTEROV, OptimizerPlan
 from protocol.pipeline import AGGREGATION, OPTIMIZER, TALL, WIDE

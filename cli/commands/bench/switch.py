@@ -12,7 +12,7 @@ from rich.text import Text
 from benchmarks.common import LEAST_BUSY, Message
 from benchmarks.forwarding import plot
 from benchmarks.forwarding.traffic import Mode
-from cli.display.progress import show, show_rows
+from cli.display.tables import show, show_rows
 from cli.files import PICTURE
 from cli.options import console_for, print_json, say, with_json
 from observability import pictures

@@ -9,7 +9,7 @@ import click
 from rich.console import Console
 
 from benchmarks.common import Message, Schedule
-from cli.display.progress import show, show_rows
+from cli.display.tables import show, show_rows
 from cli.options import console_for, print_json, say, with_json
 from topologies.model.units import time_text
 

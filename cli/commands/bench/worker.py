@@ -15,7 +15,7 @@ from benchmarks.common import (
     pin,
     two_cores,
 )
-from cli.display.progress import show, show_rows
+from cli.display.tables import show, show_rows
 from cli.options import console_for, print_json, with_json
 
 _TARGET = 100_000  # chunks/s of one core
