@@ -15,7 +15,7 @@ from typing import Any
 
 from cli import pipes
 from cli.display.progress import View
-from emulation.lifecycle.launcher import Launch, LaunchError, launch
+from emulation.lifecycle.launcher import Launch, launch
 from observability import control
 from observability.control import ControlError
 from observability.messages.events import EmitEvent, Event
@@ -23,6 +23,7 @@ from observability.messages.summary import FinishedJob
 from observability.record import RunDirectory, shown
 from observability.wording import count
 from specs.faultfile import Fault
+from testbed.errors import LaunchError
 from topologies.model.units import time_text
 
 _POLL_SECONDS = 0.2

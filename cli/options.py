@@ -32,7 +32,7 @@ FORESEEN = {
     "baselines.comparison": "ComparisonError",
     "benchmarks.common": "BenchError",
     "observability.trace": "TraceError",
-    "emulation.lifecycle.launcher": "LaunchError",
+    "testbed.errors": "LaunchError",
     "emulation.network.namespaces": "SandboxError",
     "observability.control": "ControlError",
     "specs.p4program": "DataPlaneError",

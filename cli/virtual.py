@@ -10,15 +10,15 @@ from pathlib import Path
 from cli.display.progress import View
 from cli.emulated import EndedError, ending_on_signals
 from controller.p4rt.dataplane import DataPlane
-from emulation.lifecycle.launcher import LaunchError, compile_once, program_for
 from observability import record
 from observability.record import Facts, RunDirectory, shown
 from observability.wording import count
 from simulation import session
 from simulation.tracing.events import TraceFile
 from specs.p4program import make_ready
-from testbed.errors import JobError
+from testbed.errors import JobError, LaunchError
 from testbed.preflight import Preflight
+from testbed.program import compile_once, program_for
 from topologies.model import wording
 from topologies.model.spec import read as read_topology
 

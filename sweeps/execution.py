@@ -11,13 +11,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from emulation.lifecycle.launcher import program_for
 from observability.processinfo import tail
 from observability.record import RunDirectory
 from simulation import session
 from simulation.errors import VirtualError
 from sweeps import code
 from testbed.errors import JobError
+from testbed.program import program_for
 from topologies.model.spec import read as read_topology
 
 Message = dict[str, Any]

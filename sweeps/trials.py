@@ -15,11 +15,11 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict
 
-from emulation.lifecycle.launcher import program_for
 from simulation import session
 from specs import sweepfields
 from specs.sweepfile import KINDS, Axis, SweepFile, SweepFileError
 from sweeps import code
+from testbed.program import program_for
 from topologies.model.documents import Document, DocumentError, Location, Problem, errors_as
 from topologies.model.documents import load as load_document
 from topologies.model.spec import read as read_topology

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors of jobs on either clock."""
+"""Errors of jobs and testbeds on either clock."""
 
 from __future__ import annotations
 
@@ -21,3 +21,7 @@ class JobError(Exception):
     def __init__(self, text: str, process: str | None = None) -> None:
         super().__init__(text)
         self.process = process
+
+
+class LaunchError(Exception):
+    """The testbed cannot be started, or has failed; the text says why and shows a log."""

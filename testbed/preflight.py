@@ -7,7 +7,6 @@ file, line and field.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from controller.p4rt.dataplane import DataPlane
-from controller.p4rt.entries import EntryError
 from controller.planning.admission import Admission, NoRoomError, Reservation, Resources
 from controller.planning.levels import NotJoinedError, join
 from controller.planning.tree_planner import PlanRefusedError, Tree, TreeKind, TreeNode, plan_trees
@@ -28,7 +26,6 @@ from protocol.header import LANE_BYTES
 from specs import jobfile
 from specs.jobfile import JobFile, JobFileError, Placement
 from specs.jobspec import JobSpec
-from specs.p4program import DataPlaneError
 from testbed.targets import BMV2_QUEUE_PACKETS, Target
 from topologies.model.addressing import Addressing
 from topologies.model.documents import Location, Problem, errors_as
@@ -39,7 +36,7 @@ from topologies.model.wording import few
 from workloads.trainer import misfit
 from workloads.workloads import WORKLOADS, layers, open_workload, shapes
 
-__all__ = ["JobPlan", "Preflight", "admit", "check", "describe", "facts", "read_program"]
+__all__ = ["JobPlan", "Preflight", "admit", "check", "describe", "facts"]
 
 MOST_SHOWN = 8  # child switches that are listed one by one
 
@@ -72,41 +69,6 @@ class Preflight:
     topology: Topology
     jobs: tuple[JobPlan, ...]
     warnings: tuple[Problem, ...]
-
-
-def read_program(program: Path, p4info: Path, empty_lanes: int = 0) -> DataPlane:
-    """Reads a build of the data plane; raises ``DataPlaneError`` if it cannot carry gradients.
-
-    empty_lanes: lanes of chunks without payload; 0 for builds that sum chunks.
-    """
-    for file in (program, p4info):
-        if not file.is_file():
-            raise DataPlaneError(f"{file}: no such file")
-    try:
-        plane = DataPlane.load(program, p4info, empty_lanes)
-        document = json.loads(plane.device_config)
-    except EntryError as error:
-        raise DataPlaneError(str(error)) from error
-    except OSError as error:
-        raise DataPlaneError(f"{error.filename}: cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        raise DataPlaneError(
-            f"{program}: not a program for BMv2 (p4c-bm2-ss writes them): {error}"
-        ) from error
-    if not isinstance(document, dict) or "pipelines" not in document:
-        raise DataPlaneError(f"{program}: JSON, but not a program for BMv2: it has no `pipelines`")
-    lanes = plane.lanes
-    if empty_lanes and plane.sums:
-        raise DataPlaneError(
-            f"{p4info}: its switches sum chunks of {lanes} lanes, and jobs with payload: none have"
-            " nothing to sum; use a build with BLOCKS=0, or leave --program and --p4info out"
-        )
-    if not lanes:
-        raise DataPlaneError(
-            f"{p4info}: its chunks have {lanes} lanes, so there is nothing to sum (a build with"
-            " BLOCKS=0 is for jobs with payload: none, in virtual time); use one with more"
-        )
-    return plane
 
 
 def check(

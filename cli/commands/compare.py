@@ -41,7 +41,6 @@ from cli.options import (
 from controller.p4rt.dataplane import DataPlane
 from controller.planning.admission import Resources
 from controller.planning.tree_planner import PlanRefusedError
-from emulation.lifecycle.launcher import LaunchError, compile_once, program_files, program_for
 from observability import pictures
 from observability.messages.events import Within
 from observability.wording import count
@@ -49,7 +48,9 @@ from planner.collectives import COLLECTIVES
 from specs import jobfile
 from specs.p4program import make_ready
 from testbed import preflight
-from testbed.preflight import JobPlan, read_program
+from testbed.errors import LaunchError
+from testbed.preflight import JobPlan
+from testbed.program import compile_once, program_files, program_for, read_program
 from testbed.targets import Target, choose
 from topologies.model.addressing import Addressing
 from topologies.model.spec import TopologyFile

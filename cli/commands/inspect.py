@@ -27,7 +27,6 @@ from cli.options import (
 )
 from cli.virtual import check_virtually
 from emulation.lifecycle.execution import execute
-from emulation.lifecycle.launcher import program_files, translate
 from emulation.nodes.processes import python
 from observability import pictures, record
 from observability.control import ControlError
@@ -36,7 +35,7 @@ from observability.trace import TraceError
 from observability.trace import read as read_trace
 from specs.jobfile import JobFileError
 from testbed import preflight
-from testbed.preflight import read_program
+from testbed.program import program_files, read_program, translate
 from testbed.targets import DEVICE_ID, Target, because, choose
 from topologies.model.drawing import draw
 from topologies.model.spec import load as load_topology

@@ -14,7 +14,6 @@ from rich.text import Text
 from cli.display.tables import show, show_rows
 from cli.files import FILE
 from cli.options import DEFAULT_JOB, console_for, print_json, quantity_of, with_json
-from emulation.lifecycle.launcher import program_for
 from observability.wording import count
 from planner import bandwidth
 from planner.analytic import Prediction, Setting, Work
@@ -27,6 +26,7 @@ from planner.verdict import explain_fastest, link_name, refusal_reasons
 from specs import jobfile
 from specs.jobfile import JobFile
 from specs.placements import KINDS
+from testbed.program import program_for
 from topologies.model.addressing import Addressing
 from topologies.model.spec import load as load_topology
 from topologies.model.topology import Costs

@@ -14,12 +14,13 @@ from cli.display.tables import show
 from cli.emulated import bringing_up, run
 from cli.files import FILE, OUTPUT
 from cli.options import DEFAULT_JOB, console_for, launching, on_testbed, print_json, say, with_json
-from emulation.lifecycle.launcher import LaunchError, check_jobs
+from emulation.lifecycle.launcher import check_jobs
 from observability import control, record
 from observability.control import ControlError, Request
 from observability.messages.summary import RunPart, is_finished
 from observability.record import RunDirectory, shown
 from specs import faultfile as faults
+from testbed.errors import LaunchError
 from topologies.model.spec import load as load_topology
 
 

@@ -16,7 +16,6 @@ from rich.text import Text
 from cli.display.tables import show, show_rows
 from cli.files import FILE, PICTURE
 from cli.options import console_for, print_json, say, with_json
-from emulation.lifecycle.launcher import compile_once
 from observability import pictures
 from observability.record import shown
 from observability.wording import count
@@ -30,6 +29,7 @@ from sweeps.local import LocalCrew
 from sweeps.store import DONE, FAILED, Store, default_folder, opened
 from sweeps.trials import Trial, trials
 from sweeps.wording import axis_name, value_text
+from testbed.program import compile_once
 from topologies.model.units import size_text, time_text
 
 Message = dict[str, Any]

@@ -11,17 +11,14 @@ import contextlib
 import os
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
 import click
 
-from controller.p4rt.dataplane import DataPlane
 from emulation.network.namespaces import command, through_sudo
 from emulation.nodes.processes import describe, environment, python
 from observability import control, record
@@ -30,15 +27,10 @@ from observability.messages.jobs import Clock
 from observability.messages.live import Description
 from observability.processinfo import tail
 from observability.record import Facts, RunDirectory
-from protocol.header import LANE_BYTES
-from specs import jobfile, p4program
-from specs.jobfile import JobFileError
-from specs.p4program import DataPlaneError, make_ready
-from switch.codegen import generate
-from switch.compiler import CompilerError, build_program, cache_directory
-from switch.loader import load_program
-from switch.program.errors import ProgramError
+from specs.p4program import make_ready
 from testbed import preflight
+from testbed.errors import LaunchError
+from testbed.program import compile_once, program_files, read_program
 from testbed.targets import choose
 from topologies.model.spec import read as read_topology
 
@@ -63,89 +55,12 @@ def _own_group() -> dict[str, Any]:
     return {"preexec_fn": os.setpgrp}
 
 
-class LaunchError(Exception):
-    """The testbed cannot be started, or has failed; the text says why and shows a log."""
-
-
-def program_files(program: Path | None, p4info: Path | None) -> tuple[Path, Path]:
-    """Returns the build of ``--program`` and ``--p4info``, or the default build.
-
-    Raises ``DataPlaneError`` if only one of them is given.
-    """
-    if program is None and p4info is None:
-        return p4program.USUAL.files()
-    if p4info is None:
-        raise DataPlaneError(
-            f"--program {program} needs --p4info FILE with it (p4c-bm2-ss --p4runtime-files"
-            " writes it)"
-        )
-    if program is None:
-        raise DataPlaneError(f"--p4info {p4info} needs --program FILE with it")
-    return program, p4info
-
-
-def program_for(
-    jobs: Sequence[Path], program: Path | None = None, p4info: Path | None = None
-) -> tuple[Path, Path, DataPlane]:
-    """Returns program, p4info and data plane for these jobs in virtual time.
-
-    Jobs without payload have a build of their own. Raises ``DataPlaneError``; ``preflight.check``
-    finds jobs that do not fit together.
-    """
-    lanes = 0
-    for path in jobs:
-        with contextlib.suppress(JobFileError):  # `preflight.check` reports it
-            spec = jobfile.load(path).spec
-            if spec.payload == "none":
-                lanes = max(1, spec.chunk_bytes // LANE_BYTES)
-                break
-    if lanes and program is None and p4info is None:
-        program, p4info = p4program.HEADERS.files()
-    program, p4info = program_files(program, p4info)
-    return program, p4info, _read_program(program, p4info, lanes)
-
-
-@lru_cache(maxsize=8)
-def _read_program(program: Path, p4info: Path, empty_lanes: int) -> DataPlane:
-    return preflight.read_program(program, p4info, empty_lanes)
-
-
 def check_jobs(up: RunDirectory, jobs: Sequence[Path], restore: Path | None = None) -> None:
     """Raises ``JobFileError`` for jobs that cannot run on this testbed, or cannot continue from the
     checkpoint ``restore``."""
     facts = up.facts
-    plane = preflight.read_program(Path(facts["program"]), Path(facts["p4info"]))
+    plane = read_program(Path(facts["program"]), Path(facts["p4info"]))
     preflight.check(read_topology(facts["topology"]), jobs, plane, facts["target"], restore)
-
-
-def translate(program: Path) -> str:
-    """Translates a program to C for the embedded target; raises ``LaunchError`` if unsupported."""
-    try:
-        return generate(load_program(program))
-    except ProgramError as error:
-        raise LaunchError(f"{program}: {error}") from error
-
-
-def compile_once(program: Path) -> None:
-    """Compiles the data plane for the embedded target before all switches would do it concurrently.
-
-    Raises ``LaunchError`` if target or compiler refuses it, or its folder cannot be written.
-    """
-    slow = threading.Timer(
-        1.0, click.echo, ["compiling the data plane for this machine (once)"], {"err": True}
-    )
-    slow.start()
-    try:
-        build_program(translate(program))
-    except CompilerError as error:
-        raise LaunchError(f"{program}: {error}") from error
-    except OSError as error:
-        raise LaunchError(
-            f"{cache_directory()}: compiled programs cannot be kept there: {error.strerror};"
-            " XDG_CACHE_HOME=FOLDER in the environment chooses another folder"
-        ) from error
-    finally:
-        slow.cancel()
 
 
 class Launch:
@@ -293,7 +208,7 @@ def launch(
     if program is None and p4info is None:
         make_ready(say=_say)
     program, p4info = program_files(program, p4info)
-    checked = preflight.check(loaded, jobs, preflight.read_program(program, p4info), chosen)
+    checked = preflight.check(loaded, jobs, read_program(program, p4info), chosen)
     for warning in checked.warnings:
         _say(f"warning: {warning}")
     if chosen == "embedded":

@@ -18,7 +18,7 @@ from cli.display.progress import View
 from cli.display.tables import show
 from cli.emulated import bringing_up
 from cli.virtual import run_virtually
-from emulation.lifecycle.launcher import Launch, LaunchError, program_files
+from emulation.lifecycle.launcher import Launch
 from experiments.placements import larger
 from experiments.placements.page import larger_table, page, table
 from experiments.placements.rows import ROWS, TOPOLOGY, Line, Row, failed, judge, workload
@@ -26,7 +26,8 @@ from observability import control
 from observability.messages.summary import FinishedJob, is_finished
 from observability.record import machine
 from specs import jobfile
-from testbed.preflight import read_program
+from testbed.errors import LaunchError
+from testbed.program import program_files, read_program
 from testbed.targets import TargetError, choose
 from workloads.workloads import shapes
 

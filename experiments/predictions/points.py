@@ -18,7 +18,6 @@ from typing import Any
 from baselines import comparison, virtual
 from controller.p4rt.dataplane import SLICE_BYTES
 from controller.planning.admission import Resources
-from emulation.lifecycle.launcher import program_for
 from planner.analytic import Prediction, Setting, Work
 from planner.collectives import COLLECTIVES
 from planner.expected import HEADER_FRAME_BYTES
@@ -29,6 +28,7 @@ from specs.placements import kind_of
 from sweeps import code
 from sweeps.execution import execute
 from testbed import preflight
+from testbed.program import program_for
 from topologies.model.addressing import Addressing
 from topologies.model.spec import parse
 from topologies.model.topology import Topology

@@ -13,10 +13,10 @@ import yaml
 
 from cli.display.progress import View
 from cli.emulated import run
-from emulation.lifecycle.launcher import LaunchError
 from experiments.reliability.scenarios import Course, Scenario
 from specs import faultfile as faults
 from specs.paths import ROOT
+from testbed.errors import LaunchError
 from topologies.model.spec import load as load_topology
 
 Message = dict[str, Any]

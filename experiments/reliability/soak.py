@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from cli.display.progress import View
-from emulation.lifecycle.launcher import LaunchError
 from experiments.reliability.runner import Line, carry_out
 from experiments.reliability.scenarios import FOUR_RACKS, JOB, TWO_RACKS
+from testbed.errors import LaunchError
 
 # A round is long enough for overlapping faults, and short enough to repeat often.
 ITERATIONS = 120

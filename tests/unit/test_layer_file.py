@@ -11,6 +11,7 @@ import pytest
 from specs import jobfile
 from specs.p4program import SOURCES
 from testbed import preflight
+from testbed.program import read_program
 from tests.conftest import ROOT
 from topologies.model.documents import DocumentError
 from topologies.model.spec import read
@@ -33,7 +34,7 @@ def job(folder: Path, trace: str | None, text: str = JOB) -> Path:
 
 def refused(path: Path) -> str:
     """What is wrong with a job."""
-    plane = preflight.read_program(BUILD / "aggregation.json", BUILD / "aggregation.p4info.txtpb")
+    plane = read_program(BUILD / "aggregation.json", BUILD / "aggregation.p4info.txtpb")
     with pytest.raises(DocumentError) as raised:
         preflight.check(read(TOPOLOGY), [path], plane, "embedded", virtual=True)
     return str(raised.value).replace(f"{path.parent}/", "")

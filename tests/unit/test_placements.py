@@ -15,7 +15,8 @@ from specs.jobfile import JobFileError, parse
 from specs.p4program import SOURCES
 from specs.placements import Hosts, Kind
 from testbed import preflight
-from testbed.preflight import JobPlan, read_program
+from testbed.preflight import JobPlan
+from testbed.program import read_program
 from tests.conftest import ROOT
 from topologies.model.addressing import Addressing
 from topologies.model.spec import load as load_topology

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from emulation.lifecycle.launcher import program_for
 from hosts.data.checkpoint import Checkpoint, write
 from simulation import session
 from specs import jobfile
 from specs.faultfile import parse, schedule
 from specs.p4program import SOURCES, DataPlaneError
 from testbed import preflight
-from testbed.preflight import Preflight, read_program
+from testbed.preflight import Preflight
+from testbed.program import program_for, read_program
 from tests.conftest import ROOT
 from tests.unit.virtual_session import run
 from topologies.model.documents import DocumentError

@@ -9,6 +9,7 @@ from pathlib import Path
 from specs.faultfile import parse, schedule
 from specs.p4program import SOURCES
 from testbed import preflight
+from testbed.program import read_program
 from tests.conftest import ROOT
 from topologies.model.spec import read
 
@@ -25,7 +26,7 @@ def test_own_topology(tmp_path: Path) -> None:
     for name, text in zip(("mine", "quick"), blocks("own-topology.md", "yaml"), strict=True):
         (tmp_path / f"{name}.yaml").write_text(text)
     build = SOURCES / "build"
-    plane = preflight.read_program(build / "aggregation.json", build / "aggregation.p4info.txtpb")
+    plane = read_program(build / "aggregation.json", build / "aggregation.p4info.txtpb")
     topology = read(tmp_path / "mine.yaml")
     found = preflight.check(topology, [tmp_path / "quick.yaml"], plane, "embedded")
     shown = (TUTORIAL / "own-topology.md").read_text()

@@ -16,8 +16,8 @@ from cli.display.progress import Meanwhile, View
 from cli.display.results import link_table, show_results
 from cli.display.tables import show_rows
 from cli.virtual import run_virtually
-from emulation.lifecycle.launcher import LaunchError
 from observability.wording import count, deviation
+from testbed.errors import LaunchError
 
 REASON = "w2 is stopped (SIGSTOP, or a debugger); " * 5 + "no sum for 8.0 s"
 ROWS = [

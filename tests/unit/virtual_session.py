@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from emulation.lifecycle.launcher import program_for
 from observability import record
 from simulation.kernel.engine import Engine
 from simulation.links.trains import SECOND
 from simulation.session import Session, check
 from simulation.tracing.events import TraceFile
+from testbed.program import program_for
 from tests.summaries import check_summary
 from topologies.model.spec import read
 
