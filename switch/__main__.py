@@ -29,7 +29,9 @@ from switch.cli.options import Options, parse
 from switch.cli.thrift_port import ThriftPort
 from switch.compiler import CompilerError
 from switch.loader import load_program
-from switch.p4runtime import AddressError, Device, P4RuntimeError, is_local, serve
+from switch.p4runtime.device import Device
+from switch.p4runtime.errors import P4RuntimeError
+from switch.p4runtime.service.server import AddressError, is_local, serve
 from switch.pipeline import Pipeline, PipelineError
 from switch.ports import PortOptions, Ports, PortsError
 from switch.program.errors import ProgramError, UnsupportedConstruct

@@ -26,7 +26,7 @@ from controller.p4rt.entries import Entity, P4Info, insertion
 from switch.codegen import generate
 from switch.compiler import build_program
 from switch.loader import load_program
-from switch.p4runtime import Device
+from switch.p4runtime.device import Device
 from switch.pipeline import KeyElement, Pipeline
 from switch.pipeline.abi import Output
 from testbed.targets import DEVICE_ID

@@ -23,7 +23,7 @@ from protocol.runtime import REAL
 from switch.p4runtime.errors import P4RuntimeError
 
 if TYPE_CHECKING:
-    from switch.p4runtime import Device
+    from switch.p4runtime.device import Device
 
 __all__ = [
     "Connection",

@@ -18,7 +18,7 @@ from simulation.kernel.calls import ask
 from simulation.kernel.engine import Engine, Node
 from simulation.kernel.task_node import TaskNode
 from simulation.links.trains import NEVER
-from switch.p4runtime import Device
+from switch.p4runtime.device import Device
 from topologies.model.addressing import Addressing
 from topologies.model.topology import Topology
 

@@ -16,7 +16,7 @@ import numpy as np
 from observability.pcap import Writer
 from simulation.kernel.engine import Node, Port
 from simulation.links.trains import Train
-from switch.p4runtime import Device
+from switch.p4runtime.device import Device
 from switch.pipeline import Pipeline
 from switch.ports.paced_line import Line
 from switch.ports.virtual_time import Arrivals, Departures, TimedPorts

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from switch.cli.arguments import DROP_PORT, MAX_PRIORITY_QUEUES, command_line_of
 from switch.cli.bmv2 import IGNORED, IGNORED_FLAGS, OWN, REFUSED, Identity
-from switch.p4runtime import AddressError, Tls, socket_path
+from switch.p4runtime.service.server import AddressError, Tls, socket_path
 
 _MAX_INTERFACE_NAME = 15  # IFNAMSIZ without the final zero
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from protocol.outcomes import Outcome
-from switch.p4runtime import Device
+from switch.p4runtime.device import Device
 from tests.namespaces import needs_namespaces
 from tests.packet.differential import DEVICE
 from tests.packet.node_rig import outcomes

@@ -23,7 +23,8 @@ from controller.p4rt.fabric import Fabric
 from controller.planning.tree_planner import TreeKind
 from protocol.plan import Address
 from specs.p4program import SOURCES
-from switch.p4runtime import Device, serve
+from switch.p4runtime.device import Device
+from switch.p4runtime.service.server import serve
 from tests.packet.thrift import free_port
 from topologies.model.addressing import Addressing
 from topologies.model.spec import parse

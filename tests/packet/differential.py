@@ -15,7 +15,7 @@ from p4.v1 import p4runtime_pb2 as p4rt
 
 from controller.p4rt.connection import Connection, DeviceConnection
 from controller.p4rt.entries import P4Info
-from switch.p4runtime import Device
+from switch.p4runtime.device import Device
 from switch.program.model import Program
 
 PORTS = range(8)

@@ -22,7 +22,7 @@ from controller.service.servicer import JobServer
 from hosts.net.udp import Endpoint
 from hosts.server.process import ServerProcess
 from protocol.header import PORT
-from switch.p4runtime import Device
+from switch.p4runtime.device import Device
 from tests.packet.targets import build
 from topologies.model.addressing import Addressing
 from topologies.model.spec import parse

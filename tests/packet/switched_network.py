@@ -26,7 +26,7 @@ from protocol.frames import Datagram, Interface, from_frame, from_frames, to_fra
 from protocol.header import Batch
 from protocol.outcomes import Outcome
 from protocol.plan import Address
-from switch.p4runtime import Device
+from switch.p4runtime.device import Device
 from tests.impaired_links import Events, Impairments, send_all
 from tests.packet.targets import build
 from topologies.model.addressing import Addressing, HostInterface

@@ -31,7 +31,7 @@ from controller.p4rt.connection import Connection, DeviceConnection, GrpcConnect
 from controller.p4rt.dataplane import DataPlane
 from controller.p4rt.entries import insertion
 from specs import p4program as builds
-from switch.p4runtime import Device
+from switch.p4runtime.device import Device
 from tests.namespaces import WITHOUT_IPV6
 
 PORTS = range(1, 6)

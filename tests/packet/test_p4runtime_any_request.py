@@ -8,7 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from p4.v1 import p4runtime_pb2 as p4rt
 
-from switch.p4runtime import Device, P4RuntimeError
+from switch.p4runtime.device import Device
+from switch.p4runtime.errors import P4RuntimeError
 from tests.packet.p4rt_support import (
     CPU_PORT,
     DELETE,

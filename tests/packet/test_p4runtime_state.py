@@ -6,7 +6,7 @@ from google.rpc import code_pb2 as code
 from p4.v1 import p4data_pb2
 from p4.v1 import p4runtime_pb2 as p4rt
 
-from switch.p4runtime import Device
+from switch.p4runtime.device import Device
 from tests.packet.p4rt_support import (
     CPU_PORT,
     DELETE,

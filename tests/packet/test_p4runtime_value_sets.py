@@ -11,7 +11,7 @@ from p4.v1 import p4runtime_pb2 as p4rt
 
 from controller.p4rt.connection import DeviceConnection, WriteError
 from controller.p4rt.entries import deletion, insertion
-from switch.p4runtime import Device
+from switch.p4runtime.device import Device
 from tests.p4 import HERE
 from tests.packet.differential import DEVICE, program_files
 from tests.packet.differential_headers import value_set

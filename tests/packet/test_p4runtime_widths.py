@@ -12,7 +12,8 @@ from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2 as p4rt
 
 from switch.loader import parse_program
-from switch.p4runtime import Device, P4RuntimeError
+from switch.p4runtime.device import Device
+from switch.p4runtime.errors import P4RuntimeError
 from switch.p4runtime.p4info.program_check import bind
 from switch.p4runtime.p4info.schema import Field, Schema
 from switch.p4runtime.p4info.values import encode_unsigned

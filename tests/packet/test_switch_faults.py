@@ -25,7 +25,8 @@ from controller.p4rt.fabric import Fabric
 from controller.planning.tree_planner import TreeKind
 from controller.service.monitor import Monitor
 from protocol import jobs_pb2
-from switch.p4runtime import Device, Server, serve
+from switch.p4runtime.device import Device
+from switch.p4runtime.service.server import Server, serve
 from tests.packet.controller_rig import (
     P4INFO,
     PROGRAM,

@@ -18,7 +18,7 @@ from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 
 from switch.loader import load_program, parse_program
-from switch.p4runtime import Device
+from switch.p4runtime.device import Device
 from switch.pipeline import Pipeline, PipelineError
 from switch.pipeline.action_profiles import ProfileState
 from switch.pipeline.keys import Reference

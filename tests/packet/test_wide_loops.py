@@ -10,7 +10,7 @@ import pytest
 from benchmarks.forwarding import contenders, traffic
 from controller.p4rt.connection import DeviceConnection
 from controller.p4rt.entries import P4Info, insertion
-from switch.p4runtime import Device
+from switch.p4runtime.device import Device
 from switch.pipeline import Pipeline
 from testbed.targets import DEVICE_ID
 

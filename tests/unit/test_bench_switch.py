@@ -32,7 +32,7 @@ from controller.p4rt.entries import P4Info, insertion
 from emulation.network.namespaces import command
 from emulation.nodes.processes import environment, python
 from specs import p4program
-from switch.p4runtime import Device
+from switch.p4runtime.device import Device
 
 needs_links = pytest.mark.skipif(
     len(os.sched_getaffinity(0)) < 2, reason="the load needs a core of its own"

@@ -19,7 +19,7 @@ from protocol import jobs_pb2
 from protocol.header import PORT
 from protocol.plan import Address, ServerPlan, WorkerPlan
 from specs.p4program import SOURCES
-from switch.p4runtime import Device
+from switch.p4runtime.device import Device
 from topologies.model.addressing import Addressing
 from topologies.model.spec import load, parse
 from topologies.model.topology import Topology

@@ -6,7 +6,8 @@ from google.protobuf import any_pb2
 from google.rpc import code_pb2
 from p4.v1 import p4runtime_pb2 as p4rt
 
-from switch.p4runtime import Device, P4RuntimeError
+from switch.p4runtime.device import Device
+from switch.p4runtime.errors import P4RuntimeError
 
 DEVICE = 3
 

@@ -7,7 +7,7 @@ import pytest
 
 from switch import __version__
 from switch.cli.options import PortSettings, parse
-from switch.p4runtime import is_local
+from switch.p4runtime.service.server import is_local
 
 
 def parsed(line):

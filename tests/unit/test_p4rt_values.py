@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from p4.config.v1 import p4types_pb2
 from p4.v1 import p4data_pb2
 
-from switch.p4runtime import P4RuntimeError
+from switch.p4runtime.errors import P4RuntimeError
 from switch.p4runtime.p4info.values import (
     DataCodec,
     decode_signed,
