@@ -33,7 +33,7 @@ from switch.p4runtime.device import Device
 from switch.p4runtime.errors import P4RuntimeError
 from switch.p4runtime.service.server import AddressError, is_local, serve
 from switch.pipeline import Pipeline, PipelineError
-from switch.ports import PortOptions, Ports, PortsError
+from switch.ports import Ports, PortsError
 from switch.program.errors import ProgramError, UnsupportedConstruct
 
 log = logging.getLogger("switch")
@@ -86,7 +86,7 @@ def _run(options: Options, stop: threading.Event, stack: ExitStack) -> None:
     stack.callback(device.close)
     ports = Ports(
         pipeline,
-        {number: _port_options(options, number) for number in options.ports},
+        options.ports,
         cpu_port=options.cpu_port,
         pcap_dir=options.pcap,
         plain=options.plain,
@@ -184,19 +184,6 @@ def _stop_ports(ports: Ports, device: Device) -> None:
         counts = " ".join(f"{name}={value}" for name, value in device.pipeline.stats().items())
         log.info("program: %s", counts)
     ports.stop()
-
-
-def _port_options(options: Options, number: int) -> PortOptions:
-    port = options.ports[number]
-    given = {} if port.queue_bytes is None else {"queue_bytes": port.queue_bytes}
-    return PortOptions(
-        port.interface,
-        rate=port.rate,
-        queue_packets=options.queue_packets,
-        rate_in=port.rate_in,
-        join=options.join,
-        **given,
-    )
 
 
 def _take_name(name: str) -> None:

@@ -14,34 +14,21 @@ from pathlib import Path
 from switch.cli.arguments import DROP_PORT, MAX_PRIORITY_QUEUES, command_line_of
 from switch.cli.bmv2 import IGNORED, IGNORED_FLAGS, OWN, REFUSED, Identity
 from switch.p4runtime.service.server import AddressError, Tls, socket_path
+from switch.ports import PortOptions
 
 _MAX_INTERFACE_NAME = 15  # IFNAMSIZ without the final zero
-
-
-@dataclass(frozen=True)
-class PortSettings:
-    """One `-i PORT@INTERFACE`.
-
-    rate, rate_in: bit/s, None = unlimited; queue_bytes: None = default. See `PortOptions`.
-    """
-
-    interface: str
-    rate: int | None = None
-    queue_bytes: int | None = None
-    rate_in: int | None = None
 
 
 @dataclass(frozen=True)
 class Options:
     """A checked command line.
 
-    queue_packets: of one priority that may wait for a port, None = no limit
     log_bytes, log_files: size of one log file, None = no limit; how many older ones are kept
     ignored: options given without effect, with the reason
     """
 
     identity: Identity
-    ports: dict[int, PortSettings]
+    ports: dict[int, PortOptions]
     device_id: int
     program: Path | None
     address: str
@@ -49,9 +36,7 @@ class Options:
     cpu_port: int | None
     pcap: Path | None
     priority_queues: int
-    queue_packets: int | None
     plain: bool
-    join: bool
     log_console: bool
     log_file: Path | None
     log_level: str
@@ -142,9 +127,7 @@ def _check(given: argparse.Namespace, identity: Identity) -> Options:
         cpu_port=given.cpu_port,
         pcap=given.pcap,
         priority_queues=given.priority_queues,
-        queue_packets=given.queue_packets or None,
         plain=given.plain,
-        join=not given.no_join,
         log_console=given.log_console,
         log_file=_log_file(given, identity),
         log_level=given.log_level,
@@ -174,7 +157,7 @@ def _thrift_port(text: str | None) -> int | None:
     return int(text)
 
 
-def _ports(given: argparse.Namespace) -> dict[int, PortSettings]:
+def _ports(given: argparse.Namespace) -> dict[int, PortOptions]:
     interfaces: dict[int, str] = {}
     for text in given.interface:
         number_text, at, name = text.partition("@")
@@ -194,7 +177,14 @@ def _ports(given: argparse.Namespace) -> dict[int, PortSettings]:
     queues = _per_port(given.port_queue, "--port-queue", interfaces)
     rates_in = _per_port(given.port_rate_in, "--port-rate-in", interfaces)
     return {
-        number: PortSettings(name, rates.get(number), queues.get(number), rates_in.get(number))
+        number: PortOptions(
+            name,
+            rate=rates.get(number),
+            queue_bytes=queues.get(number, PortOptions.queue_bytes),
+            queue_packets=given.queue_packets or None,
+            rate_in=rates_in.get(number),
+            join=not given.no_join,
+        )
         for number, name in interfaces.items()
     }
 

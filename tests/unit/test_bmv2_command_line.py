@@ -9,7 +9,8 @@ import pytest
 from switch.cli.arguments import command_line_of
 from switch.cli.bmv2 import BMV2, OWN, identity_of
 from switch.cli.launcher import InstallError, install, is_launcher
-from switch.cli.options import PortSettings, parse
+from switch.cli.options import parse
+from switch.ports import PortOptions
 
 BMV2_IDENTITY = identity_of(f"/usr/bin/{BMV2}")
 # Of its options_parse.cpp, and of main.cpp of simple_switch_grpc.
@@ -49,11 +50,11 @@ def test_every_option_of_bmv2_is_known():
 
 
 def test_without_options_it_is_as_bmv2_is():
-    options = parsed("--no-p4")
+    options = parsed("--no-p4 -i 1@a")
     assert (options.device_id, options.address) == (0, "0.0.0.0:9559")
     assert (options.logs, options.traced, options.pcap) == (False, False, None)
-    assert options.queue_packets == 64
-    assert parsed("--no-p4 --queue-packets 0").queue_packets is None
+    assert options.ports[1].queue_packets == 64
+    assert parsed("--no-p4 -i 1@a --queue-packets 0").ports[1].queue_packets is None
 
 
 def test_a_log_has_everything_unless_a_level_is_given():
@@ -75,7 +76,10 @@ def test_the_command_line_that_p4langs_tutorials_make():
         "-i 1@s1-eth1 -i 2@s1-eth2 --pcap . --nanolog ipc:///tmp/bm-0-log.ipc --device-id 0 "
         "build/basic.json --log-console --thrift-port 9090 -- --grpc-server-addr 0.0.0.0:50051"
     )
-    assert options.ports == {1: PortSettings("s1-eth1"), 2: PortSettings("s1-eth2")}
+    assert options.ports == {
+        1: PortOptions("s1-eth1", queue_packets=64),
+        2: PortOptions("s1-eth2", queue_packets=64),
+    }
     assert (options.program, options.thrift_port) == (Path("build/basic.json"), 9090)
 
 

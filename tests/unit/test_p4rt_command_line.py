@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from switch import __version__
-from switch.cli.options import PortSettings, parse
+from switch.cli.options import parse
 from switch.p4runtime.service.server import is_local
+from switch.ports import PortOptions
 
 
 def parsed(line):
@@ -20,7 +21,7 @@ def test_the_command_line_of_simple_switch_grpc():
         "build/x.json --log-console -L debug --thrift-port 9090 -- "
         "--grpc-server-addr 127.0.0.1:50051 --cpu-port 255"
     )
-    assert options.ports == {1: PortSettings("s1-eth1"), 2: PortSettings("s1-eth2")}
+    assert options.ports == {1: PortOptions("s1-eth1"), 2: PortOptions("s1-eth2")}
     assert (options.device_id, options.cpu_port) == (7, 255)
     assert (options.program, options.pcap) == (Path("build/x.json"), Path("pcaps"))
     assert (options.address, options.tls) == ("127.0.0.1:50051", None)
@@ -42,15 +43,15 @@ def test_rates_and_queues_belong_to_ports():
         "--no-p4 -i 1@a -i 2@b --port-rate 2=20000000 --port-queue 2=131072 --plain"
         " --port-rate-in 1=1000000"
     )
-    assert options.ports[1] == PortSettings("a", rate_in=1_000_000)
-    assert options.ports[2] == PortSettings("b", rate=20_000_000, queue_bytes=131072)
+    assert options.ports[1] == PortOptions("a", rate_in=1_000_000)
+    assert options.ports[2] == PortOptions("b", rate=20_000_000, queue_bytes=131072)
     assert options.plain
 
 
 def test_without_options_it_is_device_1_on_this_machine_only():
-    options = parsed("--no-p4")
+    options = parsed("--no-p4 -i 1@a")
     assert (options.device_id, options.address) == (1, "127.0.0.1:9559")
-    assert options.queue_packets is None
+    assert options.ports[1].queue_packets is None
 
 
 @pytest.mark.parametrize(

@@ -82,13 +82,7 @@ class DirectMeters:
         if len(asked.match) or asked.is_default_action:
             yield self._message(*self._metered(asked))
             return
-        if asked.table_id:
-            tables = [self._schema.table(asked.table_id)]
-            if not tables[0].direct_meter:
-                raise invalid_argument(f"{tables[0].name} has no direct meter")
-        else:
-            tables = [one for one in self._schema.tables.values() if one.direct_meter]
-        for table in tables:
+        for table in self._schema.tables_with("meter", asked.table_id):
             for entry in self._tables.entries(table):
                 yield self._message(table, entry)
 

@@ -367,23 +367,12 @@ class Tables:
         """Yields the counters of one entry, of all entries of a table, or (table_id 0) of all
         tables."""
         asked = query.table_entry
-        if asked.table_id == 0:
-            if len(asked.match) or asked.is_default_action:
-                raise invalid_argument("the counters of all tables take no key: give a table_id")
-            tables = [t for t in self._schema.tables.values() if t.direct_counter]
-            for table in tables:
-                for entry in self._contents[table.id].entries.values():
-                    yield self._counter_message(table, entry)
-            return
         if len(asked.match) or asked.is_default_action:
-            table, entry = self._counted(query)
-            yield self._counter_message(table, entry)
+            yield self._counter_message(*self._counted(query))
             return
-        table = self._schema.table(asked.table_id)
-        if not table.direct_counter:
-            raise invalid_argument(f"{table.name} has no direct counter")
-        for entry in self._contents[table.id].entries.values():
-            yield self._counter_message(table, entry)
+        for table in self._schema.tables_with("counter", asked.table_id):
+            for entry in self.entries(table):
+                yield self._counter_message(table, entry)
 
     def _counted(self, message: p4runtime_pb2.DirectCounterEntry) -> tuple[Table, Entry]:
         if not message.HasField("table_entry"):

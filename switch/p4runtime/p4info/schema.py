@@ -252,6 +252,18 @@ class Schema:
         """Returns a table. Raises INVALID_ARGUMENT for an unknown id."""
         return self._get(self.tables, table_id, "table_id")
 
+    def tables_with(self, resource: str, table_id: int) -> list[Table]:
+        """Returns the table with this id, or all (0), that have a direct "counter" or "meter".
+
+        Raises INVALID_ARGUMENT for an unknown id, or a table without it.
+        """
+        if table_id == 0:
+            return [one for one in self.tables.values() if getattr(one, f"direct_{resource}")]
+        table = self.table(table_id)
+        if not getattr(table, f"direct_{resource}"):
+            raise invalid_argument(f"{table.name} has no direct {resource}")
+        return [table]
+
     def counter(self, counter_id: int) -> Counter:
         """Returns an indexed counter. Raises INVALID_ARGUMENT for an unknown id."""
         return self._get(self.counters, counter_id, "counter_id")
