@@ -83,29 +83,6 @@ static __attribute__((noinline)) void store_limbs_apart(uint8_t *at, const uint6
     store_limbs(at, field, n);
 }
 
-// A field of any width at any bit: offset and width in bits.
-static inline void load_any(uint64_t *field, const uint8_t *at, uint64_t offset, int width) {
-    for (int low = 0, i = 0; low < width; low += 64, i++) {
-        int bits = width - low < 64 ? width - low : 64;
-        uint64_t value = 0;
-        for (int bit = 0; bit < bits; bit++) {
-            uint64_t place = offset + (uint64_t)(width - 1 - low - bit);
-            value |= (uint64_t)(at[place / 8] >> (7 - place % 8) & 1) << bit;
-        }
-        field[i] = value;
-    }
-}
-static inline void store_any(uint8_t *at, uint64_t offset, const uint64_t *field, int width) {
-    for (int bit = 0; bit < width; bit++) {
-        uint64_t place = offset + (uint64_t)(width - 1 - bit);
-        uint8_t mask = (uint8_t)(0x80u >> place % 8);
-        if (field[bit / 64] >> bit % 64 & 1)
-            at[place / 8] |= mask;
-        else
-            at[place / 8] &= (uint8_t)~mask;
-    }
-}
-
 // Loads bytes that begin `shift` bits (1 to 7) behind the first bit of `at`.
 static inline void load_shifted(uint8_t *to, const uint8_t *at, size_t count, int shift) {
     for (size_t i = 0; i < count; i++) to[i] = (uint8_t)(at[i] << shift | at[i + 1] >> (8 - shift));

@@ -77,6 +77,14 @@ uint64_t hash_identity(const uint8_t *bytes, size_t length) {
     return value;
 }
 
+// Stores a field of any width at any bit.
+static void store_bits(uint8_t *at, size_t offset, const uint64_t *field, int width) {
+    for (int bit = 0; bit < width; bit++) {
+        size_t place = offset + (size_t)(width - 1 - bit);
+        at[place / 8] |= (uint8_t)((field[bit / 64] >> bit % 64 & 1) << (7 - place % 8));
+    }
+}
+
 void hash_put(struct hash_bits *to, const uint64_t *field, int width) {
     size_t end = (to->bits + (size_t)width + 7) / 8;
     if (end > to->room) return;
@@ -85,7 +93,7 @@ void hash_put(struct hash_bits *to, const uint64_t *field, int width) {
         for (int i = width / 8 - 1, at = (int)(to->bits / 8); i >= 0; i--, at++)
             to->bytes[at] = (uint8_t)(field[i / 8] >> i % 8 * 8);
     } else {
-        store_any(to->bytes, to->bits, field, width);
+        store_bits(to->bytes, to->bits, field, width);
     }
     to->bits += (size_t)width;
 }

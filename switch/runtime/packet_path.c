@@ -398,13 +398,6 @@ static void clone_at_egress(struct sw *sw, struct sw_packet *packet, uint64_t no
     replicate(sw, clone, session, session->priority, now_us);
 }
 
-size_t sw_packet_length(const struct sw *sw, const struct sw_packet *packet) {
-    (void)sw;
-    size_t length = program_header_length((const struct program_context *)packet->context) +
-                    packet->payload_length;
-    return length > packet->truncate ? packet->truncate : length;
-}
-
 EVERY_PACKET size_t deparse(struct sw *sw, struct sw_packet *packet, uint8_t *out, size_t cap,
                       struct sw_leaving *leaving) {
     program_update_checksums(sw, packet);

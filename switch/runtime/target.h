@@ -200,9 +200,6 @@ void sw_round(struct sw *sw, struct sw_packet *packet, uint64_t now_us);
 // Gives back a packet that the traffic manager drops.
 void sw_packet_free(struct sw *sw, struct sw_packet *packet);
 
-// Bytes the packet would have on the wire now (what .length was set to).
-size_t sw_packet_length(const struct sw *sw, const struct sw_packet *packet);
-
 // The data plane as drivers in other libraries call it.
 struct sw_functions {
     void (*set_traffic_manager)(struct sw *sw, sw_enqueue_fn enqueue, void *tm);

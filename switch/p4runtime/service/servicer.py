@@ -9,9 +9,9 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import grpc
 from p4.v1 import p4runtime_pb2
@@ -34,20 +34,28 @@ _STATUS = {code.value[0]: code for code in grpc.StatusCode}
 Context = grpc.ServicerContext | None
 
 
+def _unary(method: str) -> Callable[..., Any]:
+    """Returns the RPC that calls a method of Device."""
+
+    def call(servicer: P4RuntimeServicer, request: Any, context: Context = None) -> Any:
+        with _status(context):
+            return getattr(servicer.device, method)(request)
+
+    return call
+
+
 class P4RuntimeServicer:
     """Register it with p4runtime_pb2_grpc.add_P4RuntimeServicer_to_server, or call it."""
+
+    Write = _unary("write")
+    SetForwardingPipelineConfig = _unary("set_forwarding_pipeline_config")
+    GetForwardingPipelineConfig = _unary("get_forwarding_pipeline_config")
+    Capabilities = _unary("capabilities")
 
     def __init__(self, device: Device) -> None:
         self.device = device
         self._streams = 0
         self._lock = threading.Lock()
-
-    def Write(  # noqa: N802
-        self, request: p4runtime_pb2.WriteRequest, context: Context = None
-    ) -> p4runtime_pb2.WriteResponse:
-        """Calls Device.write."""
-        with _status(context):
-            return self.device.write(request)
 
     def Read(  # noqa: N802
         self, request: p4runtime_pb2.ReadRequest, context: Context = None
@@ -55,31 +63,6 @@ class P4RuntimeServicer:
         """Calls Device.read."""
         with _status(context):
             yield from self.device.read(request)
-
-    def SetForwardingPipelineConfig(  # noqa: N802
-        self,
-        request: p4runtime_pb2.SetForwardingPipelineConfigRequest,
-        context: Context = None,
-    ) -> p4runtime_pb2.SetForwardingPipelineConfigResponse:
-        """Calls Device.set_forwarding_pipeline_config."""
-        with _status(context):
-            return self.device.set_forwarding_pipeline_config(request)
-
-    def GetForwardingPipelineConfig(  # noqa: N802
-        self,
-        request: p4runtime_pb2.GetForwardingPipelineConfigRequest,
-        context: Context = None,
-    ) -> p4runtime_pb2.GetForwardingPipelineConfigResponse:
-        """Calls Device.get_forwarding_pipeline_config."""
-        with _status(context):
-            return self.device.get_forwarding_pipeline_config(request)
-
-    def Capabilities(  # noqa: N802
-        self, request: p4runtime_pb2.CapabilitiesRequest, context: Context = None
-    ) -> p4runtime_pb2.CapabilitiesResponse:
-        """Calls Device.capabilities."""
-        with _status(context):
-            return self.device.capabilities(request)
 
     def StreamChannel(  # noqa: N802
         self,

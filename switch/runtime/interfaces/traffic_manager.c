@@ -131,7 +131,6 @@ struct tm_port *tm_enqueue(struct traffic_manager *tm, struct sw_packet *packet,
     port->packets++;
     port->bytes += packet->length;
     tm->packets++;
-    port->enqueued++;
     if (port->packets > port->max_packets)
         port->max_packets = port->packets;
     if (port->bytes > port->max_bytes)

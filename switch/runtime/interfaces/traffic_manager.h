@@ -43,7 +43,6 @@ struct tm_port {
     uint64_t begun_ns;      // when its transmission began, or the last one's
     uint64_t free_ns;       // when it ends, or the last one did
 
-    uint64_t enqueued;
     uint64_t dropped; // because the queue was full
     uint32_t max_packets;
     uint64_t max_bytes;
@@ -75,7 +74,6 @@ struct tm_port *tm_enqueue(struct traffic_manager *tm, struct sw_packet *packet,
 
 // Counts a packet that bypasses the queue of an idle port.
 static inline void tm_pass(struct tm_port *port, const struct sw_packet *packet) {
-    port->enqueued++;
     if (port->max_packets == 0)
         port->max_packets = 1;
     if (port->max_bytes < packet->length)
