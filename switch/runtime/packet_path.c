@@ -15,6 +15,14 @@
 // The path of every packet is inlined.
 #define EVERY_PACKET static inline __attribute__((always_inline))
 
+// Counts, traces and frees a packet that is lost.
+#define LOSE(sw, packet, counter, ...)         \
+    do {                                       \
+        (sw)->stats.counter++;                 \
+        SW_GONE(sw, packet, __VA_ARGS__);      \
+        sw_packet_free(sw, packet);            \
+    } while (0)
+
 EVERY_PACKET struct sw_packet *take_clean(struct sw *sw) {
     struct sw_packet *packet = sw_packet_take(sw);
     if (packet) program_reset(context_of(packet));
@@ -81,10 +89,9 @@ static void complete_payload(struct sw *sw, struct sw_packet *packet) {
 static void enqueue(struct sw *sw, struct sw_packet *packet, uint32_t port, uint32_t priority,
                     uint64_t now_us) {
     if (port >= SW_DROP_PORT || priority >= SW_PRIORITIES) {
-        sw->stats.dropped++;
-        SW_GONE(sw, packet, port < SW_DROP_PORT ? "is dropped: there is no queue of its priority"
-                                                : "is dropped");
-        sw_packet_free(sw, packet);
+        LOSE(sw, packet, dropped, port < SW_DROP_PORT
+                                      ? "is dropped: there is no queue of its priority"
+                                      : "is dropped");
         return;
     }
     packet->port = port;
@@ -195,18 +202,22 @@ static void settle(struct sw_packet *packet, uint8_t *frame, size_t length, int 
     packet->sum_field = SW_COMPLETE;
 }
 
+// Returns the session that a clone is requested for, or NULL.
+static const struct sw_replicas *session_of(struct sw *sw, struct sw_packet *packet) {
+    uint32_t number = state_of(packet)->clone_session & (SW_SESSIONS - 1);
+    const struct sw_replicas *session = sw->sessions[number];
+    SW_TELL(sw, packet, "is cloned to session %u%s", number,
+            session ? "" : ", which does not exist");
+    sw->stats.no_session += !session;
+    return session;
+}
+
 // Sends a copy of the frame as it came in, parsed again, straight to egress.
 static void clone_to_egress(struct sw *sw, struct sw_packet *packet, uint8_t *frame, size_t length,
                             uint64_t now_us) {
     struct sw_state *state = state_of(packet);
-    const struct sw_replicas *session = sw->sessions[state->clone_session & (SW_SESSIONS - 1)];
-    SW_TELL(sw, packet, "is cloned to session %u%s", state->clone_session & (SW_SESSIONS - 1),
-            session ? "" : ", which does not exist");
-    if (!session) {
-        sw->stats.no_session++;
-        return;
-    }
-    struct sw_packet *clone = take_clean(sw);
+    const struct sw_replicas *session = session_of(sw, packet);
+    struct sw_packet *clone = session ? take_clean(sw) : NULL;
     if (!clone) return;
     SW_COPIED_FROM(sw, clone, packet);
     struct sw_state *own = state_of(clone);
@@ -220,9 +231,7 @@ static void clone_to_egress(struct sw *sw, struct sw_packet *packet, uint8_t *fr
     program_copy_list(context_of(clone), context_of(packet), state->clone_list);
     program_set_kind(context_of(clone), SW_INGRESS_CLONE);
     if (!seal(sw, clone)) {
-        sw->stats.oversized++;
-        SW_GONE(sw, clone, "is dropped: too long");
-        sw_packet_free(sw, clone);
+        LOSE(sw, clone, oversized, "is dropped: too long");
         return;
     }
     replicate(sw, clone, session, session->priority, now_us);
@@ -260,9 +269,7 @@ static int leave_ingress(struct sw *sw, struct sw_packet *packet, uint8_t *frame
         packet->spare = packet->room;
         return 1;
     }
-    sw->stats.oversized++;
-    SW_GONE(sw, packet, "is dropped: too long");
-    sw_packet_free(sw, packet);
+    LOSE(sw, packet, oversized, "is dropped: too long");
     return 0;
 }
 
@@ -275,9 +282,7 @@ EVERY_PACKET void ingress(struct sw *sw, struct sw_packet *packet, const struct 
     program_ingress(sw, packet);
     state->exited = 0;
     if (state->failed) {
-        sw->stats.assertions++;
-        SW_GONE(sw, packet, "is dropped: an assertion failed");
-        sw_packet_free(sw, packet);
+        LOSE(sw, packet, assertions, "is dropped: an assertion failed");
         return;
     }
     if (state->clone_session || state->resubmit_list || packet->truncate != SW_WHOLE)
@@ -304,9 +309,7 @@ EVERY_PACKET void ingress(struct sw *sw, struct sw_packet *packet, const struct 
             if (!leave_ingress(sw, packet, frame, length)) return;
             replicate(sw, packet, replicas, priority, now_us);
         } else {
-            sw->stats.no_group++;
-            SW_GONE(sw, packet, "is dropped: there is no group %u", group);
-            sw_packet_free(sw, packet);
+            LOSE(sw, packet, no_group, "is dropped: there is no group %u", group);
         }
         return;
     }
@@ -381,14 +384,8 @@ size_t sw_recirculate(struct sw *sw, uint64_t now_us, size_t limit) {
 
 static void clone_at_egress(struct sw *sw, struct sw_packet *packet, uint64_t now_us) {
     struct sw_state *state = state_of(packet);
-    const struct sw_replicas *session = sw->sessions[state->clone_session & (SW_SESSIONS - 1)];
-    SW_TELL(sw, packet, "is cloned to session %u%s", state->clone_session & (SW_SESSIONS - 1),
-            session ? "" : ", which does not exist");
-    if (!session) {
-        sw->stats.no_session++;
-        return;
-    }
-    struct sw_packet *clone = seal(sw, packet) ? copy_packet(sw, packet) : NULL;
+    const struct sw_replicas *session = session_of(sw, packet);
+    struct sw_packet *clone = session && seal(sw, packet) ? copy_packet(sw, packet) : NULL;
     if (!clone) return;
     program_reset_metadata(context_of(clone));
     program_copy_list(context_of(clone), context_of(packet), state->clone_list);
@@ -441,9 +438,7 @@ size_t sw_send(struct sw *sw, struct sw_packet *packet, uint64_t now_us, uint8_t
     program_egress(sw, packet);
     state->exited = 0;
     if (state->failed) {
-        sw->stats.assertions++;
-        SW_GONE(sw, packet, "is dropped: an assertion failed");
-        sw_packet_free(sw, packet);
+        LOSE(sw, packet, assertions, "is dropped: an assertion failed");
         return 0;
     }
     if (state->clone_session) clone_at_egress(sw, packet, now_us);

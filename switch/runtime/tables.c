@@ -110,6 +110,23 @@ static struct sw_table *table_of(struct sw *sw, uint32_t table) {
     return table < program_table_count ? &sw->tables[table] : NULL;
 }
 
+// Takes the lock and returns an entry, with `fallback` the default one for a handle below 0. NULL:
+// there is none, and the lock is not held.
+static struct sw_entry *entry_lock(struct sw *sw, struct sw_table *table, int64_t handle,
+                                   int fallback) {
+    sw_lock_control(sw);
+    struct sw_entry *entry =
+        fallback && handle < 0 ? table->fallback : sw_table_entry(table, handle);
+    if (!entry) sw_unlock(sw);
+    return entry;
+}
+
+static void set_action(const struct sw_table_spec *spec, struct sw_entry *entry, uint32_t action,
+                       const uint64_t *args) {
+    entry->action = action;
+    if (spec->arg_words) memcpy(args_of(spec, entry), args, spec->arg_words * sizeof *args);
+}
+
 int64_t sw_table_insert(struct sw *sw, uint32_t index, const uint64_t *value, const uint64_t *mask,
                         const uint64_t *low, const uint64_t *high, int32_t priority,
                         uint32_t action, const uint64_t *args) {
@@ -129,8 +146,7 @@ int64_t sw_table_insert(struct sw *sw, uint32_t index, const uint64_t *value, co
         memcpy(ranges_of(spec, entry), low, spec->ranges * sizeof *low);
         memcpy(ranges_of(spec, entry) + spec->ranges, high, spec->ranges * sizeof *high);
     }
-    if (spec->arg_words) memcpy(args_of(spec, entry), args, spec->arg_words * sizeof *args);
-    entry->action = action;
+    set_action(spec, entry, action, args);
     entry->priority = priority;
     int64_t result = sw_tuples_add(table, entry, mask);
     if (result == 0)
@@ -145,40 +161,31 @@ int sw_table_modify(struct sw *sw, uint32_t index, int64_t handle, uint32_t acti
                     const uint64_t *args) {
     struct sw_table *table = table_of(sw, index);
     if (!table) return SW_RANGE;
-    sw_lock_control(sw);
-    struct sw_entry *entry = sw_table_entry(table, handle);
-    if (entry) {
-        entry->action = action;
-        if (table->spec->arg_words)
-            memcpy(args_of(table->spec, entry), args, table->spec->arg_words * sizeof *args);
-    }
+    struct sw_entry *entry = entry_lock(sw, table, handle, 0);
+    if (!entry) return SW_NOT_FOUND;
+    set_action(table->spec, entry, action, args);
     sw_unlock(sw);
-    return entry ? 0 : SW_NOT_FOUND;
+    return 0;
 }
 
 int sw_table_delete(struct sw *sw, uint32_t index, int64_t handle) {
     struct sw_table *table = table_of(sw, index);
     if (!table) return SW_RANGE;
-    sw_lock_control(sw);
-    struct sw_entry *entry = sw_table_entry(table, handle);
-    if (entry) {
-        struct sw_entry_record *record = &table->records[sw_handle_number(handle)];
-        record->generation = (record->generation + 1) & 0x7fffffffu;
-        sw_tuples_remove(table, entry);
-        entry_give_back(table, entry);
-    }
+    struct sw_entry *entry = entry_lock(sw, table, handle, 0);
+    if (!entry) return SW_NOT_FOUND;
+    struct sw_entry_record *record = &table->records[sw_handle_number(handle)];
+    record->generation = (record->generation + 1) & 0x7fffffffu;
+    sw_tuples_remove(table, entry);
+    entry_give_back(table, entry);
     sw_unlock(sw);
-    return entry ? 0 : SW_NOT_FOUND;
+    return 0;
 }
 
 int sw_table_set_default(struct sw *sw, uint32_t index, uint32_t action, const uint64_t *args) {
     struct sw_table *table = table_of(sw, index);
     if (!table) return SW_RANGE;
     sw_lock_control(sw);
-    table->fallback->action = action;
-    if (table->spec->arg_words)
-        memcpy(args_of(table->spec, table->fallback), args,
-               table->spec->arg_words * sizeof *args);
+    set_action(table->spec, table->fallback, action, args);
     sw_unlock(sw);
     return 0;
 }
@@ -187,26 +194,22 @@ int sw_table_counter(struct sw *sw, uint32_t index, int64_t handle, uint64_t *pa
                      uint64_t *bytes) {
     struct sw_table *table = table_of(sw, index);
     if (!table || !table->spec->counted) return SW_RANGE;
-    sw_lock_control(sw);
-    struct sw_entry *entry = handle < 0 ? table->fallback : sw_table_entry(table, handle);
-    if (entry) {
-        *packets = counters_of(table->spec, entry)[0];
-        *bytes = counters_of(table->spec, entry)[1];
-    }
+    struct sw_entry *entry = entry_lock(sw, table, handle, 1);
+    if (!entry) return SW_NOT_FOUND;
+    *packets = counters_of(table->spec, entry)[0];
+    *bytes = counters_of(table->spec, entry)[1];
     sw_unlock(sw);
-    return entry ? 0 : SW_NOT_FOUND;
+    return 0;
 }
 
 int sw_table_set_counter(struct sw *sw, uint32_t index, int64_t handle, uint64_t packets,
                          uint64_t bytes) {
     struct sw_table *table = table_of(sw, index);
     if (!table || !table->spec->counted) return SW_RANGE;
-    sw_lock_control(sw);
-    struct sw_entry *entry = handle < 0 ? table->fallback : sw_table_entry(table, handle);
-    if (entry) {
-        counters_of(table->spec, entry)[0] = packets;
-        counters_of(table->spec, entry)[1] = bytes;
-    }
+    struct sw_entry *entry = entry_lock(sw, table, handle, 1);
+    if (!entry) return SW_NOT_FOUND;
+    counters_of(table->spec, entry)[0] = packets;
+    counters_of(table->spec, entry)[1] = bytes;
     sw_unlock(sw);
-    return entry ? 0 : SW_NOT_FOUND;
+    return 0;
 }
