@@ -39,8 +39,8 @@ from pathlib import Path
 from switch.compiler import CompilerError
 from switch.loader import load_program
 from switch.pipeline import Pipeline
-from switch.pipeline.externs import Externs, Rates
 from switch.pipeline.keys import KeyElement
+from switch.pipeline.meters_and_digests import Externs, Rates
 from switch.program.errors import ProgramError
 from switch.program.model import KeyField, Table
 

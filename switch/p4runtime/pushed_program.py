@@ -22,7 +22,7 @@ from switch.p4runtime.entities.value_sets import ValueSets
 from switch.p4runtime.errors import invalid_argument, unimplemented
 from switch.p4runtime.p4info.schema import Schema, Table
 from switch.pipeline import Pipeline
-from switch.pipeline.externs import Externs
+from switch.pipeline.meters_and_digests import Externs
 
 Update = p4runtime_pb2.Update
 _UPDATES = (Update.INSERT, Update.MODIFY, Update.DELETE)

@@ -11,8 +11,8 @@ import pytest
 
 from switch.pipeline import Pipeline
 from switch.pipeline.action_profiles import ProfileState
-from switch.pipeline.externs import Externs, Rates
 from switch.pipeline.keys import Reference
+from switch.pipeline.meters_and_digests import Externs, Rates
 from tests.p4 import corpus
 
 KEYS, SPREAD = "Enter.keys", "Enter.spread"

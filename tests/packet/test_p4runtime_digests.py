@@ -11,7 +11,7 @@ from switch.loader import load_program
 from switch.p4runtime.errors import P4RuntimeError
 from switch.p4runtime.p4info.values import MessageCodec
 from switch.pipeline import Pipeline
-from switch.pipeline.externs import DIGEST_ROOM, Externs
+from switch.pipeline.meters_and_digests import DIGEST_ROOM, Externs
 from tests.packet.p4rt_learning import (
     JSON_PATH,
     Learner,

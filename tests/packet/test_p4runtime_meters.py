@@ -10,7 +10,7 @@ from p4.v1 import p4runtime_pb2 as p4rt
 
 from switch.loader import load_program
 from switch.pipeline import Pipeline, PipelineError
-from switch.pipeline.externs import Externs, Rates
+from switch.pipeline.meters_and_digests import Externs, Rates
 from tests.p4 import HERE
 from tests.packet.p4rt_learning import INFO, RATES, Learner, bare, direct, meter, number, source
 from tests.packet.p4rt_support import DELETE, INSERT, MODIFY, config_request

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from switch.pipeline import Pipeline
-from switch.pipeline.externs import Externs
+from switch.pipeline.meters_and_digests import Externs
 from switch.stf import Mismatch, StfError, StfRunner, main
 from tests.p4 import HERE, corpus
 

@@ -19,8 +19,8 @@ from typing import Any
 
 from p4.v1 import p4runtime_pb2
 
+from switch.p4runtime.entities.checks import Update, check_existence, select
 from switch.p4runtime.entities.match import decode_params, encode_action
-from switch.p4runtime.entities.requests import Update, check_existence, select
 from switch.p4runtime.errors import (
     failed_precondition,
     invalid_argument,

@@ -16,7 +16,7 @@ from p4.v1 import p4runtime_pb2
 
 from switch.p4runtime.errors import already_exists, invalid_argument, not_found, unimplemented
 from switch.p4runtime.p4info.schema import Digest, Schema
-from switch.pipeline.externs import DigestMessage, Externs
+from switch.pipeline.meters_and_digests import DigestMessage, Externs
 
 Update = p4runtime_pb2.Update
 

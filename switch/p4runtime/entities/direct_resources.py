@@ -13,7 +13,7 @@ from switch.p4runtime.entities.entry import Entry
 from switch.p4runtime.entities.idle_timeouts import Ageing
 from switch.p4runtime.errors import invalid_argument, unimplemented
 from switch.p4runtime.p4info.schema import Schema, Table
-from switch.pipeline.externs import Externs, Rates
+from switch.pipeline.meters_and_digests import Externs, Rates
 
 Spec = p4info_pb2.MeterSpec
 

@@ -12,7 +12,7 @@ import heapq
 
 from switch.p4runtime.entities.entry import Entry
 from switch.p4runtime.p4info.schema import Table
-from switch.pipeline.externs import Externs
+from switch.pipeline.meters_and_digests import Externs
 
 # The smallest timeout; smaller ones are raised to it.
 SHORTEST_US = 10_000

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 from google.rpc import code_pb2
 from p4.v1 import p4runtime_pb2
 
-from switch.p4runtime.entities.requests import by_id
+from switch.p4runtime.entities.checks import by_id
 from switch.p4runtime.errors import (
     P4RuntimeError,
     invalid_argument,

@@ -8,7 +8,7 @@ from typing import Any
 
 from p4.v1 import p4runtime_pb2
 
-from switch.p4runtime.entities.requests import Update, check_existence, select
+from switch.p4runtime.entities.checks import Update, check_existence, select
 from switch.p4runtime.errors import invalid_argument, out_of_range
 from switch.p4runtime.p4info.values import decode_unsigned, encode_unsigned
 from switch.pipeline import Pipeline

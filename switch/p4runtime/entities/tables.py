@@ -16,6 +16,7 @@ from typing import Any
 from p4.v1 import p4runtime_pb2
 
 from switch.p4runtime.entities.action_profiles import Profiles, Target
+from switch.p4runtime.entities.checks import Update, check_modifies
 from switch.p4runtime.entities.direct_resources import Extras
 from switch.p4runtime.entities.entry import Entry
 from switch.p4runtime.entities.match import (
@@ -25,7 +26,6 @@ from switch.p4runtime.entities.match import (
     encode_action,
     encode_key,
 )
-from switch.p4runtime.entities.requests import Update, check_modifies
 from switch.p4runtime.errors import (
     already_exists,
     invalid_argument,
