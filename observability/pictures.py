@@ -58,7 +58,7 @@ _STYLE: Any = {
     "svg.fonttype": "none",  # text that can be searched and read aloud
     "svg.hashsalt": "rackhub",
 }
-_SVG = "http://www.w3.org/2000/svg"
+_SVG = "{http://www.w3.org/2000/svg}"
 # Facts of the moment and the program, which would make equal plots differ.
 _NO_FACTS = {
     "svg": {"Date": None, "Creator": None, "Format": None, "Type": None},
@@ -124,7 +124,11 @@ def write(path: Path, picture: Figure | str, about: str = "") -> None:
         OSError: The file cannot be written. Call ``missing`` first for an SVG.
     """
     if not isinstance(picture, str):
-        path.write_bytes(_saved(picture, path.suffix[1:], about))
+        if path.suffix == ".svg":
+            svg = _svg(picture, about)
+            path.write_text(ElementTree.tostring(svg, encoding="unicode") + "\n")
+        else:
+            path.write_bytes(_saved(picture, path.suffix[1:], about))
     elif path.suffix == ".svg":
         path.write_text(picture)
     else:
@@ -137,32 +141,39 @@ def write(path: Path, picture: Figure | str, about: str = "") -> None:
             path.write_bytes(cairosvg.svg2pdf(picture.encode()))
 
 
-def inline(
-    figure: Figure, about: str, titles: Mapping[str, str], colours: Mapping[str, str]
-) -> str:
+def inline(figure: Figure, about: str, colours: Mapping[str, str]) -> str:
     """Returns a figure as an SVG element for a page.
 
     Args:
         about: Its accessible label.
-        titles: Texts shown over artists, by their gid.
         colours: Colours of the page's style sheet in place of the figure's.
     """
-    ElementTree.register_namespace("", _SVG)
-    ElementTree.register_namespace("xlink", "http://www.w3.org/1999/xlink")
-    svg = ElementTree.fromstring(_saved(figure, "svg", ""))
-    for part in svg.findall(f"{{{_SVG}}}defs"):  # a style sheet, which would be the whole page's
+    svg = _svg(figure, "")
+    for part in svg.findall(f"{_SVG}defs"):  # a style sheet, which would be the whole page's
         svg.remove(part)
-    for group in svg.iter(f"{{{_SVG}}}g"):
-        if (gid := group.get("id", "")) in titles:
-            title = ElementTree.Element(f"{{{_SVG}}}title")
-            title.text = titles[gid]
-            group.insert(0, title)
     for name in ("width", "height", "version"):
         svg.attrib.pop(name, None)
     svg.attrib |= {"class": "chart", "role": "img", "aria-label": about}
     text = re.sub(r"\s+", " ", ElementTree.tostring(svg, encoding="unicode"))
     text = re.sub(r"font-family: [^;\"]*;? ?", "", text)  # the page's font
     return re.sub("|".join(map(re.escape, colours)), lambda found: colours[found[0]], text)
+
+
+def _svg(figure: Figure, about: str) -> ElementTree.Element:
+    """Returns a figure's SVG. An artist with a gid has its label as a title, which viewers show
+    where the pointer is."""
+    ElementTree.register_namespace("", "http://www.w3.org/2000/svg")
+    ElementTree.register_namespace("xlink", "http://www.w3.org/1999/xlink")
+    svg = ElementTree.fromstring(_saved(figure, "svg", about))
+    for part in svg.findall(f"{_SVG}metadata"):
+        svg.remove(part)
+    titles = {one.get_gid(): str(one.get_label()) for one in figure.findobj() if one.get_gid()}
+    for group in svg.iter(f"{_SVG}g"):
+        if group.get("id") in titles:
+            title = ElementTree.Element(f"{_SVG}title")
+            title.text = titles[group.get("id")]
+            group.insert(0, title)
+    return svg
 
 
 def _saved(figure: Figure, form: str, about: str) -> bytes:

@@ -34,8 +34,8 @@ def draw(found: Figure) -> matplotlib.figure.Figure:
         below = 0.2 * (len(found.notes) + math.ceil(len(found.labels) / entries))
         figure = pictures.new_figure(width, 0.7 + below + rows * (3.0 if panels == 1 else 2.2))
         places = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).flatten()
-        for axes, panel in zip(places, found.panels, strict=False):
-            _panel(axes, found, panel)
+        for number, (axes, panel) in enumerate(zip(places, found.panels, strict=False)):
+            _panel(axes, found, panel, f"curve-{number}")
         for axes in places[panels:]:
             axes.set_visible(False)
         for axes in places[max(0, panels - columns) : panels]:
@@ -76,7 +76,7 @@ def _scales(axes: Axes, found: Figure) -> None:
         pictures.label_ticks(axes.xaxis, values if len(values) <= _MOST_TICKS else None)
 
 
-def _panel(axes: Axes, found: Figure, panel: Panel) -> None:
+def _panel(axes: Axes, found: Figure, panel: Panel, id_: str) -> None:
     axes.grid(axis="y")
     axes.set_title(panel.title)
     for curve in panel.curves:
@@ -86,7 +86,9 @@ def _panel(axes: Axes, found: Figure, panel: Panel) -> None:
         _range(axes, curve, xs, apart=bool(found.names))
         label = ", ".join(filter(None, [panel.title, found.labels[curve.number]]))
         medians = [median for _, _, median, _ in curve.points]
-        axes.plot(xs, medians, **_looks(found, curve.number), gid=label)
+        axes.plot(
+            xs, medians, **_looks(found, curve.number), gid=f"{id_}-{curve.number}", label=label
+        )
 
 
 def _range(axes: Axes, curve: Curve, xs: list[float], *, apart: bool) -> None:

@@ -1,24 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the placement experiment: ``python -m experiments.placements --help``."""
+"""Runs the placement experiment: ``python -m experiments placements --help``."""
 
 from __future__ import annotations
 
-import json
-import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 import click
 import yaml
-from rich.console import Console
 
 from cli.display.progress import View
-from cli.display.tables import show
 from cli.emulated import bringing_up
 from cli.virtual import run_virtually
 from emulation.lifecycle.launcher import Launch
+from experiments.common.command import Results, Setup, chosen_targets, experiment
 from experiments.placements import larger
 from experiments.placements.page import larger_table, page, table
 from experiments.placements.rows import ROWS, TOPOLOGY, Line, Row, failed, judge, workload
@@ -28,14 +24,13 @@ from observability.record import machine
 from specs import jobfile
 from testbed.errors import LaunchError
 from testbed.program import program_files, read_program
-from testbed.targets import TargetError, choose
 from workloads.workloads import shapes
 
 VIRTUAL = "virtual time"  # in place of a target
 _NAMES = [*(row.name for row in ROWS), *(row.name for row in larger.ROWS)]
 
 
-@click.command(context_settings={"max_content_width": 100})
+@experiment
 @click.option("--target", "targets", multiple=True, help="embedded, bmv2 or auto; repeatable.")
 @click.option(
     "--clock",
@@ -47,72 +42,61 @@ _NAMES = [*(row.name for row in ROWS), *(row.name for row in larger.ROWS)]
     help="Repeatable. virtual: each job on a simulated network of its own, without root; the larger"
     " model only with --only.",
 )
-@click.option(
-    "--only",
-    multiple=True,
-    type=click.Choice(_NAMES),
-    help="Repeatable.",
-)
-@click.option("--write", type=click.Path(dir_okay=False, path_type=Path), help="Write the page.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--only", multiple=True, type=click.Choice(_NAMES), help="Repeatable.")
 def main(
-    targets: tuple[str, ...],
-    clocks: tuple[str, ...],
-    only: tuple[str, ...],
-    write: Path | None,
-    as_json: bool,
-) -> None:
+    setup: Setup, targets: tuple[str, ...], clocks: tuple[str, ...], only: tuple[str, ...]
+) -> Results:
     """Train with every placement and check weights and link traffic; then train a larger model with
     each, with float32 and with float16 gradients.
 
     Exit status 1 if a check fails.
     """
-    if write is not None and only:
+    if setup.writes and only:
         raise click.UsageError("--write takes all placements; leave --only out")
-    console = Console(stderr=as_json, highlight=False)
     if targets and "emulated" not in clocks:
         raise click.UsageError("--target is for --clock emulated; leave it out")
     found: list[str] = []
-    try:
-        if "emulated" in clocks:
-            found += dict.fromkeys(choose(target) for target in targets or ("auto",))
-    except TargetError as error:
-        raise click.ClickException(str(error)) from error
+    if "emulated" in clocks:
+        found += chosen_targets(targets or ("auto",))
     if "virtual" in clocks:
         found.append(VIRTUAL)
     rows = [row for row in ROWS if row.name in only or not only]
     larger_rows = [row for row in larger.ROWS if row.name in only or not only]
     lines: list[Line] = []
     larger_lines: list[larger.Line] = []
-    with tempfile.TemporaryDirectory(prefix="placements-") as name:
-        for target in found:
-            own = larger_rows if only or target != VIRTUAL else []
-            names = ", ".join([*(row.name for row in rows), *(row.name for row in own)])
-            console.rule(f"{target}: {names}", align="left")
-            playing = play_virtually if target == VIRTUAL else play
-            with View(console) as view:
-                more, larger_more = playing(rows, own, target, Path(name), view)
-            lines += more
-            larger_lines += larger_more
+    for target in found:
+        own = larger_rows if only or target != VIRTUAL else []
+        names = ", ".join([*(row.name for row in rows), *(row.name for row in own)])
+        setup.console.rule(f"{target}: {names}", align="left")
+        playing = play_virtually if target == VIRTUAL else play
+        with View(setup.console) as view:
+            more, larger_more = playing(rows, own, target, setup.folder, view)
+        lines += more
+        larger_lines += larger_more
     larger.compare(larger_lines)
-    every: list[Line | larger.Line] = [*lines, *larger_lines]
-    if as_json:
-        click.echo(json.dumps([line.message() for line in every], indent=2))
-    else:
-        for results in (table(lines), larger_table(larger_lines)):
-            if results.row_count:
-                show(console)
-                show(console, results)
-    if write is not None:
+
+    def text(_: str) -> str:
         options = "".join(f" --target {one}" for one in found if one != VIRTUAL)
         options += "".join(f" --clock {one}" for one in clocks if clocks != ("emulated",))
         given = machine("embedded" if found[0] == VIRTUAL else found[0])
-        write.write_text(page(lines, larger_lines, given, options))
-    for line in every:
-        for problem in line.problems:
-            what = f"tree {line.tree}" if isinstance(line, Line) else line.gradients
-            click.echo(f"error: {line.placement}, {what}, {line.target}: {problem}", err=True)
-    sys.exit(any(line.problems for line in every))
+        return page(lines, larger_lines, given, options)
+
+    problems = [
+        f"{one.placement}, tree {one.tree}, {one.target}: {problem}"
+        for one in lines
+        for problem in one.problems
+    ]
+    problems += [
+        f"{one.placement}, {one.gradients}, {one.target}: {problem}"
+        for one in larger_lines
+        for problem in one.problems
+    ]
+    return Results(
+        [*(one.message() for one in lines), *(one.message() for one in larger_lines)],
+        [shown for shown in (table(lines), larger_table(larger_lines)) if shown.row_count],
+        text,
+        problems,
+    )
 
 
 Rows = Sequence[Row]

@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the reliability experiment: ``python -m experiments.reliability --help``."""
+"""Runs the reliability experiment: ``python -m experiments reliability --help``."""
 
 from __future__ import annotations
 
 import json
-import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,23 +12,21 @@ import click
 from rich.console import Console
 
 from cli.display.progress import View
-from cli.display.tables import show
+from experiments.common.command import Results, Setup, chosen_targets, experiment
 from experiments.reliability.page import page, table
 from experiments.reliability.runner import Line, play
 from experiments.reliability.scenarios import SCENARIOS, Course, Scenario, chosen, courses
 from experiments.reliability.soak import command, play_round
 from observability.record import machine
-from testbed.targets import TargetError, choose
 
 _NAMES = sorted({one.name for one in SCENARIOS})
 _TOPOLOGIES = sorted({one.topology for one in SCENARIOS})
 
 
-@click.command(context_settings={"max_content_width": 100})
+@experiment
 @click.option("--target", "targets", multiple=True, help="embedded, bmv2 or auto; repeatable.")
 @click.option("--only", multiple=True, type=click.Choice(_NAMES), help="Which; repeatable.")
 @click.option("--topology", type=click.Choice(_TOPOLOGIES), help="On this one only.")
-@click.option("--write", type=click.Path(dir_okay=False, path_type=Path), help="Write the page.")
 @click.option(
     "--keep",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -40,55 +36,44 @@ _TOPOLOGIES = sorted({one.topology for one in SCENARIOS})
     "--soak", type=click.FloatRange(0), metavar="MINUTES", help="Random faults for so long instead."
 )
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=1, help="Of the first round.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def main(
+    setup: Setup,
     targets: tuple[str, ...],
     only: tuple[str, ...],
     topology: str | None,
-    write: Path | None,
     keep: Path | None,
     soak: float | None,
     seed: int,
-    as_json: bool,
-) -> None:
+) -> Results:
     """Inject every fault into training jobs and measure the recovery.
 
     Exit status 1 if a check fails.
     """
-    if write is not None and keep is None and (only or topology or soak is not None):
+    if setup.writes and keep is None and (only or topology or soak is not None):
         raise click.UsageError("--write with some of the faults needs --keep, for the others")
-    console = Console(stderr=as_json, highlight=False)
-    try:
-        found = [choose(target) for target in targets or ("auto",)]
-    except TargetError as error:
-        raise click.ClickException(str(error)) from error
+    found = chosen_targets(targets or ("auto",))
     lines: list[Line] = []
-    with tempfile.TemporaryDirectory(prefix="reliability-") as name:
-        for target in found:
-            if soak is None:
-                lines += _play_all(chosen(only, topology), target, Path(name), console)
-            else:
-                lines += _soak(soak, seed, target, Path(name), console)
-    if as_json:
-        click.echo(json.dumps([line.message() for line in lines], indent=2))
-    else:
-        show(console)
-        show(console, table(lines))
+    for target in found:
+        if soak is None:
+            lines += _play_all(chosen(only, topology), target, setup.folder, setup.console)
+        else:
+            lines += _soak(soak, seed, target, setup.folder, setup.console)
     kept = lines
     if keep is not None:
         kept = _kept(keep, lines)
         keep.write_text(json.dumps([line.message() for line in kept], indent=2) + "\n")
-    if write is not None:
-        targets = tuple(dict.fromkeys(line.target for line in kept))
-        options = "".join(f" --target {target}" for target in targets)
+
+    def text(_: str) -> str:
+        options = "".join(f" --target {one}" for one in dict.fromkeys(one.target for one in kept))
         options += " --keep FILE" if keep is not None else ""
-        write.write_text(page(kept, machine(found[0]), options))
-    failed = [line for line in lines if line.problems]
-    for line in failed:
-        click.echo(f"error: {line.scenario}, {line.topology}, {line.target}:", err=True)
-        for problem in line.problems:
-            click.echo(f"  {problem}", err=True)
-    sys.exit(1 if failed else 0)
+        return page(kept, machine(found[0]), options)
+
+    problems = [
+        "\n  ".join([f"{line.scenario}, {line.topology}, {line.target}:", *line.problems])
+        for line in lines
+        if line.problems
+    ]
+    return Results([line.message() for line in lines], [table(lines)], text, problems)
 
 
 def _play_all(

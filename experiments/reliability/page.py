@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from experiments import tables
+from experiments.common import tables
 from experiments.reliability.runner import Line
 from observability.messages.summary import Machine
 
@@ -21,11 +21,11 @@ _INTRODUCTION = """\
     make reliability ARGS="--target embedded --target bmv2"
 
 injects every fault that a job has to survive, and writes this page. Written by
-`python -m experiments.reliability{options} --write docs/results/reliability.md` on {machine}.
+`python -m experiments reliability{options} --write docs/results/reliability.md` on {machine}.
 
 Each line is a fault in the middle of a training job on real processes; several lines may be of one
 job, one after the other. Faults: `experiments/reliability/scenarios.py`; a single one:
-`python -m experiments.reliability --only NAME`.
+`python -m experiments reliability --only NAME`.
 
 | column | |
 |---|---|

@@ -79,8 +79,6 @@ def chart(
     height: float = 220.0,
 ) -> str:
     """Returns SVG text of a chart; ``about`` describes it for screen readers."""
-    titles = {f"curve-{n}": line.name for n, line in enumerate(lines)}
-    titles |= {f"mark-{n}": mark.title for n, mark in enumerate(marks)}
     with pictures.style():
         figure = pictures.new_figure(4.8, height / 100)
         figure.patch.set_visible(False)
@@ -103,7 +101,7 @@ def chart(
         _draw_marks(axes, marks)
         pictures.label_ticks(axes.xaxis)
         pictures.label_ticks(axes.yaxis)
-        return pictures.inline(figure, about, titles, _PAGE)
+        return pictures.inline(figure, about, _PAGE)
 
 
 def _span(values: Sequence[float], axis: Axis, *, room: bool = False) -> tuple[float, float]:
@@ -134,6 +132,7 @@ def _draw_line(axes: Axes, line: Line, gid: str) -> None:
         markevery=np.flatnonzero(marked).tolist(),
         clip_on=False,
         gid=gid,
+        label=line.name,
     )  # fmt: skip
     if line.area:
         axes.fill_between(
@@ -148,8 +147,9 @@ def _draw_marks(axes: Axes, marks: Sequence[Mark]) -> None:
     reached = -math.inf
     for number, mark in sorted(enumerate(marks), key=lambda one: one[1].x):
         axes.axvline(
-            mark.x, color=_BAD, linewidth=0.8, linestyle="--", clip_on=False, gid=f"mark-{number}"
-        )
+            mark.x, color=_BAD, linewidth=0.8, linestyle="--", clip_on=False,
+            gid=f"mark-{number}", label=mark.title,
+        )  # fmt: skip
         if mark.until is not None:
             axes.axvspan(mark.x, min(mark.until, high), color=_BAD, alpha=0.09, linewidth=0)
         half = _LETTER * len(mark.label) * (high - low)

@@ -49,7 +49,7 @@ def looks(found: Figure) -> list[tuple[Any, tuple[Any, ...]]]:
         lines = [line for axes in plot.draw(found).axes for line in axes.lines]
     return [
         (
-            line.get_gid(),
+            line.get_label(),
             (
                 line.get_color(), line.get_linestyle(), line.get_marker(),
                 line.get_markerfacecolor(),
