@@ -61,12 +61,6 @@ def partition(loads: Sequence[int] | Indices, bins: int) -> Indices:
     return result
 
 
-def imbalance(loads: Sequence[int] | Indices, assigned: Indices, bins: int) -> float:
-    """Returns the most loaded bin's load over the mean of all; 1.0 is perfect."""
-    sums = np.bincount(assigned, weights=np.asarray(loads, np.float64), minlength=bins)
-    return float(sums.max() * bins / sums.sum())
-
-
 class ChunkAssignment:
     """The server and the stream of each chunk of a job."""
 

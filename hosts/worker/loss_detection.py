@@ -46,15 +46,15 @@ class LossDetector:
     `latest` and `servers` are public for `NativeState`.
     """
 
-    def __init__(self, slots: Slots, plan: WorkerPlan) -> None:
-        self._slots = slots
+    def __init__(self, slots: Slots, plan: WorkerPlan, trips: RoundTrips) -> None:
+        self._slots, self._trips = slots, trips
         self._rank, self._pulls = plan.rank, plan.pipeline.pulls
         self.servers = len(plan.servers)
         # By way (stream, server and kind): latest send time among numbers with a result.
         self.latest = np.full(KINDS * len(slots.windows) * self.servers, -np.inf)
         self._news = False  # since the last `overtaken`
 
-    def late(self, now: float, trips: RoundTrips) -> tuple[Rows, Rows | None]:
+    def late(self, now: float) -> tuple[Rows, Rows | None]:
         """Returns the rows to probe now, and the rows whose timers are armed; None for the latter
         if no timer has expired: all are."""
         slots = self._slots
@@ -62,12 +62,12 @@ class LossDetector:
         if slots.deadline.min() <= now:
             timed = self.oldest()
             late = timed[slots.deadline[timed] <= now]
-        slots.probe_pending[self.overtaken(trips)] = True
+        slots.probe_pending[self.overtaken()] = True
         if slots.probe_pending.any():
             late = np.union1d(late, slots.probe_pending.nonzero()[0])
         return late, timed
 
-    def on_probed(self, now: float, rows: Rows, leave: Times, trips: RoundTrips) -> None:
+    def on_probed(self, now: float, rows: Rows, leave: Times) -> None:
         """Records QUERYs for these rows that are sent now and leave the host at `leave`."""
         slots = self._slots
         slots.probe_pending[rows] = False
@@ -75,23 +75,16 @@ class LossDetector:
         slots.probed_last[rows] = leave
         slots.backoff[rows] += slots.deadline[rows] <= now
         slots.clean[rows] = False
-        slots.deadline[rows] = leave + trips.after(slots.stream[rows], slots.backoff[rows])
+        slots.deadline[rows] = leave + self._trips.after(slots.stream[rows], slots.backoff[rows])
 
-    def on_states(
-        self,
-        now: float,
-        rows: Rows,
-        headers: Array,
-        direct: Mask,
-        trips: RoundTrips,
-    ) -> None:
+    def on_states(self, now: float, rows: Rows, headers: Array, direct: Mask) -> None:
         """Takes STATEs (n,), direct or not, that answer probes of these distinct rows; what is lost
         becomes due."""
         slots = self._slots
         once = rows[slots.probes[rows] == 1]
         if len(once):
             took = np.maximum(now - slots.probed_last[once], 0.0)
-            trips.sample(now, slots.stream[once], took)
+            self._trips.sample(now, slots.stream[once], took)
         phase = phases(headers)
         bit = np.where(direct, self._rank % MOST_CHILDREN, headers["sender"]).astype(np.uint32)
         absent = (headers["children"] >> bit & 1) == 0
@@ -110,7 +103,7 @@ class LossDetector:
         slots.due[rows[again]] = True
         slots.deadline[rows[again]] = np.inf
         waiting = rows[~again]
-        waits = trips.after(slots.stream[waiting], slots.backoff[waiting])
+        waits = self._trips.after(slots.stream[waiting], slots.backoff[waiting])
         slots.deadline[waiting] = now + waits
         slots.probe_pending[rows] = False
         self.on_loss(now, rows[again])
@@ -125,15 +118,16 @@ class LossDetector:
         chosen: Rows = rows[np.searchsorted(streams, streams) == np.arange(len(rows))]
         return chosen
 
-    def overtaken(self, trips: RoundTrips) -> Rows:
+    def overtaken(self) -> Rows:
         """Returns the rows to probe at once, because sums of later numbers have arrived."""
         if not self._news:
             return _NONE
         self._news = False
         rows = np.isfinite(self._slots.deadline).nonzero()[0]
-        return self._behind(rows, self.latest, trips.lowest)
+        overtaken: Rows = rows[self.latest[self._ways(rows)] > self._margins(rows)]
+        return overtaken
 
-    def on_results(self, now: float, rows: Rows, full: Mask, trips: RoundTrips) -> None:
+    def on_results(self, now: float, rows: Rows, full: Mask) -> None:
         """Takes the arrival of results for these distinct rows, with payload (`full`) or
         without."""
         slots = self._slots
@@ -144,15 +138,15 @@ class LossDetector:
             since = np.maximum(now - slots.probed_last[rows], 0.0)
             times, own = np.where(asked, since, times), own | asked
         if own.any():
-            np.minimum.at(trips.lowest, slots.stream[rows[own]], times[own])
+            np.minimum.at(self._trips.lowest, slots.stream[rows[own]], times[own])
         own &= full
         if own.any():
-            trips.sample(now, slots.stream[rows[own]], times[own])
+            self._trips.sample(now, slots.stream[rows[own]], times[own])
         streams = slots.stream[rows]
         arrived = np.bincount(streams, minlength=len(slots.windows)) > 0
-        self.restart(np.where(arrived, now + trips.timeouts, -np.inf), trips.timeouts)
+        self.restart(np.where(arrived, now + self._trips.timeouts, -np.inf), self._trips.timeouts)
         # A result faster than any round trip answers the first CONTRIBUTE (RFC 8985, 6.2).
-        early = (slots.sent[rows] > 1) & (now - slots.sent_last[rows] < trips.lowest[streams])
+        early = (slots.sent[rows] > 1) & (now - slots.sent_last[rows] < self._trips.lowest[streams])
         slots.sent_last[rows[early]] = slots.sent_first[rows[early]]
         self.take(rows)
 
@@ -188,36 +182,12 @@ class LossDetector:
             self.latest = latest
         self._news = True
 
-    def may_probe(self, rows: Rows, lowest: Times) -> bool:
-        """Returns true if `overtaken` might return rows after these results.
-
-        rows: distinct, each sent once, whose results arrive one after the other. lowest: (streams,)
-        lower bounds of the lowest round trips by then.
-        """
-        slots = self._slots
-        ways, latest = self._ways(rows), self.latest.copy()
-        margins = self._margins(rows, lowest)
-        for way in np.unique(ways).tolist():
-            of_way = ways == way
-            left = np.concatenate((latest[way : way + 1], slots.sent_last[rows[of_way]]))
-            before = np.maximum.accumulate(left)
-            if (before[:-1] > margins[of_way]).any():
-                return True
-            latest[way] = before[-1]
-        others = np.isfinite(slots.deadline)
-        others[rows] = False
-        return len(self._behind(others.nonzero()[0], latest, lowest)) > 0
-
-    def _behind(self, rows: Rows, latest: Times, lowest: Times) -> Rows:
-        behind: Rows = rows[latest[self._ways(rows)] > self._margins(rows, lowest)]
-        return behind
-
-    def _margins(self, rows: Rows, lowest: Times) -> Times:
+    def _margins(self, rows: Rows) -> Times:
         """Returns (n,) send times beyond which a later result makes a row due for probing."""
         slots = self._slots
         last = np.maximum(slots.sent_last[rows], slots.probed_last[rows])
         last = np.fmax(last, slots.state_time[rows])
-        return np.asarray(last + lowest[slots.stream[rows]] / 4)
+        return np.asarray(last + self._trips.lowest[slots.stream[rows]] / 4)
 
     def _ways(self, rows: Rows) -> npt.NDArray[np.intp]:
         """Returns (n,) indices into `latest`."""

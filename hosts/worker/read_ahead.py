@@ -48,11 +48,15 @@ class ReadAhead:
         queues: Sequence[Queue],
         detector: LossDetector,
         contributions: Contributions,
+        trips: RoundTrips,
+        pacer: Pacer,
+        statistics: Statistics,
         complete: Callable[[Rows, Array, Any], None],
     ) -> None:
         self._plan, self._slots, self._native = plan, slots, native
         self._exponents, self._queues = exponents, queues
         self._detector, self._contributions = detector, contributions
+        self._trips, self._pacer, self._statistics = trips, pacer, statistics
         self._complete = complete
 
     @staticmethod
@@ -61,22 +65,15 @@ class ReadAhead:
         return not (plan.is_asynchronous or plan.pipeline.pulls or plan.optimizer is not None)
 
     def release(
-        self,
-        times: Seconds,
-        batch: Batch,
-        clock: Clock,
-        enough: Enough,
-        trips: RoundTrips,
-        pacer: Pacer,
-        statistics: Statistics,
+        self, times: Seconds, batch: Batch, clock: Clock, enough: Enough
     ) -> Released | None:
         """Takes a prefix of results that arrived at these ascending times (n,).
 
         The prefix ends at `enough` or before the first result that needs individual processing.
-        Returns None, with nothing changed, if that is the first. Updates trips, pacer and
-        statistics.
+        Returns None, with nothing changed, if that is the first.
         """
         slots, native = self._slots, self._native
+        trips, pacer, statistics = self._trips, self._pacer, self._statistics
         if not behind(batch) or float(times[-1]) * clock.second >= EXACT / 2:
             return None
         rows = native.plain(times, batch)
@@ -86,7 +83,7 @@ class ReadAhead:
         most = enough(tickets)
         if most < len(times) and times[most] <= times[most - 1]:
             most -= 1  # both arrive at the same time
-        taken, quiet = self._longest(times, rows, most, trips)
+        taken, quiet = self._longest(times, rows, most)
         if quiet is None:
             return None
         if taken < len(times):
@@ -116,15 +113,13 @@ class ReadAhead:
             following = native.rearm_timers(none, none)
         return Released(taken, sent, found.times, found.sent, following)
 
-    def _longest(
-        self, times: Seconds, rows: Rows, most: int, trips: RoundTrips
-    ) -> tuple[int, Quiet | None]:
+    def _longest(self, times: Seconds, rows: Rows, most: int) -> tuple[int, Quiet | None]:
         """Returns the length of the longest quiet prefix of the results, up to `most`, and what
         `NativeState.quiet` gives for it. Every prefix of a quiet prefix is quiet."""
         quiet, loud, found = 0, most + 1, None
         count = most
         while loud - quiet > 1:
-            last = self._native.quiet(times[:count], rows[:count], trips, self._detector)
+            last = self._native.quiet(times[:count], rows[:count], self._trips, self._detector)
             if last is None:
                 loud = count
             else:

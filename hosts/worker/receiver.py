@@ -12,7 +12,6 @@ import numpy.typing as npt
 from hosts.data.reports import Failure, Statistics
 from hosts.worker.congestion.control import CongestionControl
 from hosts.worker.loss_detection import LossDetector
-from hosts.worker.round_trips import RoundTrips
 from hosts.worker.slots import DIRECT, EMPTY, WAITING, Rows, Slots
 from hosts.worker.verification import Mask, wrong
 from protocol.header import FLAGGED, Array, Batch, Flag, Op, Phase, ops, peer_keys, phases
@@ -40,7 +39,6 @@ class Receiver:
         plan: WorkerPlan,
         slots: Slots,
         detector: LossDetector,
-        trips: RoundTrips,
         statistics: Statistics,
         congestion: CongestionControl,
         servers: Array,
@@ -48,7 +46,7 @@ class Receiver:
         complete: Callable[[Rows, Array, Any, int], None],
     ) -> None:
         self._plan, self._slots, self._detector = plan, slots, detector
-        self._trips, self._statistics, self._congestion = trips, statistics, congestion
+        self._statistics, self._congestion = statistics, congestion
         self._server_keys, self._stream_index = peer_keys(servers), stream_index
         self._complete = complete
         self._failures: list[Failure] = []
@@ -106,7 +104,7 @@ class Receiver:
         if not len(rows):
             return
         headers, payloads = batch.headers, batch.payloads
-        self._detector.on_results(now, rows, batch.full, self._trips)
+        self._detector.on_results(now, rows, batch.full)
         marked = (headers["flags"] & _ECN) != 0
         self._statistics.congested += int(np.count_nonzero(marked))
         if self._congestion.adapts:
@@ -175,7 +173,7 @@ class Receiver:
         if not len(rows):
             return
         self._statistics.states += len(rows)
-        self._detector.on_states(now, rows, headers, direct, self._trips)
+        self._detector.on_states(now, rows, headers, direct)
 
     def _drop(self, cause: str, packets: Mask) -> None:
         n = int(np.count_nonzero(packets))

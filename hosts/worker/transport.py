@@ -101,7 +101,7 @@ class WorkerTransport:
         self._exponents = exponents
         self._payload, self._header_room = payload, header_room
         self._slots = Slots(plan, payload=payload)
-        self._detector = LossDetector(self._slots, plan)
+        self._detector = LossDetector(self._slots, plan, self.round_trips)
         self._congestion = CongestionControl(plan, self._slots, self.round_trips)
         self._scheduler = scheduler_for(plan)
         self._priorities = self._scheduler.priorities()
@@ -129,14 +129,15 @@ class WorkerTransport:
         self._link_rate = link_rate
         self._completion = Completion(plan, self._slots, exponents, self.statistics, sums, native)
         self._receiver = Receiver(
-            *(plan, self._slots, self._detector, self.round_trips, self.statistics),
+            *(plan, self._slots, self._detector, self.statistics),
             *(self._congestion, servers, stream_index, self._take),
         )
         self._ahead: ReadAhead | None = None
         if native is not None and ReadAhead.can(plan) and not self._congestion.adapts:
             self._ahead = ReadAhead(
                 *(plan, self._slots, native, exponents, self._queues, self._detector),
-                *(self._contributions, self._complete),
+                *(self._contributions, self.round_trips, self._pacer, self.statistics),
+                self._complete,
             )
 
     @property
@@ -295,7 +296,7 @@ class WorkerTransport:
         if self._moved:
             self._advance()
         due = self._most_urgent(slots.due.nonzero()[0])
-        late, timed = self._detector.late(now, self.round_trips)
+        late, timed = self._detector.late(now)
         late, due, left_over = self._within_rate(now, self._most_urgent(late), due)
         batch = None
         if len(late) or len(due):
@@ -376,7 +377,7 @@ class WorkerTransport:
             if repeated and self._congestion.adapts:
                 self._congestion.on_retransmitted(due[again])
         if len(late):
-            self._detector.on_probed(now, late, leave[: len(late)], self.round_trips)
+            self._detector.on_probed(now, late, leave[: len(late)])
             self.statistics.queries += len(late)
 
     # -- receiving --------------------------------------------------------------------------------
@@ -390,8 +391,7 @@ class WorkerTransport:
         """
         if self._ahead is None or self._frozen or self._moved:
             return None
-        parts = self.round_trips, self._pacer, self.statistics
-        return self._ahead.release(times, batch, clock, enough, *parts)
+        return self._ahead.release(times, batch, clock, enough)
 
     def on_packets(self, now: float, batch: Batch) -> None:
         """Takes packets that arrived by `now`; packets for no number in flight are counted."""

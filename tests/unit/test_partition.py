@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.partition import imbalance, partition, servers_of, shares, slices
+from protocol.partition import partition, servers_of, shares, slices
 
 # VGG-19 (Simonyan and Zisserman, 2015, table 1, column E): channels of its 3x3 convolutions, then
 # the fully connected layers; weights and biases are keys of their own.
@@ -25,6 +25,12 @@ VGG_19 = [
     for size in (weights, biases)
 ]
 LANES = 256
+
+
+def imbalance(loads: np.ndarray, assigned: np.ndarray, bins: int) -> float:
+    """The most loaded bin's load over the mean of all; 1.0 is perfect."""
+    sums = np.bincount(assigned, weights=np.asarray(loads, np.float64), minlength=bins)
+    return float(sums.max() * bins / sums.sum())
 
 
 def chunks(elements: int) -> int:
