@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TypedDict
 
 from controller.planning.windows import MOST, SKEW
 from planner.expected import HEADER_FRAME_BYTES
@@ -36,8 +36,6 @@ from specs import placements
 from topologies.model.topology import Costs
 
 __all__ = ["Prediction", "Setting", "Work", "predict_placements"]
-
-Message = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -92,6 +90,32 @@ class Setting:
     slots: int = 0
 
 
+class PredictionRow(TypedDict):
+    """A prediction as JSON."""
+
+    placement: str
+    tree: str
+    seconds: float | None
+    """Time of an iteration; None if the placement is impossible."""
+    seconds_of: dict[str, float]
+    """Its components."""
+    bytes_on: dict[str, int]
+    """Bytes by class of links, in the busier direction of the busiest link."""
+    bottleneck: str
+    """Class of links, or the processor, that limits it."""
+    limited_by: str
+    """latency, link, processor, window or loss."""
+    window_chunks: int
+    slots_needed: int
+    """Slots of a switch for the full rate."""
+    slots_taken: int
+    """Slots of two windows."""
+    refused: str
+    """Why the placement cannot run; empty if it can."""
+    rough: str
+    """Why the time is approximate; empty if it is not."""
+
+
 @dataclass(frozen=True)
 class Prediction:
     """The predicted iteration of a placement, or of a baseline, which has no tree.
@@ -124,7 +148,7 @@ class Prediction:
         """The name in tables."""
         return f"{self.placement} ({self.tree})" if self.tree else self.placement
 
-    def message(self) -> Message:
+    def message(self) -> PredictionRow:
         """Converts it to JSON: seconds, bytes, and windows in chunks."""
         return {
             "placement": self.placement,

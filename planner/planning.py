@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TypedDict
 
 from controller.p4rt.dataplane import DataPlane
 from controller.planning.tree_planner import PlanRefusedError, TreeKind, plan_trees
@@ -23,19 +23,63 @@ from topologies.model.addressing import Addressing
 from topologies.model.ring import units_by_rank
 from topologies.model.topology import LinkQuality
 
-__all__ = ["AS_THE_FILE_SAYS", "Link", "Need", "needs", "table"]
+__all__ = ["AS_THE_FILE_SAYS", "Link", "ModelRow", "Need", "NeedRow", "needs", "table"]
 
-Message = dict[str, Any]
 AS_THE_FILE_SAYS = "as the file says"
 
 
-def table(models: Sequence[Model], workers: int, rack: int | None) -> list[Message]:
-    """Computes PHub's table, one row a model, in bit/s of both directions together.
+class ModelRow(TypedDict):
+    """A model in PHub's table."""
 
-    Columns: a server host by placement, a worker's host, and the uplink of a rack of `rack`
-    workers, without and with aggregation.
-    """
-    rows = []
+    model: str
+    bytes: float
+    """Size of its gradients."""
+    seconds: float
+    """Computation time of an iteration."""
+    bit_per_s: dict[str, float]
+    """Rates, both directions together: of a server host by placement, of a worker's host
+    (``worker``), of a rack's uplink without and with aggregation (``uplink``,
+    ``uplink_aggregated``)."""
+
+
+_LinkFrom = TypedDict("_LinkFrom", {"from": str})  # sending node
+
+
+class LinkRow(_LinkFrom):
+    """One direction of a link."""
+
+    to: str
+    """Receiving node."""
+    bytes: int
+    """Frames of an iteration, without FCS."""
+    rate_bit_per_s: int
+
+
+class NeedRow(TypedDict):
+    """The load of a placement on the links of a topology."""
+
+    placement: str
+    tree: str
+    servers: list[str]
+    worker: LinkRow | None
+    """Busiest direction at a worker's host that does not serve."""
+    server: LinkRow | None
+    """Busiest direction at a server's host."""
+    uplink: LinkRow | None
+    """Busiest direction between switches."""
+    bottleneck: LinkRow | None
+    """The slowest of the three."""
+    seconds_on_links: float | None
+    """Lower bound of an iteration's time, by the bottleneck."""
+    fits: bool | None
+    """Whether that is within the computation time; None if one of the two is unknown."""
+    refused: str
+    """Why the placement is impossible; empty if it is not."""
+
+
+def table(models: Sequence[Model], workers: int, rack: int | None) -> list[ModelRow]:
+    """Computes PHub's table, one row a model. rack: workers in a rack."""
+    rows: list[ModelRow] = []
     for model in models:
         rates: dict[str, float] = {
             kind.name: minimum(model, workers, kind) for kind in placements.KINDS
@@ -44,8 +88,14 @@ def table(models: Sequence[Model], workers: int, rack: int | None) -> list[Messa
         if rack is not None:
             rates["uplink"] = uplink(model, rack, aggregated=False)
             rates["uplink_aggregated"] = uplink(model, rack, aggregated=True)
-        facts = {"model": model.name, "bytes": model.size, "seconds": model.seconds}
-        rows.append({**facts, "bit_per_s": rates})
+        rows.append(
+            {
+                "model": model.name,
+                "bytes": model.size,
+                "seconds": model.seconds,
+                "bit_per_s": rates,
+            }
+        )
     return rows
 
 
@@ -70,10 +120,18 @@ class Link:
         """Lower bound of the transfer time."""
         return 8 * (self.bytes + self.framing) / self.rate
 
-    def message(self) -> Message:
+    def message(self) -> LinkRow:
         """Converts it to JSON."""
-        ends = {"from": self.source, "to": self.to}
-        return {**ends, "bytes": self.bytes, "rate_bit_per_s": self.rate}
+        return {
+            "from": self.source,
+            "to": self.to,
+            "bytes": self.bytes,
+            "rate_bit_per_s": self.rate,
+        }
+
+
+def _row(link: Link | None) -> LinkRow | None:
+    return None if link is None else link.message()
 
 
 @dataclass(frozen=True)
@@ -100,17 +158,18 @@ class Need:
         links = [link for link in (self.worker, self.server, self.uplink) if link is not None]
         return max(links, key=lambda link: link.seconds, default=None)
 
-    def message(self, seconds: float | None) -> Message:
+    def message(self, seconds: float | None) -> NeedRow:
         """Converts it to JSON; seconds: computation time of an iteration, None if unknown."""
         slowest = self.bottleneck
         least = slowest.seconds if slowest is not None else None
-        parts = {"worker": self.worker, "server": self.server, "uplink": self.uplink}
         return {
             "placement": self.placement,
             "tree": self.tree,
             "servers": list(self.servers),
-            **{name: link and link.message() for name, link in parts.items()},
-            "bottleneck": slowest and slowest.message(),
+            "worker": _row(self.worker),
+            "server": _row(self.server),
+            "uplink": _row(self.uplink),
+            "bottleneck": _row(slowest),
             "seconds_on_links": least,
             "fits": None if seconds is None or least is None else least <= seconds,
             "refused": self.refused,

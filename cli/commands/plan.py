@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import click
 from rich.console import Console
@@ -21,7 +20,7 @@ from planner.bandwidth import Model
 from planner.expected import Workload
 from planner.model import predictions
 from planner.network import ModelError, Network
-from planner.planning import Link, Need, needs, table
+from planner.planning import Link, ModelRow, Need, needs, table
 from planner.verdict import explain_fastest, link_name, refusal_reasons
 from specs import jobfile
 from specs.jobfile import JobFile
@@ -33,7 +32,6 @@ from topologies.model.topology import Costs
 from topologies.model.units import SIZES, TIMES, rate_text, size_text, time_text
 from workloads.workloads import shapes
 
-Message = dict[str, Any]
 _BYTES_PER_ELEMENT = 4
 _WORKERS = 8  # PHub's
 # Up to these counts of workers and slices, bytes are added up per link; beyond, only per class of
@@ -127,10 +125,8 @@ def plan(
                 "workers and racks are those of TOPOLOGY, which the job's"
                 " `placement` can choose from; leave --workers and --rack out"
             )
-        given = {"switch_latency": switch_latency, "framing": framing}
-        given = {name: value for name, value in given.items() if value is not None}
         setting = Setting(skew=skew or 0.0, window=window or 0)
-        _on_topology(topology, job, known, size, seconds, setting, given, as_json)
+        _on_topology(topology, job, known, size, seconds, setting, switch_latency, framing, as_json)
         return
     if any(one is not None for one in (window, switch_latency, skew, framing)):
         raise click.UsageError(
@@ -163,14 +159,19 @@ def plan(
 
 def _on_topology(
     path: Path, job: Path | None, model: Model | None, size: float | None, seconds: float | None,
-    setting: Setting, given: Message, as_json: bool,
+    setting: Setting, switch_latency: float | None, framing: bool | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Prints predictions for a topology.
 
-    given: fields of the topology's `costs` that options override.
+    switch_latency, framing: replace those of the topology's `costs`.
     """
     topology = load_topology(path)
-    setting = replace(setting, costs=replace(topology.costs, **given))
+    costs = topology.costs
+    if switch_latency is not None:
+        costs = replace(costs, switch_latency=switch_latency)
+    if framing is not None:
+        costs = replace(costs, framing=framing)
+    setting = replace(setting, costs=costs)
     file: JobFile | None = None
     workers = [node.name for node in topology.workers]
     servers = [node.name for node in topology.servers]
@@ -198,8 +199,8 @@ def _on_topology(
     load = Workload(tuple(sizes), plane.lanes, 1, 1)
     in_a_row = plane.chunks_per_slice(0 if file is None else file.spec.slice_bytes)
     if len(workers) <= _EACH_LINK and load.chunks <= _EACH_SLICE * in_a_row:
-        framing = setting.costs.framing
-        found = list(needs(Addressing(topology), sizes, plane, workers, file, framing=framing))
+        addressing = Addressing(topology)
+        found = list(needs(addressing, sizes, plane, workers, file, framing=costs.framing))
     try:
         network = Network.of(topology, workers, servers)
         work = Work(load.chunks, plane.frame_bytes, compute, in_a_row, total, load.counts)
@@ -270,7 +271,7 @@ def _show_model(
         _say(console, f"{text} exact only where that one is what limits.")
 
 
-def _costs(costs: Costs) -> Message:
+def _costs(costs: Costs) -> dict[str, float | None]:
     """Returns the costs under their JSON keys."""
     return {
         "framing": costs.framing,
@@ -281,7 +282,7 @@ def _costs(costs: Costs) -> Message:
     }
 
 
-def _modelled(one: Prediction, classes: list[str]) -> Message:
+def _modelled(one: Prediction, classes: list[str]) -> dict[str, str]:
     baseline = "baseline" if not one.tree else "refused" if one.refused else ""
     return {
         "name": one.name,
@@ -316,7 +317,7 @@ def _show_links(
     _show_reasons(console, "not here", reasons)
 
 
-def _row(need: Need, seconds: float | None) -> Message:
+def _row(need: Need, seconds: float | None) -> dict[str, str]:
     slowest = need.bottleneck
     if slowest is None:  # a single node: no traffic
         where, least, fits = "-", "-", True
@@ -342,7 +343,7 @@ def _load(link: Link | None, seconds: float | None) -> str:
     return size_text(link.bytes) if seconds is None else rate_text(8 * link.bytes / seconds)
 
 
-def _model_row(row: Message) -> Message:
+def _model_row(row: ModelRow) -> dict[str, str]:
     cells = {"model": row["model"], "size": size_text(row["bytes"])}
     cells["time"] = time_text(row["seconds"])
     rates = row["bit_per_s"].items()

@@ -26,7 +26,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TypedDict
 
 import setproctitle
 
@@ -51,7 +51,28 @@ _MOST_SECONDS = 30.0  # for an answer
 # them in memory and has to stay readable in /proc.
 _ROOM = 4000
 
-Message = dict[str, Any]
+
+class _Command(TypedDict):
+    words: list[str]
+    """Command line: interpreter, -m, module and its arguments."""
+    namespaces: int
+    """Process whose network and mount namespaces are joined; 0: none."""
+
+
+class Order(_Command):
+    """A process to start."""
+
+    cwd: str
+    """Its working directory."""
+    env: dict[str, str]
+    """Its environment."""
+
+
+class Answer(TypedDict, total=False):
+    """The answer to an order: a process id, or an error; empty when the server is ready."""
+
+    pid: int
+    error: str
 
 
 class Forked:
@@ -116,8 +137,8 @@ class ForkServer:
 
         output: a file descriptor for standard error, and standard output unless ``wants_output``.
         """
-        order = _order(arguments)
-        if order is None or self._gone:
+        command = _command(arguments)
+        if command is None or self._gone:
             return None
         with contextlib.ExitStack() as theirs:
             stdin = stdout = None
@@ -134,7 +155,7 @@ class ForkServer:
                 stdout = os.fdopen(source, "rb", buffering=0)
             else:
                 sink = output
-            order |= {"cwd": str(cwd), "env": dict(env)}
+            order: Order = {**command, "cwd": str(cwd), "env": dict(env)}
             try:
                 if not self._ready:
                     self._answer()
@@ -151,18 +172,18 @@ class ForkServer:
                 return None
         return Forked(pid, stdin, stdout)
 
-    def _answer(self) -> Message:
+    def _answer(self) -> Answer:
         data = self._socket.recv(_MOST_BYTES)
         if not data:
             raise EOFError("it has ended")
-        answer: Message = json.loads(data)
+        answer: Answer = json.loads(data)
         if "error" in answer:
             raise OSError(answer["error"])
         return answer
 
 
-def _order(arguments: Sequence[str]) -> Message | None:
-    """Returns the order for a command line that runs a known Python module, with or without
+def _command(arguments: Sequence[str]) -> _Command | None:
+    """Returns the command for a command line that runs a known Python module, with or without
     ``mnexec -a PID`` in front; None for other command lines."""
     words, namespaces = list(arguments), 0
     if words[:2] == ["mnexec", "-a"]:
@@ -199,7 +220,7 @@ def main(arguments: Sequence[str]) -> None:
         try:
             pid, pid_pipe = _fork()
         except OSError as error:
-            answer: Message = {"error": f"fork: {error.strerror}"}
+            answer: Answer = {"error": f"fork: {error.strerror}"}
         else:
             if pid == 0:
                 connection.close()
@@ -237,7 +258,7 @@ def _fork() -> tuple[int, int]:
     return pid, -1
 
 
-def become(order: Message, files: Sequence[int], pid_pipe: int) -> None:
+def become(order: Order, files: Sequence[int], pid_pipe: int) -> None:
     """Turns this process into the one that an order describes, writes its pid to the pipe, and runs
     the module."""
     words = order["words"]
