@@ -6,11 +6,12 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypedDict
 
 from baselines.members import GLOO, IN_NETWORK, MOST_WORKERS, Report
 from controller.p4rt.dataplane import DataPlane
 from observability.links import Carried
+from observability.messages.jobs import Clock, Target
 from planner import flows
 from planner.collectives import COLLECTIVES
 from planner.collectives.ring import Ring
@@ -32,7 +33,6 @@ __all__ = [
     "service_of",
 ]
 
-Message = dict[str, Any]
 _DECIMALS = 12  # of seconds: simulated time counts picoseconds
 # Its all-reduce of CPU tensors is a ring, too.
 _GLOO = Ring(GLOO)
@@ -120,6 +120,76 @@ class Contender:
         return both | {pair: int(window) for pair, window in found.items()}
 
 
+_LinkFrom = TypedDict("_LinkFrom", {"from": str})  # sending node
+
+
+class ComparedLink(_LinkFrom):
+    """What one direction of a link carried in an iteration, on average; None if unknown."""
+
+    interface: str
+    """Interface of the sender."""
+    core: bool
+    """Whether it is between switches."""
+    bytes: float | None
+    packets: float | None
+    dropped_packets: float | None
+    """Packets that found the sender's queue full."""
+    expected_bytes: int
+    """By the closed form."""
+    expected_packets: int
+
+
+class ComparedRow(TypedDict):
+    """A contender in the answer to ``rackhub compare``. Bytes and packets are of an iteration."""
+
+    name: str
+    meaning: str
+    workers: int
+    servers: list[str]
+    """Nodes of its servers."""
+    right: bool | None
+    """Whether all sums were right; None without payload."""
+    wrong_values: int | None
+    seconds_per_iteration: list[float]
+    seconds: float
+    """Their median."""
+    closed_form_seconds: float
+    """What the busiest link needs."""
+    ratio: float | None
+    """Of these two."""
+    host_bytes: float
+    """On the busiest link of a host."""
+    core_bytes: float
+    """On the busiest link between switches."""
+    total_bytes: float
+    """On all links."""
+    closed_form_host_bytes: float
+    closed_form_core_bytes: float
+    closed_form_total_bytes: float
+    dropped_packets: float
+    """On all links."""
+    bytes_as_closed_form: bool
+    """Whether each link carried exactly what it should."""
+    links: list[ComparedLink]
+
+
+class ComparisonFacts(TypedDict):
+    """What was compared."""
+
+    topology: str
+    topology_seed: int
+    job: str
+    clock: Clock
+    target: Target
+    workers: int
+    tensors: int
+    bytes: int
+    """Bytes of all tensors."""
+    iterations: int
+    framing: bool
+    """Whether preamble, FCS and gap of frames are counted."""
+
+
 @dataclass(frozen=True)
 class Outcome:
     """The measurements of a contender.
@@ -147,7 +217,7 @@ class Outcome:
         counts = [one.wrong for reports in self.iterations for one in reports]
         return None if None in counts else sum(count or 0 for count in counts)
 
-    def row(self, addressing: Addressing, *, framing: bool) -> Message:
+    def row(self, addressing: Addressing, *, framing: bool) -> ComparedRow:
         """Returns the row for ``--json``; bytes and packets are per iteration."""
         one = self.contender
         lines = flows.qualities(addressing)
@@ -155,7 +225,7 @@ class Outcome:
         count = len(self.iterations)
         limit = flows.seconds(one.loads, lines, framing=framing)
         seconds = statistics.median(self.seconds)
-        links = []
+        links: list[ComparedLink] = []
         for way, load in self.carried.items():
             expected = should.get(way, Load())
             links.append(
@@ -170,8 +240,8 @@ class Outcome:
                     "expected_packets": expected.packets,
                 }
             )
-        known = [link for link in links if link["bytes"] is not None]
-        ideal = _most(links, "expected_bytes")
+        host, core, every = _most([(one["core"], one["bytes"] or 0.0) for one in links])
+        ideal = _most([(one["core"], one["expected_bytes"]) for one in links])
         return {
             "name": one.name,
             "meaning": one.meaning,
@@ -183,8 +253,12 @@ class Outcome:
             "seconds": seconds,
             "closed_form_seconds": limit,
             "ratio": seconds / limit if limit else None,
-            **{f"{name}_bytes": value for name, value in _most(known, "bytes").items()},
-            **{f"closed_form_{name}_bytes": value for name, value in ideal.items()},
+            "host_bytes": host,
+            "core_bytes": core,
+            "total_bytes": every,
+            "closed_form_host_bytes": ideal[0],
+            "closed_form_core_bytes": ideal[1],
+            "closed_form_total_bytes": ideal[2],
             "dropped_packets": sum(link["dropped_packets"] or 0 for link in links),
             "bytes_as_closed_form": all(
                 link["bytes"] == link["expected_bytes"]
@@ -195,11 +269,14 @@ class Outcome:
         }
 
 
-def _most(links: Sequence[Message], field: str) -> dict[str, Any]:
-    """Returns the maximum of a field over host links and over core links, and its total."""
-    host = max((link[field] for link in links if not link["core"]), default=0)
-    core = max((link[field] for link in links if link["core"]), default=0)
-    return {"host": host, "core": core, "total": sum(link[field] for link in links)}
+def _most(links: Sequence[tuple[bool, float]]) -> tuple[float, float, float]:
+    """Returns the most bytes on a host's link and on one between switches, and those of all links.
+
+    links: whether each is between switches, and its bytes.
+    """
+    host = max((count for core, count in links if not core), default=0)
+    between = max((count for core, count in links if core), default=0)
+    return host, between, sum(count for _, count in links)
 
 
 def _between_switches(addressing: Addressing, way: Direction) -> bool:
@@ -276,7 +353,21 @@ def _in_network(addressing: Addressing, plan: JobPlan, plane: DataPlane, work: W
     )
 
 
-def service_of(plan: JobPlan) -> Message:
+class ServiceOptions(TypedDict):
+    """Arguments of ``Client.create_service``."""
+
+    namespace: str
+    workers: list[str]
+    servers: list[str]
+    tree: str
+    window: int
+    streams: int
+    lease: float
+    admission: str
+    slice_bytes: int
+
+
+def service_of(plan: JobPlan) -> ServiceOptions:
     """Returns a job's arguments for ``create_service``, without those unrelated to sums."""
     spec, place = plan.file.spec, plan.placement
     return {

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from baselines.comparison import ComparedRow, ComparisonFacts
 from observability import pictures
 from topologies.model.units import size_text, time_text
 
@@ -13,15 +14,18 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Message = dict[str, Any]
-_PANELS = (
+Measured: TypeAlias = Literal["seconds", "host_bytes", "core_bytes"]
+Ideal: TypeAlias = Literal[
+    "closed_form_seconds", "closed_form_host_bytes", "closed_form_core_bytes"
+]
+_PANELS: tuple[tuple[str, Measured, Ideal, Callable[[float], str]], ...] = (
     ("time of an iteration", "seconds", "closed_form_seconds", time_text),
     ("bytes on the busiest link of a host", "host_bytes", "closed_form_host_bytes", size_text),
     ("on the busiest link between switches", "core_bytes", "closed_form_core_bytes", size_text),
 )
 
 
-def draw(facts: Message, rows: Sequence[Message]) -> Figure:
+def draw(facts: ComparisonFacts, rows: Sequence[ComparedRow]) -> Figure:
     """Returns a plot of the facts and rows that ``rackhub compare --json`` prints."""
     panels = [one for one in _PANELS if any(row[one[1]] or row[one[2]] for row in rows)]
     clock = "virtual time" if facts["clock"] == "virtual" else f"emulated on {facts['target']}"
@@ -42,10 +46,10 @@ def draw(facts: Message, rows: Sequence[Message]) -> Figure:
 
 def _panel(
     axes: Axes,
-    rows: Sequence[Message],
+    rows: Sequence[ComparedRow],
     title: str,
-    field: str,
-    ideal: str,
+    field: Measured,
+    ideal: Ideal,
     form: Callable[[float], str],
 ) -> None:
     places = range(len(rows))

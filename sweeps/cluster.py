@@ -12,7 +12,7 @@ from typing import Any
 
 from sweeps import code
 from sweeps.errors import SweepError
-from sweeps.execution import Outcome
+from sweeps.execution import Outcome, OutcomeRow
 from sweeps.trials import Trial
 
 _WAIT_SECONDS = 1.0
@@ -21,7 +21,7 @@ _ALONE_SECONDS = 30.0
 _QUIET_SECONDS = 60.0
 
 
-def _on_node(known: str, topology: str, job: str) -> dict[str, Any]:
+def _on_node(known: str, topology: str, job: str) -> OutcomeRow:
     """Runs a trial on the CPU that Ray has assigned."""
     import ray
 

@@ -7,14 +7,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from sweeps.execution import Outcome
 from sweeps.store import DONE, FAILED, Store
 from sweeps.trials import Trial
 
-Message = dict[str, Any]
 ATTEMPTS = 2
+AGAIN = "again"  # state of a trial that failed and is run once more
 
 
 class Crew(Protocol):
@@ -57,14 +57,15 @@ class State:
 
 def pending(store: Store, trials: Sequence[Trial]) -> list[Trial]:
     """Returns the trials that are not done, including failed ones."""
-    return [one for one in trials if (store.result(one) or {}).get("state") != DONE]
+    results = ((one, store.result(one)) for one in trials)
+    return [one for one, result in results if result is None or result["state"] != DONE]
 
 
 def conduct(
     store: Store,
     trials: Sequence[Trial],
     crew: Callable[[], Crew],
-    tell: Callable[[State, Trial, Message], None],
+    tell: Callable[[State, Trial, Outcome, str], None],
 ) -> State:
     """Runs all pending trials, each failing one twice, and reports each outcome.
 
@@ -87,13 +88,13 @@ def conduct(
             state.seconds = time.monotonic() - began
             if outcome.summary is None and attempts[trial.id] < ATTEMPTS:
                 state.again += 1
-                tell(state, trial, {"state": "again", **outcome.to_message()})
+                tell(state, trial, outcome, AGAIN)
                 at_work.submit(trial)
                 continue
             result = store.keep(trial, outcome, attempts[trial.id])
             state.failed += result["state"] == FAILED
             state.done += result["state"] == DONE
-            tell(state, trial, result)
+            tell(state, trial, outcome, result["state"])
     finally:
         at_work.close()
     return state

@@ -7,10 +7,11 @@ import json
 import tempfile
 import time
 import traceback
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypedDict, cast
 
+from observability.messages.summary import FinishedRun
 from observability.processinfo import tail
 from observability.record import RunDirectory
 from simulation import session
@@ -20,7 +21,20 @@ from testbed.errors import JobError
 from testbed.program import program_for
 from topologies.model.spec import read as read_topology
 
-Message = dict[str, Any]
+
+class OutcomeRow(TypedDict):
+    """An outcome as JSON."""
+
+    summary: FinishedRun | None
+    """``summary.json``; None if the trial failed."""
+    error: str
+    """Why it failed; empty if it did not."""
+    log: str
+    """End of its log if it failed."""
+    where: str
+    """The process or node that ran it."""
+    seconds: float
+    """Wall time."""
 
 
 @dataclass(frozen=True)
@@ -31,15 +45,21 @@ class Outcome:
     seconds: Wall time.
     """
 
-    summary: Message | None
+    summary: FinishedRun | None
     error: str = ""
     log: str = ""
     where: str = ""
     seconds: float = 0.0
 
-    def to_message(self) -> Message:
+    def to_message(self) -> OutcomeRow:
         """Returns the JSON object."""
-        return asdict(self)
+        return {
+            "summary": self.summary,
+            "error": self.error,
+            "log": self.log,
+            "where": self.where,
+            "seconds": self.seconds,
+        }
 
 
 def execute(known: str, topology: str, job: str, where: str) -> Outcome:
@@ -71,7 +91,7 @@ def execute(known: str, topology: str, job: str, where: str) -> Outcome:
             said = run.logs / "virtual.log"
             log = "\n".join(filter(None, [tail(said) if said.exists() else "", log]))
             return Outcome(None, error, log, where, seconds)
-        return Outcome(json.loads(run.summary.read_text()), "", "", where, seconds)
+        return Outcome(cast(FinishedRun, run.read_summary()), "", "", where, seconds)
 
 
 def _run(run: RunDirectory, topology: str, job: str) -> bool:

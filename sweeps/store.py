@@ -12,15 +12,28 @@ import fcntl
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, Literal, TypeAlias
 
 from observability import record
 from sweeps.errors import SweepError
-from sweeps.execution import Outcome
+from sweeps.execution import Outcome, OutcomeRow
 from sweeps.trials import Trial
 
-Message = dict[str, Any]
-DONE, FAILED = "done", "failed"
+State: TypeAlias = Literal["done", "failed"]
+DONE: Final = "done"
+FAILED: Final = "failed"
+
+
+class Result(OutcomeRow):
+    """The result of a trial: ``result.json``."""
+
+    trial: str
+    """Its identifier."""
+    state: State
+    attempts: int
+    """How often it was run."""
+    values: dict[str, Any]
+    """Values of the sweep's axes, by path."""
 
 
 class Store:
@@ -53,23 +66,27 @@ class Store:
         """Returns a trial's folder."""
         return self.path / "trials" / trial.id
 
-    def result(self, trial: Trial) -> Message | None:
+    def result(self, trial: Trial) -> Result | None:
         """Returns a trial's result, if it is over."""
         try:
-            found: Message = json.loads((self.folder(trial) / "result.json").read_text())
+            found: Result = json.loads((self.folder(trial) / "result.json").read_text())
         except (FileNotFoundError, json.JSONDecodeError):
             return None
         return found
 
-    def keep(self, trial: Trial, outcome: Outcome, attempts: int) -> Message:
+    def keep(self, trial: Trial, outcome: Outcome, attempts: int) -> Result:
         """Writes a trial's result atomically; returns it."""
         folder = self.folder(trial)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "topology.yaml").write_text(trial.topology)
         (folder / "job.yaml").write_text(trial.job)
-        state = FAILED if outcome.summary is None else DONE
-        result = {"trial": trial.id, "state": state, "attempts": attempts, "values": trial.values}
-        result |= outcome.to_message()
+        result: Result = {
+            "trial": trial.id,
+            "state": FAILED if outcome.summary is None else DONE,
+            "attempts": attempts,
+            "values": trial.values,
+            **outcome.to_message(),
+        }
         draft = folder / "result.part"
         draft.write_text(json.dumps(result, indent=2, default=str) + "\n")
         draft.replace(folder / "result.json")

@@ -11,11 +11,13 @@ import importlib.util
 import json
 import re
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from specs.sweepfile import SEEDS, Axis
+from sweeps.execution import Outcome
+from sweeps.store import FAILED, Result
 from sweeps.trials import Trial
 
 Row = dict[str, Any]
@@ -50,7 +52,7 @@ def unit(axis: Axis) -> str:
     return _UNITS[axis.kind].get(last, "") if axis.location[0] != _JOB_RATES else ""
 
 
-def row(trial: Trial, axes: Sequence[Axis], result: dict[str, Any]) -> Row:
+def row(trial: Trial, axes: Sequence[Axis], result: Result) -> Row:
     """Returns a trial's row; cells that a failed trial lacks are None."""
     found: Row = {
         "trial": trial.id,
@@ -58,9 +60,7 @@ def row(trial: Trial, axes: Sequence[Axis], result: dict[str, Any]) -> Row:
         "attempts": result["attempts"],
         **{column(axis): plain(trial.measures[axis.path]) for axis in axes},
     }
-    summary = result["summary"]
-    if summary is None:
-        summary = {}
+    summary: Mapping[str, Any] = result["summary"] or {}
     times = summary.get("seconds_per_iteration") or None
     links = summary.get("links") or None
     chunks = summary.get("chunks", {})
@@ -92,7 +92,13 @@ def row(trial: Trial, axes: Sequence[Axis], result: dict[str, Any]) -> Row:
 
 def columns() -> list[str]:
     """Returns the columns of every sweep."""
-    nothing = {"state": "", "attempts": 0, "summary": None, "error": "", "seconds": 0.0}
+    nothing: Result = {
+        "trial": "",
+        "state": FAILED,
+        "attempts": 0,
+        "values": {},
+        **Outcome(None).to_message(),
+    }
     return list(row(Trial("", "", {}, {}, "", ""), (), nothing))
 
 

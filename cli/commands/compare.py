@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
@@ -15,7 +14,9 @@ from rich.console import Console
 
 from baselines import emulated, gloo, plot, virtual
 from baselines.comparison import (
+    ComparedRow,
     ComparisonError,
+    ComparisonFacts,
     Contender,
     Outcome,
     Work,
@@ -43,6 +44,7 @@ from controller.planning.admission import Resources
 from controller.planning.tree_planner import PlanRefusedError
 from observability import pictures
 from observability.messages.events import Within
+from observability.messages.jobs import Clock
 from observability.wording import count
 from planner.collectives import COLLECTIVES
 from specs import jobfile
@@ -58,7 +60,6 @@ from topologies.model.spec import read as read_topology
 from topologies.model.units import SIZES, size_text, time_text
 from workloads.workloads import shapes
 
-Message = dict[str, Any]
 _BYTES_PER_VALUE = 4
 _DIGITS = 4  # enough to show differences from the closed form
 
@@ -124,7 +125,7 @@ def compare(
     job: Path | None,
     size: float | None,
     only: tuple[str, ...],
-    clock: str,
+    clock: Clock,
     iterations: int,
     framing: bool,
     drawing: Path | None,
@@ -196,7 +197,7 @@ def compare(
                 addressing,
                 framing=False,
             )
-    facts = {
+    facts: ComparisonFacts = {
         "topology": loaded.topology.name,
         "topology_seed": loaded.topology.seed,
         "job": plan.file.spec.name,
@@ -229,7 +230,7 @@ def _play_all(
     addressing: Addressing,
     *,
     framing: bool,
-) -> list[Message]:
+) -> list[ComparedRow]:
     rows = []
     for number, one in enumerate(listed, start=1):
         say(f"{number}/{len(listed)} {one.name} ({one.meaning})")
@@ -278,7 +279,7 @@ def _default(addressing: Addressing, plan: JobPlan) -> tuple[str, ...]:
     return (IN_NETWORK, *(n for n, one in COLLECTIVES.items() if one.least_servers <= servers))
 
 
-def show_comparison(console: Console, facts: Message, rows: list[Message]) -> None:
+def show_comparison(console: Console, facts: ComparisonFacts, rows: list[ComparedRow]) -> None:
     """Prints the comparison as a table.
 
     Args:
@@ -308,15 +309,18 @@ def show_comparison(console: Console, facts: Message, rows: list[Message]) -> No
         show(console, f"\nquickest: {first['name']}; times as long: {text}")
 
 
-def _cells(row: Message) -> Message:
-    expected = [size_text(row[f"closed_form_{name}_bytes"], _DIGITS) for name in ("host", "core")]
+def _cells(row: ComparedRow) -> dict[str, str]:
+    closed = row["closed_form_host_bytes"], row["closed_form_core_bytes"]
+    expected = [size_text(one, _DIGITS) for one in closed]
     return {
         "name": row["name"],
         "meaning": row["meaning"],
         "time": time_text(row["seconds"], _DIGITS),
         "least": time_text(row["closed_form_seconds"], _DIGITS),
         "ratio": "" if row["ratio"] is None else f"{row['ratio']:.3f}",
-        **{name: size_text(row[f"{name}_bytes"], _DIGITS) for name in ("host", "core", "total")},
+        "host": size_text(row["host_bytes"], _DIGITS),
+        "core": size_text(row["core_bytes"], _DIGITS),
+        "total": size_text(row["total_bytes"], _DIGITS),
         "expected": "same, on every link" if row["bytes_as_closed_form"] else ", ".join(expected),
         "dropped": _dropped(row),
         "right": {True: "right", None: "no payload"}.get(
@@ -325,7 +329,7 @@ def _cells(row: Message) -> Message:
     }
 
 
-def _dropped(row: Message) -> str:
+def _dropped(row: ComparedRow) -> str:
     """Formats the number of frames that full queues dropped, and the worst link."""
     if not row["dropped_packets"]:
         return ""

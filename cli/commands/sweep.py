@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 from rich.console import Console
@@ -23,8 +22,9 @@ from specs.p4program import make_ready
 from specs.sweepfile import SweepFile, SweepFileError, load
 from sweeps import curves, effects, plot, table
 from sweeps.cluster import RayCrew
-from sweeps.conduct import Crew, State, conduct, pending
+from sweeps.conduct import AGAIN, Crew, State, conduct, pending
 from sweeps.errors import SweepError
+from sweeps.execution import Outcome
 from sweeps.local import LocalCrew
 from sweeps.store import DONE, FAILED, Store, default_folder, opened
 from sweeps.trials import Trial, trials
@@ -32,7 +32,6 @@ from sweeps.wording import axis_name, value_text
 from testbed.program import compile_once
 from topologies.model.units import size_text, time_text
 
-Message = dict[str, Any]
 _MINUTE = 60.0
 _MOST_SHOWN = 20  # trials in the table
 _DIGITS = 4
@@ -99,7 +98,8 @@ def sweep(
         except KeyboardInterrupt:
             say("what is done is kept: the same command goes on")
             raise
-        rows = [table.row(one, found.axes, store.result(one) or {}) for one in listed]
+        results = ((one, store.result(one)) for one in listed)
+        rows = [table.row(one, found.axes, done) for one, done in results if done is not None]
         undrawn = _write(found, store, drawing, rows)
     for text in effects.equal(found.axes, rows):
         say(f"note: {text}")
@@ -251,16 +251,16 @@ class _View:
     def __exit__(self, *_: object) -> None:
         self._bar.stop()
 
-    def take(self, state: State, trial: Trial, result: Message) -> None:
-        """Reports the result of a trial."""
+    def take(self, state: State, trial: Trial, outcome: Outcome, became: str) -> None:
+        """Reports the outcome of a trial. became: its state."""
         failed = f", {state.failed:,} failed" if state.failed else ""
         left = _left(state.left)
         self._bar.update(
             self._task, completed=state.over, description=(failed + left).removeprefix(", ")
         )
-        if result["state"] in (FAILED, "again"):
-            what = "failed" if result["state"] == FAILED else "failed, and is tried again"
-            self.say(f"trial {trial.id} ({trial.label}) {what}: {result['error']}")
-        if not self._terminal and result["state"] != "again":
+        if became in (FAILED, AGAIN):
+            what = "failed" if became == FAILED else "failed, and is tried again"
+            self.say(f"trial {trial.id} ({trial.label}) {what}: {outcome.error}")
+        if not self._terminal and became != AGAIN:
             done = f"{state.over:,}/{state.trials:,} trials{failed}{left}"
-            self.say(f"{done}: {trial.label or trial.id}, {result['seconds']:.1f} s")
+            self.say(f"{done}: {trial.label or trial.id}, {outcome.seconds:.1f} s")

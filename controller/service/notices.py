@@ -14,12 +14,14 @@ Nonces are secrets: write this to a pipe, never to a log.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from typing import TypedDict
 
 from controller.jobs.job import Job
 from controller.jobs.registry import JobTable
 from protocol.runtime import REAL
 
-__all__ = ["message", "say", "tell"]
+__all__ = ["JobNotice", "message", "say", "tell"]
 
 _saying = REAL.lock()
 
@@ -43,7 +45,23 @@ def tell(table: JobTable) -> None:
         told = now
 
 
-def message(job: Job) -> dict[str, object]:
+class JobNotice(TypedDict):
+    """A live job."""
+
+    job: int
+    """Number of the job in packets."""
+    name: str
+    nonce: str
+    """Secret that its members know."""
+    workers: Sequence[str]
+    """Hosts, by rank."""
+    servers: Sequence[str]
+    """Server processes, by rank."""
+    switches: list[str]
+    """Those that hold slots for it."""
+
+
+def message(job: Job) -> JobNotice:
     """Builds the report of a job."""
     return {
         "job": job.number,

@@ -21,7 +21,9 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TypedDict, final
+
+from typing_extensions import NotRequired
 
 from observability.control import NOT_A_REQUEST, ControlError, connect, short_path
 from observability.record import RunDirectory
@@ -58,6 +60,34 @@ def execute(run: RunDirectory, node: str, program: list[str]) -> int:
                 signal.signal(number, handler)
 
 
+class Command(TypedDict):
+    """A request to run a command."""
+
+    node: str
+    program: list[str]
+    """Command line."""
+    cwd: str
+    env: dict[str, str]
+    umask: int
+
+
+@final
+class Ended(TypedDict):
+    """The command has ended."""
+
+    status: int
+    """Exit status, or minus the number of a fatal signal."""
+
+
+@final
+class Refusal(TypedDict):
+    """The command could not be started."""
+
+    error: str
+    status: NotRequired[int]
+    """Exit status of a shell without such a command."""
+
+
 def begin(
     run: RunDirectory,
     node: str,
@@ -70,7 +100,7 @@ def begin(
     files: descriptors for standard input, output and error. Raises ``ControlError`` if the testbed
     does not answer or the request is too long.
     """
-    request = {
+    request: Command = {
         "node": node,
         "program": program,
         "cwd": str(Path.cwd()),
@@ -100,12 +130,12 @@ def ended(run: RunDirectory, connection: socket.socket) -> int:
         answer = stream.readline()
     if not answer:
         raise ControlError(f"testbed {run.name} went away")
-    message: dict[str, Any] = json.loads(answer)
+    message: Ended | Refusal = json.loads(answer)
     if "error" in message:
         if "status" in message:
             raise CommandError(message["error"], message["status"])
         raise ControlError(message["error"])
-    status = int(message["status"])
+    status = message["status"]
     return status if status >= 0 else 128 - status
 
 
@@ -165,7 +195,9 @@ class ExecutionServer:
             except OSError:
                 return  # the client has closed the connection
             try:
-                answer = self._run(connection, int.from_bytes(length, "big"), descriptors)
+                answer: Ended | Refusal = self._run(
+                    connection, int.from_bytes(length, "big"), descriptors
+                )
             except CommandError as error:
                 answer = {"error": str(error), "status": error.status}
             except (ControlError, OSError) as error:
@@ -178,9 +210,7 @@ class ExecutionServer:
             with contextlib.suppress(OSError):
                 connection.sendall(json.dumps(answer).encode() + b"\n")
 
-    def _run(
-        self, connection: socket.socket, length: int, descriptors: list[int]
-    ) -> dict[str, Any]:
+    def _run(self, connection: socket.socket, length: int, descriptors: list[int]) -> Ended:
         if len(descriptors) != 3 or not 0 < length <= _REQUEST_BYTES:
             raise ControlError("not a request to run a command")
         data = b""
@@ -189,7 +219,7 @@ class ExecutionServer:
             if not part:
                 raise ControlError("the request was cut short")
             data += part
-        request = json.loads(data)
+        request: Command = json.loads(data)
         program = [str(word) for word in request["program"]]
         node = str(request["node"])
         command = self._command(node, program)

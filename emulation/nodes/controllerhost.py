@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from controller.service.notices import JobNotice
 from emulation.nodes.processes import Process, ProcessError
 
 Links = Sequence[tuple[str, str]]  # pairs of ends, in the topology's order
@@ -36,7 +37,7 @@ class ControllerHost:
     on_jobs: called with the live jobs whenever the controller reports them.
     """
 
-    def __init__(self, on_jobs: Callable[[list[dict[str, Any]]], None] = lambda jobs: None) -> None:
+    def __init__(self, on_jobs: Callable[[list[JobNotice]], None] = lambda jobs: None) -> None:
         self._on_jobs = on_jobs
         self.process: Process | None = None
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()

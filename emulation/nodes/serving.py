@@ -13,15 +13,13 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
+from controller.service.notices import JobNotice
 from emulation.nodes.processes import ProcessError
 from emulation.nodes.serverhost import ServerHost
 from testbed.errors import JobError
 
 log = logging.getLogger("serving")
-
-Message = Mapping[str, Any]
 
 
 @dataclass
@@ -71,11 +69,11 @@ class Serving:
         """Live jobs, the oldest first."""
         return [job for job in self.known.values() if job.until is None]
 
-    def update(self, jobs: Iterable[Message]) -> None:
+    def update(self, jobs: Iterable[JobNotice]) -> None:
         """Takes a notice of the controller: all live jobs."""
         numbers = set()
         for one in jobs:
-            number = int(one["job"])
+            number = one["job"]
             numbers.add(number)
             known = self.known.get(number)
             switches = frozenset(one["switches"])

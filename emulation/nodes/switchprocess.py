@@ -56,7 +56,7 @@ class SwitchProcess:
         self.wiped = 0
         self._away = 0  # `unplugged` contexts that are open
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._counters: asyncio.Future[dict[str, Any]] | None = None
+        self._counters: asyncio.Future[dict[str, dict[str, int]]] | None = None
         self._asking = asyncio.Lock()  # answers carry no id of their request
 
     @property

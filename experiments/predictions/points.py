@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from baselines import comparison, virtual
+from baselines.comparison import ComparedLink
 from controller.p4rt.dataplane import SLICE_BYTES
 from controller.planning.admission import Resources
 from planner.analytic import Prediction, Setting, Work
@@ -226,7 +227,7 @@ class Result:
     point: Point
     predicted: float
     measured: float
-    bytes: dict[str, tuple[float, int]]
+    bytes: dict[str, tuple[float, float]]
     again: int
 
     @property
@@ -235,13 +236,13 @@ class Result:
         return self.predicted / self.measured - 1
 
     @property
-    def wrong(self) -> dict[str, tuple[float, int]]:
+    def wrong(self) -> dict[str, tuple[float, float]]:
         """Classes of links with other bytes than predicted."""
         if self.again:  # the model does not predict bytes of retransmissions
             return {}
         return {name: pair for name, pair in self.bytes.items() if not self._right(*pair)}
 
-    def _right(self, predicted: float, carried: int) -> bool:
+    def _right(self, predicted: float, carried: float) -> bool:
         more = carried - predicted
         if self.point.placement in COLLECTIVES:
             # Shares of a tensor may differ by a value, and so by a segment.
@@ -252,7 +253,7 @@ class Result:
             abs(more - questions * HEADER_FRAME_BYTES) < 1
         )
 
-    def message(self) -> Message:
+    def message(self) -> dict[str, object]:
         """Returns the JSON object."""
         return {**asdict(self), "error": self.error}
 
@@ -272,7 +273,8 @@ def _ran(point: Point) -> Result:
     frame = HEADER_FRAME_BYTES + point.chunk
     # Scales a copy in an iteration to the whole run.
     share = (point.iterations * frame + HEADER_FRAME_BYTES) / frame
-    carried = dict(_busiest(topology, summary["links"]))
+    links = [(row["from"], row["to"], row["bytes"] or 0) for row in summary["links"]]
+    carried = _busiest(topology, links)
     return Result(
         point,
         model.seconds,
@@ -309,14 +311,14 @@ def _compared(point: Point) -> Result:
     (one,) = comparison.contenders((point.placement,), addressing, plan, plane, work)
     outcome = virtual.play(one, addressing, plan, plane, work, framing=topology.costs.framing)
     row = outcome.row(addressing, framing=topology.costs.framing)
-    links = [{**link, "to": _to(addressing, link)} for link in row["links"]]
-    carried = dict(_busiest(topology, links))
+    links = [(link["from"], _to(addressing, link), link["bytes"] or 0) for link in row["links"]]
+    carried = _busiest(topology, links)
     model = _model(point, topology)
     loads = {name: (float(load), carried.get(name, 0)) for name, load in model.bytes.items()}
     return Result(point, model.seconds, row["seconds"], loads, 0)
 
 
-def _to(addressing: Addressing, link: Message) -> str:
+def _to(addressing: Addressing, link: ComparedLink) -> str:
     """Returns the receiving node of a direction."""
     if addressing.topology.by_name[link["from"]].kind == "switch":
         ports = addressing.ports(link["from"])
@@ -325,13 +327,13 @@ def _to(addressing: Addressing, link: Message) -> str:
     return next(end.switch for end in ends if end.interface == link["interface"])
 
 
-def _busiest(topology: Topology, links: list[Message]) -> Iterator[tuple[str, int]]:
-    """Yields the bytes of the busiest direction of each class."""
+def _busiest(topology: Topology, links: Sequence[tuple[str, str, float]]) -> dict[str, float]:
+    """Returns the bytes of the busiest direction of each class. links: ends and bytes."""
     nodes = topology.by_name
-    found: dict[str, int] = {}
-    for row in links:
-        ends = [nodes[row["from"]], nodes[row["to"]]]
+    found: dict[str, float] = {}
+    for source, to, carried in links:
+        ends = [nodes[source], nodes[to]]
         low = min(ends, key=lambda node: (node.kind == "switch", node.level))
         name = {"worker": WORKER, "server": SERVER}.get(low.kind) or uplink(low.level - 1)
-        found[name] = max(found.get(name, 0), row["bytes"])
-    yield from found.items()
+        found[name] = max(found.get(name, 0), carried)
+    return found
