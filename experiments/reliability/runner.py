@@ -3,23 +3,23 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias, cast
 
 import yaml
 
 from cli.display.progress import View
 from cli.emulated import run
 from experiments.reliability.scenarios import Course, Scenario
+from observability.messages.summary import FaultImpact, FinishedRun
 from specs import faultfile as faults
 from specs.paths import ROOT
 from testbed.errors import LaunchError
 from topologies.model.spec import load as load_topology
 
-Message = dict[str, Any]
+YamlContent: TypeAlias = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -48,12 +48,12 @@ class Line:
     run: str = ""
     problems: list[str] = field(default_factory=list)
 
-    def message(self) -> Message:
+    def message(self) -> dict[str, object]:
         """Returns the JSON object."""
         return asdict(self)
 
 
-def write(job: Message, faults_of_it: Message, folder: Path) -> tuple[Path, Path]:
+def write(job: YamlContent, faults_of_it: YamlContent, folder: Path) -> tuple[Path, Path]:
     """Writes a job and its faults as `rackhub chaos` reads them; returns both paths."""
     paths = []
     for name, content in (("job", job), ("faults", faults_of_it)):
@@ -75,13 +75,13 @@ def play(course: Course, target: str, folder: Path, view: View) -> list[Line]:
 
 def carry_out(
     topology: str,
-    job: Message,
-    faults_of_it: Message,
+    job: YamlContent,
+    faults_of_it: YamlContent,
     target: str,
     folder: Path,
     view: View,
     seed: int | None = None,
-) -> tuple[Message, str]:
+) -> tuple[FinishedRun, str]:
     """Runs a job under faults on a testbed of its own; returns its summary and the run's name.
 
     Args:
@@ -96,17 +96,17 @@ def carry_out(
     if faults_of_it.get("faults") or faults_of_it.get("random"):
         schedule = faults.schedule(faults.load(file), load_topology(place))
     launched, _ = run(place, [path], view, faults=schedule, target=target, topology_seed=seed)
-    return json.loads(launched.run.summary.read_text()), launched.run.path.name
+    return cast(FinishedRun, launched.run.read_summary()), launched.run.path.name
 
 
 def judge(
-    scenarios: Sequence[Scenario], target: str, summary: Message, where: str = ""
+    scenarios: Sequence[Scenario], target: str, summary: FinishedRun, where: str = ""
 ) -> list[Line]:
     """Checks the scenarios of a run, in order, by its summary."""
     rows = list(summary["faults"])
     lines = []
     for scenario in scenarios:
-        mine = []
+        mine: list[FaultImpact] = []
         for fault in scenario.faults:
             kind = next(kind for kind in faults.KINDS if kind in fault)
             node = "every link" if kind == "impair" else fault[kind]
@@ -120,29 +120,29 @@ def judge(
 
 
 def _line(
-    scenario: Scenario, target: str, summary: Message, rows: Sequence[Message], where: str
+    scenario: Scenario, target: str, summary: FinishedRun, rows: Sequence[FaultImpact], where: str
 ) -> Line:
     matches = summary["matches_reference"]
-    known = [row for row in rows if row["seconds"] is not None]
+    recovered = [
+        (seconds, row["lasted"] or 0.0) for row in rows if (seconds := row["seconds"]) is not None
+    ]
     # Simultaneous faults share most retransmissions, and slots that the job gave up for the first
     # one look open to the next.
-    again, size = (
-        max((row[name] for row in known), default=0) for name in ("resent_packets", "resent_bytes")
-    )
-    first = min(rows, key=lambda row: float(row["at"]), default={})
-    aggregating, partial = first.get("aggregating"), first.get("partial")
+    again = max((row["resent_packets"] or 0 for row in rows), default=0)
+    size = max((row["resent_bytes"] or 0 for row in rows), default=0)
+    first = min(rows, key=lambda row: row["at"] or 0.0, default=None)
     line = Line(
         scenario.name,
         scenario.what,
         scenario.topology,
         target,
         matches,
-        seconds=max((row["seconds"] - (row["lasted"] or 0.0) for row in known), default=None),
-        lasted=max((row["lasted"] or 0.0 for row in known), default=0.0) or None,
+        seconds=max((seconds - lasted for seconds, lasted in recovered), default=None),
+        lasted=max((lasted for _, lasted in recovered), default=0.0) or None,
         again=again,
         bytes=size,
-        aggregating=aggregating,
-        partial=partial,
+        aggregating=None if first is None else first["aggregating"],
+        partial=None if first is None else first["partial"],
         wall=summary["machine"].get("wall_seconds"),
         run=where,
     )
@@ -151,7 +151,7 @@ def _line(
 
 
 def _problems(
-    scenario: Scenario, summary: Message, rows: Sequence[Message], line: Line
+    scenario: Scenario, summary: FinishedRun, rows: Sequence[FaultImpact], line: Line
 ) -> Iterator[str]:
     """Yields the failed checks of a scenario."""
     holds, chunks, plans = scenario.holds, summary["chunks"], summary["plans"]
@@ -160,7 +160,7 @@ def _problems(
         if row["seconds"] is None:
             yield f"the job has not gone on after: {what}"
             continue
-        replanned = row["epoch_after"] > row["epoch_before"]
+        replanned = (row["epoch_after"] or 0) > (row["epoch_before"] or 0)
         if holds.epoch not in (None, replanned):
             yield f"{'' if replanned else 'not '}replanned, unexpectedly, after: {what}"
     going = [row["seconds"] for row in rows if row["seconds"] is not None]

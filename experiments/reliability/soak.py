@@ -43,7 +43,9 @@ def play_round(seed: int, target: str, folder: Path, view: View) -> Line:
     except LaunchError as error:
         return Line(name, what, topology, target, None, problems=[str(error)])
     rows = summary["faults"]
-    known = [row for row in rows if row["seconds"] is not None]
+    recovered = [
+        seconds - (row["lasted"] or 0.0) for row in rows if (seconds := row["seconds"]) is not None
+    ]
     problems = [
         f"unexpected fault: {row['node']} {row['what']}" for row in rows if row["kind"] == "died"
     ]
@@ -55,7 +57,7 @@ def play_round(seed: int, target: str, folder: Path, view: View) -> Line:
         topology,
         target,
         summary["matches_reference"],
-        seconds=max((row["seconds"] - (row["lasted"] or 0.0) for row in known), default=None),
+        seconds=max(recovered, default=None),
         again=summary["chunks"]["retransmitted"],
         wall=summary["machine"].get("wall_seconds"),
         run=where,
