@@ -12,6 +12,7 @@ import ctypes
 import functools
 import logging
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from protocol.header import HEADER_BYTES, Array
@@ -96,6 +97,17 @@ def _loaded() -> ctypes.CDLL | None:
     except (CompilerError, OSError) as error:
         log.warning("no native code, numpy is used, several times slower: %s", error)
         return None
+
+
+def check_constants(lib: ctypes.CDLL, expected: Mapping[str, int]) -> None:
+    """Compares constants of the C code, such as sizes of structures, with those of Python.
+
+    Raises RuntimeError, naming the constant, where they differ.
+    """
+    for name, value in expected.items():
+        found = ctypes.c_int64.in_dll(lib, name).value
+        if found != value:
+            raise RuntimeError(f"hosts/native: {name} is {found} in C and {value} in Python")
 
 
 def alike(lib: ctypes.CDLL, headers: Array) -> bool:

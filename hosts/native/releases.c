@@ -347,6 +347,9 @@ struct quiet {
     int64_t servers, kinds;
 };
 
+// Checked by hosts/worker/native_state.py.
+const int64_t releases_bytes = sizeof(struct releases), quiet_bytes = sizeof(struct quiet);
+
 // LossDetector._ways
 static int64_t way_of(const struct worker *w, const struct quiet *q, int64_t row) {
     int64_t kind = w->stage[row] == DIRECTLY ? 2 : w->entry[row].exponent_round;

@@ -29,6 +29,8 @@ struct root {
     uint8_t stream, putting; // DISCARD, ADD or KEEP
 };
 
+const int64_t root_bytes = sizeof(struct root); // checked by hosts/server/contribution_kernel.py
+
 // Returns the sum of words, and their minimum and maximum as signed numbers.
 static uint32_t read_words(const word *words, uint32_t n, int32_t *least, int32_t *most) {
     uint32_t sum = 0;

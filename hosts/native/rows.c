@@ -37,6 +37,11 @@ struct taken {
     int64_t coarse;
 };
 
+// Checked by hosts/worker/native_state.py.
+const int64_t worker_bytes = sizeof(struct worker), taken_bytes = sizeof(struct taken);
+const int64_t entry_bytes = sizeof(struct entry), progress_bytes = sizeof(struct progress);
+const int64_t done_stage = DONE, no_exponent = NO_EXPONENT;
+
 // Takes unflagged integer results of these rows; returns the number with data. The caller takes the
 // exponents that the others found.
 int64_t take_results(const struct worker *w, const int64_t *rows, const struct header *headers,

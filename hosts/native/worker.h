@@ -31,8 +31,6 @@ struct progress {
     double state_time;
 };
 
-_Static_assert(sizeof(struct entry) == 48 && sizeof(struct progress) == 72, "as numpy has them");
-
 // The arrays of NativeState in hosts/worker/native_state.py, in this order.
 struct worker {
     // By row.

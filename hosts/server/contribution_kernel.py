@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from hosts.native.loader import check_constants
 from hosts.server.merge_buffers import Indices, Merging
 from protocol.header import LANE, Array, Batch, Wire, opaque
 
@@ -67,6 +68,7 @@ class ContributionKernel:
     def __init__(
         self, lib: ctypes.CDLL, columns: Mapping[str, Column], merging: Merging, **numbers: int
     ) -> None:
+        check_constants(lib, {"root_bytes": ctypes.sizeof(_Root)})
         self._lib = lib
         self._lanes = columns["results"].shape[1]
         self._columns = {**columns, "rows": merging.rows}

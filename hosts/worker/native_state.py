@@ -10,6 +10,7 @@ other.
 from __future__ import annotations
 
 import ctypes
+import functools
 import itertools
 import math
 from collections.abc import Sequence
@@ -18,14 +19,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from hosts.native.loader import library
+from hosts.native.loader import check_constants, library
 from hosts.net.arrivals import Clock, Numbers, Seconds
 from hosts.net.pacer import Pacer
+from hosts.worker.chunk_queues import ENTRY
 from hosts.worker.loss_detection import KINDS, LossDetector
 from hosts.worker.round_trips import Measured, RoundTrips
-from hosts.worker.slots import Rows, Slots
+from hosts.worker.slots import DONE, PROGRESS, Rows, Slots
 from protocol.exponents import Exponents
 from protocol.header import HEADER_BYTES, PEER, Array, Batch
+from protocol.payloads import NO_EXPONENT
 from protocol.plan import WorkerPlan
 from switch.ports.paced_line import address
 
@@ -173,6 +176,7 @@ class NativeState:
         priorities: Numbers,
     ) -> None:
         self._lib: Any = library()
+        _check(self._lib)
         self._slots = slots
         shares = plan.shares.servers
         self._arrays: dict[str, Any] = {
@@ -355,6 +359,15 @@ class NativeState:
         """Returns (streams, 2): each stream's left and next."""
         numbers: Numbers = np.array([self._slots.left, self._slots.next], np.int64).T.copy()
         return numbers
+
+
+@functools.cache
+def _check(lib: ctypes.CDLL) -> None:
+    """Raises RuntimeError if structures or numbers here differ from those of the C code."""
+    structures = {"worker": _Worker, "releases": _Releases, "quiet": _Quiet, "taken": _Taken}
+    sizes = {f"{name}_bytes": ctypes.sizeof(one) for name, one in structures.items()}
+    records = {"entry_bytes": ENTRY.itemsize, "progress_bytes": PROGRESS.itemsize}
+    check_constants(lib, {**sizes, **records, "done_stage": DONE, "no_exponent": NO_EXPONENT})
 
 
 def behind(batch: Batch) -> bool:

@@ -310,6 +310,14 @@ def test_a_compiler_takes_the_sources() -> None:
     assert loader.library() is not None
 
 
+def test_structures_that_differ_from_those_of_c_are_refused() -> None:
+    lib = loader.library()
+    assert lib is not None
+    loader.check_constants(lib, {"no_exponent": -128})
+    with pytest.raises(RuntimeError, match=r"root_bytes is .* in C and 7 in Python"):
+        loader.check_constants(lib, {"no_exponent": -128, "root_bytes": 7})
+
+
 def test_without_a_compiler_numpy_does_it(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
