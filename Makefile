@@ -34,7 +34,7 @@ soak: setup-test ## long tests: 10^6 chunks, 10^6 hostile packets, 10^7 packets,
 		RACKHUB_HOSTILE_HOSTS=100000 RACKHUB_HOSTILE_CALLS=10000 RACKHUB_PACKETS=10000000 $(NAMESPACES) $(PYTHON) -m pytest \
 		tests/packet/test_protocol.py tests/packet/test_hostile.py tests/packet/test_memory_flat.py \
 		tests/packet/test_hostile_service.py tests/packet/test_hostile_p4runtime.py \
-		tests/unit/test_hostile_hosts.py tests/unit/test_hostile_files.py $(TESTS)
+		tests/unit/hosts/test_hostile_hosts.py tests/unit/specs/test_hostile_files.py $(TESTS)
 	@$(NAMESPACES) $(PYTHON) -m pytest -m soak $(TESTS)
 	@$(PYTHON) -m experiments reliability --soak $(or $(MINUTES),20) --seed $(SEED) $(ARGS)
 

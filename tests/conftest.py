@@ -72,6 +72,11 @@ def _can_write(folder: Path) -> bool:
     return os.access(folder, os.W_OK | os.X_OK)
 
 
+def _kind(item: pytest.Item) -> str:
+    """Returns the folder of ``ORDER`` that a test is in."""
+    return item.path.relative_to(ROOT / "tests").parts[0]
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks tests by their folder, quick ones first; skips what cannot run here, saying why.
 
@@ -79,10 +84,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     are spread evenly among the others, which wait more often; the longest comes first, so that all
     end together.
     """
-    items.sort(key=lambda item: ORDER.index(item.path.parent.name))
+    items.sort(key=lambda item: ORDER.index(_kind(item)))
     if "PYTEST_XDIST_WORKER" in os.environ:
-        files = {kind: dict.fromkeys(i.path for i in items if i.path.parent.name == kind)
-                 for kind in ORDER}  # fmt: skip
+        files = {kind: dict.fromkeys(i.path for i in items if _kind(i) == kind) for kind in ORDER}
         place = {
             file: share * number / len(group)
             for share, group in (
@@ -93,8 +97,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         }
         items.sort(key=lambda item: (item.path != LONGEST, place[item.path]))
     for item in items:
-        kind = item.path.relative_to(ROOT / "tests").parts[0]
-        item.add_marker(kind)
+        item.add_marker(_kind(item))
     if any(item.get_closest_marker("network") for item in items):
         try:
             way_in()

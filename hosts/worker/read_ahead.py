@@ -6,7 +6,7 @@ processing result by result gives, and each contribution must leave when the res
 makes room for it. Where results are plain and no other event can happen meanwhile, this module
 computes that for many results, in C (``hosts/native/releases.c``): windows, pacing and timeouts go
 step by step without touching values, and payloads are processed together. The transport itself
-processes one result after the other; `tests/unit/test_releases.py` compares the two.
+processes one result after the other; `tests/unit/worker/test_releases.py` compares the two.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from observability import series
 from protocol.outcomes import Outcome
 from tests.network.testbeds import Rackhub, interfaces, wait_for
-from tests.unit import small_run
+from tests.unit.observability import small_run
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 TARGETS = ["embedded", pytest.param("bmv2", marks=pytest.mark.bmv2)]
