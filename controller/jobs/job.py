@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from controller.jobs.joining import Join
 from controller.jobs.members import Member, Membership, Role
@@ -340,57 +340,48 @@ def plans_of(
     window = job.reservation.window
     scheme = job.scheme
     workers = _addresses(job, Role.WORKER, scheme.workers)
-    servers = _addresses(job, Role.SERVER, scheme.servers)
-    counts = job.counts(lanes)
     everybody = scheme.workers == tuple(range(len(job.workers)))
-    members = () if everybody else scheme.workers
+    common: dict[str, Any] = {
+        "job": job.number,
+        "epoch": job.epoch,
+        "world": len(workers),
+        "lanes": lanes,
+        "servers": _addresses(job, Role.SERVER, scheme.servers),
+        "counts": job.counts(lanes),
+        "chunks_per_slice": chunks_per_slice,
+        "members": () if everybody else scheme.workers,
+        "optimizer": job.optimizer,
+        "pipeline": job.pipeline,
+    }
     plans = {}
     for rank, member in enumerate(scheme.workers):
         place = Membership(Role.WORKER, member)
         leaves = [(tree.stream, *tree.leaves[rank]) for tree in scheme.trees]
         plans[place] = WorkerPlan(
-            job=job.number,
-            epoch=job.epoch,
-            world=len(workers),
-            lanes=lanes,
+            **common,
             rank=rank,
+            link_rate=link_rates[job.host(place)],
             streams=tuple(
                 StreamPlan(stream, node.node, child.sender, window)
                 for stream, node, child in leaves
             ),
-            servers=servers,
-            counts=counts,
-            chunks_per_slice=chunks_per_slice,
-            link_rate=link_rates[job.host(place)],
-            members=members,
-            optimizer=job.optimizer,
             tree=str(scheme.kind),
             roots=scheme.roots(job.servers),
-            pipeline=job.pipeline,
         ).to_message()
     for rank, member in enumerate(scheme.servers):
         place = Membership(Role.SERVER, member)
         plans[place] = ServerPlan(
-            job=job.number,
-            epoch=job.epoch,
-            world=len(workers),
-            lanes=lanes,
+            **common,
             rank=rank,
-            servers=servers,
+            link_rate=link_rates[job.host(place)],
             workers=workers,
             windows={tree.stream: window for tree in scheme.trees},
-            counts=counts,
             roots=tuple(
                 RootStream(tree.stream, tree.root.node, window, _children(tree.root, workers))
                 for tree in scheme.trees
                 if rank in tree.root.servers
             ),
-            chunks_per_slice=chunks_per_slice,
-            link_rate=link_rates[job.host(place)],
-            optimizer=job.optimizer,
-            members=members,
             met=job.met,
-            pipeline=job.pipeline,
             callers=callers,
         ).to_message()
     return plans
