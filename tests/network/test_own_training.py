@@ -15,7 +15,7 @@ import numpy as np
 
 from tests.network.testbeds import Rackhub, wait_for
 
-PROGRAM = Path(__file__).parents[2] / "jobs" / "regression.py"
+PROGRAM = Path(__file__).parents[2] / "examples" / "regression.py"
 WORKERS = ["w0", "w1", "w2", "w3"]
 STEPS = 60
 
