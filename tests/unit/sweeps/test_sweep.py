@@ -19,6 +19,7 @@ from specs.paths import ROOT
 from specs.sweepfile import Axis
 from sweeps import table
 from sweeps.conduct import State, conduct
+from sweeps.execution import Outcome
 from sweeps.local import LocalCrew
 from sweeps.store import opened
 from sweeps.trials import Trial
@@ -105,8 +106,8 @@ def test_trial_is_retried_when_process_dies(tmp_path: Path) -> None:
     listed = [trial("shy"), trial("dies"), trial("well")]
     with opened(tmp_path / "sweep") as store:
 
-        def note(_: State, which: Trial, result: dict[str, object]) -> None:
-            messages.append((which.id, str(result["state"])))
+        def note(_: State, which: Trial, __: Outcome, became: str) -> None:
+            messages.append((which.id, became))
 
         def crew() -> LocalCrew:
             return LocalCrew(1, store.logs, command)

@@ -76,8 +76,8 @@ def test_cluster_gives_same_results_as_local_processes(
     listed = trials(load(path))
     messages: list[str] = []
 
-    def until_it_is_known(state: State, trial: Trial, result: dict[str, Any]) -> None:
-        messages.append(result["state"])
+    def until_it_is_known(_: State, __: Trial, ___: Outcome, became: str) -> None:
+        messages.append(became)
         if {"again", "done"} <= set(messages):
             raise KeyboardInterrupt
 
