@@ -144,15 +144,10 @@ class P4Info:
         entity.table_entry.table_id = self.table(table).preamble.id if table else 0
         return entity
 
-    def counter_entry(self, name: str, index: int | None = None) -> Entity:
-        """Builds the entity of one cell of an indexed counter, or of all cells."""
-        found = self.counter(name)
+    def counter_entry(self, name: str) -> Entity:
+        """Builds the wildcard that reads all cells of an indexed counter."""
         entity = Entity()
-        entity.counter_entry.counter_id = found.preamble.id
-        if index is not None:
-            if not 0 <= index < found.size:
-                raise EntryError(f"{found.preamble.name} has cells 0 to {found.size - 1}: {index}")
-            entity.counter_entry.index.index = index
+        entity.counter_entry.counter_id = self.counter(name).preamble.id
         return entity
 
     def _action(
