@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from planner.expected import Direction, Load, way
 from protocol.ethernet import FRAMING, TCP_HEADERS
@@ -22,6 +22,7 @@ _IP_AND_TCP = TCP_HEADERS - 14
 _PIECE_SEGMENTS = 44  # 64 KiB, forwarded before the rest arrives
 _PIECES = 8
 
+Key = TypeVar("Key")
 Pair: TypeAlias = tuple[int, int]
 Round: TypeAlias = dict[Pair, list[int]]
 """Bytes of each message, by sender and receiver; a round begins when the one before has ended."""
@@ -96,15 +97,22 @@ class Wires:
             ]
             for pair in sorted(pairs)
         }
-        wanted: dict[Direction, int] = {}
-        for passed in ways.values():
-            for direction, size in passed:
-                wanted[direction] = wanted.get(direction, 0) + size
-        lines = qualities(self.addressing)
-        return {
-            pair: min(lines[direction].queue_bytes / wanted[direction] for direction, _ in passed)
-            for pair, passed in ways.items()
-        }
+        queues = {way: one.queue_bytes for way, one in qualities(self.addressing).items()}
+        return share_queues(ways, queues)
+
+
+def share_queues(
+    ways: Mapping[Pair, Sequence[tuple[Key, int]]], queues: Mapping[Key, float]
+) -> dict[Pair, float]:
+    """Computes the segments of each pair for which all queues on its way have room.
+
+    ways: queues that a segment of each pair and its acknowledgement pass, and their bytes there.
+    """
+    wanted: dict[Key, int] = {}
+    for passed in ways.values():
+        for key, size in passed:
+            wanted[key] = wanted.get(key, 0) + size
+    return {pair: min(queues[key] / wanted[key] for key, _ in way) for pair, way in ways.items()}
 
 
 def qualities(addressing: Addressing) -> dict[Direction, LinkQuality]:

@@ -14,6 +14,7 @@ from collections import deque
 from itertools import product
 
 from planner.fifo_network import FifoNetwork, Packet
+from planner.flows import share_queues
 from planner.network import SERVER, WORKER, Network
 from protocol.ethernet import TCP_HEADERS
 from topologies.model.topology import Costs
@@ -133,20 +134,14 @@ def simulate_streams(
 
 
 def _windows(network: Network, costs: Costs, frame: int, most: int) -> dict[tuple[int, int], int]:
-    """Computes the window of each worker and server process, as ``flows.Wires.windows`` does."""
+    """Computes the window of each worker and server process."""
     workers, servers = network.ends(WORKER), network.ends(SERVER)
     lines = FifoNetwork(network, workers, costs, colocated=False)
-    wanted: dict[tuple[int, ...], int] = {}
-    ways = {}
+    ways: dict[tuple[int, int], list[tuple[tuple[int, ...], int]]] = {}
+    queues: dict[tuple[int, ...], float] = {}
     for worker, (unit, link) in product(range(len(workers.racks)), enumerate(servers.units)):
-        ways[worker, unit] = [
-            (one.key, one.queue)
-            for back in (False, True)
-            for one in lines.way(worker, link, back=back)
-        ]
-        for key, _ in ways[worker, unit]:
-            wanted[key] = wanted.get(key, 0) + frame + TCP_HEADERS
-    return {
-        pair: max(2, int(min(most, *(queue / wanted[key] for key, queue in way))))
-        for pair, way in ways.items()
-    }
+        passed = [*lines.way(worker, link, back=False), *lines.way(worker, link, back=True)]
+        ways[worker, unit] = [(one.key, frame + TCP_HEADERS) for one in passed]
+        queues |= {one.key: one.queue for one in passed}
+    shares = share_queues(ways, queues)
+    return {pair: max(2, int(min(most, share))) for pair, share in shares.items()}
