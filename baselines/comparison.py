@@ -15,7 +15,15 @@ from observability.messages.jobs import Clock, Target
 from planner import flows
 from planner.collectives import COLLECTIVES
 from planner.collectives.ring import Ring
-from planner.expected import Direction, Load, Workload, expected, total
+from planner.expected import (
+    Direction,
+    Load,
+    Workload,
+    expected,
+    qualities,
+    receivers,
+    total,
+)
 from planner.flows import Pair, Round, Wires
 from testbed.preflight import JobPlan
 from topologies.model.addressing import Addressing, HostInterface, Unit
@@ -220,7 +228,8 @@ class Outcome:
     def row(self, addressing: Addressing, *, framing: bool) -> ComparedRow:
         """Returns the row for ``--json``; bytes and packets are per iteration."""
         one = self.contender
-        lines = flows.qualities(addressing)
+        lines, to = qualities(addressing), receivers(addressing)
+        nodes = addressing.topology.by_name
         should = total(one.loads)
         count = len(self.iterations)
         limit = flows.seconds(one.loads, lines, framing=framing)
@@ -232,7 +241,7 @@ class Outcome:
                 {
                     "from": way.node,
                     "interface": way.interface,
-                    "core": _between_switches(addressing, way),
+                    "core": nodes[way.node].kind == nodes[to[way][0]].kind == "switch",
                     "bytes": None if load.bytes is None else load.bytes / count,
                     "packets": None if load.packets is None else load.packets / count,
                     "dropped_packets": None if load.dropped is None else load.dropped / count,
@@ -279,18 +288,6 @@ def _most(links: Sequence[tuple[bool, float]]) -> tuple[float, float, float]:
     return host, between, sum(count for _, count in links)
 
 
-def _between_switches(addressing: Addressing, way: Direction) -> bool:
-    ports = {
-        port.interface: port
-        for port in (
-            addressing.ports(way.node)
-            if addressing.topology.by_name[way.node].kind == "switch"
-            else ()
-        )
-    }
-    return way.interface in ports and not ports[way.interface].peer_is_host
-
-
 def contenders(
     names: Sequence[str], addressing: Addressing, plan: JobPlan, plane: DataPlane, work: Work
 ) -> list[Contender]:
@@ -313,7 +310,7 @@ def contenders(
         addressing.host_interfaces(node.name)[0] for node in topology.workers if node.name in chosen
     ]
     servers = [unit.interface for unit in server_units(addressing, plan)]
-    segment = flows.segment(min(one.mtu for one in flows.qualities(addressing).values()))
+    segment = flows.segment(min(one.mtu for one in qualities(addressing).values()))
     found = []
     for name in names:
         if name == IN_NETWORK:

@@ -26,6 +26,7 @@ from protocol.frames import OVERHEAD
 from protocol.header import HEADER_BYTES, LANE_BYTES
 from protocol.partition import shares
 from topologies.model.addressing import Addressing, Unit
+from topologies.model.topology import LinkQuality
 
 HEADER_FRAME_BYTES = OVERHEAD + HEADER_BYTES
 
@@ -178,6 +179,22 @@ def _way_from(addressing: Addressing, server: Unit, child: Child) -> Iterator[Di
         return
     yield Direction(server.host, server.interface.interface)
     yield from way(addressing, server.interface.switch, child.address, child.name)
+
+
+def receivers(addressing: Addressing) -> dict[Direction, tuple[str, LinkQuality]]:
+    """Maps each direction of each link to the node that receives, and to its quality."""
+    topology = addressing.topology
+    hosts = (end for node in topology.hosts for end in addressing.host_interfaces(node.name))
+    ports = (port for node in topology.switches for port in addressing.ports(node.name))
+    return {
+        **{Direction(one.node, one.interface): (one.switch, one.outgoing) for one in hosts},
+        **{Direction(one.switch, one.interface): (one.peer, one.outgoing) for one in ports},
+    }
+
+
+def qualities(addressing: Addressing) -> dict[Direction, LinkQuality]:
+    """Maps each direction of each link to its quality."""
+    return {way: quality for way, (_, quality) in receivers(addressing).items()}
 
 
 def way(

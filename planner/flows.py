@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
-from planner.expected import Direction, Load, way
+from planner.expected import Direction, Load, qualities, way
 from protocol.ethernet import FRAMING, TCP_HEADERS
 from topologies.model.addressing import Addressing, HostInterface
 from topologies.model.topology import LinkQuality
@@ -113,17 +113,6 @@ def share_queues(
         for key, size in passed:
             wanted[key] = wanted.get(key, 0) + size
     return {pair: min(queues[key] / wanted[key] for key, _ in way) for pair, way in ways.items()}
-
-
-def qualities(addressing: Addressing) -> dict[Direction, LinkQuality]:
-    """Maps each direction of each link to its quality."""
-    topology = addressing.topology
-    hosts = (end for node in topology.hosts for end in addressing.host_interfaces(node.name))
-    ports = (port for node in topology.switches for port in addressing.ports(node.name))
-    return {
-        **{Direction(end.node, end.interface): end.outgoing for end in hosts},
-        **{Direction(port.switch, port.interface): port.outgoing for port in ports},
-    }
 
 
 def seconds(

@@ -15,13 +15,12 @@ from typing import TypedDict
 from controller.p4rt.dataplane import DataPlane
 from controller.planning.tree_planner import PlanRefusedError, TreeKind, plan_trees
 from planner.bandwidth import Model, minimum, uplink
-from planner.expected import Direction, Load, Workload, expected
+from planner.expected import Direction, Load, Workload, expected, receivers
 from protocol.ethernet import FRAMING
 from specs import placements
 from specs.jobfile import JobFile, Placement
 from topologies.model.addressing import Addressing
 from topologies.model.ring import units_by_rank
-from topologies.model.topology import LinkQuality
 
 __all__ = ["AS_THE_FILE_SAYS", "Link", "ModelRow", "Need", "NeedRow", "needs", "table"]
 
@@ -242,8 +241,9 @@ def _busiest(
     framing: bytes added to each frame.
     """
     found: dict[str, Link] = {}
+    ends = receivers(addressing)
     for way, load in loads.items():
-        to, quality = _end(addressing, way)
+        to, quality = ends[way]
         host = next(
             (name for name in (way.node, to) if name in (*place.workers, *place.servers)), ""
         )
@@ -252,13 +252,3 @@ def _busiest(
         if part not in found or link.seconds > found[part].seconds:
             found[part] = link
     return found
-
-
-def _end(addressing: Addressing, way: Direction) -> tuple[str, LinkQuality]:
-    """Returns the node that a direction leads to, and its quality."""
-    if addressing.topology.by_name[way.node].kind == "switch":
-        port = next(p for p in addressing.ports(way.node) if p.interface == way.interface)
-        return port.peer, port.outgoing
-    ends = addressing.host_interfaces(way.node)
-    end = next(end for end in ends if end.interface == way.interface)
-    return end.switch, end.outgoing

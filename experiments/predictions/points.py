@@ -16,12 +16,11 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from baselines import comparison, virtual
-from baselines.comparison import ComparedLink
 from controller.p4rt.dataplane import SLICE_BYTES
 from controller.planning.admission import Resources
 from planner.analytic import Prediction, Setting, Work
 from planner.collectives import COLLECTIVES
-from planner.expected import HEADER_FRAME_BYTES
+from planner.expected import HEADER_FRAME_BYTES, Direction, receivers
 from planner.model import predictions
 from planner.network import SERVER, WORKER, Network, uplink
 from specs import jobfile
@@ -311,20 +310,15 @@ def _compared(point: Point) -> Result:
     (one,) = comparison.contenders((point.placement,), addressing, plan, plane, work)
     outcome = virtual.play(one, addressing, plan, plane, work, framing=topology.costs.framing)
     row = outcome.row(addressing, framing=topology.costs.framing)
-    links = [(link["from"], _to(addressing, link), link["bytes"] or 0) for link in row["links"]]
+    links = []
+    to = receivers(addressing)
+    for link in row["links"]:
+        way = Direction(link["from"], link["interface"])
+        links.append((way.node, to[way][0], link["bytes"] or 0))
     carried = _busiest(topology, links)
     model = _model(point, topology)
     loads = {name: (float(load), carried.get(name, 0)) for name, load in model.bytes.items()}
     return Result(point, model.seconds, row["seconds"], loads, 0)
-
-
-def _to(addressing: Addressing, link: ComparedLink) -> str:
-    """Returns the receiving node of a direction."""
-    if addressing.topology.by_name[link["from"]].kind == "switch":
-        ports = addressing.ports(link["from"])
-        return next(port.peer for port in ports if port.interface == link["interface"])
-    ends = addressing.host_interfaces(link["from"])
-    return next(end.switch for end in ends if end.interface == link["interface"])
 
 
 def _busiest(topology: Topology, links: Sequence[tuple[str, str, float]]) -> dict[str, float]:
