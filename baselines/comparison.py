@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypedDict
 
-from baselines.members import GLOO, IN_NETWORK, MOST_WORKERS, Report
+from baselines.members import GLOO, IN_NETWORK, MOST_WORKERS, Report, ServiceOptions
 from controller.p4rt.dataplane import DataPlane
 from observability.links import Carried
 from observability.messages.jobs import Clock, Target
@@ -348,20 +348,6 @@ def _in_network(addressing: Addressing, plan: JobPlan, plane: DataPlane, work: W
         tuple(ends),
         (expected(addressing, plan.trees, plan.servers, once),),
     )
-
-
-class ServiceOptions(TypedDict):
-    """Arguments of ``Client.create_service``."""
-
-    namespace: str
-    workers: list[str]
-    servers: list[str]
-    tree: str
-    window: int
-    streams: int
-    lease: float
-    admission: str
-    slice_bytes: int
 
 
 def service_of(plan: JobPlan) -> ServiceOptions:

@@ -20,6 +20,7 @@ from baselines.comparison import (
     service_of,
 )
 from baselines.members import GLOO, IN_NETWORK, Report
+from baselines.process import MemberSetup, Step
 from emulation.lifecycle.execution import begin
 from emulation.lifecycle.launcher import Launch
 from emulation.nodes.processes import environment, python
@@ -31,7 +32,6 @@ from observability.record import RunDirectory
 from planner.expected import Direction
 from testbed.preflight import JobPlan
 
-Message = dict[str, Any]
 _FIRST_PORT = 20_000  # TCP port of member 0; member m adds m
 _SETTLE_SECONDS = 0.1
 _MOST_SETTLE_SECONDS = 30.0
@@ -166,7 +166,7 @@ class _Process:
         self._connection.close()  # kills it if it is still running
         self._output.close()
 
-    def tell(self, message: Message) -> None:
+    def tell(self, message: MemberSetup | Step) -> None:
         """Sends a request."""
         with contextlib.suppress(BrokenPipeError):  # answer() reports the cause
             data = json.dumps(message).encode() + b"\n"
@@ -182,15 +182,15 @@ class _Process:
         return message["answer"]
 
 
-def _all(members: Sequence[_Process], message: Message) -> list[Any]:
+def _all(members: Sequence[_Process], message: Step) -> list[Any]:
     for one in members:
         one.tell(message)
     return [one.answer() for one in members]
 
 
-def _description(contender: Contender, number: int, plan: JobPlan, work: Work) -> Message:
+def _description(contender: Contender, number: int, plan: JobPlan, work: Work) -> MemberSetup:
     """Returns the setup message for ``baselines.process.create_member``."""
-    setup: Message = {
+    setup: MemberSetup = {
         "name": contender.name,
         "member": number,
         "workers": contender.workers,

@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from baselines.members import Report, values_of, wrong
+from baselines.members import Report, ServiceOptions, values_of, wrong
 from hosts.client import Client
 from hosts.net.environment import HERE, HostEnvironment
 from hosts.session.job_service import create_service
@@ -30,7 +30,7 @@ class InNetwork:
         workers: int,
         sizes: Sequence[int],
         client: Callable[[], Client],
-        create: Mapping[str, Any] | None,
+        create: ServiceOptions | None,
         service: str | None = None,
         environment: HostEnvironment = HERE,
     ) -> None:

@@ -10,14 +10,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypedDict
 
 import numpy as np
 
 from planner.collectives import Collective
 from planner.collectives.streams import Array, Streams
 
-__all__ = ["GLOO", "IN_NETWORK", "Member", "Report", "StreamMember", "sum_of", "values_of", "wrong"]
+__all__ = [
+    "GLOO",
+    "IN_NETWORK",
+    "Member",
+    "Report",
+    "ServiceOptions",
+    "StreamMember",
+    "sum_of",
+    "values_of",
+    "wrong",
+]
 
 IN_NETWORK = "in-network"
 GLOO = "gloo"  # an optional extra, for emulation only
@@ -25,6 +35,20 @@ GLOO = "gloo"  # an optional extra, for emulation only
 MOST_WORKERS = 1024  # keeps sums below 2^24, up to which float32 holds every integer
 _NUMBERS = 16
 _PART = 1 << 14
+
+
+class ServiceOptions(TypedDict):
+    """Arguments of ``Client.create_service``."""
+
+    namespace: str
+    workers: list[str]
+    servers: list[str]
+    tree: str
+    window: int
+    streams: int
+    lease: float
+    admission: str
+    slice_bytes: int
 
 
 @dataclass(frozen=True)

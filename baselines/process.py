@@ -11,20 +11,56 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypedDict
+
+from typing_extensions import NotRequired
 
 from baselines import tcp
 from baselines.gloo import GlooMember
-from baselines.members import GLOO, IN_NETWORK, Member, StreamMember
+from baselines.members import GLOO, IN_NETWORK, Member, ServiceOptions, StreamMember
 from baselines.sockets import TcpStreams
 from hosts.errors import ClientError
 from planner.collectives import COLLECTIVES
 from protocol.runtime import REAL
 
-Message = dict[str, Any]
+
+class MemberSetup(TypedDict):
+    """What a member is set up with. Which optional keys there are depends on ``name``."""
+
+    name: str
+    """The contender."""
+    member: int
+    """Number of the member."""
+    workers: int
+    sizes: Sequence[int]
+    """Values of each tensor."""
+    job: NotRequired[ServiceOptions]
+    """In-network: the job that the first member creates."""
+    addresses: NotRequired[list[tuple[str, int]]]
+    """Baselines: address and port of each member."""
+    set_up_tcp: NotRequired[bool]
+    """Baselines: whether the network namespace is the testbed's own."""
+    interface: NotRequired[str]
+    """gloo: the host's interface."""
+    peers: NotRequired[list[int]]
+    """Streams: members that this one is connected with."""
+    piece: NotRequired[int]
+    """Streams: values forwarded before the rest has arrived."""
 
 
-def create_member(setup: Message) -> Member:
+class Step(TypedDict):
+    """A request to a member."""
+
+    do: str
+    """``prepare``, ``open``, ``iterate`` or ``close``."""
+    setup: NotRequired[Any]
+    """Of ``open``: what the first member's ``prepare`` answered."""
+    number: NotRequired[int]
+    """Of ``iterate``."""
+
+
+def create_member(setup: MemberSetup) -> Member:
     """Creates the member that a setup message describes."""
     name, member, workers = setup["name"], setup["member"], setup["workers"]
     if name == IN_NETWORK:

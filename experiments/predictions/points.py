@@ -13,7 +13,6 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import Any
 
 from baselines import comparison, virtual
 from controller.p4rt.dataplane import SLICE_BYTES
@@ -34,8 +33,6 @@ from topologies.model.spec import parse
 from topologies.model.topology import Topology
 
 __all__ = ["POINTS", "Point", "Result", "measure"]
-
-Message = dict[str, Any]
 
 
 @dataclass(frozen=True)
