@@ -15,7 +15,7 @@ from specs.placements import KINDS
 
 _HEADINGS = (
     "servers", "weights", "server host", "expected", "rack up", "rack down", "expected",
-    "sums in network", "in float32", "again", "s/iteration",
+    "sums in network", "in float32", "retransmitted", "s/iteration",
 )  # fmt: skip
 _INTRODUCTION = """\
 # Placements
@@ -38,7 +38,7 @@ headers, in all iterations, and the packets without payload that find exponents.
 | server host | sent and received by one, the mean of all; *expected*: the formulas of PHub (SoCC'18, section 2.3) below, with headers |
 | rack up, rack down | between a rack of {each} workers and the core: one where the rack's switch sums, {each} where it does not. With `inc-server` every worker sends the initial parameters to the server first, which no switch sums; *expected* includes that |
 | sums in network | by the switches' own counters |
-| in float32, again | chunks that did not fit fixed point, and retransmitted packets; both come on top |
+| in float32, retransmitted | chunks that did not fit fixed point, and retransmitted packets; both come on top |
 | s/iteration | the median, with this machine's CPUs shared by all of these processes; in [virtual time](../explanation/virtual-time.md) the network's alone |
 
 *Server host* and *rack* are held to 2 % of *expected*. For N workers and S servers, in copies of

@@ -31,7 +31,7 @@ job, one after the other. Faults: `experiments/reliability/scenarios.py`; a sing
 |---|---|
 | weights | `same`: bit by bit those of one process that trains without a network, with the same workers in each sum; `no reference`: the optimizer's state was lost with all that had it, and all workers ended with the same weights |
 | recovered after | from the fault, or from its end where it lasts, until every worker has ended an iteration that it began after that |
-| again | packets, and bytes of them, that workers and switches retransmitted by then; a killed switch loses its count |
+| retransmitted packets, bytes | of workers and switches, by then; a killed switch loses its count |
 | AGGREGATING, PARTIAL | slots of switches that the fault met in these phases, by the switches' own counters, at least; of several faults at once, the first. Slots at servers are not counted |
 
 Times are this machine's, whose CPUs were busy with all of these processes.
