@@ -27,7 +27,7 @@ from planner.expected import (
 from planner.flows import Pair, Round, Wires
 from testbed.preflight import JobPlan
 from topologies.model.addressing import Addressing, HostInterface, Unit
-from topologies.model.ring import units_by_rank
+from topologies.model.replica_order import units_by_rank
 from topologies.model.topology import Topology
 
 __all__ = [

@@ -19,7 +19,7 @@ from benchmarks import server_core, throughput
 from benchmarks.common import LEAST_BUSY, Message, Schedule, Spread, machine, pinned, two_cores
 from protocol.frames import OVERHEAD
 from protocol.header import LANE_BYTES, packet_bytes
-from protocol.pipeline import TALL
+from protocol.server_pipelines import TALL
 
 SMALL, LARGE = 256, 2048  # lanes of a chunk
 _WINDOW = 1024

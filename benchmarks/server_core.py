@@ -37,9 +37,9 @@ from hosts.net.offload import available
 from hosts.net.udp import Endpoint
 from hosts.server.state import ServerState
 from protocol.header import Batch
-from protocol.optimizer import OptimizerPlan
-from protocol.pipeline import KINDS, TALL, WIDE, Pipeline
+from protocol.optimizer_plan import OptimizerPlan
 from protocol.plan import Address, Child, RootStream, ServerPlan
+from protocol.server_pipelines import KINDS, TALL, WIDE, Pipeline
 
 ADDER = "adder"
 ECHO = "echo"

@@ -2,7 +2,7 @@
 """Benchmark of a whole worker on one core: repeated sums of one large tensor.
 
 Client, driver thread, transport and socket are those of training. The root, which is faster, is a
-process on another core (``benchmarks.counterpart``).
+process on another core (``benchmarks.worker_peer``).
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.common import LEAST_BUSY, BenchError, Message
-from benchmarks.counterpart import ADDRESS, NONCE
 from benchmarks.sampling import Sampler
+from benchmarks.worker_peer import ADDRESS, NONCE
 from hosts.client import Client
 from hosts.net.driver import drive
 from hosts.net.offload import PLAIN_VARIABLE
@@ -210,7 +210,7 @@ def _environment(plain: bool) -> Iterator[None]:
 @contextmanager
 def _counterpart(service: Path, lanes: int, window: int, plain: bool, core: int) -> Iterator[Path]:
     arguments = ["--service", service, "--lanes", lanes, "--window", window, "--core", core]
-    command = [sys.executable, "-m", "benchmarks.counterpart", *map(str, arguments)]
+    command = [sys.executable, "-m", "benchmarks.worker_peer", *map(str, arguments)]
     if plain:
         command.append("--plain")
     pipe = subprocess.PIPE

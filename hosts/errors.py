@@ -7,7 +7,7 @@ TypeError, ValueError, RuntimeError), so that either may be caught; the job cont
 
 from __future__ import annotations
 
-from protocol.left_behind import LOST, REPLACED
+from protocol.call_status import LOST, REPLACED
 
 
 class ClientError(Exception):

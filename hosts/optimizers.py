@@ -19,8 +19,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from protocol.optimizer import ADAM, NESTEROV, OptimizerPlan
-from protocol.optimizer import SGD as SGD_NAME
+from protocol.optimizer_plan import ADAM, NESTEROV, OptimizerPlan
+from protocol.optimizer_plan import SGD as SGD_NAME
 from protocol.payloads import Floats
 from protocol.schedule import power
 

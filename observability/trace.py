@@ -36,7 +36,7 @@ from protocol.header import (
     Phase,
 )
 from topologies.model.addressing import Addressing
-from topologies.model.ring import host_of
+from topologies.model.replica_order import host_of
 from topologies.model.spec import load as load_topology
 
 _HopFrom = TypedDict("_HopFrom", {"from": str})  # sending node

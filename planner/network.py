@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from controller.planning.levels import MOST_CHILDREN
-from topologies.model.ring import interleaved
+from topologies.model.replica_order import interleaved
 from topologies.model.shape import Level
 from topologies.model.topology import LinkQuality, Node, Topology
 

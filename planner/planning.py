@@ -20,7 +20,7 @@ from protocol.ethernet import FRAMING
 from specs import placements
 from specs.jobfile import JobFile, Placement
 from topologies.model.addressing import Addressing
-from topologies.model.ring import units_by_rank
+from topologies.model.replica_order import units_by_rank
 
 __all__ = ["AS_THE_FILE_SAYS", "Link", "ModelRow", "Need", "NeedRow", "needs", "table"]
 

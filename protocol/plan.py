@@ -18,9 +18,9 @@ from protocol import jobs_pb2
 from protocol.codecs.codec import Codec
 from protocol.codecs.registry import USUAL as USUAL_CODEC
 from protocol.codecs.registry import codec_named
-from protocol.optimizer import OptimizerPlan
+from protocol.optimizer_plan import OptimizerPlan
 from protocol.partition import ChunkAssignment, shares
-from protocol.pipeline import USUAL, Pipeline
+from protocol.server_pipelines import USUAL, Pipeline
 from protocol.trees import TREE_NAMES, TREE_NUMBERS
 
 MOST_CHILDREN = 32

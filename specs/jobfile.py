@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from protocol.optimizer import ADAM, MOMENTUM, NESTEROV
-from protocol.pipeline import USUAL, refusal
+from protocol.optimizer_plan import ADAM, MOMENTUM, NESTEROV
 from protocol.schedule import COSINE, LINEAR, STEP
+from protocol.server_pipelines import USUAL, refusal
 from protocol.trees import TreeKind
 from specs import layerfile, placements
 from specs.jobspec import JobSpec

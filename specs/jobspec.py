@@ -14,9 +14,9 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic_core import PydanticCustomError
 
 from protocol.consistency import SYNCHRONOUS, Consistency
-from protocol.optimizer import MOMENTUM, NESTEROV, KeyOptions, OptimizerPlan
-from protocol.pipeline import Pipeline
+from protocol.optimizer_plan import MOMENTUM, NESTEROV, KeyOptions, OptimizerPlan
 from protocol.schedule import COSINE, LINEAR, Schedule
+from protocol.server_pipelines import Pipeline
 from protocol.trees import TREE_NUMBERS
 from specs import placements
 from topologies.model.documents import Name, shown
@@ -107,7 +107,7 @@ class OptimizerSpec(_Strict):
 
 
 class ServerSpec(_Strict):
-    """How servers process chunks, and which parts they leave out (``protocol.pipeline``)."""
+    """How servers process chunks, and what they leave out (``protocol.server_pipelines``)."""
 
     pipeline: Literal["tall", "wide"] = "tall"
     ablate: list[Literal["aggregation", "optimizer", "elision"]] = Field(default=[], max_length=3)

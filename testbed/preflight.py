@@ -29,7 +29,7 @@ from specs.jobspec import JobSpec
 from testbed.targets import BMV2_QUEUE_PACKETS, Target
 from topologies.model.addressing import Addressing
 from topologies.model.documents import Location, Problem, errors_as
-from topologies.model.ring import units_by_rank
+from topologies.model.replica_order import units_by_rank
 from topologies.model.spec import TopologyFile
 from topologies.model.topology import Topology
 from topologies.model.wording import few

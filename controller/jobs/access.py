@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from controller.jobs.job import Job, JobError, Refusal, State
 from controller.jobs.members import Member, Membership, Role
-from protocol.left_behind import LOST, REPLACED
+from protocol.call_status import LOST, REPLACED
 
 __all__ = ["check_alive", "check_member", "find", "known"]
 

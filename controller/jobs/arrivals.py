@@ -18,7 +18,7 @@ from controller.jobs.job import Job, JobError, Member, Membership, Refusal, Role
 from controller.jobs.joining import Join
 from controller.jobs.requests import said
 from protocol import jobs_pb2
-from protocol.left_behind import LOST
+from protocol.call_status import LOST
 from protocol.plan import Address
 
 __all__ = ["Arrivals"]

@@ -20,7 +20,7 @@ from controller.planning.admission import Admission, Reservation, Resources
 from controller.planning.tree_planner import PlanRefusedError, Tree, TreeKind, plan_trees
 from controller.planning.windows import choose_window
 from protocol import jobs_pb2
-from topologies.model.ring import host_of
+from topologies.model.replica_order import host_of
 
 __all__ = ["Deployment"]
 

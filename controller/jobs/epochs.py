@@ -24,7 +24,7 @@ from controller.planning.balancing.balancer import Measurements, Move
 from controller.planning.balancing.registry import BALANCERS, STATIC
 from controller.planning.tree_planner import PlanRefusedError
 from protocol import jobs_pb2
-from topologies.model.ring import exposed, host_of
+from topologies.model.replica_order import exposed, host_of
 
 __all__ = ["ANSWER_SECONDS", "LAST_EPOCH", "LEAVE_SECONDS", "RETRY_SECONDS", "Epochs"]
 

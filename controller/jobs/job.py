@@ -18,10 +18,10 @@ from controller.planning.tree_planner import Child as TreeChild
 from controller.planning.tree_planner import Tree, TreeKind, TreeNode
 from protocol import jobs_pb2
 from protocol.header import PORT
-from protocol.optimizer import OptimizerPlan
-from protocol.pipeline import USUAL, Pipeline
+from protocol.optimizer_plan import OptimizerPlan
 from protocol.plan import Address, Child, RootStream, ServerPlan, StreamPlan, WorkerPlan
-from topologies.model.ring import host_of, interleaved
+from protocol.server_pipelines import USUAL, Pipeline
+from topologies.model.replica_order import host_of, interleaved
 
 __all__ = [
     "Job",
@@ -57,7 +57,7 @@ class Refusal(Enum):
 class JobError(Exception):
     """A refused call.
 
-    left_behind: LOST or REPLACED if the job goes on without the caller (protocol.left_behind).
+    left_behind: LOST or REPLACED if the job goes on without the caller (protocol.call_status).
     """
 
     def __init__(self, refusal: Refusal, text: str, left_behind: str = "") -> None:

@@ -25,9 +25,9 @@ from controller.jobs.resync import Pool
 from controller.p4rt.install import SlotRange
 from controller.planning.admission import Reservation
 from protocol import jobs_pb2
-from protocol.optimizer import OptimizerPlan
-from protocol.pipeline import Pipeline
+from protocol.optimizer_plan import OptimizerPlan
 from protocol.plan import Address
+from protocol.server_pipelines import Pipeline
 from protocol.trees import TreeKind
 
 __all__ = ["Journal", "JournalError", "Known"]

@@ -47,11 +47,11 @@ from controller.planning.balancing.balancer import Move
 from controller.planning.balancing.registry import STATIC
 from controller.planning.tree_planner import PlanRefusedError, TreeKind
 from protocol import jobs_pb2
-from protocol.optimizer import OptimizerPlan
-from protocol.pipeline import USUAL, Pipeline
+from protocol.optimizer_plan import OptimizerPlan
 from protocol.plan import Address
 from protocol.runtime import REAL, Runtime
-from topologies.model.ring import units_by_rank
+from protocol.server_pipelines import USUAL, Pipeline
+from topologies.model.replica_order import units_by_rank
 
 __all__ = ["JobTable"]
 

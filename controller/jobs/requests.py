@@ -17,9 +17,9 @@ from controller.planning.admission import LARGEST_WINDOW
 from controller.planning.tree_planner import MOST_STREAMS, TreeKind
 from controller.planning.windows import MOST as LARGEST_CHOSEN_WINDOW
 from protocol.header import LANE_BYTES, SERVER_PORTS
-from protocol.optimizer import OptimizerPlan
-from protocol.pipeline import USUAL, Pipeline, refusal
+from protocol.optimizer_plan import OptimizerPlan
 from protocol.plan import Address
+from protocol.server_pipelines import USUAL, Pipeline, refusal
 from topologies.model.addressing import Addressing
 from topologies.model.topology import Topology
 from topologies.model.wording import few

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from controller.jobs.members import Membership, Role
 from protocol import jobs_pb2
-from protocol.optimizer import OptimizerPlan
+from protocol.optimizer_plan import OptimizerPlan
 from protocol.partition import shares
 from protocol.plan import Address, backup_of
 

@@ -23,11 +23,11 @@ from controller.jobs.journal import JournalError
 from controller.jobs.registry import JobTable
 from controller.planning.admission import Admission
 from controller.planning.tree_planner import TreeKind
-from protocol import jobs_pb2, jobs_pb2_grpc, left_behind
-from protocol.optimizer import OptimizerPlan
-from protocol.pipeline import Pipeline
+from protocol import call_status, jobs_pb2, jobs_pb2_grpc
+from protocol.optimizer_plan import OptimizerPlan
 from protocol.plan import Address
 from protocol.runtime import Event
+from protocol.server_pipelines import Pipeline
 
 __all__ = ["JobServer", "JobService", "ServiceError", "look_after"]
 
@@ -332,7 +332,7 @@ def _status(context: grpc.ServicerContext) -> Iterator[None]:
         yield
     except JobError as error:
         if error.left_behind:
-            context.set_trailing_metadata(((left_behind.KEY, error.left_behind),))
+            context.set_trailing_metadata(((call_status.KEY, error.left_behind),))
         _abort(context, grpc.StatusCode[error.refusal.name], str(error))
     except JournalError as error:
         log.error("%s", error)

@@ -18,7 +18,7 @@ from emulation.jobs.jobrun import EmulatedJob
 from emulation.jobs.recovery import Fault as Record
 from observability.messages.events import EmitEvent, Event
 from specs.faultfile import EVERY_LINK, Fault
-from topologies.model.ring import host_of
+from topologies.model.replica_order import host_of
 
 log = logging.getLogger("chaos")
 # The longest time that a fault waits for sums in flight.

@@ -39,7 +39,7 @@ from observability.outcomes import OpenSlots
 from observability.series import SeriesWriter
 from protocol import jobs_pb2
 from protocol.outcomes import Outcome
-from topologies.model.ring import host_of
+from topologies.model.replica_order import host_of
 
 log = logging.getLogger("snapshot")
 

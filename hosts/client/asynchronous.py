@@ -25,7 +25,7 @@ from hosts.client.blocking import Client
 from hosts.data.keys import Keys, Shapes, Types
 from hosts.data.tensors import Sums
 from protocol.consistency import Consistency
-from protocol.optimizer import OptimizerPlan
+from protocol.optimizer_plan import OptimizerPlan
 from protocol.payloads import Floats
 from protocol.state import Arrays
 

@@ -59,11 +59,11 @@ from hosts.session.job_service import Service, create_service
 from hosts.session.membership import OUTAGE_SECONDS
 from hosts.session.participation import Participation
 from hosts.session.stall_timeout import Stall, StallTimeout
-from hosts.worker.epochs import WorkerEpochs
+from hosts.worker.epoch_change import WorkerEpochs
 from hosts.worker.transport import WorkerTransport
 from protocol.consistency import Consistency
 from protocol.exponents import Exponents
-from protocol.optimizer import OptimizerPlan
+from protocol.optimizer_plan import OptimizerPlan
 from protocol.payloads import Floats
 from protocol.plan import WorkerPlan
 from protocol.state import Arrays

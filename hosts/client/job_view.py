@@ -14,7 +14,7 @@ from hosts.session.checkpointing import Restoration
 from hosts.session.participation import Participation
 from hosts.worker.explanation import Outline, Waiting
 from hosts.worker.transport import WorkerTransport
-from protocol.optimizer import OptimizerPlan
+from protocol.optimizer_plan import OptimizerPlan
 from protocol.runtime import Runtime
 
 

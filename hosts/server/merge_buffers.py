@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from protocol.header import LANE
-from protocol.pipeline import Pipeline
+from protocol.server_pipelines import Pipeline
 
 Indices = npt.NDArray[np.intp]
 Mask = npt.NDArray[np.bool_]

@@ -25,13 +25,13 @@ from collections.abc import Callable, Iterable, Sequence
 
 from hosts.data.reports import Failure
 from hosts.data.snapshot import Chunks, Snapshot
-from hosts.epochs import UnrecoverableChunkError
+from hosts.epoch_change import UnrecoverableChunkError
 from hosts.errors import ClientError, JobRefusedError, LeftBehindError
 from hosts.net.driver import Attachment, drive
 from hosts.net.environment import HERE, HostEnvironment
 from hosts.net.offload import PLAIN
 from hosts.net.udp import Endpoint
-from hosts.server.epochs import FetchTask, ServerEpochs
+from hosts.server.epoch_change import FetchTask, ServerEpochs
 from hosts.server.replicas import Peers, ShardServer
 from hosts.server.state import NotHereError, ServerState, Update
 from hosts.session.membership import Membership

@@ -19,7 +19,7 @@ import numpy as np
 
 from hosts.data.snapshot import Chunks, Snapshot, from_message, pages, to_message
 from hosts.net.environment import HERE, Connection, HostEnvironment
-from hosts.server.epochs import FetchTask
+from hosts.server.epoch_change import FetchTask
 from hosts.server.state import NotHereError, UnknownPeerError, Update
 from protocol import shards_pb2
 from protocol.plan import Address

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from hosts.data.snapshot import STARTED, Chunks, Ledger, Levels, Snapshot
 from hosts.optimizers import at_step, rule_of
 from protocol.header import HEADER, Array
-from protocol.optimizer import OptimizerPlan
+from protocol.optimizer_plan import OptimizerPlan
 from protocol.payloads import Floats
 
 # In a ledger's first column instead of an epoch: the counts hold in any epoch.

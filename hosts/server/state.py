@@ -38,7 +38,7 @@ from protocol.header import (
     peer_array,
     peer_keys,
 )
-from protocol.optimizer import OptimizerPlan
+from protocol.optimizer_plan import OptimizerPlan
 from protocol.plan import Address, ServerPlan, backup_of
 
 # numpy scalars: enumeration members cost a look-up.

@@ -22,7 +22,7 @@ from hosts.worker.transport import WorkerTransport
 from protocol.consistency import Consistency
 from protocol.exponents import Exponents
 from protocol.header import LANE_BYTES
-from protocol.optimizer import OptimizerPlan
+from protocol.optimizer_plan import OptimizerPlan
 from protocol.payloads import Floats
 from protocol.plan import WorkerPlan
 
@@ -65,7 +65,7 @@ def with_consistency(
     """
     if optimizer is not None and not isinstance(optimizer, OptimizerPlan):
         raise WrongTypeError(
-            f"optimizer {optimizer!r:.80} is no protocol.optimizer.OptimizerPlan, such as"
+            f"optimizer {optimizer!r:.80} is no protocol.optimizer_plan.OptimizerPlan, such as"
             ' OptimizerPlan("sgd", rate=0.1)'
         )
     if consistency is None:

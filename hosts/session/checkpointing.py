@@ -28,7 +28,7 @@ from hosts.session.participation import Participation
 from protocol import shards_pb2
 from protocol.exponents import Exponents
 from protocol.header import HEADER
-from protocol.optimizer import OptimizerPlan
+from protocol.optimizer_plan import OptimizerPlan
 from protocol.payloads import Floats
 from protocol.plan import WorkerPlan, backup_of
 from protocol.state import Arrays

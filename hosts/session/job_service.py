@@ -22,9 +22,9 @@ from hosts.errors import (
 from hosts.net.environment import HERE, HostEnvironment
 from hosts.session import testbed_environment
 from protocol import jobs_pb2
-from protocol.left_behind import left_behind
-from protocol.pipeline import TALL, Pipeline
+from protocol.call_status import left_behind
 from protocol.runtime import REAL, Runtime
+from protocol.server_pipelines import TALL, Pipeline
 from protocol.trees import TREE_NAMES, TREE_NUMBERS
 
 _log = logging.getLogger(__name__)

@@ -23,7 +23,7 @@ from hosts.errors import ClientError, JobRefusedError, PlanWithdrawnError, Servi
 from hosts.net.environment import HERE, HostEnvironment
 from hosts.session.job_service import RETRY_SECONDS, call, explained, patiently
 from protocol import jobs_pb2
-from protocol.optimizer import OptimizerPlan
+from protocol.optimizer_plan import OptimizerPlan
 from protocol.plan import Address
 
 _log = logging.getLogger(__name__)

@@ -14,14 +14,14 @@ import logging
 import math
 from collections.abc import Callable
 
-from hosts.epochs import UnrecoverableChunkError
+from hosts.epoch_change import UnrecoverableChunkError
 from hosts.errors import CallOrderError, ClientError, JobRefusedError, UseAfterLeaveError
 from hosts.net.arrivals import Clock, Released, Seconds
 from hosts.net.driver import Attachment, drive
 from hosts.net.environment import HERE, HostEnvironment
 from hosts.session.calls import Call, Calls
 from hosts.session.membership import Membership
-from hosts.worker.epochs import WorkerEpochs
+from hosts.worker.epoch_change import WorkerEpochs
 from hosts.worker.explanation import Outline
 from hosts.worker.round_barrier import Rounds
 from hosts.worker.transport import WorkerTransport

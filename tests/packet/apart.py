@@ -14,7 +14,7 @@ import numpy as np
 
 from controller.planning.tree_planner import TreeKind
 from protocol.consistency import Consistency
-from protocol.optimizer import OptimizerPlan
+from protocol.optimizer_plan import OptimizerPlan
 from tests.impaired_links import Impairments
 from tests.packet.switched_job import LANES, StartedJob
 from tests.packet.switched_network import SwitchedNetwork

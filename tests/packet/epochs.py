@@ -21,7 +21,7 @@ from controller.p4rt.connection import SwitchError
 from controller.planning.tree_planner import TreeKind
 from protocol.frames import OVERHEAD
 from protocol.header import HEADER, Flag, Op, Phase, decode
-from protocol.optimizer import OptimizerPlan
+from protocol.optimizer_plan import OptimizerPlan
 from tests.impaired_links import Impairments
 from tests.packet.protocol_run import (
     LIMIT,

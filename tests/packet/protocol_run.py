@@ -12,7 +12,7 @@ from controller.planning.tree_planner import TreeKind
 from hosts.data.reports import Completed
 from hosts.optimizers import Optimizer
 from protocol.header import Flag
-from protocol.optimizer import OptimizerPlan
+from protocol.optimizer_plan import OptimizerPlan
 from tests.history import history
 from tests.impaired_links import Impairments
 from tests.packet.switched_job import LANES, StartedJob

@@ -15,16 +15,16 @@ import numpy as np
 from controller.jobs.job import Job, JobError, Key, Role, State
 from controller.planning.tree_planner import TreeKind
 from hosts.data.snapshot import Snapshot
-from hosts.server.epochs import FetchTask, ServerEpochs
+from hosts.server.epoch_change import FetchTask, ServerEpochs
 from hosts.server.state import NotHereError
-from hosts.worker.epochs import WorkerEpochs
+from hosts.worker.epoch_change import WorkerEpochs
 from hosts.worker.transport import WorkerTransport
 from protocol import jobs_pb2
-from protocol.optimizer import OptimizerPlan
+from protocol.optimizer_plan import OptimizerPlan
 from protocol.plan import Address, WorkerPlan
 from tests.history import Contacts
 from tests.packet.switched_network import AGAIN_SECONDS, Host, SwitchedNetwork
-from topologies.model.ring import host_of
+from topologies.model.replica_order import host_of
 
 HEARTBEAT_SECONDS = 2.0
 LANES = 256

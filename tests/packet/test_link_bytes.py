@@ -12,13 +12,13 @@ import pytest
 
 from controller.planning.tree_planner import TreeKind, plan_trees
 from planner.expected import Direction, Workload, expected
-from protocol.optimizer import OptimizerPlan
-from protocol.pipeline import USUAL, Pipeline
+from protocol.optimizer_plan import OptimizerPlan
+from protocol.server_pipelines import USUAL, Pipeline
 from tests.impaired_links import Impairments
 from tests.packet.protocol_run import LIMIT, Run, network_of
 from tests.packet.switched_job import LANES, StartedJob
 from tests.packet.switched_network import SwitchedNetwork
-from topologies.model.ring import units_by_rank
+from topologies.model.replica_order import units_by_rank
 
 WORKERS = ["w0", "w1", "w2", "w3", "w4"]
 CHUNKS, ROUNDS = 40, 3

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from controller.planning.tree_planner import TreeKind
-from protocol.optimizer import OptimizerPlan
+from protocol.optimizer_plan import OptimizerPlan
 from protocol.schedule import Schedule
 from tests.impaired_links import Impairments
 from tests.packet.protocol_run import LIMIT, Run, network_of, start, streams_of

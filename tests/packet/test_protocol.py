@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
 from controller.planning.tree_planner import TreeKind
-from hosts.epochs import UnrecoverableChunkError
+from hosts.epoch_change import UnrecoverableChunkError
 from protocol.frames import OVERHEAD
 from protocol.header import HEADER_BYTES, Op
 from protocol.outcomes import Outcome

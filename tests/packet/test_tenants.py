@@ -17,7 +17,7 @@ from hosts.client import Client
 from hosts.errors import PlanWithdrawnError
 from hosts.session.job_service import report_gone
 from protocol import jobs_pb2
-from protocol.optimizer import OptimizerPlan
+from protocol.optimizer_plan import OptimizerPlan
 from tests.impaired_links import Impairments
 from tests.packet.controller_rig import state
 from tests.packet.loopback_rig import Loopback, loopback

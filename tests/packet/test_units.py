@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from controller.planning.tree_planner import TreeKind
-from protocol.optimizer import OptimizerPlan
+from protocol.optimizer_plan import OptimizerPlan
 from tests.impaired_links import Impairments
 from tests.packet.protocol_run import LIMIT, Run, network_of, start
 

@@ -9,8 +9,8 @@ from benchmarks.common import LEAST_BUSY, Message, Seconds, memory_bandwidth, pi
 from benchmarks.server_core import ADDER, ECHO, Options, run
 from cli.display.tables import show, show_rows
 from cli.options import console_for, print_json, with_json
-from protocol.optimizer import MOMENTUM, NAMES, NESTEROV, OptimizerPlan
-from protocol.pipeline import AGGREGATION, OPTIMIZER, TALL, WIDE
+from protocol.optimizer_plan import MOMENTUM, NAMES, NESTEROV, OptimizerPlan
+from protocol.server_pipelines import AGGREGATION, OPTIMIZER, TALL, WIDE
 
 
 @click.command("server", short_help="What one core of a server does per second.")

@@ -27,8 +27,8 @@ from hosts.errors import (
 from hosts.session import testbed_environment
 from hosts.session.job_service import explained
 from protocol import jobs_pb2
-from protocol.left_behind import KEY, LOST, REPLACED
-from protocol.optimizer import KeyOptions, OptimizerPlan
+from protocol.call_status import KEY, LOST, REPLACED
+from protocol.optimizer_plan import KeyOptions, OptimizerPlan
 from simulation.kernel.calls import CallContext, CallError
 from tests.unit.client.small_client import (
     KEYS,

@@ -21,8 +21,8 @@ from controller.jobs.joining import Join
 from controller.jobs.members import Membership, Role
 from controller.jobs.resync import Change
 from controller.jobs.shards import Holding
-from protocol import jobs_pb2, jobs_pb2_grpc, left_behind
-from protocol.optimizer import OptimizerPlan
+from protocol import call_status, jobs_pb2, jobs_pb2_grpc
+from protocol.optimizer_plan import OptimizerPlan
 from protocol.plan import Address
 
 LANES = 64
@@ -305,7 +305,7 @@ class SmallService(jobs_pb2_grpc.JobServiceServicer):
         """Rejects calls of a worker's replaced processes."""
         known = job.processes.get(request.rank, request.process)
         if request.role == jobs_pb2.WORKER and known != request.process:
-            context.set_trailing_metadata(((left_behind.KEY, left_behind.REPLACED),))
+            context.set_trailing_metadata(((call_status.KEY, call_status.REPLACED),))
             context.abort(grpc.StatusCode.ABORTED, f"job {job.number} goes on without this worker")
 
     def _job(self, request, context) -> SmallJob:

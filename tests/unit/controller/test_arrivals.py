@@ -13,7 +13,7 @@ from controller.jobs.job import Job, JobError, Membership, Refusal, Role, State
 from controller.jobs.journal import Journal
 from controller.planning.tree_planner import TreeKind
 from protocol import jobs_pb2
-from protocol.left_behind import REPLACED
+from protocol.call_status import REPLACED
 from protocol.plan import Address
 from protocol.state import Pages
 from tests.unit.controller.test_jobs import KEYS, SERVERS, WORKERS

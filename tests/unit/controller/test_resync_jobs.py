@@ -11,7 +11,7 @@ from controller.jobs.epochs import ANSWER_SECONDS, LAST_EPOCH, LEAVE_SECONDS
 from controller.jobs.job import Job, JobError, Refusal, Role, State
 from controller.planning.tree_planner import TreeKind
 from protocol import jobs_pb2
-from protocol.left_behind import LOST
+from protocol.call_status import LOST
 from protocol.plan import ServerPlan, WorkerPlan
 from tests.unit.controller.test_jobs import SERVERS, WORKERS, Table, role_of
 from tests.unit.controller.test_resync import result

@@ -9,7 +9,7 @@ from controller.jobs.members import Membership, Role
 from controller.jobs.resync import Change
 from controller.jobs.shards import Holding, Restored
 from protocol import jobs_pb2
-from protocol.optimizer import OptimizerPlan
+from protocol.optimizer_plan import OptimizerPlan
 from protocol.plan import Address
 
 W0, W1 = Membership(Role.WORKER, 0), Membership(Role.WORKER, 1)

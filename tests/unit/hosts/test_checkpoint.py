@@ -24,7 +24,7 @@ from hosts.errors import CheckpointError, ClientError
 from hosts.optimizers import Optimizer
 from hosts.server.shards import Shards
 from hosts.server.state import NotHereError, ServerState
-from protocol.optimizer import KeyOptions, OptimizerPlan
+from protocol.optimizer_plan import KeyOptions, OptimizerPlan
 from protocol.plan import Address, ServerPlan
 from protocol.schedule import Schedule
 from tests.unit.client.small_client import ROOT, Server, create

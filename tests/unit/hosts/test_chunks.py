@@ -16,7 +16,7 @@ from hosts.server.conflict_free_batches import waves
 from hosts.worker.chunk_queues import ENTRY, Queue
 from hosts.worker.round_trips import RoundTrips
 from protocol.header import HEADER_BYTES
-from protocol.optimizer import OptimizerPlan
+from protocol.optimizer_plan import OptimizerPlan
 
 
 @given(st.lists(st.integers(1, 50), max_size=6), st.integers(1, 16))

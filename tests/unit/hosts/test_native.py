@@ -35,10 +35,10 @@ from protocol.header import (
     parts_of,
     peer_array,
 )
-from protocol.optimizer import OptimizerPlan
+from protocol.optimizer_plan import OptimizerPlan
 from protocol.payloads import header_hashes, word_sums
-from protocol.pipeline import Pipeline
 from protocol.plan import Address, Child, RootStream, ServerPlan
+from protocol.server_pipelines import Pipeline
 from tests.unit.protocol.packet_bytes import packet_bytes
 
 COMPILER = shutil.which(shlex.split(os.environ.get("CC", "cc"))[0])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hosts.optimizers import Optimizer
-from protocol.optimizer import OptimizerPlan
+from protocol.optimizer_plan import OptimizerPlan
 from protocol.schedule import Schedule, power
 
 GRADIENTS = np.random.default_rng(5).standard_normal((30, 50))

@@ -15,7 +15,7 @@ from planner.network import SERVER, WORKER, Network, uplink
 from specs import placements
 from specs.placements import kind_of
 from topologies.model.addressing import Addressing
-from topologies.model.ring import units_by_rank
+from topologies.model.replica_order import units_by_rank
 from topologies.model.spec import parse
 
 LANES = 256

@@ -11,7 +11,7 @@ from hosts.data.snapshot import STARTED, Snapshot
 from hosts.server.state import ServerState
 from protocol.consistency import ASYNCHRONOUS, Consistency
 from protocol.header import HEADER, PORT, Batch, Flag, Op, Phase, blank, ops, peer_array, phases
-from protocol.optimizer import OptimizerPlan
+from protocol.optimizer_plan import OptimizerPlan
 from protocol.payloads import float_words, floats_of, header_hashes, word_sums
 from protocol.plan import Address, ServerPlan
 

@@ -12,10 +12,10 @@ from hosts.server.state import ServerState
 from protocol.codecs.registry import USUAL
 from protocol.header import PORT, Batch, Flag, Op, Phase, blank, carries_payload, ops, phases
 from protocol.header import peer_array as peers_of
-from protocol.optimizer import OptimizerPlan
+from protocol.optimizer_plan import OptimizerPlan
 from protocol.payloads import float_words, floats_of, header_hashes, word_sums
-from protocol.pipeline import ABLATIONS, Pipeline, refusal
 from protocol.plan import Address, Child, PlanError, RootStream, ServerPlan, WorkerPlan
+from protocol.server_pipelines import ABLATIONS, Pipeline, refusal
 from tests.impaired_links import Impairments
 from tests.unit.protocol.packet_bytes import packet_bytes
 from tests.unit.worker.simulated_job import Job

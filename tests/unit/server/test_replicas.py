@@ -19,7 +19,7 @@ from hosts.server.replicas import Peers, ShardServer
 from hosts.server.state import NotHereError, ServerState, Update
 from protocol import shards_pb2
 from protocol.header import PORT, Batch, Flag, Op, blank, ops, peer_array
-from protocol.optimizer import OptimizerPlan
+from protocol.optimizer_plan import OptimizerPlan
 from protocol.payloads import float_words, floats_of, header_hashes, word_sums
 from protocol.plan import Address, Child, RootStream, ServerPlan
 from protocol.shards_pb2_grpc import ShardServiceStub

@@ -9,7 +9,7 @@ import pytest
 from hosts.data.snapshot import STARTED
 from hosts.optimizers import Optimizer
 from hosts.server.shards import Shards
-from protocol.optimizer import KeyOptions, OptimizerPlan
+from protocol.optimizer_plan import KeyOptions, OptimizerPlan
 from protocol.schedule import Schedule
 
 LANES = 8

@@ -8,7 +8,7 @@ from typing import get_args
 import pytest
 
 from protocol.consistency import ASYNCHRONOUS, SYNCHRONOUS, Consistency
-from protocol.optimizer import KeyOptions, OptimizerPlan
+from protocol.optimizer_plan import KeyOptions, OptimizerPlan
 from protocol.schedule import Schedule
 from specs.jobfile import JobFileError, load, parse
 from specs.jobspec import JobSpec

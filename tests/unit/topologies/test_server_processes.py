@@ -15,7 +15,7 @@ from specs.faultfile import Fault, FaultsError, parse, schedule
 from tests.conftest import ROOT
 from topologies.model import spec
 from topologies.model.addressing import FIRST_PORT, Addressing
-from topologies.model.ring import host_of, interleaved, units_by_rank
+from topologies.model.replica_order import host_of, interleaved, units_by_rank
 
 PBOX = spec.load(ROOT / "topologies" / "pbox.yaml")
 

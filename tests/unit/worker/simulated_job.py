@@ -14,7 +14,6 @@ from protocol.codecs.codec import Codec
 from protocol.codecs.registry import USUAL as USUAL_CODEC
 from protocol.exponents import Exponents
 from protocol.header import PORT, Flag, Op, decode
-from protocol.pipeline import USUAL, Pipeline
 from protocol.plan import (
     FIFO,
     FIXED,
@@ -26,6 +25,7 @@ from protocol.plan import (
     WorkerPlan,
 )
 from protocol.reference import ReferenceSums, reference_round
+from protocol.server_pipelines import USUAL, Pipeline
 from tests.history import Contacts
 from tests.impaired_links import Impairments
 from tests.unit.worker.simulated_network import Network, Pair

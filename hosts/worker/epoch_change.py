@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A worker's part in a change of epoch: instructions in, answers out. See `hosts.epochs`."""
+"""A worker's part in a change of epoch: instructions in, answers out. See `hosts.epoch_change`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterator
 
 from hosts.data.reports import Failure
-from hosts.epochs import EpochMember, pages_of
+from hosts.epoch_change import EpochMember, pages_of
 from hosts.net.arrivals import Clock, Enough, Released, Seconds
 from hosts.worker.epoch_transfer import last_of
 from hosts.worker.round_barrier import RoundBarrier

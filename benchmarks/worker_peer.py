@@ -5,7 +5,7 @@ The sum of one worker is its own contribution, so the root turns each CONTRIBUTE
 place (first byte only) and returns the whole train in one call. Two system calls a train are far
 less than the worker spends, and the results pass all of the worker's checks.
 
-``python -m benchmarks.counterpart --help``. Prints ``ready`` once it serves; ends with its input.
+``python -m benchmarks.worker_peer --help``. Prints ``ready`` once it serves; ends with its input.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.counterpart",
+        prog="python -m benchmarks.worker_peer",
         description="Answers one worker's contributions as the root of its job.",
     )
     parser.add_argument("--service", required=True, metavar="PATH", help="socket to be made")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A server's part in a change of epoch: instructions in, answers out. See `hosts.epochs`."""
+"""A server's part in a change of epoch: instructions in, answers out. See `hosts.epoch_change`."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import numpy as np
 
 from hosts.data.reports import Failure
 from hosts.data.snapshot import Chunks, Snapshot
-from hosts.epochs import EpochMember, pages_of
+from hosts.epoch_change import EpochMember, pages_of
 from hosts.server.shards import Shards
 from hosts.server.state import NotHereError, ServerState
 from hosts.worker.epoch_transfer import batch_of
 from protocol import jobs_pb2
-from protocol.optimizer import OptimizerPlan
+from protocol.optimizer_plan import OptimizerPlan
 from protocol.payloads import float_words, floats_of, sum_checks
 from protocol.plan import Address, ServerPlan
 
