@@ -15,16 +15,8 @@ from observability.messages.jobs import Clock, Target
 from planner import flows
 from planner.collectives import COLLECTIVES
 from planner.collectives.ring import Ring
-from planner.expected import (
-    Direction,
-    Load,
-    Workload,
-    expected,
-    qualities,
-    receivers,
-    total,
-)
 from planner.flows import Pair, Round, Wires
+from planner.link_loads import Direction, Load, Workload, expected, qualities, receivers, total
 from testbed.preflight import JobPlan
 from topologies.model.addressing import Addressing, HostInterface, Unit
 from topologies.model.replica_order import units_by_rank

@@ -29,7 +29,7 @@ from observability.links import Carried
 from observability.messages.events import Within
 from observability.processinfo import tail
 from observability.record import RunDirectory
-from planner.expected import Direction
+from planner.link_loads import Direction
 from testbed.preflight import JobPlan
 
 _FIRST_PORT = 20_000  # TCP port of member 0; member m adds m

@@ -18,7 +18,7 @@ from observability.links import Carried
 from observability.messages.events import Within
 from planner.collectives import COLLECTIVES
 from planner.collectives.streams import Array
-from planner.expected import Direction, qualities, total
+from planner.link_loads import Direction, qualities, total
 from simulation.errors import VirtualError
 from simulation.kernel.calls import ask
 from simulation.kernel.engine import Engine

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from observability.messages.summary import Link
-from planner.expected import Direction, Load
+from planner.link_loads import Direction, Load
 from topologies.model.addressing import Addressing
 
 

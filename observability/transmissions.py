@@ -17,7 +17,7 @@ import numpy as np
 
 from observability.pcap import heads
 from observability.record import RunDirectory
-from planner.expected import Direction
+from planner.link_loads import Direction
 from protocol.frames import ETHERTYPE_IPV4, OVERHEAD
 from protocol.header import HEADER, HEADER_BYTES, SERVER_PORTS, VERSION, Flag, Op
 from topologies.model.addressing import Addressing

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
-from planner.expected import Direction, Load, qualities, way
+from planner.link_loads import Direction, Load, qualities, way
 from protocol.ethernet import FRAMING, TCP_HEADERS
 from topologies.model.addressing import Addressing, HostInterface
 from topologies.model.topology import LinkQuality

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from planner.analytic import Prediction, Setting, Work
 from planner.flows import VALUE, piece, segment
+from planner.iteration_time import Prediction, Setting, Work
 from planner.network import HOST, WORKER, Network
 from planner.stations import host_seconds, link_stations, traversal_seconds, wire_bits
 from protocol.ethernet import TCP_HEADERS

@@ -19,7 +19,7 @@ from observability.messages.events import EmitEvent
 from observability.messages.reports import Report, decode, encode
 from observability.series import FILE as SERIES
 from observability.series import SeriesWriter
-from planner.expected import Workload
+from planner.link_loads import Workload
 from simulation.kernel.calls import ask
 from simulation.links.trains import SECOND, picoseconds
 from simulation.network import SERVICE, Network

@@ -11,7 +11,7 @@ from controller.p4rt.dataplane import DataPlane
 from hosts.server.process import ServerProcess
 from hosts.session.job_service import Service
 from observability.links import Carried
-from planner.expected import Direction
+from planner.link_loads import Direction
 from protocol.plan import Address
 from protocol.shards_pb2_grpc import ShardServiceServicer
 from simulation.kernel.calls import ask

@@ -37,8 +37,8 @@ from observability.messages.summary import (
 from observability.progress import Progress
 from observability.scheduling import CpuUse
 from observability.series import SeriesWriter
-from planner.expected import Direction, Load, total
-from planner.forecast import Forecast
+from planner.job_forecast import Forecast
+from planner.link_loads import Direction, Load, total
 from specs.jobfile import JobFile, Placement
 from specs.jobspec import JobSpec
 from testbed.errors import JobError

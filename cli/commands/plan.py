@@ -15,13 +15,13 @@ from cli.files import FILE
 from cli.options import DEFAULT_JOB, console_for, print_json, quantity_of, with_json
 from observability.wording import count
 from planner import bandwidth
-from planner.analytic import Prediction, Setting, Work
 from planner.bandwidth import Model
-from planner.expected import Workload
-from planner.model import predictions
+from planner.iteration_time import Prediction, Setting, Work
+from planner.link_loads import Workload
 from planner.network import ModelError, Network
-from planner.planning import Link, ModelRow, Need, needs, table
-from planner.verdict import explain_fastest, link_name, refusal_reasons
+from planner.placement_choice import explain_fastest, link_name, refusal_reasons
+from planner.placement_table import Link, ModelRow, Need, needs, table
+from planner.predictions import predictions
 from specs import jobfile
 from specs.jobfile import JobFile
 from specs.placements import KINDS
@@ -35,7 +35,7 @@ from workloads.workloads import shapes
 _BYTES_PER_ELEMENT = 4
 _WORKERS = 8  # PHub's
 # Up to these counts of workers and slices, bytes are added up per link; beyond, only per class of
-# links (``planner.analytic``).
+# links (``planner.iteration_time``).
 _EACH_LINK = 4096
 _EACH_SLICE = 1 << 24
 _MOST_BYTES = 1e15  # of gradients

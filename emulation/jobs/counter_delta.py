@@ -17,7 +17,7 @@ from emulation.nodes import counters, link_counters
 from emulation.nodes.process_supervisor import ProcessSupervisor
 from observability import links, outcomes
 from observability.messages.summary import Link
-from planner.expected import Direction, Load
+from planner.link_loads import Direction, Load
 from protocol.outcomes import Outcome
 
 

@@ -35,7 +35,7 @@ from observability.pcap import CaptureError
 from observability.record import RunDirectory
 from observability.series import FILE as SERIES
 from observability.series import SeriesWriter
-from planner.expected import Direction, Load
+from planner.link_loads import Direction, Load
 from specs.faultfile import Fault
 from specs.jobfile import JobFileError, load
 from testbed.errors import JobError

@@ -10,7 +10,7 @@ from emulation.network.emulated import Network
 from emulation.network.shaping import read
 from emulation.nodes.switchprocess import SwitchProcess
 from observability.links import Carried, Measured
-from planner.expected import Direction
+from planner.link_loads import Direction
 
 
 async def measure(network: Network, switches: Mapping[str, SwitchProcess]) -> Measured:

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from observability.messages.summary import FinishedJob
-from planner.expected import Workload
+from planner.link_loads import Workload
 from specs.jobspec import JobSpec
 from specs.placements import KINDS, Kind, kind_of
 

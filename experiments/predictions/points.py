@@ -17,11 +17,11 @@ from dataclasses import asdict, dataclass, fields
 from baselines import comparison, virtual
 from controller.p4rt.dataplane import SLICE_BYTES
 from controller.planning.admission import Resources
-from planner.analytic import Prediction, Setting, Work
 from planner.collectives import COLLECTIVES
-from planner.expected import HEADER_FRAME_BYTES, Direction, receivers
-from planner.model import predictions
+from planner.iteration_time import Prediction, Setting, Work
+from planner.link_loads import HEADER_FRAME_BYTES, Direction, receivers
 from planner.network import SERVER, WORKER, Network, uplink
+from planner.predictions import predictions
 from specs import jobfile
 from specs.placements import kind_of
 from sweeps import code

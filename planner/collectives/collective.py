@@ -12,7 +12,7 @@ from planner.flows import Round
 from planner.network import Network
 
 if TYPE_CHECKING:  # members of a comparison start without the analytic model
-    from planner.analytic import Prediction
+    from planner.iteration_time import Prediction
     from planner.streamed import StreamModel
 
 __all__ = ["Collective"]

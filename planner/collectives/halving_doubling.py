@@ -26,7 +26,7 @@ from planner.network import HOST, WORKER, Network, uplink
 from planner.routed import busiest_pairs
 
 if TYPE_CHECKING:
-    from planner.analytic import Prediction
+    from planner.iteration_time import Prediction
     from planner.streamed import StreamModel
 
 __all__ = ["HalvingDoubling", "Step"]

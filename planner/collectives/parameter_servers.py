@@ -24,7 +24,7 @@ from planner.traffic import Traffic, server_traffic
 from protocol.ethernet import TCP_HEADERS
 
 if TYPE_CHECKING:
-    from planner.analytic import Prediction
+    from planner.iteration_time import Prediction
     from planner.streamed import StreamModel
 
 __all__ = ["ParameterServers"]

@@ -18,7 +18,7 @@ from planner.network import HOST, WORKER, Network, uplink
 from planner.stations import pipeline_seconds
 
 if TYPE_CHECKING:
-    from planner.analytic import Prediction
+    from planner.iteration_time import Prediction
     from planner.streamed import StreamModel
 
 __all__ = ["Ring"]

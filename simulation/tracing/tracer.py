@@ -19,7 +19,7 @@ import numpy as np
 
 from controller.planning.tree import Tree
 from hosts.data.chunks import Layout
-from planner.expected import Direction
+from planner.link_loads import Direction
 from protocol.header import Array
 from simulation.links.link import Link
 from simulation.links.trains import SECOND, Times

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from planner.expected import Workload
+from planner.link_loads import Workload
 from specs.placements import KINDS
 from tests.network.testbeds import Rackhub
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that jobs put exactly the bytes of `planner.expected` on links, on real switches.
+"""Tests that jobs put exactly the bytes of `planner.link_loads` on links, on real switches.
 
 Servers on workers' hosts: tests/network/test_colocated.py.
 """
@@ -11,7 +11,7 @@ from collections import Counter
 import pytest
 
 from controller.planning.tree_planner import TreeKind, plan_trees
-from planner.expected import Direction, Workload, expected
+from planner.link_loads import Direction, Workload, expected
 from protocol.optimizer_plan import OptimizerPlan
 from protocol.server_pipelines import USUAL, Pipeline
 from tests.impaired_links import Impairments

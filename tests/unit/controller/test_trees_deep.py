@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from controller.planning.tree_planner import PlanRefusedError, Tree, TreeKind, plan_trees
 from controller.planning.windows import choose_window
-from planner.expected import HEADER_FRAME_BYTES, Workload, expected
+from planner.link_loads import HEADER_FRAME_BYTES, Workload, expected
 from protocol.partition import servers_of
 from tests.unit.controller.test_trees import FRAME, build, check_counts, climb
 from topologies.model.addressing import Addressing

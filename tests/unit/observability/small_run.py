@@ -19,7 +19,7 @@ from observability.progress import Iteration, Progress
 from observability.record import RunDirectory
 from observability.scheduling import Share
 from observability.series import SeriesWriter
-from planner.expected import Direction, Workload, expected
+from planner.link_loads import Direction, Workload, expected
 from protocol.outcomes import Outcome
 from tests.conftest import ROOT
 from topologies.model.addressing import Addressing

@@ -18,7 +18,7 @@ from emulation.network.shaping import passed
 from emulation.nodes.processes import ProcessError, Processes, describe
 from observability import record
 from observability.record import RunDirectory, RunError
-from planner.expected import HEADER_FRAME_BYTES, Direction, Workload, expected
+from planner.link_loads import HEADER_FRAME_BYTES, Direction, Workload, expected
 from testbed.errors import CONSEQUENCE
 from tests.conftest import ROOT
 from topologies.model.addressing import Addressing

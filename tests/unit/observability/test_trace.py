@@ -20,7 +20,7 @@ from observability.pcap import CaptureError, Writer, packets
 from observability.series import SeriesWriter
 from observability.trace import TraceError, read, rows, trace
 from observability.transmissions import Transmissions, of_captures
-from planner.expected import Direction
+from planner.link_loads import Direction
 from protocol.frames import Interface, to_frames
 from protocol.header import PORT, Batch, Flag, Op, Phase, blank, carries_payload, peer_array
 from tests.conftest import ROOT

@@ -12,7 +12,7 @@ from planner.flows import VALUE, Round
 from planner.network import HOST, WORKER, Network
 
 if TYPE_CHECKING:
-    from planner.analytic import Prediction
+    from planner.iteration_time import Prediction
     from planner.streamed import StreamModel
 
 

@@ -28,7 +28,7 @@ from controller.p4rt.dataplane import DataPlane
 from controller.planning.admission import Resources
 from observability.links import Carried
 from planner.collectives import COLLECTIVES
-from planner.expected import Direction
+from planner.link_loads import Direction
 from protocol.ethernet import TCP_HEADERS
 from protocol.frames import Interface
 from simulation.kernel import progress

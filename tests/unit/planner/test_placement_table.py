@@ -19,7 +19,7 @@ from experiments.placements.page import page
 from experiments.placements.rows import ITERATIONS, ROWS, TOPOLOGY, Row, judge, workload
 from observability import links
 from observability.links import Carried
-from planner.expected import Workload, expected
+from planner.link_loads import Workload, expected
 from specs.jobfile import parse as parse_job
 from specs.placements import KINDS
 from topologies.model.addressing import Addressing

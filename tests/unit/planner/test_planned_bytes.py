@@ -9,8 +9,8 @@ from ipaddress import IPv4Address
 import pytest
 
 from controller.planning.tree_planner import PlanRefusedError, TreeKind, plan_trees
-from planner.analytic import Setting, Work, predict_placements
-from planner.expected import HEADER_FRAME_BYTES, Workload, expected
+from planner.iteration_time import Setting, Work, predict_placements
+from planner.link_loads import HEADER_FRAME_BYTES, Workload, expected
 from planner.network import SERVER, WORKER, Network, uplink
 from specs import placements
 from specs.placements import kind_of

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from planner.planning import needs
+from planner.placement_table import needs
 from specs import placements
 from specs.jobfile import JobFileError, parse
 from specs.p4program import SOURCES

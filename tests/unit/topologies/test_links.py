@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from observability.links import Carried, Measured, rows, since
-from planner.expected import Direction
+from planner.link_loads import Direction
 from tests.conftest import ROOT
 from topologies.model.addressing import Addressing
 from topologies.model.spec import load

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from planner.analytic import Prediction, Setting, Work, predict_placements
 from planner.collectives import COLLECTIVES
+from planner.iteration_time import Prediction, Setting, Work, predict_placements
 from planner.network import SERVER, Network
 from planner.streamed import StreamModel
 

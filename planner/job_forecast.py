@@ -9,7 +9,7 @@ from functools import cached_property
 
 from controller.p4rt.dataplane import DataPlane
 from controller.planning.tree_planner import Tree, TreeKind, plan_trees
-from planner.expected import Direction, Load, Workload, expected
+from planner.link_loads import Direction, Load, Workload, expected
 from specs.jobspec import JobSpec
 from topologies.model.addressing import Addressing
 from workloads.workloads import shapes
@@ -73,5 +73,5 @@ class Forecast:
         return self.spec.optimizer.at == "workers" or not moved
 
     def expected(self) -> dict[Direction, Load]:
-        """Computes the expected load of each link (``planner.expected``)."""
+        """Computes the expected load of each link (``planner.link_loads``)."""
         return expected(self.addressing, self.trees, self.servers, self.workload)

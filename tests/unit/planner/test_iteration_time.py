@@ -18,13 +18,13 @@ from click.testing import CliRunner
 from cli.main import main
 from controller.planning.tree_planner import TreeKind, plan_trees
 from controller.planning.windows import choose_window
-from planner.analytic import Prediction, Setting, Work
 from planner.collectives import COLLECTIVES
 from planner.collectives.halving_doubling import HalvingDoubling
+from planner.iteration_time import Prediction, Setting, Work
 from planner.losses import MIN_RTO, LossProfile, mean_loss_delay
-from planner.model import predictions
 from planner.network import SERVER, WORKER, Line, ModelError, Network, joined_levels, uplink
-from planner.planning import needs
+from planner.placement_table import needs
+from planner.predictions import predictions
 from planner.stations import full_rate_slots, pipeline_seconds
 from tests.conftest import ROOT
 from topologies.model.addressing import Addressing

@@ -3,7 +3,7 @@
 
 The table evaluates the closed forms of ``planner.bandwidth``. For a topology, each placement's
 trees are planned as the controller does, and the load of one iteration is added up for every
-direction of every link (``planner.expected``); the slowest direction is the bottleneck.
+direction of every link (``planner.link_loads``); the slowest direction is the bottleneck.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TypedDict
 from controller.p4rt.dataplane import DataPlane
 from controller.planning.tree_planner import PlanRefusedError, TreeKind, plan_trees
 from planner.bandwidth import Model, minimum, uplink
-from planner.expected import Direction, Load, Workload, expected, receivers
+from planner.link_loads import Direction, Load, Workload, expected, receivers
 from protocol.ethernet import FRAMING
 from specs import placements
 from specs.jobfile import JobFile, Placement

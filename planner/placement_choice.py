@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from planner.analytic import Prediction
+from planner.iteration_time import Prediction
 from planner.network import HOST, PROCESS, SERVER, WORKER, Network
-from planner.planning import Need
+from planner.placement_table import Need
 from topologies.model.units import rate_text, size_text, time_text
 
 __all__ = ["explain_fastest", "link_name", "refusal_reasons"]

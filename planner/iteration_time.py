@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TypedDict
 
 from controller.planning.windows import MOST, SKEW
-from planner.expected import HEADER_FRAME_BYTES
+from planner.link_loads import HEADER_FRAME_BYTES
 from planner.losses import LossProfile, may_repeat_timeouts, mean_loss_delay
 from planner.network import HOST, PROCESS, SERVER, WORKER, ModelError, Network
 from planner.packets import simulate_servers
