@@ -32,8 +32,8 @@ fuzz: setup-test ## look for inputs that break the embedded target, MINUTES=10 (
 soak: setup-test ## long tests: 10^6 chunks, 10^6 hostile packets, 10^7 packets, every fault, MINUTES=20 of random ones (SEED=1)
 	@RACKHUB_CHUNKS=1000000 RACKHUB_SEED=$(SEED) RACKHUB_HOSTILE=1000000 RACKHUB_HOSTILE_INTERFACES=100000 \
 		RACKHUB_HOSTILE_HOSTS=100000 RACKHUB_HOSTILE_CALLS=10000 RACKHUB_PACKETS=10000000 $(NAMESPACES) $(PYTHON) -m pytest \
-		tests/packet/test_protocol.py tests/packet/test_hostile.py tests/packet/test_memory_flat.py \
-		tests/packet/test_hostile_service.py tests/packet/test_hostile_p4runtime.py \
+		tests/packet/jobs/test_protocol.py tests/packet/node/test_hostile.py tests/packet/test_memory_flat.py \
+		tests/packet/controller/test_hostile_service.py tests/packet/p4runtime/test_hostile_p4runtime.py \
 		tests/unit/hosts/test_hostile_hosts.py tests/unit/specs/test_hostile_files.py $(TESTS)
 	@$(NAMESPACES) $(PYTHON) -m pytest -m soak $(TESTS)
 	@$(PYTHON) -m experiments reliability --soak $(or $(MINUTES),20) --seed $(SEED) $(ARGS)
@@ -90,7 +90,7 @@ lock: setup-lint ## lock the newest versions of all Python packages, for every s
 	@$(LOCK) requirements/docs.in -o requirements/docs.txt
 
 recordings: setup-test ## ask BMv2 anew what tests compare the embedded target with (CASES="stacks")
-	@$(PYTHON) -m tests.packet.recordings $(CASES)
+	@$(PYTHON) -m tests.packet.differential.recordings $(CASES)
 
 p4: setup ## compile p4src/ and the benchmark's programs if sources changed; needs p4c
 	@$(PYTHON) -m specs.p4program

@@ -22,7 +22,7 @@ from testbed.targets import bmv2
 ROOT = Path(__file__).resolve().parent.parent
 ORDER = ("unit", "packet", "network")
 # The longest test file, which uses all cores.
-LONGEST = ROOT / "tests" / "packet" / "test_protocol.py"
+LONGEST = ROOT / "tests" / "packet" / "jobs" / "test_protocol.py"
 # All testbed tests start before this share of the other files.
 BEFORE = 0.5
 STUCK_SECONDS = 60

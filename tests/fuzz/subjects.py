@@ -22,9 +22,9 @@ from switch.pipeline.keys import Reference
 from switch.pipeline.value_sets import ValueSetState
 from tests.fuzz.inputs import TCPV4, Op, event, frame, gso
 from tests.fuzz.recorder import Recording, recorded
-from tests.packet import differential_arguments, differential_headers
-from tests.packet.differential import Case
-from tests.packet.node_rig import Child, Node, lanes, number
+from tests.packet.differential import arguments, headers
+from tests.packet.differential.case import Case
+from tests.packet.node.node_rig import Child, Node, lanes, number
 from tests.packet.targets import InProcess
 
 ROOT = Path(__file__).parents[2]
@@ -318,17 +318,17 @@ def state() -> Subject:
 
 def options() -> Subject:
     """Varbit fields of any length."""
-    return corpus("options", lambda _: None, _compared(differential_headers.options))
+    return corpus("options", lambda _: None, _compared(headers.options))
 
 
 def unaligned() -> Subject:
     """Varbit fields that begin within a byte."""
-    return corpus("unaligned", lambda _: None, _compared(differential_arguments.unaligned))
+    return corpus("unaligned", lambda _: None, _compared(arguments.unaligned))
 
 
 def unions() -> Subject:
     """One header in the place of another."""
-    return corpus("unions", lambda _: None, _compared(differential_headers.unions))
+    return corpus("unions", lambda _: None, _compared(headers.unions))
 
 
 def blocks() -> Subject:
@@ -411,7 +411,7 @@ def valuesets() -> Subject:
             ValueSetState(pipeline, name).replace(members)
 
     seeds = {}
-    for name, make in _compared(differential_headers.value_sets).items():
+    for name, make in _compared(headers.value_sets).items():
         seeds[name] = make + event(Op.CONTROL, 1, 0, 1) + make + event(Op.CONTROL, 1, 1, 1) + make
     return corpus("valuesets", fill, seeds)
 

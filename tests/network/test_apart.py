@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests an asynchronous job on lossy links with a server failure.
 
-Single gradients are checked in tests/packet/test_asynchronous.py.
+Single gradients are checked in tests/packet/jobs/test_asynchronous.py.
 """
 
 from __future__ import annotations

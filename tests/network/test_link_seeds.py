@@ -65,7 +65,7 @@ def received(rackhub: Rackhub, name: str, seed: int, *options: str) -> list[int]
 
 
 def test_losses_depend_on_seed_not_name(tmp_path: Path) -> None:
-    """That another seed is another draw: tests/packet/test_controller.py, on every target."""
+    """tests/packet/controller/test_controller.py shows that another seed changes the draw."""
     rackhub = Rackhub(tmp_path)
     first = received(rackhub, "rack", 1)
     assert PACKETS / 4 < len(first) < 3 * PACKETS / 4

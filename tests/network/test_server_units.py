@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests hosts with several server processes and links: all are used, and each may be killed.
 
-Their trees, bytes and replicas under loss: tests/packet/test_units.py, test_link_bytes.py.
+Their trees, bytes and replicas under loss: tests/packet/jobs/test_units.py, test_link_bytes.py.
 """
 
 from __future__ import annotations

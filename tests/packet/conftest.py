@@ -10,8 +10,8 @@ import pytest
 from protocol.outcomes import Outcome
 from switch.p4runtime.device import Device
 from tests.namespaces import needs_namespaces
-from tests.packet.differential import DEVICE
-from tests.packet.node_rig import outcomes
+from tests.packet.differential.case import DEVICE
+from tests.packet.node.node_rig import outcomes
 from tests.packet.targets import Target, opened
 
 TARGETS = [

@@ -20,7 +20,7 @@ from p4.v1 import p4runtime_pb2_grpc
 import switch as package
 from tests.conftest import ROOT
 from tests.namespaces import needs_namespaces
-from tests.packet.p4rt_support import (
+from tests.packet.p4runtime.p4rt_support import (
     ELECTION,
     INFO,
     INSERT,
@@ -32,7 +32,7 @@ from tests.packet.p4rt_support import (
     exact,
     write_request,
 )
-from tests.packet.wires import wired
+from tests.packet.ports.wires import wired
 
 BMV2 = "simple_switch_grpc"
 HOST = 0x0200_0000_00AA

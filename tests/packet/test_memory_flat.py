@@ -16,15 +16,9 @@ import pytest
 
 from controller.p4rt.entries import bare, deletion, insertion, multicast_group
 from tests.namespaces import needs_namespaces
-from tests.packet.flow_rig import plant
-from tests.packet.node_rig import inner, lanes, two_workers
-from tests.packet.port_rig import (
-    SOL_UDP,
-    UDP_GRO,
-    pattern,
-    receive_datagrams,
-    send_train,
-)
+from tests.packet.node.node_rig import inner, lanes, two_workers
+from tests.packet.ports.flow_rig import plant
+from tests.packet.ports.port_rig import SOL_UDP, UDP_GRO, pattern, receive_datagrams, send_train
 from tests.packet.targets import InProcess
 
 pytestmark = pytest.mark.timeout(3600)

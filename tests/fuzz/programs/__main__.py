@@ -40,8 +40,8 @@ from tests.fuzz.programs.generator import source
 from tests.fuzz.programs.packets import Frames
 from tests.fuzz.programs.reduction import load, reduced, save
 from tests.fuzz.programs.values import Values
-from tests.packet.differential import Case
-from tests.packet.differential_bmv2 import BMV2
+from tests.packet.differential.bmv2 import BMV2
+from tests.packet.differential.case import Case
 
 ROOT = Path(__file__).parents[3]
 FOUND = ROOT / "runs" / "fuzz" / "programs"

@@ -17,8 +17,16 @@ from switch.loader import parse_program
 from switch.pipeline import PipelineError
 from tests.fuzz.programs.reduction import reduced
 from tests.fuzz.programs.rewrites import PREFIX, key_widths, rewritten
-from tests.packet.differential import Answer, Case, Embedded, Output, by_port, differences, embedded
-from tests.packet.differential_bmv2 import Bmv2
+from tests.packet.differential.bmv2 import Bmv2
+from tests.packet.differential.case import (
+    Answer,
+    Case,
+    Embedded,
+    Output,
+    by_port,
+    differences,
+    embedded,
+)
 
 # Rules that explain a difference by a property of BMv2, by name.
 STALE = "BMv2 reads what an earlier packet left in a header that is not valid"

@@ -15,7 +15,7 @@ from switch.p4runtime.p4info.values import encode_unsigned
 from switch.program import expressions as ex
 from switch.program.model import Primitive, Program
 from tests.fuzz.programs.values import Values
-from tests.packet.differential import PORTS
+from tests.packet.differential.case import PORTS
 
 DROP_PORT = 511
 MOST_ENTRIES = 6

@@ -12,7 +12,7 @@ from switch.program import expressions as ex
 from switch.program.model import Advance, Extract, HeaderType, ParserState, Program, Transition
 from switch.program.parser_keys import width_of
 from tests.fuzz.programs.values import Values
-from tests.packet.differential import PORTS
+from tests.packet.differential.case import PORTS
 
 MOST_STATES = 40
 MOST_BITS = 8 * 600

@@ -16,7 +16,7 @@ from typing import TypeVar
 from google.protobuf import text_format
 from p4.v1 import p4runtime_pb2 as p4rt
 
-from tests.packet.differential import Case, program_files
+from tests.packet.differential.case import Case, program_files
 
 Item = TypeVar("Item")
 

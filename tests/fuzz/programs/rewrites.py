@@ -15,7 +15,7 @@ from typing import Any
 
 from p4.v1 import p4runtime_pb2 as p4rt
 
-from tests.packet.differential import Case
+from tests.packet.differential.case import Case
 
 SIGNS = "BMv2 reads a negative number of a register as a positive one"
 PREFIX = "BMv2 takes a prefix of a key as if that were whole bytes"

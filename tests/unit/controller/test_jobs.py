@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests the life cycle of a job and rejected calls. Jobs use servers only (tree NONE);
-tests/packet/test_controller.py has the switches."""
+tests/packet/controller/test_controller.py has the switches."""
 
 from __future__ import annotations
 

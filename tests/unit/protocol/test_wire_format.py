@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: Apache-2.0
+# SPDX-License-Identifier: GPL-2.0-only
 """Tests that all descriptions of the aggregation header agree with ``protocol.header``."""
 
 from __future__ import annotations
