@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from benchmarks.common import BenchError
@@ -112,12 +111,7 @@ class Ends:
     def __enter__(self) -> Ends:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._native.ends_close(self._handle)
 
     def run(self, seconds: float) -> Counts:

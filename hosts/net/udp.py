@@ -15,7 +15,6 @@ import os
 import select
 import socket
 from collections import Counter, deque
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -140,12 +139,7 @@ class Endpoint:
     def __enter__(self) -> Endpoint:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
