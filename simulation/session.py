@@ -10,13 +10,9 @@ from __future__ import annotations
 import contextlib
 import gc
 import logging
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from controller.p4rt.dataplane import DataPlane
 from observability import links, record, transmissions
@@ -98,7 +94,6 @@ class Session:
         self._progress = ProgressReporter(self.jobs, self.network.engine.settled, emit)
         self._over = False
         self._seconds = 0.0
-        self._heeds: list[Callable[[], object]] = []
 
     def execute(self) -> bool:
         """Runs all jobs; returns whether all weights match the reference, where there is one.
@@ -112,8 +107,7 @@ class Session:
             try:
                 self.network.controller.begin()
                 self.network.operator.tasks.thread(self._run_jobs, name="run").start()
-                with self._signals():
-                    self.network.engine.run(self._ended)
+                self.network.engine.run(self._ended)
             except VirtualError as error:
                 failure = error
             except (KeyboardInterrupt, SystemExit):
@@ -148,30 +142,7 @@ class Session:
             raise JobError(failed.reason)
         return all(one["matches_reference"] is not False for one in written if is_finished(one))
 
-    @contextlib.contextmanager
-    def _signals(self) -> Iterator[None]:
-        """Defers signals to the end of a round, as exceptions of their handlers would otherwise
-        look like errors of the host whose code runs."""
-
-        def later(number: int, _: object) -> None:
-            self._heeds.append(partial(before[number], number, None))
-
-        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        before: dict[int, Any] = {number: signal.getsignal(number) for number in numbers}
-        if threading.current_thread() is not threading.main_thread():
-            before = {}
-        caught = [number for number, handler in before.items() if callable(handler)]
-        for number in caught:
-            signal.signal(number, later)
-        try:
-            yield
-        finally:
-            for number in caught:
-                signal.signal(number, before[number])
-
     def _ended(self) -> bool:
-        for heed in self._heeds:
-            heed()
         if self._tracer is not None:
             self._tracer.tick()
         self._progress.poll()

@@ -246,7 +246,7 @@ class Participation:
                     on_train=self.on_train,
                 )
                 self._look_at_the_clock()
-        except BaseException as error:
+        except Exception as error:
             _log.error("job %d: this worker can only leave: %s", self.membership.job, error)
             with self.turn:
                 self._break(error)

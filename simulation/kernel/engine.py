@@ -19,6 +19,7 @@ import numpy as np
 
 from simulation.errors import CausalityError, DeadlockError, LinkError
 from simulation.kernel.horizons import Horizons
+from simulation.kernel.signals import deferred_signals
 from simulation.links.link import Link, LinkSpec
 from simulation.links.trains import NEVER, SECOND, Train
 
@@ -216,7 +217,8 @@ class Engine:
     def run(self, until: Callable[[], bool]) -> None:
         """Runs rounds until the condition, checked after each, holds.
 
-        Raises DeadlockError if no event is left before, and the errors of nodes.
+        Raises DeadlockError if no event is left before, and the errors of nodes. Handlers of
+        signals that end the process run after a round.
         """
         if self.on_begin is not None:
             self.on_begin()
@@ -234,9 +236,11 @@ class Engine:
         answered = [node.number for node in self.nodes if node.answered]
         self._horizons = Horizons(len(self.nodes), links, self.control_latency, answered)
         self._due = [NEVER if node.number in within else self._next(node) for node in self.nodes]
-        while not until():
-            if not self._round():
-                raise DeadlockError(self._why())
+        with deferred_signals() as handle_signals:
+            while not until():
+                if not self._round():
+                    raise DeadlockError(self._why())
+                handle_signals()
 
     def settled(self) -> int:
         """Returns the time (ps) before which all events have been processed; between rounds."""

@@ -342,8 +342,8 @@ class TaskLock:
         self._count = 0 if self._owner is None else 1
 
     def held_by_me(self) -> bool:
-        """True if the running task holds it."""
-        return self._count > 0 and self._owner is self._tasks.current()
+        """True if the running task holds it; of closed tasks, any may."""
+        return self._tasks.closed or (self._count > 0 and self._owner is self._tasks.current())
 
     def release_all(self) -> int:
         """Releases all levels of a reentrant lock; returns their number."""

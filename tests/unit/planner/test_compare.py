@@ -5,6 +5,7 @@ independence of the engine's order."""
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from baselines import plot, tcp, virtual
+from baselines import innetwork, plot, tcp, virtual
 from baselines.comparison import ComparisonError, Outcome, Work, contenders
 from baselines.emulated import settled
 from baselines.gloo import missing
@@ -214,6 +215,24 @@ def test_the_command_prints_and_draws(tmp_path: Path):
     assert [len(axes.patches) for axes in panels] == [2, 2, 2]
     assert [bar.get_width() for bar in panels[0].patches] == [r["seconds"] for r in report["rows"]]
     assert "in-network" in drawing.read_text()
+
+
+def test_ctrl_c_ends_the_command_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    """While workers wait for sums; nothing is said of tasks that are stopped where they wait."""
+    values_of = innetwork.values_of
+
+    def interrupted(rank: int, number: int, size: int) -> Any:
+        if number == 1 and rank == 3:
+            signal.raise_signal(signal.SIGINT)
+        return values_of(rank, number, size)
+
+    monkeypatch.setattr(innetwork, "values_of", interrupted)
+    result = called(tmp_path, SMALL, "--size", "20 kB", "--only", "in-network")
+    assert (result.exit_code, result.stdout) == (130, "")
+    assert result.stderr.splitlines()[-1] == "interrupted"
+    assert not caplog.records
 
 
 def test_a_registered_collective_is_compared_and_planned(

@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 import inspect
 import random
+import signal
 import zlib
 from collections.abc import Callable
 from types import ModuleType
@@ -212,6 +213,21 @@ def test_deadlock_is_an_error_that_names_waiters() -> None:
     engine, _, _ = pair(None, LinkSpec(10**9))
     with pytest.raises(DeadlockError, match=r"a at 0 ps waits for an answer; b at 0 ps waits"):
         engine.run(lambda: False)
+
+
+def test_ctrl_c_ends_a_run_after_the_round() -> None:
+    engine, a, b = pair(None, LinkSpec(10**9))
+    calls: list[str] = []
+
+    def interrupted() -> None:
+        signal.raise_signal(signal.SIGINT)
+        calls.append("ended")
+
+    engine.post(a, b, engine.control_latency, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        engine.run(lambda: False)
+    assert calls == ["ended"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_calls_come_in_the_order_of_time_then_caller() -> None:
