@@ -15,11 +15,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from typing_extensions import TypedDict
+
 from benchmarks import server_core, throughput
-from benchmarks.common import LEAST_BUSY, Message, Schedule, Spread, machine, pinned, two_cores
+from benchmarks.common import (
+    LEAST_BUSY,
+    MachineFacts,
+    Schedule,
+    Spread,
+    machine,
+    pinned,
+    spread_of,
+    two_cores,
+)
 from protocol.frames import OVERHEAD
 from protocol.header import LANE_BYTES, packet_bytes
-from protocol.server_pipelines import TALL
 
 SMALL, LARGE = 256, 2048  # lanes of a chunk
 _WINDOW = 1024
@@ -27,6 +37,70 @@ _ELEMENTS = 1 << 22  # of the summed tensor
 _FRAMES = 2  # per chunk, one each way
 _WORKERS_SHARE = 0.5  # of the time: their turns start processes
 _FASTEST = 10**12  # bit/s, the highest rate of a topology file
+
+
+class Rounds(TypedDict):
+    """Numbers of rounds, without those left out."""
+
+    worker: int
+    server: int
+
+
+class WorkerCost(TypedDict):
+    """Cost of a chunk for a worker."""
+
+    chunk_bytes: int
+    """Bytes of its gradients."""
+    seconds_per_chunk: Spread
+    """CPU seconds of a chunk, a frame each way."""
+
+
+class ServerRate(TypedDict):
+    """Rate of a server's core."""
+
+    chunk_bytes: int
+    """Bytes of a chunk's gradients."""
+    workers: int
+    """Workers that send to it."""
+    chunks_per_second: Spread
+    """Chunks received per second of CPU time."""
+
+
+class Measurements(TypedDict):
+    """The measurements behind the costs."""
+
+    machine: MachineFacts
+    """Where they were made."""
+    seconds: float
+    """Seconds of each turn."""
+    rounds: Rounds
+    """Rounds that were made."""
+    valid: bool
+    """True if what was measured was the bottleneck in all turns."""
+    worker: list[WorkerCost]
+    """Costs for a worker, small chunks first."""
+    busy: float
+    """The least share of its core that a worker used, 0 to 1."""
+    server: ServerRate
+    """Rate of a server."""
+
+
+class Costs(TypedDict):
+    """The `costs` of a topology file."""
+
+    host_per_packet: float
+    """Seconds per frame."""
+    host_per_byte: float
+    """Seconds per byte."""
+    server_rate: int | None
+    """A server's payload rate in bit/s; null above what a topology file allows."""
+
+
+class CalibrationReport(Measurements):
+    """The costs, and the measurements behind them."""
+
+    costs: Costs
+    """What a topology file takes."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +111,7 @@ class Calibration:
     per_packet: float
     per_byte: float
     server_rate: int | None
-    found: Message
+    found: Measurements
 
     def snippet(self) -> str:
         """Returns the `costs` group of a topology file."""
@@ -51,7 +125,7 @@ class Calibration:
             lines.append(f"  server_rate: {self.server_rate / 1e9:.3f} Gbit/s")
         return "\n".join(lines) + "\n"
 
-    def message(self) -> Message:
+    def message(self) -> CalibrationReport:
         """Returns the JSON object."""
         return {
             "costs": {
@@ -114,15 +188,18 @@ def calibrate(
                 busy.append(run.busy)
     options = server_core.Options(lanes=SMALL, rounds=rounds, seconds=seconds)
     served = server_core.run(options, schedule)
-    small, large = (Spread.of(took[lanes]) for lanes in (SMALL, LARGE))
-    per_packet, per_byte = of_frames(small.median, large.median)
-    chunks = served[TALL]["chunks_per_second"]
-    found = {
+    small, large = (spread_of(took[lanes]) for lanes in (SMALL, LARGE))
+    per_packet, per_byte = of_frames(small["median"], large["median"])
+    chunks = served["tall"]["chunks_per_second"]
+    found: Measurements = {
         "machine": machine(),
         "seconds": seconds,
         "rounds": {"worker": len(took[SMALL]), "server": served["rounds"]},
         "valid": served["valid"] and min(busy) >= LEAST_BUSY,
-        "worker": [_told(lanes, spread) for lanes, spread in ((SMALL, small), (LARGE, large))],
+        "worker": [
+            {"chunk_bytes": LANE_BYTES * lanes, "seconds_per_chunk": spread}
+            for lanes, spread in ((SMALL, small), (LARGE, large))
+        ],
         "busy": min(busy),
         "server": {
             "chunk_bytes": 4 * SMALL,
@@ -131,7 +208,3 @@ def calibrate(
         },
     }
     return Calibration(per_packet, per_byte, of_server(chunks["median"]), found)
-
-
-def _told(lanes: int, spread: Spread) -> Message:
-    return {"chunk_bytes": LANE_BYTES * lanes, "seconds_per_chunk": spread.message()}

@@ -10,17 +10,15 @@ import platform
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
+from typing_extensions import TypedDict
 
 from hosts.native.loader import library
 from topologies.model.units import time_text
-
-Message = dict[str, Any]
 
 LEAST_BUSY = 0.95
 """The share of time a core must be busy to count as the bottleneck."""
@@ -132,35 +130,44 @@ class Stopwatch:
         return wall, (time.thread_time() - self._computed) / wall
 
 
-@dataclass(frozen=True)
-class Spread:
-    """Median, lowest and highest of several rounds."""
+class Spread(TypedDict):
+    """Median, lowest and highest of several rounds, in the unit of the figure."""
 
     median: float
     low: float
     high: float
 
-    @staticmethod
-    def of(values: Sequence[float]) -> Spread:
-        """Computes it from at least one value."""
-        return Spread(statistics.median(values), min(values), max(values))
 
-    def message(self) -> Message:
-        """Returns the JSON object."""
-        return {"median": self.median, "low": self.low, "high": self.high}
+def spread_of(values: Sequence[float]) -> Spread:
+    """Returns the spread of at least one value."""
+    return {"median": statistics.median(values), "low": min(values), "high": max(values)}
 
 
-@dataclass(frozen=True)
-class Bandwidth:
+class Bandwidth(TypedDict):
     """Memory bandwidth of one core in GB/s (10^9 bytes, read plus written) on arrays larger than
-    any cache: copying one, adding one to another in place."""
+    any cache."""
 
     copy: float
+    """Of copying one array."""
     add: float
+    """Of adding one to another in place."""
 
-    def message(self) -> Message:
-        """Returns the JSON object."""
-        return {"copy": self.copy, "add": self.add}
+
+class MachineFacts(TypedDict):
+    """The machine of a measurement."""
+
+    cpu: str
+    """Model of the processor; its architecture if the kernel names none."""
+    cores: int | None
+    """Logical cores; null if unknown."""
+    kernel: str
+    """Version of the kernel."""
+    python: str
+    """Version of Python."""
+    numpy: str
+    """Version of NumPy."""
+    native: bool
+    """True if hosts use their native code."""
 
 
 def memory_bandwidth() -> Bandwidth:
@@ -169,10 +176,10 @@ def memory_bandwidth() -> Bandwidth:
     source, target = np.ones(n, np.int32), np.ones(n, np.int32)
     copy = _best(lambda: np.copyto(target, source))
     add = _best(lambda: np.add(target, source, out=target))
-    return Bandwidth(2 * source.nbytes / copy / 1e9, 3 * source.nbytes / add / 1e9)
+    return {"copy": 2 * source.nbytes / copy / 1e9, "add": 3 * source.nbytes / add / 1e9}
 
 
-def machine() -> Message:
+def machine() -> MachineFacts:
     """Describes the machine."""
     names = [
         line.partition(":")[2].strip()

@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from typing_extensions import TypedDict
 
-from benchmarks.common import BenchError, Message, Spread, pinned, two_cores
+from benchmarks.common import BenchError, Spread, pinned, spread_of, two_cores
 from benchmarks.sampling import MainSampler
 from controller.p4rt.dataplane import DataPlane
 from hosts.client import Client
@@ -200,7 +201,30 @@ def _clocks() -> tuple[float, float]:
     return time.thread_time(), time.perf_counter()
 
 
-def measure(kind: str, chunks: int, window: int, rounds: int) -> Message:
+class ExchangeCost(TypedDict):
+    """Time of a round with hosts."""
+
+    what: str
+    """Kind of workload: payload, headers or resnet50."""
+    window: int
+    """Chunks of a worker in flight."""
+    chunks: int
+    """Chunks of each worker in a round."""
+    packet_hops: int
+    """Packets times links in a round."""
+    packet_hops_per_second: Spread
+    """Packet-hops per second of CPU time."""
+    first_packet_hops_per_second: float
+    """The same in the first round, which negotiates exponents."""
+    cpu_seconds: Spread
+    """CPU time of a round."""
+    wall_seconds: Spread
+    """Wall time of a round."""
+    profile: dict[str, float]
+    """Share of CPU time by stage, 0 to 1."""
+
+
+def measure(kind: str, chunks: int, window: int, rounds: int) -> ExchangeCost:
     """Measures packet-hops per second of CPU time with hosts, and a profile.
 
     Args:
@@ -234,9 +258,9 @@ def measure(kind: str, chunks: int, window: int, rounds: int) -> Message:
         "window": case.window,
         "chunks": case.chunks,
         "packet_hops": case.hops,
-        "packet_hops_per_second": Spread.of([case.hops / turn.cpu(n) for n in numbers]).message(),
+        "packet_hops_per_second": spread_of([case.hops / turn.cpu(n) for n in numbers]),
         "first_packet_hops_per_second": 2 * case.hops / turn.cpu(0),
-        "cpu_seconds": Spread.of([turn.cpu(n) for n in numbers]).message(),
-        "wall_seconds": Spread.of([turn.wall(n) for n in numbers]).message(),
+        "cpu_seconds": spread_of([turn.cpu(n) for n in numbers]),
+        "wall_seconds": spread_of([turn.wall(n) for n in numbers]),
         "profile": {stage: seconds / whole for stage, seconds in profile.items()},
     }

@@ -13,8 +13,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
+from typing_extensions import TypedDict
 
-from benchmarks.common import BenchError, Message, Spread, pinned, two_cores
+from benchmarks.common import BenchError, Spread, pinned, spread_of, two_cores
 from benchmarks.forwarding import contenders, traffic
 from benchmarks.sampling import MainSampler
 from controller.p4rt.connection import DeviceConnection
@@ -163,7 +164,26 @@ def _network(kind: str, chunks: int, window: int) -> Iterator[_Network]:
         made.close()
 
 
-def measure(kind: str, chunks: int, window: int, rounds: int) -> Message:
+class NetworkCost(TypedDict):
+    """CPU time of the network alone."""
+
+    chunks: str
+    """Kind of chunk, a key of `BUILDS`."""
+    window: int
+    """Chunks of a worker in flight."""
+    packet_hops: int
+    """Packets times links in a round."""
+    engine_rounds: int
+    """Rounds of the simulation's engine."""
+    packet_hops_per_second: Spread
+    """Packet-hops per second of CPU time."""
+    microseconds: Spread
+    """CPU time of a packet-hop, in microseconds."""
+    profile: dict[str, float]
+    """Share of CPU time by stage, 0 to 1."""
+
+
+def measure(kind: str, chunks: int, window: int, rounds: int) -> NetworkCost:
     """Measures packet-hops per second of CPU time: the median of rounds after a warm-up.
 
     The profile is of one more round.
@@ -194,7 +214,7 @@ def measure(kind: str, chunks: int, window: int, rounds: int) -> Message:
         "window": window,
         "packet_hops": turns[0].hops,
         "engine_rounds": turns[0].rounds,
-        "packet_hops_per_second": Spread.of([one.hops / one.seconds for one in turns]).message(),
-        "microseconds": Spread.of([1e6 * one.seconds / one.hops for one in turns]).message(),
+        "packet_hops_per_second": spread_of([one.hops / one.seconds for one in turns]),
+        "microseconds": spread_of([1e6 * one.seconds / one.hops for one in turns]),
         "profile": {stage: seconds / whole for stage, seconds in profile.items()},
     }

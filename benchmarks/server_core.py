@@ -10,25 +10,28 @@ from __future__ import annotations
 
 import multiprocessing
 import resource
+import statistics
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+from typing_extensions import TypedDict
 
 from benchmarks.common import (
     LEAST_BUSY,
     BenchError,
-    Message,
+    MachineFacts,
     Schedule,
     Spread,
     Stopwatch,
     machine,
     pinned,
+    spread_of,
     two_cores,
 )
 from benchmarks.load import EPOCH, JOB, NODE, Shared, Traffic, send
@@ -39,17 +42,18 @@ from hosts.server.state import ServerState
 from protocol.header import Batch
 from protocol.optimizer_plan import OptimizerPlan
 from protocol.plan import Address, Child, RootStream, ServerPlan
-from protocol.server_pipelines import KINDS, TALL, WIDE, Pipeline
+from protocol.server_pipelines import Pipeline
 
-ADDER = "adder"
-ECHO = "echo"
-TURNS = len(KINDS) + 2  # per round
-_TOLD = {
-    TALL: "which sums",
-    WIDE: "which sums another way",
-    ADDER: "which only adds",
-    ECHO: "which only answers",
+Core = Literal["tall", "wide", "adder", "echo"]
+CORES: dict[Core, str] = {
+    "tall": "which sums",
+    "wide": "which sums another way",
+    "adder": "which only adds",
+    "echo": "which only answers",
 }
+"""What is measured, in this order, and how it is announced: the server by its pipelines, then what
+it is compared with."""
+TURNS = len(CORES)  # per round
 _WARM_SECONDS = 0.1
 _DRAIN_SECONDS = 5.0
 _MODEL_BYTES = 4 << 20
@@ -128,7 +132,52 @@ class Turn:
     others: float
 
 
-def run(options: Options, schedule: Schedule | None = None) -> Message:
+class CoreRates(TypedDict):
+    """A machine's measurements."""
+
+    chunks_per_second: Spread
+    """Chunks received per second of CPU time."""
+    busy: float
+    """Median share of its core that it used of what others left, 0 to 1."""
+    kernel: Spread
+    """Share of its CPU time in the kernel, 0 to 1."""
+    others: float
+    """Highest share of the core that other processes used, 0 to 1."""
+
+
+class ServerReport(TypedDict):
+    """What a server's core does, tall and wide, beside an adder and an echo."""
+
+    workers: int
+    """Workers that send."""
+    lanes: int
+    """Elements of a chunk."""
+    chunks: int
+    """Chunks of the model."""
+    window: int
+    """Chunks of a worker in flight."""
+    rounds: int
+    """Rounds that there was time for."""
+    optimizer: str | None
+    """The optimizer that the server runs."""
+    ablated: list[str]
+    """Parts of its work that the server skips."""
+    machine: MachineFacts
+    """Where it was measured."""
+    tall: CoreRates
+    wide: CoreRates
+    adder: CoreRates
+    echo: CoreRates
+    server_to_adder: Spread
+    """Ratio of rates in the same round, as those below; the server is tall."""
+    server_to_echo: Spread
+    echo_to_adder: Spread
+    tall_to_wide: Spread
+    valid: bool
+    """True if each was the bottleneck of its turns."""
+
+
+def run(options: Options, schedule: Schedule | None = None) -> ServerReport:
     """Measures all machines and returns the JSON report; `rounds` counts those the schedule had
     time for. Raises BenchError."""
     if not available().segment:
@@ -142,36 +191,41 @@ def run(options: Options, schedule: Schedule | None = None) -> Message:
         with _load(traffic) as (control, shared), pinned(mine):
             ports = control.recv()
             turns = _turns(options, traffic, endpoint, ports, control, shared, schedule)
-    report: Message = {
+    rates = {name: _rates(measured) for name, measured in turns.items()}
+    return {
         "workers": options.workers,
         "lanes": options.lanes,
         "chunks": traffic.chunks,
         "window": traffic.window,
-        "rounds": len(turns[TALL]),
+        "rounds": len(turns["tall"]),
         "optimizer": None if options.optimizer is None else str(options.optimizer),
         "ablated": list(options.ablate),
         "machine": machine(),
+        "tall": rates["tall"],
+        "wide": rates["wide"],
+        "adder": rates["adder"],
+        "echo": rates["echo"],
+        "server_to_adder": _ratio(turns["tall"], turns["adder"]),
+        "server_to_echo": _ratio(turns["tall"], turns["echo"]),
+        "echo_to_adder": _ratio(turns["echo"], turns["adder"]),
+        "tall_to_wide": _ratio(turns["tall"], turns["wide"]),
+        "valid": all(one["busy"] >= LEAST_BUSY for one in rates.values()),
     }
-    for name, measured in turns.items():
-        report[name] = {
-            "chunks_per_second": Spread.of([turn.rate for turn in measured]).message(),
-            "busy": Spread.of([turn.busy for turn in measured]).median,
-            "kernel": Spread.of([turn.kernel for turn in measured]).message(),
-            "others": max(turn.others for turn in measured),
-        }
-    report["server_to_adder"] = _ratio(turns[TALL], turns[ADDER])
-    report["server_to_echo"] = _ratio(turns[TALL], turns[ECHO])
-    report["echo_to_adder"] = _ratio(turns[ECHO], turns[ADDER])
-    report["tall_to_wide"] = _ratio(turns[TALL], turns[WIDE])
-    report["valid"] = all(report[name]["busy"] >= LEAST_BUSY for name in turns)
-    return report
 
 
-def _ratio(these: list[Turn], those: list[Turn]) -> Message:
+def _rates(turns: list[Turn]) -> CoreRates:
+    return {
+        "chunks_per_second": spread_of([turn.rate for turn in turns]),
+        "busy": statistics.median(turn.busy for turn in turns),
+        "kernel": spread_of([turn.kernel for turn in turns]),
+        "others": max(turn.others for turn in turns),
+    }
+
+
+def _ratio(these: list[Turn], those: list[Turn]) -> Spread:
     if not all(turn.rate for turn in those):
         raise BenchError("a turn was over before its core was free; use more --seconds")
-    ratios = [one.rate / other.rate for one, other in zip(these, those, strict=True)]
-    return Spread.of(ratios).message()
+    return spread_of([one.rate / other.rate for one, other in zip(these, those, strict=True)])
 
 
 def _traffic(options: Options, endpoint: Endpoint, core: int) -> Traffic:
@@ -209,21 +263,21 @@ def _turns(
     control: Connection,
     shared: Any,
     schedule: Schedule | None,
-) -> dict[str, list[Turn]]:
-    pipelines = {kind: Pipeline(kind, options.ablate) for kind in KINDS}
-    turns: dict[str, list[Turn]] = {name: [] for name in (*pipelines, ADDER, ECHO)}
+) -> dict[Core, list[Turn]]:
+    turns: dict[Core, list[Turn]] = {name: [] for name in CORES}
     count = options.rounds
     for _ in range(count) if schedule is None else schedule.rounds(count, len(turns), 1.0):
         for name, done in turns.items():
             if schedule is not None:
-                schedule.turn(f"a server's core, {_TOLD[name]}")
+                schedule.turn(f"a server's core, {CORES[name]}")
             driven: Machine
-            if name == ADDER:
+            if name == "adder":
                 driven = Adder(options.lanes)
-            elif name == ECHO:
+            elif name == "echo":
                 driven = Echo()
             else:
-                driven = _server(options, traffic, ports, endpoint, pipelines[name])
+                pipeline = Pipeline(name, options.ablate)
+                driven = _server(options, traffic, ports, endpoint, pipeline)
             done.append(_turn(options, driven, endpoint, name, control, shared))
     return turns
 
@@ -261,7 +315,7 @@ def _turn(
     options: Options,
     driven: Machine,
     endpoint: Endpoint,
-    name: str,
+    name: Core,
     control: Connection,
     shared: Any,
 ) -> Turn:
@@ -269,7 +323,7 @@ def _turn(
     counters = endpoint.counters
     begun = counters.received
     shared.received = shared.stop = 0
-    answered, summed = name != ADDER, name not in (ADDER, ECHO)
+    answered, summed = name != "adder", name not in ("adder", "echo")
     sums = summed and options.optimizer is None and not options.ablate
     control.send((endpoint.port, answered, summed, sums))
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import numpy as np
+from typing_extensions import TypedDict
 
-from benchmarks.common import BenchError, Message, Spread
+from benchmarks.common import BenchError, Spread, spread_of
 from hosts.data.submissions import Submission
 from hosts.native.quantization import exponents_in, keep_and_dequantise, quantise_to
 from hosts.net.offload import PLAIN
@@ -33,23 +33,17 @@ _EXPONENT = 2  # of the scale; values are below 1
 _NONE = np.zeros(0, np.intp)
 
 
-@dataclass(frozen=True)
-class Stage:
-    """A stage's cost. seconds: CPU time per chunk; chunk_bytes: of its gradients."""
+class Stage(TypedDict):
+    """A stage's cost in CPU time."""
 
-    name: str
-    seconds: Spread
-    chunk_bytes: int
-
-    def message(self) -> Message:
-        """Returns the JSON object; GB/s (10^9) count gradients."""
-        seconds = self.seconds
-        return {
-            "stage": self.name,
-            "gb_per_second": self.chunk_bytes / seconds.median / 1e9,
-            "chunks_per_second": 1 / seconds.median,
-            "seconds_per_chunk": seconds.message(),
-        }
+    stage: str
+    """Name of the stage."""
+    gb_per_second: float
+    """GB (10^9 bytes) of gradients per second."""
+    chunks_per_second: float
+    """Chunks per second."""
+    seconds_per_chunk: Spread
+    """Seconds per chunk."""
 
 
 def stages(lanes: int, window: int, plain: bool, seconds: float) -> list[Stage]:
@@ -69,7 +63,16 @@ def stages(lanes: int, window: int, plain: bool, seconds: float) -> list[Stage]:
     # A worker quantises while it builds packets.
     packets = [a - b for a, b in zip(taken["packetise"], taken["quantise"], strict=True)]
     taken["packetise"] = [max(0.0, one) for one in packets]
-    return [Stage(name, Spread.of(times), LANE_BYTES * lanes) for name, times in taken.items()]
+    return [_stage(name, spread_of(times), LANE_BYTES * lanes) for name, times in taken.items()]
+
+
+def _stage(name: str, seconds: Spread, chunk_bytes: int) -> Stage:
+    return {
+        "stage": name,
+        "gb_per_second": chunk_bytes / seconds["median"] / 1e9,
+        "chunks_per_second": 1 / seconds["median"],
+        "seconds_per_chunk": seconds,
+    }
 
 
 def _mean(work: Callable[[], float], seconds: float) -> float:

@@ -18,11 +18,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FunctionType
-from typing import Any
 
 import numpy as np
+from typing_extensions import TypedDict
 
-from benchmarks.common import LEAST_BUSY, BenchError, Message
+from benchmarks.common import LEAST_BUSY, BenchError
 from benchmarks.sampling import Sampler
 from benchmarks.worker_peer import ADDRESS, NONCE
 from hosts.client import Client
@@ -62,6 +62,31 @@ STAGES = {
 }
 
 
+class WorkerRates(TypedDict):
+    """What a whole worker does on one core."""
+
+    chunks_per_second: float
+    """Chunks summed per second of wall time."""
+    chunks_per_cpu_second: float
+    """Chunks summed per second of CPU time."""
+    gb_per_second: float
+    """GB (10^9 bytes) of gradients summed per second of wall time."""
+    busy: float
+    """The worker's share of its core, 0 to 1."""
+    valid: bool
+    """True if the worker was the bottleneck."""
+    rounds: int
+    """Times that the tensor was summed."""
+    datagrams_per_send: float
+    """Datagrams per system call that sends."""
+    datagrams_per_receive: float
+    """Datagrams per system call that receives."""
+    questions: int
+    """QUERYs."""
+    sent_again: int
+    """Retransmitted contributions."""
+
+
 @dataclass(frozen=True)
 class Throughput:
     """The measurements of some rounds.
@@ -90,8 +115,8 @@ class Throughput:
         """True if the worker was the bottleneck."""
         return self.busy > LEAST_BUSY
 
-    def message(self, chunk_bytes: int) -> Message:
-        """Returns the JSON object; GB/s (10^9) count gradients."""
+    def message(self, chunk_bytes: int) -> WorkerRates:
+        """Returns the JSON object. chunk_bytes: of a chunk's gradients."""
         rate = self.chunks / self.wall
         return {
             "chunks_per_second": rate,
@@ -161,7 +186,7 @@ class Worker:
     def _round(self) -> Floats:
         return self._client.push_pull({_KEY: self._values})[_KEY]
 
-    def _counts(self) -> dict[str, Any]:
+    def _counts(self) -> dict[str, int]:
         statistics = self._client.statistics
         return {
             name: value

@@ -28,6 +28,9 @@ from specs.paths import ROOT
 from testbed.targets import BMV2, CPU_PORT, DEVICE_ID, bmv2
 
 Kind = Literal["null", "embedded", "bmv2", "linux", "ovs"]
+Name = Literal[
+    "null", "embedded", "bmv2", "bmv2_lanes", "bmv2_bare", "bmv2_bare_lanes", "linux", "ovs"
+]
 
 OWN_PROGRAMS = builds.DIRECTORY / "build"
 _SMALL_PROGRAMS = ROOT / "tests" / "p4"
@@ -53,7 +56,7 @@ _WRITTEN_AT_ONCE = 1000  # entries per request
 class Contender:
     """A switch. name: as in the report; program: its JSON without suffix, None without P4."""
 
-    name: str
+    name: Name
     kind: Kind
     program: Path | None
 
@@ -116,7 +119,8 @@ ROUTER = _SMALL_PROGRAMS / "router"
 
 def contenders(names: Sequence[str]) -> list[Contender]:
     """Returns the named contenders, or all that this machine has. Raises BenchError."""
-    lacking = {one.name: f"there is no {BMV2} on PATH that could run it" for one in BMV2_CONTENDERS}
+    no_bmv2 = f"there is no {BMV2} on PATH that could run it"
+    lacking: dict[str, str] = {one.name: no_bmv2 for one in BMV2_CONTENDERS}
     lacking["linux"] = "only root can choose the core that forwards (/sys/class/net/*/queues)"
     lacking["ovs"] = f"no {peers.OVS} (Debian: openvswitch-switch), or /dev/net/tun needs root"
     installed = [

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 import resource
+import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -18,8 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from typing_extensions import TypedDict
 
-from benchmarks.common import BenchError, Message, Spread
+from benchmarks.common import BenchError, Spread, spread_of
 from benchmarks.forwarding import contenders, traffic
 from controller.p4rt.connection import DeviceConnection
 from controller.p4rt.entries import Entity, P4Info, insertion
@@ -114,8 +116,33 @@ class _Lookups:
         return self.batch.through(self.pipeline) / self.batch.count
 
 
-def programs(rounds: int, seconds: float) -> Message:
-    """Measures packets per second through each program, by name."""
+class TableTimes(TypedDict):
+    """Cost of a packet whose lookup hits one of few, or one of many, entries."""
+
+    few_seconds: float
+    """Median CPU seconds per packet with few entries."""
+    many_seconds: float
+    """The same with many."""
+    ratio: Spread
+    """Many to few, if packets hit all entries."""
+    ratio_of_few: Spread
+    """Many to few, if packets hit as few entries as in the small table, which touches no more
+    memory."""
+
+
+class CompilationTimes(TypedDict):
+    """Times of translating and compiling a program."""
+
+    seconds: float
+    """Wall seconds with an empty cache."""
+    cpu_seconds: float
+    """CPU seconds with an empty cache, compilers included."""
+    again_seconds: float
+    """Wall seconds of loading it from the cache."""
+
+
+def programs(rounds: int, seconds: float) -> dict[str, float]:
+    """Measures packets per second of CPU time through each program, by name."""
     figures = {}
     for name in _PROGRAMS:
         lanes = 8 * traffic.LANES if name == "aggregation_jumbo" else traffic.LANES
@@ -130,14 +157,10 @@ def programs(rounds: int, seconds: float) -> Message:
     return figures
 
 
-def tables(rounds: int, seconds: float) -> Message:
-    """Measures seconds per packet with few and with many entries, by match kind.
-
-    Their ratio is given for packets that hit all entries (`ratio`), and for packets that hit as few
-    as in the small table (`ratio_of_few`), which touch no more memory.
-    """
+def tables(rounds: int, seconds: float) -> dict[str, TableTimes]:
+    """Measures packets with few and with many entries, by match kind."""
     program = load_program(contenders.OWN_PROGRAMS / "tables.json")
-    figures: Message = {}
+    figures: dict[str, TableTimes] = {}
     for kind in _TABLES:
         with Pipeline(program) as few, Pipeline(program) as many:
             spread = _lookups(many, kind, _MANY)
@@ -145,22 +168,21 @@ def tables(rounds: int, seconds: float) -> Message:
             works = [_lookups(few, kind, _FEW), spread, narrow]
             turns = [[_median(work.turn, 1, seconds) for work in works] for _ in range(rounds)]
         figures[kind] = {
-            "few_seconds": Spread.of([turn[0] for turn in turns]).median,
-            "many_seconds": Spread.of([turn[1] for turn in turns]).median,
-            "ratio": Spread.of([turn[1] / turn[0] for turn in turns]).message(),
-            "ratio_of_few": Spread.of([turn[2] / turn[0] for turn in turns]).message(),
+            "few_seconds": statistics.median(turn[0] for turn in turns),
+            "many_seconds": statistics.median(turn[1] for turn in turns),
+            "ratio": spread_of([turn[1] / turn[0] for turn in turns]),
+            "ratio_of_few": spread_of([turn[2] / turn[0] for turn in turns]),
         }
     return figures
 
 
-def compilation(names: Sequence[str] = _PROGRAMS) -> Message:
-    """Measures translating and compiling each program with an empty cache (wall and CPU seconds),
-    and loading it from the cache.
+def compilation(names: Sequence[str] = _PROGRAMS) -> dict[str, CompilationTimes]:
+    """Measures translating and compiling each program, and loading it from the cache.
 
     Raises:
         BenchError: It is compiled a second time.
     """
-    figures: Message = {}
+    figures: dict[str, CompilationTimes] = {}
     for name in names:
         path = contenders.ROUTER if name == "router" else contenders.build(name)
         times = []
@@ -255,4 +277,4 @@ def _median(turn: Callable[[], float], rounds: int, seconds: float) -> float:
         while time.perf_counter() < end:
             taken.append(turn())
         means.append(sum(taken) / len(taken))
-    return Spread.of(means).median
+    return statistics.median(means)

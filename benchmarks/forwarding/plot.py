@@ -7,11 +7,13 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from benchmarks.common import LEAST_BUSY, Message
+from benchmarks.common import LEAST_BUSY
 from observability import pictures
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from benchmarks.forwarding.results import ModeRates, Report
 
 _TEXT_BAR = 40
 _COLOURS = {
@@ -25,13 +27,13 @@ _COLOURS = {
 _INVALID = "#bbbbbb"  # the contender was not busy
 
 
-def shown(report: Message) -> list[Message]:
+def shown(report: Report) -> list[ModeRates]:
     """Returns the rows that count packets, the fastest first."""
     rows = [one for one in report["rows"] if one["mode"] != "tcp"]
     return sorted(rows, key=lambda one: -one["per_second"]["median"])
 
 
-def text(report: Message) -> list[str]:
+def text(report: Report) -> list[str]:
     """Returns lines of bars on a logarithmic scale from the power of ten below the slowest."""
     rows = shown(report)
     if not rows:
@@ -47,7 +49,7 @@ def text(report: Message) -> list[str]:
     return lines
 
 
-def figure(report: Message) -> Figure:
+def figure(report: Report) -> Figure:
     """Returns a plot: a bar per median, with a thin line from lowest to highest."""
     rows = shown(report)
     names = [_name(one) for one in rows]
@@ -83,12 +85,12 @@ def figure(report: Message) -> Figure:
     return drawing
 
 
-def _name(row: Message) -> str:
+def _name(row: ModeRates) -> str:
     mark = "" if row["busy"] >= LEAST_BUSY else " *"
     return f"{row['contender']} {row['mode']}{mark}"
 
 
-def _span(rows: Sequence[Message]) -> tuple[int, int]:
+def _span(rows: Sequence[ModeRates]) -> tuple[int, int]:
     """Returns the exponents of the powers of ten around all rates."""
     lows = [one["per_second"]["low"] for one in rows]
     highs = [one["per_second"]["high"] for one in rows]

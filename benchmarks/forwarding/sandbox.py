@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 
 from benchmarks.common import BenchError, pin, two_cores
 from benchmarks.forwarding import times
-from benchmarks.forwarding.contenders import Contender, contenders, running
+from benchmarks.forwarding.contenders import Contender, Name, contenders, running
 from benchmarks.forwarding.native import Ends
 from benchmarks.forwarding.traffic import PORTS, Mode
 from emulation.network.namespaces import SandboxError, settle
@@ -44,7 +44,7 @@ class Turn:
     its core was idle; packets sent and lost; seconds that the load was sending, and that other
     processes had its core."""
 
-    contender: str
+    contender: Name
     mode: Mode
     round: int
     packets: int

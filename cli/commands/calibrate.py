@@ -4,14 +4,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from benchmarks.common import LEAST_BUSY, Message, Seconds
+from benchmarks.common import LEAST_BUSY, Seconds
 from cli.display.tables import show
 from cli.files import OUTPUT
 from cli.options import console_for, print_json, say, with_json
 from topologies.model.units import time_text
+
+if TYPE_CHECKING:
+    from benchmarks.calibration import Measurements
 
 
 @click.command(short_help="Measure what hosts cost, for virtual time.")
@@ -51,7 +55,7 @@ def calibrate(
     if as_json:
         print_json(found.message())
     else:
-        _explain(found.message())
+        _explain(found.found)
         click.echo(found.snippet(), nl=False)
     if not found.found["valid"]:
         say(
@@ -60,7 +64,7 @@ def calibrate(
         )
 
 
-def _explain(found: Message) -> None:
+def _explain(found: Measurements) -> None:
     console = console_for(stderr=True)
     for one in found["worker"]:
         took = one["seconds_per_chunk"]

@@ -5,12 +5,19 @@ from __future__ import annotations
 
 import click
 
-from benchmarks.common import LEAST_BUSY, Message, Seconds, memory_bandwidth, pinned, two_cores
-from benchmarks.server_core import ADDER, ECHO, Options, run
-from cli.display.tables import show, show_rows
+from benchmarks.common import LEAST_BUSY, Bandwidth, Seconds, memory_bandwidth, pinned, two_cores
+from benchmarks.server_core import CORES, Core, CoreRates, Options, ServerReport, run
+from cli.display.tables import Row, show, show_rows
 from cli.options import console_for, print_json, with_json
 from protocol.optimizer_plan import MOMENTUM, NAMES, NESTEROV, OptimizerPlan
-from protocol.server_pipelines import AGGREGATION, OPTIMIZER, TALL, WIDE
+from protocol.server_pipelines import AGGREGATION, OPTIMIZER
+
+
+class _Report(ServerReport):
+    """What is printed."""
+
+    memory_gb_per_second: Bandwidth
+    """Of the server's core."""
 
 
 @click.command("server", short_help="What one core of a server does per second.")
@@ -52,9 +59,9 @@ def server(
         plan = OptimizerPlan(optimizer, 0.01, 0.9 if optimizer in (MOMENTUM, NESTEROV) else 0.0)
     elif OPTIMIZER in ablate:
         raise click.UsageError("--ablate optimizer needs an --optimizer to leave out")
-    found = run(Options(workers, int(lanes), plan, ablate, rounds, seconds))
+    measured = run(Options(workers, int(lanes), plan, ablate, rounds, seconds))
     with pinned(two_cores()[0]):
-        found["memory_gb_per_second"] = memory_bandwidth().message()
+        found: _Report = {**measured, "memory_gb_per_second": memory_bandwidth()}
     if as_json:
         print_json(found)
     else:
@@ -62,24 +69,21 @@ def server(
     context.exit(0 if found["valid"] else 1)
 
 
-def _show(found: Message) -> None:
+def _show(found: _Report) -> None:
     console = console_for()
-    rows = [_row(name, found[name]) for name in (TALL, WIDE, ADDER, ECHO)]
+    rows = [_row(name, found[name], 4 * found["lanes"]) for name in CORES]
     columns = {
         "what": "", "rate": "chunks/s", "spread": "lowest to highest", "bytes": "GB/s in",
         "busy": "core busy", "kernel": "in the kernel", "others": "others on it",
     }  # fmt: skip
-    for row in rows:
-        row["bytes"] = f"{float(row['bytes']) * 4 * found['lanes'] / 1e9:.2f}"
     show_rows(console, rows, columns)
     show(console)
-    for name, text in (
-        ("server_to_adder", "server (tall) to adder"),
-        ("server_to_echo", "server (tall) to echo"),
-        ("echo_to_adder", "echo to adder"),
-        ("tall_to_wide", "tall to wide"),
+    for ratio, text in (
+        (found["server_to_adder"], "server (tall) to adder"),
+        (found["server_to_echo"], "server (tall) to echo"),
+        (found["echo_to_adder"], "echo to adder"),
+        (found["tall_to_wide"], "tall to wide"),
     ):
-        ratio = found[name]
         spread = f"({ratio['low']:.2f} to {ratio['high']:.2f})"
         show(console, f"{text:24}{ratio['median']:.2f} {spread}")
     memory = found["memory_gb_per_second"]
@@ -89,13 +93,13 @@ def _show(found: Message) -> None:
         show(console, f"{text} {LEAST_BUSY:.0%} of its time, so it was not the bottleneck")
 
 
-def _row(name: str, one: Message) -> Message:
+def _row(name: Core, one: CoreRates, chunk_bytes: int) -> Row:
     rate = one["chunks_per_second"]
     return {
         "what": name,
         "rate": f"{rate['median']:,.0f}",
         "spread": f"{rate['low']:,.0f} to {rate['high']:,.0f}",
-        "bytes": rate["median"],
+        "bytes": f"{rate['median'] * chunk_bytes / 1e9:.2f}",
         "busy": f"{one['busy']:.0%}",
         "kernel": f"{one['kernel']['median']:.0%}",
         "others": f"{one['others']:.0%}",

@@ -5,17 +5,21 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from rich.text import Text
 
-from benchmarks.common import LEAST_BUSY, Message
+from benchmarks.common import LEAST_BUSY
 from benchmarks.forwarding import plot
 from benchmarks.forwarding.traffic import Mode
-from cli.display.tables import show, show_rows
+from cli.display.tables import Row, show, show_rows
 from cli.files import PICTURE
 from cli.options import console_for, print_json, say, with_json
 from observability import pictures
+
+if TYPE_CHECKING:
+    from benchmarks.forwarding.results import ModeRates, RatioFacts, Report
 
 _CONTENDERS = (
     "null", "embedded", "bmv2", "bmv2_lanes", "bmv2_bare", "bmv2_bare_lanes", "linux", "ovs",
@@ -81,7 +85,7 @@ def switch(
     wanted = list(dict.fromkeys(one for mode in modes for one in _MODES[mode]))
     found = results.report(results.measure(contenders, wanted, rounds, seconds, follow))
     if not links_only:
-        results.in_process(found, rounds, seconds / 4)
+        found = results.in_process(found, rounds, seconds / 4)
     if picture is not None:
         pictures.write(picture, plot.figure(found), "packets received per second of each switch")
     if as_json:
@@ -91,7 +95,7 @@ def switch(
     context.exit(0 if found["valid"] else 1)
 
 
-def _show(found: Message) -> None:
+def _show(found: Report) -> None:
     console = console_for()
     rows = [_row(one) for one in found["rows"]]
     columns = {
@@ -124,7 +128,7 @@ def _show(found: Message) -> None:
         )
 
 
-def _row(one: Message) -> Message:
+def _row(one: ModeRates) -> Row:
     rate, unit = one["per_second"], " B" if one["mode"] == "tcp" else ""
     mark = "" if one["busy"] >= LEAST_BUSY else " *"
     return {
@@ -139,7 +143,7 @@ def _row(one: Message) -> Message:
     }
 
 
-def _ratio(one: Message) -> Message:
+def _ratio(one: RatioFacts) -> Row:
     received = one["received"]
     return {
         "what": one["ratio"] + ("" if one["valid"] else " *"),

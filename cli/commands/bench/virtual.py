@@ -4,14 +4,19 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
 
-from benchmarks.common import Message, Schedule
-from cli.display.tables import show, show_rows
+from benchmarks.common import Schedule
+from cli.display.tables import Row, show, show_rows
 from cli.options import console_for, print_json, say, with_json
 from topologies.model.units import time_text
+
+if TYPE_CHECKING:
+    from benchmarks.exchanges import ExchangeCost
+    from benchmarks.hops import NetworkCost
 
 _KINDS = ("payload", "headers")
 _TITLES = {
@@ -79,11 +84,11 @@ def virtual(
     kinds = (*_KINDS, "resnet50") if resnet else _KINDS
     schedule = Schedule(len(_KINDS) * len(windows) + len(kinds), math.inf, say)
 
-    def of_network(kind: str, window: int) -> Message:
+    def of_network(kind: str, window: int) -> NetworkCost:
         schedule.turn(f"the network, {_TITLES[kind]}, window {window}")
         return hops.measure(kind, chunks, window, rounds)
 
-    def of_hosts(kind: str) -> Message:
+    def of_hosts(kind: str) -> ExchangeCost:
         schedule.turn(f"hosts, {_TITLES[kind]}")
         return exchanges.measure(kind, exchange_chunks, exchange_window, rounds)
 
@@ -96,7 +101,7 @@ def virtual(
         _show_exchanges(with_hosts)
 
 
-def _show(found: list[Message]) -> None:
+def _show(found: list[NetworkCost]) -> None:
     console = console_for()
     columns = {
         "chunks": "", "window": "window", "rate": "packet-hops/s", "spread": "lowest to highest",
@@ -109,7 +114,7 @@ def _show(found: list[Message]) -> None:
         _show_profile(console, title, one["profile"])
 
 
-def _show_exchanges(found: list[Message]) -> None:
+def _show_exchanges(found: list[ExchangeCost]) -> None:
     console = console_for()
     show(console)
     columns = {
@@ -123,7 +128,7 @@ def _show_exchanges(found: list[Message]) -> None:
         _show_profile(console, _TITLES[one["what"]] + " with hosts", one["profile"])
 
 
-def _exchange(one: Message) -> Message:
+def _exchange(one: ExchangeCost) -> Row:
     rate = one["packet_hops_per_second"]
     return {
         "what": _TITLES[one["what"]],
@@ -137,7 +142,7 @@ def _exchange(one: Message) -> Message:
     }
 
 
-def _show_profile(console: Console, title: str, profile: Message) -> None:
+def _show_profile(console: Console, title: str, profile: dict[str, float]) -> None:
     rows = [
         {"stage": stage, "share": f"{share:.0%}"}
         for stage, share in profile.items()
@@ -146,7 +151,7 @@ def _show_profile(console: Console, title: str, profile: Message) -> None:
     show_rows(console, rows, {"stage": title, "share": "of its time"})
 
 
-def _row(one: Message) -> Message:
+def _row(one: NetworkCost) -> Row:
     rate = one["packet_hops_per_second"]
     return {
         "chunks": _TITLES[one["chunks"]],

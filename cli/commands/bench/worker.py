@@ -3,23 +3,66 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
+from typing_extensions import TypedDict
 
 from benchmarks.common import (
     LEAST_BUSY,
     Bandwidth,
-    Message,
+    MachineFacts,
     Seconds,
     machine,
     memory_bandwidth,
     pin,
     two_cores,
 )
-from cli.display.tables import show, show_rows
+from cli.display.tables import Row, show, show_rows
 from cli.options import console_for, print_json, with_json
+
+if TYPE_CHECKING:
+    from benchmarks.stages import Stage
+    from benchmarks.throughput import WorkerRates
 
 _TARGET = 100_000  # chunks/s of one core
 _WINDOW = 1024
+
+
+class _Share(TypedDict):
+    """A stage's part of a whole worker."""
+
+    stage: str
+    """Name of the stage."""
+    share: float
+    """Share of CPU time, 0 to 1."""
+    seconds_per_chunk: float
+    """CPU seconds per chunk."""
+
+
+class _Report(TypedDict):
+    """What is printed."""
+
+    machine: MachineFacts
+    """Where it was measured."""
+    lanes: int
+    """Elements of a chunk."""
+    window: int
+    """Chunks in flight."""
+    gso: bool
+    """True if several datagrams were sent and received a call."""
+    elements: int
+    """Elements of the tensor."""
+    memory: Bandwidth
+    """Of the worker's core."""
+    stages: list[Stage]
+    """Each stage by itself."""
+    whole: WorkerRates
+    """All of it on one core."""
+    target: int
+    """Chunks per second that one core should reach."""
+    profile: list[_Share]
+    """Where the whole worker's time went, the largest share first."""
 
 
 @click.command("worker", short_help="What one core of a worker does per second.")
@@ -73,19 +116,19 @@ def worker(
     pin(measured)
     flight = window or throughput.largest_window(width, _WINDOW)
     memory = memory_bandwidth()
-    parts = [stage.message() for stage in stages(width, flight, plain, seconds)]
+    parts = stages(width, flight, plain, seconds)
     elements = (size << 20) // 4
     with throughput.worker(elements, width, flight, plain, other) as one:
         whole = one.run(seconds)
         profile = one.profile(seconds, other)
     computed = sum(profile.values())
-    report = {
+    report: _Report = {
         "machine": machine(),
         "lanes": width,
         "window": flight,
         "gso": not plain,
         "elements": elements,
-        "memory": memory.message(),
+        "memory": memory,
         "stages": parts,
         "whole": whole.message(4 * width),
         "target": _TARGET,
@@ -97,16 +140,16 @@ def worker(
     if as_json:
         print_json(report)
     else:
-        _show(report, memory)
+        _show(report)
     if not whole.valid:
         raise click.exceptions.Exit(1)
 
 
-def _show(report: Message, memory: Bandwidth) -> None:
-    console = console_for()
+def _show(report: _Report) -> None:
+    console, memory = console_for(), report["memory"]
     chunk = f"chunks of {4 * report['lanes']:,} bytes, {report['window']:,} in flight"
     show(console, f"{report['machine']['cpu']}; {chunk}{'' if report['gso'] else ', without GSO'}")
-    show(console, f"memory: copy {memory.copy:.1f} GB/s, add {memory.add:.1f} GB/s moved\n")
+    show(console, f"memory: copy {memory['copy']:.1f} GB/s, add {memory['add']:.1f} GB/s moved\n")
     rows = [_stage(one) for one in report["stages"]]
     columns = {"stage": "stage by itself", "gb": "GB/s", "rate": "chunks/s", "took": "us a chunk"}
     show_rows(console, rows, columns)
@@ -136,7 +179,7 @@ def _show(report: Message, memory: Bandwidth) -> None:
     )
 
 
-def _stage(one: Message) -> Message:
+def _stage(one: Stage) -> Row:
     spread = one["seconds_per_chunk"]
     return {
         "stage": one["stage"],
@@ -147,6 +190,6 @@ def _stage(one: Message) -> Message:
     }
 
 
-def _share(one: Message) -> Message:
+def _share(one: _Share) -> Row:
     took = f"{1e6 * one['seconds_per_chunk']:.2f}"
     return {"stage": one["stage"], "share": f"{one['share']:.1%}", "took": took}
