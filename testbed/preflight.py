@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+
+from typing_extensions import TypedDict
 
 from controller.p4rt.dataplane import DataPlane
 from controller.planning.admission import Admission, NoRoomError, Reservation, Resources
@@ -36,7 +37,7 @@ from topologies.model.wording import few
 from workloads.trainer import misfit
 from workloads.workloads import WORKLOADS, layers, open_workload, shapes
 
-__all__ = ["JobPlan", "Preflight", "admit", "check", "describe", "facts"]
+__all__ = ["CheckFacts", "JobPlan", "Preflight", "admit", "check", "describe", "facts"]
 
 MOST_SHOWN = 8  # child switches that are listed one by one
 
@@ -319,7 +320,52 @@ def _overflowing(
     return [plan.file.document.problem(place, text)] if text else []
 
 
-def facts(checked: Preflight, target: Target) -> dict[str, Any]:
+class PlannedJob(TypedDict):
+    """A job as it would start."""
+
+    job: str
+    """Name of the job."""
+    file: str
+    """Path of its file."""
+    placement: str | None
+    """Kind of its placement; null if its file names none."""
+    workers: list[str]
+    """Hosts of its workers, by rank."""
+    servers: list[str]
+    """Hosts of its servers."""
+    server_processes: list[str]
+    """Names of its server processes, by rank."""
+    tree: str
+    """Tree that it would have."""
+    parameters: int
+    """Elements of its model."""
+    streams: int
+    """Number of its streams, each with a tree of its own."""
+    window: int
+    """Chunks in flight in each stream."""
+    slots: dict[str, int]
+    """Slots by switch."""
+
+
+class CheckFacts(TypedDict):
+    """The result of a check. Counts are of the topology's parts."""
+
+    topology: str
+    """Name of the topology."""
+    target: Target
+    """What would run the switches' program."""
+    racks: int
+    workers: int
+    servers: int
+    switches: int
+    links: int
+    warnings: list[str]
+    """Texts of the warnings, with file and line."""
+    jobs: list[PlannedJob]
+    """The jobs, in the order given."""
+
+
+def facts(checked: Preflight, target: Target) -> CheckFacts:
     """Returns the result of a check as data."""
     topology = checked.topology
     return {

@@ -123,6 +123,13 @@ def graph(topology: Path, output: Path | None) -> None:
         click.echo(str(output))
 
 
+class _Validation(preflight.CheckFacts):
+    """What is printed of a check."""
+
+    target_because: str
+    """Why it is this target."""
+
+
 @click.command(short_help="Check topology and jobs without starting anything.")
 @click.argument("topology", type=FILE)
 @click.option(
@@ -172,7 +179,8 @@ def validate(
             for one in error.problems
         ) from None
     if as_json:
-        print_json({**preflight.facts(checked, chosen), "target_because": reason})
+        found: _Validation = {**preflight.facts(checked, chosen), "target_because": reason}
+        print_json(found)
         return
     for warning in checked.warnings:
         click.echo(f"warning: {warning}", err=True)
