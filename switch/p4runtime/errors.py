@@ -151,11 +151,6 @@ def unimplemented(message: str) -> P4RuntimeError:
     return P4RuntimeError(code_pb2.UNIMPLEMENTED, message)
 
 
-def aborted(message: str) -> P4RuntimeError:
-    """Something changed while the request was being processed; try again."""
-    return P4RuntimeError(code_pb2.ABORTED, message)
-
-
 def internal(message: str) -> P4RuntimeError:
     """A defect of the switch."""
     return P4RuntimeError(code_pb2.INTERNAL, message)
