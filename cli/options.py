@@ -93,9 +93,9 @@ class Group(click.Group):
             return super().invoke(ctx)
         except foreseen() as error:
             problems = getattr(error, "problems", None) or [error]
-            for text in problems[:_MOST_PROBLEMS]:
+            for problem in problems[:_MOST_PROBLEMS]:
                 click.secho("error: ", fg="red", bold=True, nl=False, err=True)
-                click.echo(str(text), err=True)
+                click.echo(f"{problem}{self._advice(ctx, problem)}", err=True)
             if len(problems) > _MOST_PROBLEMS:
                 click.echo(f"... and {len(problems) - _MOST_PROBLEMS:,} more", err=True)
             ctx.exit(getattr(error, "status", 1))
@@ -105,6 +105,15 @@ class Group(click.Group):
         except BrokenPipeError:
             discard_output()
             ctx.exit(UNREAD)
+
+    def _advice(self, ctx: click.Context, problem: object) -> str:
+        """Returns how to replace the default job if the problem is in its file."""
+        if getattr(problem, "file", "") != str(DEFAULT_JOB):
+            return ""
+        command = self.get_command(ctx, ctx.invoked_subcommand or "")
+        options = [name for one in command.params for name in one.opts] if command else []
+        how = "with --job" if "--job" in options else "as JOB"
+        return f"; this is the default job: copy it, change that, and name the copy {how}"
 
 
 def console_for(*, stderr: bool = False) -> Console:

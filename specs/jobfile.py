@@ -111,10 +111,11 @@ class JobFile:
         if world > MAX_WORLD:
             document.refuse(("placement",), f"{world} workers; allowed: up to {MAX_WORLD}")
         if world and self.spec.learns and self.spec.batch % world:
+            batch = self.spec.batch
             document.refuse(
                 ("batch",),
-                f"{self.spec.batch} cannot be split evenly over {world} workers;"
-                f" allowed: multiples of {world}",
+                f"{batch} cannot be split evenly over {world} workers; allowed: multiples of"
+                f" {world}, such as {max(world, batch - batch % world)}",
             )
         with errors_as(JobFileError):
             document.check()

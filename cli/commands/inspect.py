@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -33,7 +32,6 @@ from observability.control import ControlError
 from observability.record import RunError, shown
 from observability.trace import TraceError
 from observability.trace import read as read_trace
-from specs.jobfile import JobFileError
 from testbed import preflight
 from testbed.program import program_files, read_program, translate
 from testbed.targets import DEVICE_ID, Target, because, choose
@@ -151,33 +149,24 @@ def validate(
     wanted = list(jobs) or [DEFAULT_JOB]
     chosen: Target = "embedded"
     reason = "virtual time has no other"
-    try:
-        if clock == "virtual":
-            checked, _, _, plane = check_virtually(
-                topology,
-                wanted,
-                partial(click.echo, err=True),
-                target=target,
-                program=program,
-                p4info=p4info,
-            )
-        else:
-            read = read_topology(topology)
-            chosen = choose(target)
-            reason = because(target, chosen)
-            given, info = program_files(program, p4info)
-            plane = read_program(given, info)
-            if program is not None and chosen == "embedded":
-                translate(program)
-            checked = preflight.check(read, wanted, plane, chosen)
-    except JobFileError as error:
-        if jobs:
-            raise
-        hint = "; this is the default job, --job names another"
-        raise JobFileError(
-            replace(one, text=one.text + hint) if one.file == str(DEFAULT_JOB) else one
-            for one in error.problems
-        ) from None
+    if clock == "virtual":
+        checked, _, _, plane = check_virtually(
+            topology,
+            wanted,
+            partial(click.echo, err=True),
+            target=target,
+            program=program,
+            p4info=p4info,
+        )
+    else:
+        read = read_topology(topology)
+        chosen = choose(target)
+        reason = because(target, chosen)
+        given, info = program_files(program, p4info)
+        plane = read_program(given, info)
+        if program is not None and chosen == "embedded":
+            translate(program)
+        checked = preflight.check(read, wanted, plane, chosen)
     if as_json:
         found: _Validation = {**preflight.facts(checked, chosen), "target_because": reason}
         print_json(found)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,12 +15,15 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from cli.commands import run as run_commands
 from cli.main import main
-from cli.options import FORESEEN
+from cli.options import DEFAULT_JOB, FORESEEN
 from observability import record
+from specs import jobfile
 from switch.cli.launcher import install
 from testbed.targets import BMV2, TargetError, choose
 from tests.conftest import ROOT
+from topologies.model.spec import parse as parse_topology
 
 TWO_RACKS = str(ROOT / "topologies" / "two-racks.yaml")
 
@@ -38,12 +42,37 @@ def test_validate_describes_a_topology() -> None:
     ]
 
 
-def test_validate_names_default_job(tmp_path: Path) -> None:
-    topology = tmp_path / "t.yaml"
-    topology.write_text("name: t\nracks:\n  - {workers: 31, servers: 1}\n")
-    result = rackhub("validate", str(topology)).stderr
-    assert "batch: 512 cannot be split evenly over 31 workers" in result
-    assert "this is the default job, --job names another" in result
+FIFTEEN = "name: t\nracks:\n  - {workers: 15, servers: 1}\n"
+
+
+@pytest.mark.parametrize("command", ["run", "validate", "compare", "plan", "chaos"])
+def test_default_job_that_does_not_fit_is_named_with_a_way_on(
+    runs: Path, tmp_path: Path, command: str
+) -> None:
+    """The advised batch runs."""
+    topology, faults, job = (tmp_path / f"{name}.yaml" for name in ("t", "faults", "job"))
+    topology.write_text(FIFTEEN)
+    faults.write_text("name: f\nfaults: [{at: 1 s, kill: tor0}]\n")
+    more = ["--faults", str(faults)] if command == "chaos" else []
+    result = rackhub(command, str(topology), *more)
+    assert result.exit_code == 1
+    ((batch, better, advice),) = re.findall(
+        r"batch: (512) cannot be split .* such as (\d+); (.*)", result.stderr
+    )
+    assert advice == "this is the default job: copy it, change that, and name the copy with --job"
+    job.write_text(DEFAULT_JOB.read_text().replace(f"batch: {batch}", f"batch: {better}"))
+    assert rackhub("validate", str(topology), "--job", str(job)).exit_code == 0
+
+
+def test_default_job_that_is_submitted_is_named_with_a_way_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def check_jobs(_: object, jobs: list[Path], __: object) -> None:
+        jobfile.load(jobs[0]).place(parse_topology(FIFTEEN))
+
+    monkeypatch.setattr(record, "find", lambda _: None)
+    monkeypatch.setattr(run_commands, "check_jobs", check_jobs)
+    assert rackhub("submit").stderr.endswith("copy it, change that, and name the copy as JOB\n")
 
 
 def test_validate_shows_what_each_job_gets_and_warns() -> None:
