@@ -16,11 +16,20 @@ import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 _UNSHARE = ["unshare", "-n", "-m", "-p", "-f", "--mount-proc", "--kill-child"]
 _UNSHARE_AS_USER = ["unshare", "-U", "-r", *_UNSHARE[1:]]
 # What Mininet needs of a namespace. AppArmor may allow user namespaces but deny these.
 _PROBE = "mount -t sysfs sysfs /sys && ip link add probe0 type veth peer name probe1"
+# Settings that forbid user namespaces: the forbidding value, and one that allows them.
+_SYSCTLS = {
+    "user.max_user_namespaces": (0, 10_000),
+    "kernel.unprivileged_userns_clone": (0, 1),  # Debian
+    "kernel.apparmor_restrict_unprivileged_userns": (1, 0),  # Ubuntu 24.04 and later
+}
+_SETTINGS = Path("/proc/sys")
+_WITHOUT = "or use `rackhub run --clock virtual`, which needs none"
 _TOOLS = {
     "unshare": "util-linux",
     "setpriv": "util-linux",
@@ -49,6 +58,17 @@ def missing_tools() -> dict[str, str]:
         for tool, package in _TOOLS.items()
         if shutil.which(tool, path=_path()) is None
     }
+
+
+def _how_to_allow() -> str:
+    """Returns how to allow user namespaces here, and what works without them."""
+    settings = []
+    for name, (forbids, allows) in _SYSCTLS.items():
+        file = _SETTINGS / name.replace(".", "/")
+        if file.exists() and int(file.read_text()) == forbids:
+            settings.append(f"{name}={allows}")
+    command = f" (sysctl {' '.join(settings)})" if settings else ""
+    return f"run as root, or allow user namespaces{command}, {_WITHOUT}"
 
 
 def _refusal(prefix: list[str]) -> str | None:
@@ -83,20 +103,19 @@ def way_in() -> tuple[str, ...]:
             return tuple(_UNSHARE)
         raise SandboxError(
             f"root may not make namespaces here: {refusal}. In a container, start it with"
-            " `--privileged` (or with --cap-add SYS_ADMIN --cap-add NET_ADMIN)"
+            f" `--privileged` (or with --cap-add SYS_ADMIN --cap-add NET_ADMIN), {_WITHOUT}"
         )
     refusal = _refusal(_UNSHARE_AS_USER)
     if refusal is None:
         return tuple(_UNSHARE_AS_USER)
     if shutil.which("sudo") is None:
         raise SandboxError(
-            f"user namespaces are not available ({refusal}) and sudo is not installed: run as root,"
-            " or allow user namespaces (sysctl kernel.unprivileged_userns_clone=1, on Ubuntu 24.04"
-            " and later kernel.apparmor_restrict_unprivileged_userns=0)"
+            f"user namespaces are not available ({refusal}) and sudo is not installed:"
+            f" {_how_to_allow()}"
         )
     print(f"user namespaces are not available ({refusal}): using sudo", file=sys.stderr, flush=True)
     if subprocess.run(["sudo", "-v"]).returncode != 0:
-        raise SandboxError("sudo refused; run as root, or allow user namespaces")
+        raise SandboxError(f"sudo refused: {_how_to_allow()}")
     # sudo resets PATH even with -E.
     return ("sudo", "-E", "env", f"PATH={_path()}", *_UNSHARE)
 
