@@ -157,9 +157,9 @@ class _Random(_Strict):
 
 
 class FaultsFile(_Strict):
-    """The content of a fault file."""
+    """The content of a fault file. name: for readers; nothing needs it."""
 
-    name: Name = Field(max_length=60)
+    name: Name | None = Field(default=None, max_length=60)
     faults: list[_Fault] = []
     random: _Random | None = None
 

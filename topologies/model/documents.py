@@ -161,7 +161,8 @@ def parse(text: str, file: str, model: type[Model]) -> Document[Model]:
         raise DocumentError([_syntax_problem(file, text, error)]) from error
     if node is None:
         needed = [name for name, info in model.model_fields.items() if info.is_required()]
-        text = f"is empty; needed: at least {', '.join(needed)}"
+        fields = "needed: at least " if needed else "allowed: "
+        text = f"is empty; {fields}{', '.join(needed or _field_names(model))}"
         raise DocumentError([Problem(file, 1, "", text)])
     reader = _Reader(file, loader)
     value: Any = {}

@@ -124,6 +124,22 @@ def test_invalid_faults_are_rejected_with_location(text: str, refusal: str) -> N
     assert said.startswith(refusal)
 
 
+def test_a_file_without_a_name_is_told_its_mistake() -> None:
+    """And runs without one, once that is mended."""
+    for text, refusal in (
+        ("faults: [{at: 1 s, kill: w99}]", "x.yaml:1: faults[0].kill: there is no 'w99' here"),
+        ("faults: [{at: 1 s, stop: s0}]", "x.yaml:1: faults[0]: stop needs `for`"),
+        ("", "x.yaml:1: is empty; allowed: name, faults, random"),
+        ("faults: []", "x.yaml:1: has no faults; allowed: faults, random, or both"),
+    ):
+        with pytest.raises(FaultsError) as caught:
+            schedule(parse(text, "x.yaml"), TOPOLOGY)
+        (problem,) = caught.value.problems
+        assert str(problem).startswith(refusal)
+    mended = parse("faults: [{at: 1 s, stop: s0, for: 1 s}]")
+    assert schedule(mended, TOPOLOGY) == [Fault("stop", 1.0, node="s0", seconds=1.0)]
+
+
 def test_a_seed_needs_random_faults() -> None:
     (said,) = refusals("faults: [{at: 1 s, kill: s0}]", seed=7)
     assert "--seed is for random faults" in said
