@@ -20,7 +20,7 @@ from planner.link_loads import Direction, Load, Workload, expected, qualities, r
 from testbed.preflight import JobPlan
 from topologies.model.addressing import Addressing, HostInterface, Unit
 from topologies.model.replica_order import units_by_rank
-from topologies.model.topology import Topology
+from topologies.model.topology import LinkQuality, Topology
 
 __all__ = [
     "ComparisonError",
@@ -95,6 +95,15 @@ class Contender:
         """Pairs of connected members, the lower number first."""
         return sorted({(min(pair), max(pair)) for one in self.rounds for pair in one})
 
+    def least_seconds(self, lines: Mapping[Direction, LinkQuality], *, framing: bool) -> float:
+        """Returns a lower bound of an iteration's time, by the rates of links alone."""
+        if self.wires is not None:
+            return self.wires.least_seconds(self.rounds, framing=framing)
+        # Every contribution and every result is needed.
+        (loads,) = self.loads
+        times = [one.seconds(lines[way].rate, framing=framing) for way, one in loads.items()]
+        return max(times, default=0.0)
+
     def piece(self, size: int) -> int:
         """Returns the values forwarded before the rest has arrived (pipelining)."""
         return flows.piece(size, max(1, self.servers or self.workers), self.segment)
@@ -154,7 +163,7 @@ class ComparedRow(TypedDict):
     seconds: float
     """Their median."""
     closed_form_seconds: float
-    """What the busiest link needs."""
+    """Lower bound: what links need for its data, one after another where a member waits."""
     ratio: float | None
     """Of these two."""
     host_bytes: float
@@ -224,7 +233,7 @@ class Outcome:
         nodes = addressing.topology.by_name
         should = total(one.loads)
         count = len(self.iterations)
-        limit = flows.seconds(one.loads, lines, framing=framing)
+        limit = one.least_seconds(lines, framing=framing)
         seconds = statistics.median(self.seconds)
         links: list[ComparedLink] = []
         for way, load in self.carried.items():

@@ -8,14 +8,15 @@ for every second segment, and one for the last of a message (RFC 1122, 4.2.3.2; 
 
 from __future__ import annotations
 
+import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
 from planner.link_loads import Direction, Load, qualities, way
-from protocol.ethernet import FRAMING, TCP_HEADERS
+from protocol.ethernet import TCP_HEADERS
 from topologies.model.addressing import Addressing, HostInterface
-from topologies.model.topology import LinkQuality
 
 VALUE = 4  # bytes of a float32
 _IP_AND_TCP = TCP_HEADERS - 14
@@ -25,7 +26,8 @@ _PIECES = 8
 Key = TypeVar("Key")
 Pair: TypeAlias = tuple[int, int]
 Round: TypeAlias = dict[Pair, list[int]]
-"""Bytes of each message, by sender and receiver; a round begins when the one before has ended."""
+"""Bytes of each message, by sender and receiver. A member sends those of a round when all messages
+to it of earlier rounds have arrived."""
 
 
 def bounds(size: int, parts: int) -> list[int]:
@@ -83,6 +85,49 @@ class Wires:
                     found.setdefault(direction, Load()).add(load)
         return found
 
+    def least_seconds(self, rounds: Sequence[Round], *, framing: bool) -> float:
+        """Computes a lower bound of the seconds of the rounds, for any rates.
+
+        Of the messages on a link in some consecutive rounds, none is sent before the earliest that
+        a sender of them can have what it waits for, and after the last one its receiver's later
+        messages remain; in between, the link carries all their bytes. The bound is the longest such
+        sum over links and rounds (J. Carlier, EJOR 11, 1982: one machine with heads and tails).
+        Members do not wait for a round to end everywhere, so the times of the busiest links of all
+        rounds do not add up. Data is counted in full segments over all messages of a pair, and no
+        acknowledgements, as the last ones come after the end and TCP may leave others out. Delays
+        are not counted.
+
+        framing: count the preamble, FCS and gap as well.
+        """
+        lines = qualities(self.addressing)
+        times: list[_Times] = []
+        for one in rounds:
+            times.append({})
+            for pair, messages in one.items():
+                frames = -(-sum(messages) // self.segment)
+                load = Load(sum(messages) + TCP_HEADERS * frames, frames)
+                times[-1][pair] = {
+                    link: load.seconds(lines[link].rate, framing=framing) for link in self.way(pair)
+                }
+        backwards = [{(to, at): spent for (at, to), spent in one.items()} for one in times[::-1]]
+        waits = zip(times, _waits(times), reversed(_waits(backwards)), strict=True)
+        # By link: of each round the earliest start, the seconds, and the least that remains.
+        by_link: dict[Direction, list[tuple[float, float, float]]] = {}
+        for spent, heads, tails in waits:
+            for link, pairs in _by_link(spent).items():
+                head = min(heads[source] for source, _ in pairs)
+                tail = min(tails[target] for _, target in pairs)
+                by_link.setdefault(link, []).append((head, sum(pairs.values()), tail))
+        least = 0.0
+        for parts in by_link.values():
+            for first in range(len(parts)):
+                head = tail = math.inf
+                total = 0.0
+                for earliest, seconds, remains in parts[first:]:
+                    head, total, tail = min(head, earliest), total + seconds, min(tail, remains)
+                    least = max(least, head + total + tail)
+        return least
+
     def windows(self, rounds: Sequence[Round]) -> dict[Pair, float]:
         """Computes the segments each pair may have in flight without overflowing a queue.
 
@@ -101,6 +146,36 @@ class Wires:
         return share_queues(ways, queues)
 
 
+_Times: TypeAlias = dict[Pair, dict[Direction, float]]
+"""Seconds of each pair's messages in a round on each link of their way."""
+
+
+def _by_link(one: _Times) -> dict[Direction, dict[Pair, float]]:
+    found: dict[Direction, dict[Pair, float]] = {}
+    for pair, spent in one.items():
+        for link, seconds in spent.items():
+            found.setdefault(link, {})[pair] = seconds
+    return found
+
+
+def _waits(times: Sequence[_Times]) -> list[dict[int, float]]:
+    """Computes for each round the least seconds until each member has the messages of earlier
+    rounds. Those to a member share at least the last link of their ways."""
+    found: list[dict[int, float]] = []
+    since: dict[int, float] = defaultdict(float)
+    for one in times:
+        found.append(since)
+        since = since.copy()
+        to: dict[int, _Times] = {}
+        for pair, spent in one.items():
+            to.setdefault(pair[1], {})[pair] = spent
+        for member, here in to.items():
+            for pairs in _by_link(here).values():
+                head = min(found[-1][source] for source, _ in pairs)
+                since[member] = max(since[member], head + sum(pairs.values()))
+    return found
+
+
 def share_queues(
     ways: Mapping[Pair, Sequence[tuple[Key, int]]], queues: Mapping[Key, float]
 ) -> dict[Pair, float]:
@@ -113,21 +188,3 @@ def share_queues(
         for key, size in passed:
             wanted[key] = wanted.get(key, 0) + size
     return {pair: min(queues[key] / wanted[key] for key, _ in way) for pair, way in ways.items()}
-
-
-def seconds(
-    rounds: Sequence[Mapping[Direction, Load]],
-    lines: Mapping[Direction, LinkQuality],
-    *,
-    framing: bool,
-) -> float:
-    """Lower bound in seconds for the rounds: each takes the time of its busiest link.
-
-    framing: count the preamble, FCS and gap as well.
-    """
-
-    def time(way: Direction, load: Load) -> float:
-        extra = FRAMING * load.packets if framing else 0
-        return 8 * (load.bytes + extra) / lines[way].rate
-
-    return sum(max(time(*one) for one in loads.items()) for loads in rounds if loads)

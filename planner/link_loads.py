@@ -22,6 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from controller.planning.tree_planner import Child, Tree, TreeNode
+from protocol.ethernet import FRAMING
 from protocol.frames import OVERHEAD
 from protocol.header import HEADER_BYTES, LANE_BYTES
 from protocol.partition import shares
@@ -49,6 +50,10 @@ class Load:
         """Adds another load to this."""
         self.bytes += other.bytes
         self.packets += other.packets
+
+    def seconds(self, rate: float, *, framing: bool) -> float:
+        """Computes its time on a link of `rate` bit/s; framing: with preamble, FCS and gap."""
+        return 8 * (self.bytes + (FRAMING * self.packets if framing else 0)) / rate
 
 
 @dataclass(frozen=True)

@@ -140,9 +140,9 @@ def compare(
     in-network: as the job's file says, with the real clients, switches and servers. ring and
     halving-doubling: among the workers. ps and sharded-ps: one server process, or all that the job
     has, without help of the network. gloo: PyTorch's, with --clock emulated. Baselines use TCP, in
-    virtual time a model of it (docs/explanation/baselines.md). Beside what was measured stands the
-    closed form: what the busiest link has to carry, at its rate. Exit status 0 means that all sums
-    were right.
+    virtual time a model of it (docs/explanation/baselines.md). Beside what was measured stand the
+    bytes in closed form, and a lower bound of the time, by the rates of links alone. Exit
+    status 0 means that all sums were right.
     """
     if size is not None and job is not None:
         raise click.UsageError("--job has a size; leave --size out")
@@ -293,9 +293,9 @@ def show_comparison(console: Console, facts: ComparisonFacts, rows: list[Compare
         console,
         f"{facts['topology']}: {count(facts['workers'], 'worker')} sum {size_text(facts['bytes'])}"
         f" in {count(facts['tensors'], 'tensor')}, {clock}; {measured}\n"
-        f"lower bound: what the busiest link needs for its bytes{framed}; bytes: of an iteration,"
-        " with all headers, in the busier direction of the busiest link of a host and between"
-        " switches\n",
+        f"lower bound: what links need for data{framed} where nobody waits for anything else;"
+        " bytes: of an iteration, with all headers, in the busier direction of the busiest link of"
+        " a host and between switches\n",
     )
     columns = {
         "name": "", "meaning": "", "time": "time", "least": "lower bound", "ratio": "ratio",

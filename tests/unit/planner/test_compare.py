@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -53,7 +53,6 @@ racks: [{workers: 3, servers: 1}, {workers: 2, servers: 1}, {workers: 1}]
 cores: 2
 uplinks: {rate: 400 Mbit/s}
 """
-JOB = "{name: sums, iterations: 1, batch: 6}"
 WORK = Work((10_000, 11), 2)
 WIRE = Interface(bytes(6), bytes(6), 1)
 THERE, BACK = 1 << 16 | 2, 2 << 16 | 1  # ports of frames each way
@@ -63,15 +62,18 @@ def played(
     names: Sequence[str],
     engine: Engine | None = None,
     tell: Callable[[dict[str, Any]], None] = lambda message: None,
+    *,
+    text: str = SMALL,
+    work: Work = WORK,
 ) -> list[Outcome]:
-    topology = parse(SMALL)
+    topology = parse(text)
     addressing = Addressing(topology)
-    file = jobfile.parse(JOB)
+    file = jobfile.parse(f"{{name: sums, iterations: 1, batch: {len(topology.workers)}}}")
     resources = Resources((node.name for node in topology.switches), PLANE.slots)
     plan = preflight.admit(file, file.place(topology), 0, addressing, resources, PLANE, None)
     return [
-        virtual.play(one, addressing, plan, PLANE, WORK, engine=engine, tell=tell)
-        for one in contenders(names, addressing, plan, PLANE, WORK)
+        virtual.play(one, addressing, plan, PLANE, work, engine=engine, tell=tell)
+        for one in contenders(names, addressing, plan, PLANE, work)
     ]
 
 
@@ -89,6 +91,21 @@ def test_sums_and_bytes_of_every_link(name: str):
     assert row["bytes_as_closed_form"]
     assert row["total_bytes"] > 0
     assert row["seconds"] > row["closed_form_seconds"] > 0
+
+
+@settings(max_examples=6, deadline=None)
+@given(rates=st.lists(st.sampled_from([5, 10, 20, 50, 100]), min_size=12, max_size=12))
+@example(rates=[50, 20, 100, 50, 5, 5, 100, 20, 10, 50, 20, 10])  # rounds overlap a lot
+def test_no_rates_make_anyone_quicker_than_the_lower_bound(rates: list[int]) -> None:
+    ends = [("w0", "tor0"), ("w1", "tor0"), ("tor0", "core0")]
+    ends += [("w2", "tor1"), ("w3", "tor1"), ("tor1", "core0")]
+    ways = [way for low, high in ends for way in ((low, high), (high, low))]
+    text = "name: unlike\nracks: [{workers: 2, servers: 1, count: 2}]\ncores: 1\nlinks:\n"
+    for (source, to), rate in zip(ways, rates, strict=True):
+        text += f"  - {{from: {source}, to: {to}, rate: {rate} Mbit/s}}\n"
+    for one in played([IN_NETWORK, *COLLECTIVES], text=text, work=Work((3_000,), 1)):
+        row = one.row(Addressing(parse(text)), framing=False)
+        assert row["seconds"] > row["closed_form_seconds"] > 0, row["name"]
 
 
 def test_results_do_not_depend_on_engine_order():
