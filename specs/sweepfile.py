@@ -28,15 +28,26 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from specs import sweepfields
-from topologies.model.documents import Document, DocumentError, Location, Name, errors_as, shown
+from specs.jobspec import JobSpec
+from topologies.model.documents import (
+    Document,
+    DocumentError,
+    Location,
+    Name,
+    errors_as,
+    shown,
+    unknown_field,
+)
 from topologies.model.documents import load as load_document
+from topologies.model.spec import TopologySpec
 from topologies.model.wording import few
 
 MOST_TRIALS = 10_000
 # A special axis, and the fields that get its values.
 SEEDS = "seeds"
 SEEDED = ("job.seed", "topology.seed")
-KINDS = ("topology", "job")
+_MODELS: dict[str, type[BaseModel]] = {"topology": TopologySpec, "job": JobSpec}
+KINDS = tuple(_MODELS)
 # Fields with files that a trial would read or write; only a trial's summary is kept.
 _NOT_SWEPT = ("job.restore", "job.checkpoint")
 
@@ -189,10 +200,12 @@ def _axes(document: Document[SweepSpec]) -> Iterator[Axis]:
             if sweepfields.within(path, never):
                 document.refuse(place, "of trials only summaries are kept; leave it out")
         try:
-            sweepfields.parse(field)
+            location = sweepfields.parse(field)
         except ValueError as error:
             document.refuse(place, str(error))
             continue
+        if text := unknown_field(_MODELS[kind], location):
+            document.refuse(place, text)
         for other in given:
             if other != path and sweepfields.within(path, other):
                 document.refuse(place, f"is part of {other}, which is an axis, too")

@@ -366,6 +366,15 @@ def _written(value: Any) -> str:
     return str(value).replace("'", "")
 
 
+def unknown_field(model: type[BaseModel], location: Location) -> str:
+    """Returns why files of a model have no such field; empty if they may have it."""
+    for end, part in enumerate(location):
+        group = _model_at(model, location[:end])
+        if group is not None and part not in _field_names(group):
+            return _explain({"type": "extra_forbidden"}, model, location[: end + 1])
+    return ""
+
+
 def _field_names(model: type[BaseModel] | None) -> list[str]:
     if model is None:
         return []
@@ -373,12 +382,11 @@ def _field_names(model: type[BaseModel] | None) -> list[str]:
 
 
 def _model_at(model: type[BaseModel], location: Location) -> type[BaseModel] | None:
-    """Finds the model of the mapping at a location, through lists and optional fields."""
+    """Finds the model of the mapping at a location, through collections and optional fields."""
     current: Any = model
     for part in location:
-        if isinstance(part, int):
-            arguments = typing.get_args(current)
-            current = arguments[0] if arguments else None
+        if arguments := typing.get_args(current):  # of a list or a dictionary
+            current = arguments[-1]
         elif isinstance(current, type) and issubclass(current, BaseModel):
             current = next(
                 (
@@ -390,4 +398,6 @@ def _model_at(model: type[BaseModel], location: Location) -> type[BaseModel] | N
             )
         if typing.get_origin(current) in (typing.Union, types.UnionType):
             current = next(a for a in typing.get_args(current) if a is not type(None))
-    return current if isinstance(current, type) and issubclass(current, BaseModel) else None
+    if typing.get_args(current) or not isinstance(current, type):
+        return None
+    return current if issubclass(current, BaseModel) else None

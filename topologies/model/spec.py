@@ -169,7 +169,9 @@ def _levels(value: object) -> object:
     )
 
 
-class _File(_Strict):
+class TopologySpec(_Strict):
+    """The content of a topology file."""
+
     name: Name = Field(max_length=60)
     defaults: _Quality = _Quality()
     racks: list[_Rack] = Field(min_length=1, max_length=MAX_RACKS)
@@ -194,7 +196,7 @@ class TopologyFile:
     # The places of each link's fields, forward and backward.
     places: tuple[tuple[dict[str, Location], dict[str, Location]], ...]
     racks: tuple[int, ...]  # which entry of the file's each rack is from
-    document: Document[_File] = field(repr=False)
+    document: Document[TopologySpec] = field(repr=False)
 
     def seeded(self, seed: int | None) -> TopologyFile:
         """Copies it with another seed; None keeps the file's."""
@@ -225,13 +227,13 @@ def load(path: str | Path) -> Topology:
 @errors_as(TopologyError)
 def read(path: str | Path) -> TopologyFile:
     """Reads a topology file with the places of its fields; raises TopologyError."""
-    return _build(load_document(path, _File))
+    return _build(load_document(path, TopologySpec))
 
 
 @errors_as(TopologyError)
 def parse(text: str, file: str = "<text>") -> Topology:
     """Reads a topology from text; raises TopologyError with ``file`` as the name."""
-    return _build(parse_document(text, file, _File)).topology
+    return _build(parse_document(text, file, TopologySpec)).topology
 
 
 _QUALITY_FIELDS = tuple(item.name for item in fields(LinkQuality))
@@ -254,7 +256,7 @@ class _Direction:
     def copy(self) -> _Direction:
         return _Direction(dict(self.values), dict(self.places))
 
-    def finish(self, document: Document[_File], ends: str) -> LinkQuality:
+    def finish(self, document: Document[TopologySpec], ends: str) -> LinkQuality:
         # By default, mark above half the queue.
         queue = self.values.get("queue_bytes", LinkQuality.queue_bytes)
         quality = LinkQuality(**{"ecn_bytes": queue // 2, **self.values})  # type: ignore[arg-type]
@@ -286,7 +288,7 @@ class _Draft:
     backward: _Direction
 
 
-def _build(document: Document[_File]) -> TopologyFile:
+def _build(document: Document[TopologySpec]) -> TopologyFile:
     content = document.content
     shape = _shape(document)
     nodes = shape.nodes()
@@ -313,7 +315,7 @@ def _build(document: Document[_File]) -> TopologyFile:
     return TopologyFile(topology, places, entries, document)
 
 
-def _shape(document: Document[_File]) -> Shape:
+def _shape(document: Document[TopologySpec]) -> Shape:
     """Builds the shape; raises DocumentError before anything of its size is allocated."""
     content = document.content
     racks = sum(entry.count for entry in content.racks)
@@ -351,7 +353,7 @@ def _shape(document: Document[_File]) -> Shape:
     return shape
 
 
-def _pods(document: Document[_File], racks: int) -> list[Level]:
+def _pods(document: Document[TopologySpec], racks: int) -> list[Level]:
     """Builds the levels of cores, with the racks of a pod in each."""
     levels: list[Level] = []
     for number, entry in enumerate(document.content.cores):
@@ -376,7 +378,7 @@ def _pods(document: Document[_File], racks: int) -> list[Level]:
     return levels
 
 
-def _meshed(content: _File, nodes: list[Node], shape: Shape) -> list[_Draft]:
+def _meshed(content: TopologySpec, nodes: list[Node], shape: Shape) -> list[_Draft]:
     """Builds the links of the shape: hosts to their ToR, and between switches."""
     host_link = _Direction({}, {})
     host_link.apply(content.defaults, ("defaults",))
@@ -396,7 +398,9 @@ def _meshed(content: _File, nodes: list[Node], shape: Shape) -> list[_Draft]:
     ]
 
 
-def _change_links(document: Document[_File], nodes: dict[str, Node], drafts: list[_Draft]) -> None:
+def _change_links(
+    document: Document[TopologySpec], nodes: dict[str, Node], drafts: list[_Draft]
+) -> None:
     """Applies ``links:``; each entry changes an existing link, or adds one to a server."""
     seen: dict[tuple[str, str, str], int] = {}
     joining: dict[frozenset[str], list[_Draft]] = {}
@@ -438,7 +442,7 @@ def _change_links(document: Document[_File], nodes: dict[str, Node], drafts: lis
 
 
 def _ends(
-    document: Document[_File], place: Location, change: _LinkChange, nodes: dict[str, Node]
+    document: Document[TopologySpec], place: Location, change: _LinkChange, nodes: dict[str, Node]
 ) -> tuple[str, str] | None:
     names: list[Location]
     if change.ends is not None and change.from_ is None and change.to is None:
@@ -460,7 +464,7 @@ def _ends(
 
 
 def _add_link(
-    document: Document[_File],
+    document: Document[TopologySpec],
     place: Location,
     change: _LinkChange,
     nodes: dict[str, Node],
@@ -477,7 +481,7 @@ def _add_link(
     return _Draft(host, tor, both, both.copy())
 
 
-def _check_ports(document: Document[_File], drafts: list[_Draft]) -> None:
+def _check_ports(document: Document[TopologySpec], drafts: list[_Draft]) -> None:
     ports: dict[str, int] = {}
     for draft in drafts:
         for name in (draft.a, draft.b):
