@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from observability.messages.summary import JobAbout, Link
+from observability.messages.summary import Chunks, JobAbout, Link, PlanUse
 
-__all__ = ["count", "deviation", "sending_ends", "sums"]
+__all__ = ["count", "deviation", "sending_ends", "sums", "where_summed"]
 
 
 def count(number: int, one: str, many: str = "") -> str:
@@ -19,6 +19,19 @@ def count(number: int, one: str, many: str = "") -> str:
 def sums(job: JobAbout) -> bool:
     """Returns whether a job's chunks have a payload that is summed."""
     return job.get("payload") != "none"
+
+
+def where_summed(chunks: Chunks, plans: Sequence[PlanUse]) -> tuple[int, int]:
+    """Returns the chunks that switches summed, and those of servers alone.
+
+    Where switches lost their counters, as after faults, a worker's count of each tree's sums tells.
+    """
+    network, server = chunks["aggregated_in_network"], chunks["served_by_server"]
+    if network is None or server is None:
+        counts = [(plan["tree"], plan["by_switch"] + plan["by_server"]) for plan in plans]
+        network = sum(n for tree, n in counts if tree != "none")
+        server = sum(n for tree, n in counts if tree == "none") + chunks["in_float32"]
+    return network, server
 
 
 def sending_ends(links: Sequence[Link]) -> list[str]:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from cli.display.tables import fits, plain_table, show, show_rows
 from observability.messages.summary import FaultImpact, FinishedJob, JobMachine, Link, PlanUse
-from observability.wording import count, deviation, sending_ends, sums
+from observability.wording import count, deviation, sending_ends, sums, where_summed
 from topologies.model.units import size_text, time_text
 
 MOST_LINK_ROWS = 40  # about the height of a terminal
@@ -43,6 +43,11 @@ def show_results(console: Console, jobs: Sequence[FinishedJob], links: list[Link
                 f"{job['job']}: whether its weights are right is not known: {job['no_reference']}."
             )
             show(console, Text(text, style="yellow"))
+        if why := job["chunks"]["unknown"]:
+            text = (
+                f"{job['job']}: chunks are a worker's count, as switches' own cannot tell: {why}."
+            )
+            show(console, Text(text, style="dim"))
     show(console)
     show_links(console, links, _together(jobs))
     meanwhile = sorted({name for job in jobs for name in job["alongside"]} - _names(jobs))
@@ -98,6 +103,7 @@ def _names(jobs: Iterable[FinishedJob]) -> set[str]:
 def _results(jobs: Sequence[FinishedJob]) -> Table:
     table = plain_table("", *(job["job"] for job in jobs))
     chunks = [job["chunks"] for job in jobs]
+    summed = [where_summed(job["chunks"], job["plans"]) for job in jobs]
     rows: list[tuple[str, list[str]]] = [
         ("topology", [f"{job['topology']}, {count(job['racks'], 'rack')}" for job in jobs]),
         ("workers, servers", [f"{job['workers']}, {job['servers']}" for job in jobs]),
@@ -109,9 +115,9 @@ def _results(jobs: Sequence[FinishedJob]) -> Table:
         *([("CPU busy", [_busy(job["machine"]) for job in jobs])] if _measured(jobs) else []),
         *_learned(jobs),
         ("matches reference", [_yes(job) for job in jobs]),
-        ("chunks summed by switches", [_known(one["aggregated_in_network"]) for one in chunks]),
-        ("chunks by servers alone", [_known(one["served_by_server"]) for one in chunks]),
-        ("retransmitted packets", [_known(one["retransmitted"]) for one in chunks]),
+        ("chunks summed by switches", [f"{network:,}" for network, _ in summed]),
+        ("chunks by servers alone", [f"{server:,}" for _, server in summed]),
+        ("retransmitted packets", [f"{one['retransmitted']:,}" for one in chunks]),
     ]
     for title, values in rows:
         table.add_row(title, *values)
@@ -221,10 +227,6 @@ def _yes(job: FinishedJob) -> str:
     if matches is None:
         return "[yellow]not known[/]"  # `show_results` prints why below the tables
     return "[green]yes, bit by bit[/]" if matches else "[bold red]NO[/]"
-
-
-def _known(count: int | None) -> str:
-    return "unknown" if count is None else f"{count:,}"
 
 
 def show_faults(console: Console, faults: list[FaultImpact]) -> None:

@@ -29,7 +29,7 @@ from observability.report.model import (
 )
 from observability.report.reading import RunData
 from observability.series import Curve, Series, ServerSample, covered
-from observability.wording import count, sums
+from observability.wording import count, sums, where_summed
 from topologies.model.units import time_text
 from topologies.model.wording import costs
 
@@ -211,12 +211,7 @@ def _from_series(name: str, curve: Curve) -> ReportedJob:
 
 
 def _chunks(chunks: Chunks, plans: Sequence[PlanUse]) -> ChunkShares:
-    network, server = chunks["aggregated_in_network"], chunks["served_by_server"]
-    if network is None or server is None:
-        # Switches lost their counters; a worker knows the sums of each tree.
-        sums = [(plan["tree"], plan["by_switch"] + plan["by_server"]) for plan in plans]
-        network = sum(n for tree, n in sums if tree != "none")
-        server = sum(n for tree, n in sums if tree == "none") + chunks["in_float32"]
+    network, server = where_summed(chunks, plans)
     total = network + server
     return ChunkShares(
         network,
@@ -263,7 +258,8 @@ def _curves(series: Series, marks: Sequence[Mark]) -> list[Chart]:
     rows = [
         ("Loss", "Mean over workers, each iteration when its last worker ended it.", loss,
          _loss_axis(loss)),
-        ("Test accuracy", "Measured after each pass through the training set.", accuracy,
+        ("Test accuracy", "Measured after each pass through the training set, each tenth"
+         " of the job, and at the end.", accuracy,
          Axis("", 0.0, 1.0)),
     ]  # fmt: skip
     return [

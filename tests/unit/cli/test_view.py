@@ -56,14 +56,14 @@ def rendered(what: RenderableType, width: int) -> list[str]:
 def job(**changes: Any) -> dict[str, Any]:
     """A job's part of a summary."""
     machine = {"cpu_busy": 0.42, "cpu_bound": False}
-    chunks = {"aggregated_in_network": 91, "served_by_server": 9, "in_float32": 0}
+    chunks = {"aggregated_in_network": 91, "served_by_server": 9, "in_float32": 0, "unknown": ""}
     return {
         "job": "digits", "topology": "one-rack", "racks": 1, "workers": 4, "servers": 1,
         "target": "embedded", "clock": "emulated", "iterations": 10, "alongside": [],
         "seconds_per_iteration": [0.03, 0.02, 0.04], "test_accuracy": 0.96,
         "test_loss": 0.25, "test_bits": 0.36,
         "matches_reference": True, "chunks": {**chunks, "retransmitted": 0}, "machine": machine,
-        **changes,
+        "plans": [], **changes,
     }  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import re
 from html.parser import HTMLParser
@@ -11,7 +12,9 @@ from xml.etree import ElementTree
 
 import pytest
 from click.testing import CliRunner
+from rich.console import Console
 
+from cli.display.results import show_results
 from cli.main import main
 from observability import record
 from observability.progress import Iteration
@@ -102,6 +105,24 @@ def test_a_done_job_is_shown_with_its_figures() -> None:
     tensor = small_run.WORK.edge(small_run.WORK.chunks).bytes
     assert page.row(">tor0 to core0<")[1:4] == [f"{tensor:,}"] * 2 + ["0 %"]
     assert page.all("tr", "off") == []
+
+
+def test_terminal_and_report_agree_where_switches_lost_their_counters() -> None:
+    lost = {"aggregated_in_network": None, "served_by_server": None, "unknown": "tor0 was killed"}
+    plans = [
+        {"epoch": 1, "tree": "two-level", "roots": ["core0"], "by_switch": 70, "by_server": 0},
+        {"epoch": 2, "tree": "none", "roots": ["s0"], "by_switch": 0, "by_server": 30},
+    ]
+    job = small_run.job(plans=plans)
+    job["chunks"] |= lost
+    items = Page(make(small_run.finished(jobs=[job]))).all("li")
+    assert {"summed by switches on their way: 70", "by servers alone: 30"} <= set(items)
+    console = Console(width=200, file=io.StringIO())
+    show_results(console, [job], small_run.carried())
+    text = console.file.getvalue()
+    assert re.search(r"chunks summed by switches +70\n", text)
+    assert re.search(r"chunks by servers alone +30\n", text)
+    assert "a worker's count, as switches' own cannot tell: tor0 was killed" in text
 
 
 def test_sums_of_switches_completed_by_a_server_count_as_both() -> None:
