@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-import math
+from bisect import bisect_left
 from dataclasses import dataclass
+from itertools import pairwise
 from xml.etree import ElementTree
 
 from observability.messages.summary import Link
@@ -14,8 +15,8 @@ from topologies.model.drawing import Lane, draw
 from topologies.model.topology import LinkQuality, Topology
 from topologies.model.units import rate_text, size_text
 
-# Classes of load, from the lightest to the fullest; 0 is for links that carried nothing.
-CLASSES = 5
+# Upper ends of the classes of load, the same in all reports; class 0 is for links without load.
+CLASSES = (0.05, 0.2, 0.5, 0.8, 1.0)
 # Larger deviations from the closed form stand out; relative to it, or to the largest expected load
 # where none was expected.
 TOLERANCE = 0.02
@@ -75,7 +76,6 @@ def loads(topology: Topology | None, links: list[Link], seconds: float | None) -
             None if row["bytes"] is None else row["bytes"] / fullest if fullest else 0.0
             for row in links
         ]
-    top = _top(max((share for share in shares if share is not None), default=0.0))
     wanted = [row["expected_bytes"] for row in links if row["expected_bytes"] is not None]
     rows = [
         LinkLoad(
@@ -86,14 +86,13 @@ def loads(topology: Topology | None, links: list[Link], seconds: float | None) -
             row["expected_bytes"],
             row["unknown"],
             share,
-            None if share is None else math.ceil(CLASSES * share / top - 1e-9),
+            None if share is None else _level(share),
             deviation(row),
             _off(row, max(wanted, default=0)),
         )
         for row, sender, share in zip(links, sending_ends(links), shares, strict=True)
     ]
-    step = top / CLASSES
-    classes = [f"{100 * n * step:g} to {100 * (n + 1) * step:g} %" for n in range(CLASSES)]
+    classes = [f"{100 * low:g} to {100 * high:g} %" for low, high in pairwise((0.0, *CLASSES))]
     drawing = "" if topology is None else _drawing(topology, links, rows)
     return Loads(rows, drawing, classes, of_rate)
 
@@ -123,10 +122,9 @@ def _share(
     return 8 * row["bytes"] / (quality.rate * seconds)
 
 
-def _top(share: float) -> float:
-    """Returns the upper end of the last class: a round share, at least the largest."""
-    steps = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.25, 0.5, 1.0)
-    return next((n for n in steps if n >= share), max(share, 1.0))
+def _level(share: float) -> int:
+    """Returns the class of a load; the last one also has what is above a link's rate."""
+    return 0 if share == 0 else 1 + bisect_left(CLASSES[:-1], share)
 
 
 def _off(row: Link, largest: int) -> bool:

@@ -21,8 +21,10 @@ from observability.progress import Iteration
 from observability.record import RunDirectory, RunError
 from observability.report import make
 from observability.report.charts import Axis, Line, Mark, chart
+from observability.report.loads import loads
 from observability.report.reading import submitted
 from tests.unit.observability import small_run
+from topologies.model.spec import load
 
 pytestmark = pytest.mark.usefixtures("runs")
 # Elements without an end (https://html.spec.whatwg.org/#void-elements).
@@ -161,12 +163,21 @@ def test_link_loads_have_colours() -> None:
         lanes[str(title.text).split(":")[0]] = (path.get("class"), str(title.text))
     assert len(lanes) == 24
     share = 8 * small_run.WORK.edge(small_run.WORK.chunks).bytes / (20e6 * 4.75)
-    assert 0.03 < share < 0.04  # the fourth of five classes up to 5 %
-    assert lanes["w3 to tor0"][0] == lanes["core0 to tor1"][0] == "lane load-4"
+    assert 0.03 < share < 0.04  # of the rate: the first of five classes, though none is fuller
+    assert lanes["w3 to tor0"][0] == lanes["core0 to tor1"][0] == "lane load-1"
     result = re.search(r"([\d.]+) % of 20 Mbit/s", lanes["w3 to tor0"][1])
     assert result is not None
     assert float(result[1]) / 100 == pytest.approx(share, rel=0.02)
     assert lanes["s0 to tor0"][0] == "lane load-0"
+
+
+@pytest.mark.parametrize(
+    ("percent", "level"), [(0, 0), (1, 1), (5, 1), (19, 2), (49, 3), (79, 4), (95, 5), (104, 5)]
+)
+def test_colours_of_loads_are_shares_of_the_rate(percent: int, level: int) -> None:
+    rows = [row for row in small_run.carried() if row["from"] == "w3"]
+    rows[0]["bytes"] = 20_000_000 // 8 * percent // 100
+    assert loads(load(small_run.TOPOLOGY), rows, 1.0).rows[0].level == level
 
 
 def test_loads_cover_active_time() -> None:
