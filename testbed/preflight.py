@@ -423,7 +423,20 @@ def describe(checked: Preflight, plane: DataPlane) -> list[str]:
             f"  streams  {len(plan.trees)}, window {window} (chunks in flight in each)",
             f"  slots    {', '.join(held) or 'none'}",
         ]
-    return lines
+    return lines + _cores_without_sums(checked)
+
+
+def _cores_without_sums(checked: Preflight) -> list[str]:
+    """Returns a line that names the cores where no job sums; none without jobs or such cores."""
+    summing = {name for plan in checked.jobs for name in plan.slots}
+    cores = [core.name for core in checked.topology.cores]
+    idle = [name for name in cores if name not in summing]
+    if not idle or not checked.jobs:
+        return []
+    turns = (
+        "; jobs and streams take turns at the cores of a level" if len(idle) < len(cores) else ""
+    )
+    return [f"no job sums in {few(idle)}{turns}"]
 
 
 def _instead(plan: JobPlan) -> str:

@@ -335,6 +335,31 @@ def test_printed_plan_matches_job() -> None:
     assert slots == dict.fromkeys(("core0", "tor0", "tor1"), 2 * window)
 
 
+@pytest.mark.parametrize(
+    ("jobs", "says"),
+    [
+        (
+            ["streams: 1"],
+            "no job sums in core1; jobs and streams take turns at the cores of a level",
+        ),
+        (["tree: none"], "no job sums in core0, core1"),
+        (["placement: {workers: [w0, w1]}"], "no job sums in core0, core1"),
+        (["streams: 2"], ""),
+        (["streams: 1", "streams: 1"], ""),
+        ([], ""),
+    ],
+)
+def test_cores_in_which_no_job_sums_are_named(tmp_path: Path, jobs: list[str], says: str) -> None:
+    """A job takes a core; what it does not take may be there for others, so it is no warning."""
+    files = [tmp_path / f"job{number}.yaml" for number in range(len(jobs))]
+    for file, text in zip(files, jobs, strict=True):
+        file.write_text(f"name: x\niterations: 1\nbatch: 16\n{text}\n")
+    found = checked(SHIPPED / "four-racks-two-cores.yaml", *files)
+    lines = [one for one in preflight.describe(found, PLANE) if one.startswith("no job sums")]
+    assert lines == ([says] if says else [])
+    assert found.warnings == ()
+
+
 def test_the_examples_of_the_documentation(tmp_path: Path) -> None:
     text = (ROOT / "docs" / "reference" / "files.md").read_text()
     topology, job, layers, faults, _sweep = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
