@@ -16,14 +16,20 @@ from xml.etree import ElementTree
 
 from topologies.model import wording
 from topologies.model.addressing import Addressing
-from topologies.model.layout import HOST_HEIGHT, MARGIN, SWITCH_HEIGHT, SWITCH_WIDTH, Layout
+from topologies.model.layout import (
+    HOST_HEIGHT,
+    LINE_STEP,
+    MARGIN,
+    SWITCH_HEIGHT,
+    SWITCH_WIDTH,
+    Layout,
+)
 from topologies.model.topology import Link, Node, Topology
 
 __all__ = ["Lane", "draw"]
 
-LABEL_STEP = 13  # distance of labels of links between the same two nodes
 LANE_STEP = 2.6  # sideways offset of each direction, if they are drawn separately
-# With more links than that between switches the most common rate is shown once, at the bottom.
+# With more links than that between switches the most common label is shown once, at the bottom.
 MOST_LABELS = 12
 
 STYLE = """
@@ -72,13 +78,24 @@ class _Drawing:
         self.topology = topology
         self.lanes = lanes
         self.addressing = Addressing(topology)
-        longest = max((len(wording.in_box(topology, node)) for node in topology.hosts), default=0)
-        self.layout = Layout(topology, longest)
+        self.faults = {node.name: wording.faults_at(topology, node) for node in topology.hosts}
+        texts = [wording.in_box(topology, node) for node in topology.hosts]
+        texts += [text for lines in self.faults.values() for text in lines]
         between = [
-            wording.rates(link) for link in topology.links if not self.layout.is_host(link.a)
+            (wording.rates(link), wording.faults(link))
+            for link in topology.links
+            if topology.by_name[link.a].level
         ]
         crowded = len(between) > MOST_LABELS
-        self.usual = Counter(between).most_common(1)[0][0] if crowded else ""
+        self.usual = Counter(between).most_common(1)[0][0] if crowded else None
+        self.layout = Layout(
+            topology,
+            max(map(len, texts), default=0),
+            max(map(len, self.faults.values()), default=0),
+            max(
+                (len(faults) for rate, faults in between if (rate, faults) != self.usual), default=0
+            ),
+        )
 
     # --- the picture, back to front ---
 
@@ -195,38 +212,41 @@ class _Drawing:
             _text(group, "name", x, y + 5, node.name)
 
     def _host_labels(self, svg: ElementTree.Element, host: Node) -> None:
-        """Labels impairments, and rates that the host's box does not show; links to the same switch
-        with equal labels share one."""
+        """Lists impairments below the host's box, and labels links with rates that the box does not
+        show; links to the same switch with equal rates share a label."""
+        x, y = self.layout.at[host.name]
+        for number, text in enumerate(self.faults[host.name], 1):
+            _text(svg, "fault", x, y + HOST_HEIGHT / 2 + number * LINE_STEP, text)
         told = wording.alike(self.topology, host)
-        labels: dict[str, dict[tuple[str, str], list[Link]]] = {}
+        labels: dict[str, dict[str, list[Link]]] = {}
         for link in self.topology.links_of(host.name):
-            here = labels.setdefault(link.b, {})
             if not any(link is one for one in told):
-                here.setdefault(("rate", wording.rates(link)), []).append(link)
-            if faults := wording.faults(link):
-                here.setdefault(("fault", faults), []).append(link)
+                labels.setdefault(link.b, {}).setdefault(wording.rates(link), []).append(link)
         nodes = self.topology.by_name
         for switch, texts in labels.items():
             share = 0.5 if nodes[switch].rack == host.rack else 0.8  # there it comes from the side
-            for number, ((kind, text), links) in enumerate(texts.items()):
+            for number, (text, links) in enumerate(texts.items()):
                 ends = [self.layout.ends(link) for link in links]
                 x, y = (
                     sum(a[n] + share * (b[n] - a[n]) for a, b in ends) / len(ends) for n in (0, 1)
                 )
-                down = LABEL_STEP * (number - (len(texts) - 1) / 2) + 3
-                _label(svg, kind, x, y + down, wording.times(len(links), text))
+                down = LINE_STEP * (number - (len(texts) - 1) / 2) + 3
+                _label(svg, "rate", x, y + down, wording.times(len(links), text))
 
     def _labels(self, svg: ElementTree.Element, link: Link) -> None:
-        faults = wording.faults(link)
+        rate, faults = wording.rates(link), wording.faults(link)
+        if (rate, faults) == self.usual:
+            return
+        if self.usual is not None and rate == self.usual[0]:
+            rate = ""
         (ax, ay), (bx, by) = self.layout.ends(link)
         slope = math.degrees(math.atan((by - ay) / (bx - ax))) if bx != ax else -90.0
-        rate = wording.rates(link) if wording.rates(link) != self.usual else ""
         x, y = self.layout.free_place(link, slope, rate, faults)
         turn = f"rotate({slope:.1f} {x:g} {y:g})"
         if rate:
             _label(svg, "rate", x, y - 5, rate, transform=turn)
-        if faults:
-            _label(svg, "fault", x, y + 12, faults, transform=turn)
+        for number, text in enumerate(faults, 1):
+            _label(svg, "fault", x, y - 1 + number * LINE_STEP, text, transform=turn)
 
     def _foot(self, svg: ElementTree.Element) -> None:
         """Lists the properties that all links share."""
@@ -238,7 +258,8 @@ class _Drawing:
                 parts.append(words(values.pop()))
         text = "all links: " + " · ".join(parts) if parts else ""
         if self.usual:
-            between = f"between switches, unless shown: {self.usual}"
+            rate, faults = self.usual
+            between = f"between switches, unless shown: {', '.join((rate, *faults))}"
             text = f"{text}; {between}" if text else between
         _text(svg, "foot", MARGIN, self.layout.height - 16, text)
 

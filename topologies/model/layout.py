@@ -13,6 +13,7 @@ from topologies.model.topology import Link, Topology
 
 __all__ = [
     "HOST_HEIGHT",
+    "LINE_STEP",
     "MARGIN",
     "SWITCH_HEIGHT",
     "SWITCH_WIDTH",
@@ -34,28 +35,32 @@ PORT_STEP = 14  # between links along a side of a switch
 # overlaps is used, else the one with the fewest.
 LABEL_AT = sorted((n / 50 for n in range(7, 44)), key=lambda share: abs(share - 0.30))
 # Of the text of a label in its own direction, about (font of 10 px): of a letter, above and below.
-LETTER_WIDTH, RATE_BOX, FAULT_BOX = 5.8, (-15.0, -3.0), (3.0, 15.0)
+LETTER_WIDTH, RATE_TOP = 5.8, -15.0
+LINE_STEP = 13.0  # between lines of a label
 
 Point = tuple[float, float]
 Segment = tuple[Point, Point]
 
 
 class Layout:
-    """The layout of a topology whose hosts' boxes fit `letters` letters.
+    """The layout of a topology whose hosts fit `letters` letters, and `lines` lines below each.
+
+    between: lines at a link between switches, which are further apart for them.
 
     at: the centre of each node.
     frames: x, y, width and height of each rack's frame.
     """
 
-    def __init__(self, topology: Topology, letters: int) -> None:
+    def __init__(self, topology: Topology, letters: int, lines: int, between: int) -> None:
         self.topology = topology
         self.at: dict[str, Point] = {}
         self.host_width = max(float(HOST_WIDTH), letters * LETTER_WIDTH + 2 * BOX_PADDING)
+        self.lines, self.between = lines, between
         self.frames: list[tuple[float, float, float, float]] = []
         self.width = 0.0
         self.height = 0.0
         self._place()
-        # Obstacles of labels besides links: outlines of switches and of other labels.
+        # Obstacles of labels besides links: outlines of switches, names of racks, other labels.
         self._outlines: list[Segment] = []
         for node in topology.switches:
             x, y = self.at[node.name]
@@ -63,6 +68,8 @@ class Layout:
             self._outlines += _outline(
                 [(x - u, y - v), (x + u, y - v), (x + u, y + v), (x - u, y + v)]
             )
+        for x, y, _, _ in self.frames:  # their names
+            self._outlines.append(((x + 12, y + 14), (x + 12 + 8 * LETTER_WIDTH, y + 14)))
 
     def is_host(self, name: str) -> bool:
         """True if a node is a host."""
@@ -88,14 +95,14 @@ class Layout:
         step = min(PORT_STEP, (width - 24) / max(len(links) - 1, 1))
         return (position - (len(links) - 1) / 2) * step
 
-    def free_place(self, link: Link, slope: float, rate: str, faults: str) -> Point:
-        """Finds the position on a link where its label has the fewest overlaps."""
+    def free_place(self, link: Link, slope: float, rate: str, faults: Sequence[str]) -> Point:
+        """Finds the position on a link where its label has the fewest overlaps: the rate above the
+        link, a line for each impairment below."""
         (ax, ay), (bx, by) = self.ends(link)
-        texts = [(text, box) for text, box in ((rate, RATE_BOX), (faults, FAULT_BOX)) if text]
-        if not texts:
+        if not rate and not faults:
             return ax, ay
-        half = max(len(text) for text, _ in texts) * LETTER_WIDTH / 2
-        top, bottom = min(box[0] for _, box in texts), max(box[1] for _, box in texts)
+        half = max(map(len, (rate, *faults))) * LETTER_WIDTH / 2
+        top, bottom = RATE_TOP if rate else 3.0, 3.0 + LINE_STEP * len(faults) if faults else -3.0
         others = [self.ends(other) for other in self.topology.links if other is not link]
         cosine, sine = math.cos(math.radians(slope)), math.sin(math.radians(slope))
 
@@ -135,10 +142,12 @@ class Layout:
         self.width = max(inner + 2 * MARGIN, LEAST_WIDTH)
         levels = self._levels()
         level_height = max(LEVEL_HEIGHT, LEVEL_SHARE * self.width)
+        level_height += 2 * LINE_STEP * max(0, self.between - 1)
         top = MARGIN + TITLE_HEIGHT + SWITCH_HEIGHT / 2
         tor_y = top + len(levels) * level_height
         frame_top = tor_y - SWITCH_HEIGHT / 2 - RACK_PADDING
-        frame_bottom = tor_y + HOSTS_BELOW_TOR + HOST_HEIGHT / 2 + RACK_PADDING
+        hosts_bottom = tor_y + HOSTS_BELOW_TOR + HOST_HEIGHT / 2 + self.lines * LINE_STEP
+        frame_bottom = hosts_bottom + RACK_PADDING
         self.height = frame_bottom + FOOT_HEIGHT
         x = (self.width - inner) / 2
         for tor, row, width in zip(topology.tors, rows, widths, strict=True):

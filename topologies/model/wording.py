@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 from topologies.model.topology import Costs, Link, Node, Topology
 from topologies.model.units import rate_text, time_text
 
-__all__ = ["SHARED", "alike", "costs", "faults", "few", "in_box", "rates", "times"]
+__all__ = ["SHARED", "alike", "costs", "faults", "faults_at", "few", "in_box", "rates", "times"]
 
 
 def times(number: int, text: str) -> str:
@@ -31,9 +32,9 @@ def _size(count: int) -> str:
     return f"{count} B"
 
 
-def faults(link: Link) -> str:
-    """Formats the impairments of a link; separately by direction if they differ."""
-    words = []
+def faults(link: Link) -> tuple[str, ...]:
+    """Formats each impairment of a link; separately by direction if they differ."""
+    words: list[str] = []
     for name in ("loss", "duplicate", "reorder", "corrupt"):
         up, down = getattr(link.forward, name), getattr(link.backward, name)
         if up == down and up:
@@ -41,7 +42,18 @@ def faults(link: Link) -> str:
         else:
             words += [f"↑{name} {100 * up:g} %"] if up else []
             words += [f"↓{name} {100 * down:g} %"] if down else []
-    return ", ".join(words)
+    return tuple(words)
+
+
+def faults_at(topology: Topology, host: Node) -> list[str]:
+    """Formats the impairments of a host's links, those of links to the same switch together."""
+    links = topology.links_of(host.name)
+    apart = len({link.b for link in links}) > 1
+    found = Counter((link.b, text) for link in links for text in faults(link))
+    return [
+        f"{switch}: {times(number, text)}" if apart else times(number, text)
+        for (switch, text), number in found.items()
+    ]
 
 
 def costs(of: Costs) -> str:

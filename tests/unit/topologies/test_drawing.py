@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import re
+from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -71,7 +72,7 @@ def test_parallel_links_share_a_label() -> None:
     values = [str(t.text) for t in labels]
     for text in ("3 x 20 Mbit/s", "2 x loss 1 %", "5 Mbit/s", "2 x 5 Mbit/s"):
         assert values.count(text) == 1
-    assert "2 x reorder 1 %" in values
+    assert "tor0: 2 x reorder 1 %" in values
     flat = [t for t in labels if not t.get("transform")]
     for number, one in enumerate(flat):
         for other in flat[:number]:
@@ -123,6 +124,42 @@ def test_no_link_crosses_what_is_written_on_another(text: str) -> None:
             own, *others = sorted(distance(*point, line) for line in lines)
             assert own < 14
             assert all(other > 5 for other in others), label.text
+
+
+def corners(label: ElementTree.Element) -> list[tuple[float, float]]:
+    """Of the letters: 10 px high above the baseline, about 5 px wide."""
+    x, y, half = float(label.get("x", 0)), float(label.get("y", 0)), 2.5 * len(str(label.text))
+    x += half if label.get("class") == "racklabel" else 0
+    turned = re.match(r"rotate\((\S+) (\S+) (\S+)\)", label.get("transform", ""))
+    turn, cx, cy = (float(one) for one in turned.groups()) if turned else (0.0, x, y)
+    cosine, sine = math.cos(math.radians(turn)), math.sin(math.radians(turn))
+    box = [(x + u - cx, y + v - cy) for u, v in ((-half, -8), (half, -8), (half, 0), (-half, 0))]
+    return [(cx + u * cosine - v * sine, cy + u * sine + v * cosine) for u, v in box]
+
+
+def apart(one: list[tuple[float, float]], other: list[tuple[float, float]]) -> bool:
+    """True if a side of one of two rectangles separates them."""
+    for box in (one, other):
+        for (ax, ay), (bx, by) in pairwise(box):
+            first, second = ([(bx - ax) * x + (by - ay) * y for x, y in b] for b in (one, other))
+            if max(first) < min(second) or max(second) < min(first):
+                return True
+    return False
+
+
+def test_labels_of_many_impaired_links_do_not_overlap() -> None:
+    every = "loss: 1 %, duplicate: 2 %, reorder: 3 %, corrupt: 0.5 %"
+    ends = [*((f"w{n}", "tor0") for n in range(6)), ("tor1", "core0"), ("tor1", "core1")]
+    text = "name: bad\nracks: [{workers: 6, servers: 1}, {workers: 4}]\ncores: 2\nlinks:\n"
+    text += "".join(f"  - {{ends: [{low}, {high}], {every}}}\n" for low, high in ends)
+    svg = ElementTree.fromstring(draw(parse(text)))
+    kinds = ("rate", "fault", "name", "racklabel")
+    labels = [t for t in svg.iter(f"{SVG}text") if t.get("class") in kinds]
+    assert sum(t.get("class") == "fault" for t in labels) == 4 * len(ends)
+    assert max(y for t in labels for _, y in corners(t)) < float(svg.get("height", 0))
+    for number, one in enumerate(labels):
+        for other in labels[:number]:
+            assert apart(corners(one), corners(other)), (one.text, other.text)
 
 
 def test_impaired_and_uneven_links_stand_out() -> None:
