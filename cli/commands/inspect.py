@@ -107,7 +107,7 @@ def shell(on: str | None, switch: str) -> None:
     "-o", "--output", type=PICTURE, help=".svg, .png or .pdf. [default: SVG to standard output]"
 )
 def graph(topology: Path, output: Path | None) -> None:
-    """Draw a topology."""
+    """Draw a topology; of more than 5,000 hosts, the first racks."""
     drawing = draw(load_topology(topology))
     if output is None:
         click.echo(drawing)

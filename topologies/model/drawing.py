@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draws a topology as SVG: cores above ToRs above hosts, one frame per rack.
+"""Draws a topology, or the first racks of a large one, as SVG: cores above ToRs above hosts, one
+frame per rack.
 
 ``topologies.model.layout`` computes positions, ``topologies.model.wording`` the labels. Links
 between switches and hosts show their rates, impaired links their impairments. Tooltips have names,
@@ -11,7 +12,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from xml.etree import ElementTree
 
 from topologies.model import wording
@@ -31,6 +32,9 @@ __all__ = ["Lane", "draw"]
 LANE_STEP = 2.6  # sideways offset of each direction, if they are drawn separately
 # With more links than that between switches the most common label is shown once, at the bottom.
 MOST_LABELS = 12
+# Of a topology with more hosts than the first only the first racks are drawn, with about as many
+# hosts as the second: a picture of all would have tens of megabytes, and nothing to be seen.
+MOST_HOSTS, FEW_HOSTS = 5_000, 200
 
 STYLE = """
 text { font-family: system-ui, "Segoe UI", "DejaVu Sans", sans-serif; fill: #1e293b; }
@@ -75,9 +79,10 @@ def draw(
 
 class _Drawing:
     def __init__(self, topology: Topology, lanes: Mapping[tuple[str, str], Lane] | None) -> None:
-        self.topology = topology
+        self.whole = topology
+        self.topology = topology = _first_racks(topology)
         self.lanes = lanes
-        self.addressing = Addressing(topology)
+        self.addressing = Addressing(self.whole)
         self.faults = {node.name: wording.faults_at(topology, node) for node in topology.hosts}
         texts = [wording.in_box(topology, node) for node in topology.hosts]
         texts += [text for lines in self.faults.values() for text in lines]
@@ -129,13 +134,15 @@ class _Drawing:
         return ElementTree.tostring(svg, encoding="unicode") + "\n"
 
     def _title(self, svg: ElementTree.Element) -> None:
-        topology = self.topology
+        topology = self.whole
         facts = [
             _count(topology.racks, "rack"),
             _count(len(topology.workers), "worker"),
             _count(len(topology.servers), "server"),
             _count(len(topology.cores), "core switch", "core switches"),
         ]
+        if self.topology is not topology:
+            facts.append(f"drawn: the first {_count(self.topology.racks, 'rack')}, and cores above")
         _text(svg, "title", MARGIN, MARGIN + 14, topology.name)
         _text(svg, "facts", MARGIN, MARGIN + 34, " · ".join(facts))
 
@@ -276,8 +283,31 @@ class _Drawing:
         return "\n".join(lines)
 
 
+def _first_racks(topology: Topology) -> Topology:
+    """Returns a topology that is small enough to draw: this one, or its first racks and the cores
+    above them."""
+    if len(topology.hosts) <= MOST_HOSTS:
+        return topology
+    hosts = Counter(node.rack for node in topology.hosts)
+    kept: dict[str, Node] = {}
+    room = FEW_HOSTS
+    for tor in topology.tors:
+        room -= hosts[tor.rack]
+        if kept and room < 0:
+            break
+        kept[tor.name] = tor
+    racks = {tor.rack for tor in kept.values()}
+    kept |= {node.name: node for node in topology.hosts if node.rack in racks}
+    for switch in topology.switches:  # lowest first
+        if any(link.b == switch.name and link.a in kept for link in topology.links_of(switch.name)):
+            kept[switch.name] = switch
+    nodes = tuple(node for node in topology.nodes if node.name in kept)
+    links = tuple(link for link in topology.links if link.a in kept and link.b in kept)
+    return replace(topology, nodes=nodes, links=links)
+
+
 def _count(number: int, one: str, many: str = "") -> str:
-    return f"{number or 'no'} {one if number == 1 else many or one + 's'}"
+    return f"{f'{number:,}' if number else 'no'} {one if number == 1 else many or one + 's'}"
 
 
 def _element(

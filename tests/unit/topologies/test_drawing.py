@@ -162,6 +162,24 @@ def test_labels_of_many_impaired_links_do_not_overlap() -> None:
             assert apart(corners(one), corners(other)), (one.text, other.text)
 
 
+def test_of_a_hundred_thousand_workers_the_first_racks_are_drawn() -> None:
+    topology = load(SHIPPED[0].parent / "planned" / "hundred-thousand.yaml")
+    text = draw(topology)
+    assert len(text) < 1_000_000
+    svg = ElementTree.fromstring(text)
+    texts = {str(t.text) for t in svg.iter(f"{SVG}text")}
+    racks = sum(p.get("class") == "rack" for p in svg.iter(f"{SVG}rect"))
+    assert 1 < racks < 32
+    (facts,) = (text for text in texts if "100,000 workers" in text)
+    assert f"drawn: the first {racks} racks" in facts
+    # Each node that is drawn has its whole way up.
+    assert {"w0", "s0", "tor0", *(node.name for node in topology.cores if node.index == 0)} <= texts
+    top = topology.cores[-1].name
+    assert top in texts
+    hosts = len(boxes(svg)) - racks - 3
+    assert len(list(svg.iter(f"{SVG}path"))) == hosts + racks + 2
+
+
 def test_impaired_and_uneven_links_stand_out() -> None:
     text = draw(
         parse(
