@@ -34,7 +34,7 @@ LANE_STEP = 2.6  # sideways offset of each direction, if they are drawn separate
 MOST_LABELS = 12
 # Of a topology with more hosts than the first only the first racks are drawn, with about as many
 # hosts as the second: a picture of all would have tens of megabytes, and nothing to be seen.
-MOST_HOSTS, FEW_HOSTS = 5_000, 200
+MOST_HOSTS, FEW_HOSTS = 5_000, 60
 
 STYLE = """
 text { font-family: system-ui, "Segoe UI", "DejaVu Sans", sans-serif; fill: #1e293b; }
