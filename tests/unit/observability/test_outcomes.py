@@ -17,7 +17,9 @@ from emulation.jobs.waiting import Waits
 from emulation.nodes import counters
 from emulation.nodes.processes import ProcessError, Processes
 from emulation.nodes.switchprocess import SwitchProcess
+from hosts.worker.explanation import Waiting
 from observability import outcomes
+from observability.messages.reports import WaitingReport
 from protocol.outcomes import Outcome
 from tests.conftest import ROOT
 from topologies.model.addressing import Addressing
@@ -99,9 +101,12 @@ def test_a_switch_that_does_not_answer_is_named(
     assert "hangs does not answer P4Runtime within 0.5 s" in str(error)
 
 
-def report(children: int, node: int, phase: str | None = "AGGREGATING") -> dict[str, object]:
-    oldest = {"stream": 0, "node": node, "phase": phase, "children": children}
-    return {"seconds": 7.5, "oldest": oldest, "text": "no sum for 7.5 s"}
+def report(children: int, node: int, phase: str | None = "AGGREGATING") -> WaitingReport:
+    oldest = Waiting(
+        stream=0, seq=0, chunk=0, kind="sum", sent=1, sent_first=8.0, sent_last=8.0,
+        asked_last=0.5, unanswered_queries=0, node=node, phase=phase, children=children, heard=0.4,
+    )  # fmt: skip
+    return {"report": "waiting", "seconds": 7.5, "oldest": oldest, "text": "no sum for 7.5 s"}
 
 
 def test_missing_members_are_named() -> None:
