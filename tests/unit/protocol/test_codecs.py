@@ -60,6 +60,7 @@ EVERY = {**CODECS, **OWN}
 @pytest.fixture(autouse=True)
 def registered(monkeypatch):
     for name, codec in OWN.items():
+        assert name not in CODECS, "a test's own would hide the registered one"
         monkeypatch.setitem(CODECS, name, codec)
 
 

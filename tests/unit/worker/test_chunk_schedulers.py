@@ -48,6 +48,7 @@ OWN = {"reversed": Reversed, "first-half-urgent": FirstHalfUrgent}
 @pytest.fixture(autouse=True)
 def registered(monkeypatch):
     for name, kind in OWN.items():
+        assert name not in SCHEDULERS, "a test's own would hide the registered one"
         monkeypatch.setitem(SCHEDULERS, name, kind)
 
 

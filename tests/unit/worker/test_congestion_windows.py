@@ -63,6 +63,7 @@ def registered(monkeypatch):
     Halving.trips.clear()
     Two.trips.clear()
     for name, kind in OWN.items():
+        assert name not in WINDOWS, "a test's own would hide the registered one"
         monkeypatch.setitem(WINDOWS, name, kind)
 
 
