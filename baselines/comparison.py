@@ -133,12 +133,12 @@ _LinkFrom = TypedDict("_LinkFrom", {"from": str})  # sending node
 
 
 class ComparedLink(_LinkFrom):
-    """What one direction of a link carried in an iteration, on average; None if unknown."""
+    """Bytes in one direction of a link in an iteration, on average; None if unknown."""
 
     interface: str
     """Interface of the sender."""
     core: bool
-    """Whether it is between switches."""
+    """True for a link between switches."""
     bytes: float | None
     packets: float | None
     dropped_packets: float | None
@@ -157,7 +157,7 @@ class ComparedRow(TypedDict):
     servers: list[str]
     """Nodes of its servers."""
     right: bool | None
-    """Whether all sums were right; None without payload."""
+    """True if all sums were right; None without payload."""
     wrong_values: int | None
     seconds_per_iteration: list[float]
     seconds: float
@@ -165,7 +165,7 @@ class ComparedRow(TypedDict):
     closed_form_seconds: float
     """Lower bound: what links need for its data, one after another where a member waits."""
     ratio: float | None
-    """Of these two."""
+    """Median time over the lower bound."""
     host_bytes: float
     """On the busiest link of a host."""
     core_bytes: float
@@ -178,12 +178,12 @@ class ComparedRow(TypedDict):
     dropped_packets: float
     """On all links."""
     bytes_as_closed_form: bool
-    """Whether each link carried exactly what it should."""
+    """True if each link carried exactly the bytes of its closed form."""
     links: list[ComparedLink]
 
 
 class ComparisonFacts(TypedDict):
-    """What was compared."""
+    """Inputs of a comparison."""
 
     topology: str
     topology_seed: int
@@ -196,7 +196,7 @@ class ComparisonFacts(TypedDict):
     """Bytes of all tensors."""
     iterations: int
     framing: bool
-    """Whether preamble, FCS and gap of frames are counted."""
+    """True if preamble, FCS and gap of frames are counted."""
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from protocol.runtime import REAL
 
 
 class MemberSetup(TypedDict):
-    """What a member is set up with. Which optional keys there are depends on ``name``."""
+    """The set-up of a member. ``name`` decides which optional keys there are."""
 
     name: str
     """The contender."""

@@ -17,7 +17,7 @@ import click
 import numpy as np
 from typing_extensions import TypedDict
 
-from hosts.native.loader import library
+from hosts.native.loader import load_native
 from topologies.model.units import time_text
 
 LEAST_BUSY = 0.95
@@ -192,7 +192,7 @@ def machine() -> MachineFacts:
         "kernel": platform.release(),
         "python": platform.python_version(),
         "numpy": np.__version__,
-        "native": library() is not None,
+        "native": load_native() is not None,
     }
 
 

@@ -202,7 +202,7 @@ def main(arguments: Sequence[str]) -> None:
     connection = socket.socket(fileno=int(arguments[0]))
     for module in MODULES.values():
         importlib.import_module(module)
-    loader.library()  # compiled or loaded once, for all children
+    loader.load_native()  # compiled or loaded once, for all children
     threads = len(list(Path("/proc/self/task").iterdir()))
     if threads > 1:
         # A lock that another thread holds at the fork is held for good in the child.

@@ -85,7 +85,7 @@ _FUNCTIONS: Functions = {
 }  # fmt: skip
 
 
-def library() -> ctypes.CDLL | None:
+def load_native() -> ctypes.CDLL | None:
     """Returns the compiled functions; None where numpy is used."""
     return None if os.environ.get(VARIABLE) == "1" else _loaded()
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hosts.data.submissions import ChunkRefs, Rows
-from hosts.native.loader import library
+from hosts.native.loader import load_native
 from protocol.codecs.codec import Codec
 from protocol.codecs.fixed32 import FLOAT32_SCALE
 from protocol.header import LANE, LANE_BYTES, Words
@@ -28,7 +28,7 @@ _TOO_LARGE = 0x7F000000  # the bits of 2^127, which has no exponent
 
 def exponents_in(values: Floats) -> tuple[Exps, Flags]:
     """Does `chunk_exponents` for contiguous chunks."""
-    lib, (n, width) = library(), values.shape
+    lib, (n, width) = load_native(), values.shape
     if lib is None or not (n and width):
         return chunk_exponents(values)
     most = np.empty(n, np.uint32)
@@ -46,7 +46,7 @@ def quantise_to(
 
     flags: as `chunk_exponents` returns them, zero where a chunk fits.
     """
-    lib, (n, width) = library(), out.shape
+    lib, (n, width) = load_native(), out.shape
     if not (n and width):
         return np.zeros(n, np.uint32)
     digits = codec.scale(exponents, world)
@@ -75,7 +75,7 @@ def keep_and_dequantise(
 ) -> None:
     """Does `Codec.decode` into the destinations of these sums; copies the words to rows of `kept`,
     contiguous."""
-    lib, (n, width) = library(), words.shape
+    lib, (n, width) = load_native(), words.shape
     if not (n and width):
         return
     digits = codec.scale(exponents, world)
@@ -94,7 +94,7 @@ def keep_and_dequantise(
 
 def sums_of(words: Words) -> Sums:
     """Does `word_sums` for rows that may be strided."""
-    lib, (n, width) = library(), words.shape
+    lib, (n, width) = load_native(), words.shape
     if lib is None or not (n and width) or words.strides[1] != LANE_BYTES or words.dtype != LANE:
         return word_sums(words)
     sums = np.empty(n, np.uint32)

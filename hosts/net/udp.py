@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from hosts.native.loader import library
+from hosts.native.loader import load_native
 from hosts.net.driver import Counters
 from hosts.net.offload import (
     MAX_SEGMENTS,
@@ -103,7 +103,7 @@ class Endpoint:
         self._arena = memoryview(bytearray(_ARENA_BYTES))
         self._arena_bytes = np.frombuffer(self._arena, np.uint8)
         self._sources: dict[tuple[str, int], tuple[int, int]] = {}
-        self._native = library()
+        self._native = load_native()
         self._receiver = None
         if self._native is not None:
             self._receiver = Receiver(self._native, self._arena_bytes, _MOST_DATAGRAMS)

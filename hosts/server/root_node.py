@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from hosts.data.array_pool import ArrayPool
 from hosts.data.reports import Failure
-from hosts.native.loader import library
+from hosts.native.loader import load_native
 from hosts.net.arrivals import EXACT, Clock, Released, Seconds
 from hosts.net.broadcast_batch import BroadcastBatch
 from hosts.server.conflict_free_batches import waves
@@ -92,7 +92,7 @@ class RootNode(ServedSlots):
         # whether the child has learnt since that its copy is missing (so that it retransmitted).
         self._failed: dict[tuple[int, int], tuple[int, int, bool]] = {}
         self.failures: list[Failure] = []
-        native = library()
+        native = load_native()
         self._kernel = None if native is None else self._make_taker(native)
 
     def _make_taker(self, native: ctypes.CDLL) -> ContributionKernel:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from hosts.native.loader import check_constants, library
+from hosts.native.loader import check_constants, load_native
 from hosts.net.arrivals import Clock, Numbers, Seconds
 from hosts.net.pacer import Pacer
 from hosts.worker.chunk_queues import ENTRY
@@ -175,7 +175,7 @@ class NativeState:
         stream_index: npt.NDArray[np.intp],
         priorities: Numbers,
     ) -> None:
-        self._lib: Any = library()
+        self._lib: Any = load_native()
         _check(self._lib)
         self._slots = slots
         shares = plan.shares.servers
@@ -204,7 +204,7 @@ class NativeState:
     @staticmethod
     def can(plan: WorkerPlan, exponents: Exponents) -> bool:
         """Returns true if there is a compiler and the job has plain sums only."""
-        return library() is not None and plan.optimizer is None and not exponents.staleness
+        return load_native() is not None and plan.optimizer is None and not exponents.staleness
 
     def plain(self, times: Seconds, batch: Batch) -> Rows:
         """Returns the rows of the longest prefix of results that are plain.

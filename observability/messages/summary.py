@@ -189,7 +189,7 @@ _LinkFrom = TypedDict("_LinkFrom", {"from": Annotated[str, Field(description="Se
 
 
 class Link(_LinkFrom):
-    """What one direction of a link carried: frames without FCS, by the sender's counters."""
+    """Load of one direction of a link: frames without FCS, by the sender's counters."""
 
     to: str
     """Receiving node."""
@@ -363,7 +363,7 @@ class Virtual(TypedDict):
     control_latency: float
     """Seconds that a call between controller, hosts and switches takes."""
     framing: bool
-    """Whether preamble, FCS and gap of frames are counted."""
+    """True if preamble, FCS and gap of frames are counted."""
     switch_latency: float
     """Seconds from a packet's arrival at a switch until it is queued."""
     host_per_packet: float

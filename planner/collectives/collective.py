@@ -44,7 +44,8 @@ class Collective(ABC):
         """Runs a worker's part: `values` are its own at first, then the sums."""
 
     def serve(self, member: int, workers: int, servers: int, size: int, streams: Streams) -> None:
-        """Runs a server's part in a sum of `size` values."""
+        """Runs a server's part in a sum of `size` values. Raises NotImplementedError for a
+        collective without servers."""
         raise NotImplementedError(f"{self.name} has no servers")
 
     @abstractmethod

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from hosts.native.loader import library
+from hosts.native.loader import load_native
 from protocol.frames import ETHERTYPE_IPV4, OVERHEAD, Interface
 from protocol.header import (
     HEADER,
@@ -65,7 +65,7 @@ class Framing:
             *(0x45, 0, 0, 0, _DONT_FRAGMENT, 64, _UDP, 0, interface.ipv4, 0),
             *(port, 0, 0, 0),
         )
-        self._lib = library()
+        self._lib = load_native()
         self._mine = peer_array([(interface.ipv4, port)])
         self._template = np.frombuffer(bytearray(fields), np.uint8)
         words = np.frombuffer(fields[_ETHERNET_BYTES : _ETHERNET_BYTES + _IPV4_BYTES], ">u2")

@@ -12,7 +12,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from hosts.native.loader import library
+from hosts.native.loader import load_native
 from hosts.net.arrivals import Clock, Released, Seconds
 from hosts.net.driver import Ahead, Counters
 from protocol.ethernet import FRAMING
@@ -276,7 +276,7 @@ class VirtualEndpoint:
         )
         wire = Interface(mac, gateway, self.ipv4)
         self._framing = Framing(wire, port)
-        self._lib = library()
+        self._lib = load_native()
         self._queue_bytes = interface.outgoing.queue_bytes
         self._inbox: list[Arrived] = []
         self._pending: deque[tuple[Frames, Lengths]] = deque()

@@ -92,6 +92,6 @@ def precompile() -> None:
     """
     try:
         prepare()
-        interfaces.library()
+        interfaces.load_driver()
     except (CompilerError, PortsError, OSError) as error:
         raise InstallError(f"a switch could not start: {error}") from error

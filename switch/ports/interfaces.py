@@ -187,7 +187,7 @@ _FUNCTIONS: Functions = {
 
 
 @cache
-def library() -> ctypes.CDLL:
+def load_driver() -> ctypes.CDLL:
     """Returns the compiled runtime of ports. Raises PortsError if it cannot be compiled."""
     try:
         return load_library("ports", RUNTIME / "interfaces", _FUNCTIONS, RUNTIME, use_errno=True)
@@ -202,7 +202,7 @@ def probe_gso() -> str | None:
     Probed once per process, over a pair of interfaces in a network namespace of its own.
     """
     reason = ctypes.create_string_buffer(256)
-    works = library().ports_probe_gso(reason, len(reason))
+    works = load_driver().ports_probe_gso(reason, len(reason))
     return None if works else reason.value.decode()
 
 
@@ -231,7 +231,7 @@ class Ports:
         plain: bool = False,
         on_packet_in: Callable[[bytes], None] | None = None,
     ) -> None:
-        self._native = library()
+        self._native = load_driver()
         self._options = dict(ports)
         self._cpu_port = cpu_port
         self._pcap_dir = pcap_dir

@@ -118,7 +118,7 @@ _FUNCTIONS: Functions = {
 
 
 @cache
-def library() -> ctypes.CDLL:
+def load_driver() -> ctypes.CDLL:
     """Returns the compiled ports and lines of virtual time. Raises CompilerError."""
     return load_library("virtual-time", RUNTIME / "virtual_time", _FUNCTIONS, RUNTIME)
 
@@ -147,7 +147,7 @@ class LineQueue:
     """
 
     def __init__(self, line: Line) -> None:
-        self._native = library()
+        self._native = load_driver()
         options = line.options()
         handle = self._native.line_create(byref(options))
         if not handle:

@@ -32,7 +32,7 @@ from switch.ports.paced_line import (
     LineOptions,
     NativeCounters,
     address,
-    library,
+    load_driver,
 )
 
 __all__ = ["NEVER", "Arrivals", "Departures", "Line", "LineCounters", "TimedPorts"]
@@ -154,7 +154,7 @@ _FUNCTIONS: Functions = {
 
 @cache
 def _library() -> ctypes.CDLL:
-    return declare(library(), _FUNCTIONS)
+    return declare(load_driver(), _FUNCTIONS)
 
 
 class TimedPorts:

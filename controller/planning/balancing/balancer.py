@@ -14,7 +14,7 @@ __all__ = ["Balancer", "Measurements", "Move"]
 
 @dataclass(frozen=True)
 class Measurements:
-    """What the controller knows of a running job and of its network.
+    """The controller's knowledge of a running job and of its network.
 
     changed: what has just changed in the network, in words; "" for a regular look.
     now: seconds of the controller's clock.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the planners of trees share: racks, children, ways to servers, and limits."""
+"""Shared parts of tree planners: racks, children, ways to servers, and limits."""
 
 from __future__ import annotations
 

@@ -307,11 +307,11 @@ def test_trains_are_the_same_and_follow_one_that_the_socket_does_not_take(
 
 def test_a_compiler_takes_the_sources() -> None:
     """Else numpy does all of it, alike and several times slower, which no other test shows."""
-    assert loader.library() is not None
+    assert loader.load_native() is not None
 
 
 def test_structures_that_differ_from_those_of_c_are_refused() -> None:
-    lib = loader.library()
+    lib = loader.load_native()
     assert lib is not None
     loader.check_constants(lib, {"no_exponent": -128})
     with pytest.raises(RuntimeError, match=r"root_bytes is .* in C and 7 in Python"):
@@ -324,7 +324,7 @@ def test_without_a_compiler_numpy_does_it(
     monkeypatch.setenv("CC", "no-such-compiler")
     loader._loaded.cache_clear()
     try:
-        assert loader.library() is None
+        assert loader.load_native() is None
         assert "no-such-compiler" in caplog.text
         packets = Batch.concatenate(
             [contribution((at, r, 0, None, 0), 0) for at in range(WINDOW) for r in range(WORLD)]

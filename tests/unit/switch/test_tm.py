@@ -7,7 +7,7 @@ import ctypes
 
 import pytest
 
-from switch.ports.interfaces import library
+from switch.ports.interfaces import load_driver
 
 SECOND = 10**9
 
@@ -37,7 +37,7 @@ class Queue:
     def __init__(
         self, limit: int = 1 << 20, rate: int = 0, pool: int = 100, deepest: int = 0
     ) -> None:
-        self.native = library()
+        self.native = load_driver()
         self.native.tm_dequeue.restype = ctypes.c_void_p
         self.native.tm_enqueue.restype = ctypes.c_void_p
         self.native.tm_ready_ns.restype = ctypes.c_uint64
