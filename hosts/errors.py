@@ -90,8 +90,14 @@ class NoValueError(ClientError, LookupError):
 
 
 class WrongShapeError(ClientError, ValueError):
-    """Values whose shape differs from the key's."""
+    """Values whose shape differs from the key's, or an array for sums whose shape differs from
+    theirs."""
 
 
 class WrongTypeError(ClientError, TypeError):
-    """Values that are no array, or whose dtype differs from the key's."""
+    """Values that are no array, or of a dtype that is not summed; or an array for sums that is not
+    float32, contiguous and writeable."""
+
+
+class TooLargeError(ClientError, OverflowError):
+    """Finite values of float64 beyond the range of float32, in which they would be infinite."""

@@ -97,30 +97,51 @@ class AsyncClient:
         )
 
     async def push(
-        self, values: Mapping[str, Floats], *, average: bool = False, timeout: float | None = None
+        self,
+        values: Mapping[str, Floats],
+        *,
+        average: bool = False,
+        out: Mapping[str, Floats] | None = None,
+        timeout: float | None = None,
     ) -> asyncio.Future[Sums]:
         """Begins a push, see Client.push; await the returned future for its result."""
-        future = await self._call(self.client.push, values, average=average, timeout=timeout)
+        future = await self._call(
+            self.client.push, values, average=average, out=out, timeout=timeout
+        )
         return asyncio.wrap_future(future)
 
     async def pull(
-        self, keys: Iterable[str] | None = None, *, timeout: float | None = None
+        self,
+        keys: Iterable[str] | None = None,
+        *,
+        out: Mapping[str, Floats] | None = None,
+        timeout: float | None = None,
     ) -> Sums:
         """Returns the last values of keys, see Client.pull. Pushes may begin meanwhile."""
-        return await asyncio.to_thread(self.client.pull, keys, timeout=timeout)
+        return await asyncio.to_thread(self.client.pull, keys, out=out, timeout=timeout)
 
     async def push_pull(
-        self, values: Mapping[str, Floats], *, average: bool = False, timeout: float | None = None
+        self,
+        values: Mapping[str, Floats],
+        *,
+        average: bool = False,
+        out: Mapping[str, Floats] | None = None,
+        timeout: float | None = None,
     ) -> Sums:
         """Adds arrays over all workers, see Client.push_pull."""
-        return await (await self.push(values, average=average, timeout=timeout))
+        return await (await self.push(values, average=average, out=out, timeout=timeout))
 
     async def all_reduce(
-        self, arrays: Iterable[Floats], *, average: bool = False, timeout: float | None = None
+        self,
+        arrays: Iterable[Floats],
+        *,
+        average: bool = False,
+        out: Iterable[Floats] | None = None,
+        timeout: float | None = None,
     ) -> list[Floats]:
         """See Client.all_reduce."""
-        named = self.client.named(arrays)
-        sums = await self.push_pull(named, average=average, timeout=timeout)
+        named, into = self.client.named(arrays), None if out is None else self.client.named(out)
+        sums = await self.push_pull(named, average=average, out=into, timeout=timeout)
         return [sums[name] for name in named]
 
     async def checkpoint(self, path: str | Path) -> None:

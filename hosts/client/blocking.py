@@ -196,8 +196,9 @@ class Client(JobView):
 
         Args:
             keys: By name with arrays (for their shapes) or numbers of elements, or names alone with
-                their shapes. Arrays here and in calls may be float32, float16 or bfloat16 (of
-                ml_dtypes); results are float32.
+                their shapes. Arrays here and in calls may be float32, float16, bfloat16 (of
+                ml_dtypes) or float64, which is rounded to float32, with a warning the first time;
+                results are float32.
             shapes: By name, or in the keys' order.
             dtypes: Likewise; one dtype applies to all, and None is float32.
             optimizer: Run by the job's servers, the same at every worker. Keys must then be arrays,
@@ -281,7 +282,12 @@ class Client(JobView):
         return begun
 
     def push(
-        self, values: Mapping[str, Floats], *, average: bool = False, timeout: float | None = None
+        self,
+        values: Mapping[str, Floats],
+        *,
+        average: bool = False,
+        out: Mapping[str, Floats] | None = None,
+        timeout: float | None = None,
     ) -> Future[Sums]:
         """Begins to add each named array over all workers.
 
@@ -310,11 +316,17 @@ class Client(JobView):
                 chunks, timeout, self._patience, self._on_stall, look, self._runtime.now
             )
 
-        call, submit = exchange.call(values, average, patience)
+        call, submit = exchange.call(values, average, out, patience)
         part.enter(call, submit, self._provide)
         return call.future
 
-    def pull(self, keys: Iterable[str] | None = None, *, timeout: float | None = None) -> Sums:
+    def pull(
+        self,
+        keys: Iterable[str] | None = None,
+        *,
+        out: Mapping[str, Floats] | None = None,
+        timeout: float | None = None,
+    ) -> Sums:
         """Returns the last complete values of keys: results of their last push, which are
         parameters with an optimizer.
 
@@ -323,11 +335,13 @@ class Client(JobView):
 
         Args:
             keys: Names; None: all keys that were pushed.
+            out: Arrays by key that the values are copied into, as for `push_pull`.
             timeout: Seconds; None: no limit.
 
         Raises:
             UnknownKeyError: No key of the job.
             NoValueError: A key that was never pushed.
+            WrongShapeError, WrongTypeError: An array of `out` that does not fit.
             TimeoutError: `timeout` is over; the pushes go on.
             ClientError: The error of a push that it waits for.
         """
@@ -338,10 +352,15 @@ class Client(JobView):
         for call in part.under_way(numbers):
             left = None if timeout is None else max(0.0, began + timeout - self._runtime.now())
             result_of(call.future, left)
-        return exchange.last(names)
+        return exchange.last(names, out)
 
     def push_pull(
-        self, values: Mapping[str, Floats], *, average: bool = False, timeout: float | None = None
+        self,
+        values: Mapping[str, Floats],
+        *,
+        average: bool = False,
+        out: Mapping[str, Floats] | None = None,
+        timeout: float | None = None,
     ) -> Sums:
         """Adds each named array over all workers, and waits for the sums.
 
@@ -351,35 +370,43 @@ class Client(JobView):
             values: Arrays by key.
             average: Return the mean over the workers in each sum instead, float32(float64(sum) /
                 workers), element by element. Refused in a job with an optimizer.
+            out: Arrays that results are written to, for some keys or all: float32 of the values'
+                shapes, C-contiguous; the values' own, too. They hold results once the call is done.
             timeout: Seconds; None: no limit.
 
         Returns:
-            The sums in the shapes given; with an optimizer the parameters after the step, which
-            the servers take with the mean.
+            The sums in the shapes given, in the arrays of `out` where it has some; with an
+            optimizer the parameters after the step, which the servers take with the mean.
 
         Raises:
-            UnknownKeyError: No key of the job.
-            WrongShapeError: A shape other than the key's.
-            WrongTypeError: No array, or one of another dtype.
+            UnknownKeyError: No key of the job, or one in `out` that has no values.
+            WrongShapeError: A shape other than the key's, or in `out` than the values'.
+            WrongTypeError: No array, or one of another dtype; an array of `out` that does not fit.
+            TooLargeError: Finite values of float64 that float32 does not have.
             ValueError: `average` in a job with an optimizer.
             ClientError: The job has ended.
             StalledError: No sum arrived within the patience; this worker can only leave.
             TimeoutError: `timeout` is over; this worker can only leave.
         """
-        return self.push(values, average=average, timeout=timeout).result()
+        return self.push(values, average=average, out=out, timeout=timeout).result()
 
     def all_reduce(
-        self, arrays: Iterable[Floats], *, average: bool = False, timeout: float | None = None
+        self,
+        arrays: Iterable[Floats],
+        *,
+        average: bool = False,
+        out: Iterable[Floats] | None = None,
+        timeout: float | None = None,
     ) -> list[Floats]:
         """Returns the sums (or means) of arrays over all workers, one for each key in the order
-        declared.
+        declared; in the arrays of `out`, of which there are as many.
 
         Raises:
             WrongShapeError: Another number of arrays.
             ClientError: As `push_pull`.
         """
-        named = self.named(arrays)
-        sums = self.push_pull(named, average=average, timeout=timeout)
+        named, into = self.named(arrays), None if out is None else self.named(out)
+        sums = self.push_pull(named, average=average, out=into, timeout=timeout)
         return [sums[name] for name in named]
 
     def named(self, arrays: Iterable[Floats]) -> dict[str, Floats]:

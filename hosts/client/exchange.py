@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from hosts.data.tensors import Sums, Tensors
+from hosts.data.tensors import Sums, Tensors, check_out
 from hosts.errors import NoValueError
 from hosts.optimizers import mean_of
 from hosts.session.calls import Call, Members, Workers
@@ -36,21 +36,27 @@ class Exchange:
         self._last: dict[str, _Last] = {}
 
     def call(
-        self, values: Mapping[str, Floats], average: bool, patience: Callable[[int], StallTimeout]
+        self,
+        values: Mapping[str, Floats],
+        average: bool,
+        out: Mapping[str, Floats] | None,
+        patience: Callable[[int], StallTimeout],
     ) -> tuple[Call, Callable[[WorkerTransport], int]]:
         """Returns a call with these values, of at least one key, and a function that submits it.
 
-        patience: returns the StallTimeout of a call of so many chunks. Raises UnknownKeyError,
-        WrongShapeError, WrongTypeError.
+        out: arrays for results of some keys. patience: returns the StallTimeout of a call of so
+        many chunks. Raises UnknownKeyError, WrongShapeError, WrongTypeError, TooLargeError.
         """
-        tensors, given = self.tensors, dict(values)
+        tensors, given, into = self.tensors, dict(values), dict(out or {})
         names, chunks, packed = tensors.pack(given)
+        check_out(into, given)
         lanes = tensors.layout.lanes_of[chunks]
 
         def finish(workers: Workers, members: Members, ticket: int) -> Sums:
             sums = mean_of(packed, workers) if average else packed
             result = tensors.unpack(names, given, sums, workers)
             result.members = members
+            result.put(into)
             self.keep(result, ticket)
             return result
 
@@ -76,11 +82,11 @@ class Exchange:
             if before is None or before.ticket < ticket:
                 self._last[name] = _Last(ticket, array, values.workers[name], values.members)
 
-    def last(self, names: Iterable[str] | None) -> Sums:
+    def last(self, names: Iterable[str] | None, out: Mapping[str, Floats] | None = None) -> Sums:
         """Returns the last results of these keys, or of all that were pushed, in the order
-        declared.
+        declared; in the arrays of `out` where it has some.
 
-        Raises NoValueError.
+        Raises NoValueError, and for `out` what `check_out` raises.
         """
         result = Sums()
         if names is None:
@@ -91,4 +97,7 @@ class Exchange:
                 raise NoValueError(f"{name!r} was never pushed, so there is nothing to pull")
             result[name], result.workers[name] = last.values, last.workers
             result.members.update(last.members)
+        if out:
+            check_out(out, result)
+            result.put(out)
         return result

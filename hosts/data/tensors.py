@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import math
+import sys
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,12 +14,12 @@ import numpy.typing as npt
 
 from hosts.data.array_pool import ArrayPool
 from hosts.data.chunks import Indices, Layout
-from hosts.errors import UnknownKeyError, WrongShapeError, WrongTypeError
+from hosts.errors import TooLargeError, UnknownKeyError, WrongShapeError, WrongTypeError
 from protocol import jobs_pb2
 from protocol.payloads import Floats
 
 # Types of gradients. bfloat16 is that of ml_dtypes.
-DTYPES = ("float32", "float16", "bfloat16")
+DTYPES = ("float32", "float16", "bfloat16", "float64")
 
 
 def dtype_of(name: str) -> np.dtype[Any]:
@@ -31,22 +33,38 @@ def dtype_of(name: str) -> np.dtype[Any]:
 
 
 def as_float32(name: str, value: Any) -> Floats:
-    """Returns an array of any of DTYPES as float32, which represents all their values; itself if it
-    is one.
+    """Returns an array of any of DTYPES as float32, to which float64 is rounded; itself if it is
+    one.
 
-    Raises WrongTypeError, naming the key, for anything else.
+    Raises, naming the key, WrongTypeError for anything else, and TooLargeError for finite values
+    that float32 does not have.
     """
     _check_type(name, value)
     # Signalling NaNs become quiet ones, which is not worth a warning.
-    with np.errstate(invalid="ignore"):
-        array: Floats = value.astype(np.float32, copy=False)
-        return array
+    with np.errstate(invalid="ignore", over="raise", under="ignore"):
+        try:
+            array: Floats = value.astype(np.float32, copy=False)
+        except FloatingPointError:
+            largest = np.abs(value[np.isfinite(value)]).max()
+            raise TooLargeError(
+                f"{name}: {largest:.3g} is beyond float32, in which sums are made; its largest"
+                f" value is {np.finfo(np.float32).max:.3g}"
+            ) from None
+    return array
 
 
 def _check_type(name: str, value: Any) -> None:
     if not isinstance(value, np.ndarray) or value.dtype.name not in DTYPES:
         what = getattr(value, "dtype", type(value).__name__)
         raise WrongTypeError(f"{name}: an array of {', '.join(DTYPES)} is needed, this is {what}")
+
+
+def _outside() -> int:
+    """Returns the `stacklevel` of a warning that names the line which called this package."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("hosts."):
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 class Sums(dict[str, Floats]):
@@ -62,12 +80,40 @@ class Sums(dict[str, Floats]):
         self.workers: dict[str, npt.NDArray[np.int64]] = {}
         self.members: dict[int, tuple[int, ...]] = {}
 
+    def put(self, out: Mapping[str, Floats]) -> None:
+        """Copies the arrays of these keys into those given, and has these instead."""
+        for name, array in out.items():
+            np.copyto(array, self[name])
+            self[name] = array
+
+
+def check_out(out: Mapping[str, Any], values: Mapping[str, Any]) -> None:
+    """Checks arrays for the sums of values: float32 of the same shapes, contiguous, writeable.
+
+    Raises UnknownKeyError (for a key without values), WrongShapeError, WrongTypeError.
+    """
+    for name, array in out.items():
+        if name not in values:
+            there = ", ".join(values)
+            raise UnknownKeyError(f"out: {name!r} is not among the keys of this call: {there}")
+        if not isinstance(array, np.ndarray) or array.dtype != np.float32:
+            what = getattr(array, "dtype", type(array).__name__)
+            raise WrongTypeError(f"out of {name}: a float32 array is needed, this is {what}")
+        if array.shape != np.shape(values[name]):
+            given = np.shape(values[name])
+            raise WrongShapeError(f"out of {name}: shape {given} is needed, given {array.shape}")
+        if not (array.flags.c_contiguous and array.flags.writeable):
+            what = "read-only" if array.flags.c_contiguous else "not C-contiguous"
+            raise WrongTypeError(
+                f"out of {name}: a contiguous, writeable array is needed, this is {what}"
+            )
+
 
 class Tensors:
     """The declared keys, arrays of DTYPES or numbers of elements. Raises WrongTypeError.
 
-    Gradients of any type are summed, and returned, as float32. Without payload only their sizes are
-    used, and results are zero.
+    Gradients of any type are summed, and returned, as float32, of which the first in float64 gets a
+    warning. Without payload only their sizes are used, and results are zero.
     """
 
     def __init__(
@@ -78,6 +124,7 @@ class Tensors:
         self._keys = {name: number for number, name in enumerate(keys)}
         self.layout = Layout([math.prod(shape) for shape in self._shapes], max(1, lanes))
         self._payload = payload
+        self._warned = False
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -120,7 +167,7 @@ class Tensors:
         """Returns the names in the order declared, their chunks (n,) and the values in them (n,
         lanes).
 
-        Raises UnknownKeyError, WrongShapeError, WrongTypeError.
+        Raises UnknownKeyError, WrongShapeError, WrongTypeError, TooLargeError.
         """
         given = {name: self._checked(name, value) for name, value in values.items()}
         names = sorted(values, key=self._keys.__getitem__)
@@ -161,6 +208,12 @@ class Tensors:
     def _checked(self, name: str, value: Any) -> Floats:
         number = self.number(name)
         array = as_float32(name, value)
+        if value.dtype == np.float64 and not self._warned:
+            self._warned = True
+            text = (
+                f"{name}: float64 is summed as float32, and so it comes back (said once per Client)"
+            )
+            warnings.warn(text, stacklevel=_outside())
         shape = self._shapes[number]
         # A key declared by its number of elements takes any shape of that many.
         if array.shape != shape and (len(shape) != 1 or array.size != shape[0]):

@@ -141,8 +141,8 @@ def test_wrong_arguments_are_named_and_harm_nothing(service: SmallService, serve
     def work(client: Client, rank: int) -> None:
         with pytest.raises(KeyError, match="'v' is not a key of this job, those are w, b, big"):
             client.push_pull({"v": bias})
-        with pytest.raises(TypeError, match=r"b: an array of .* is needed, this is float64"):
-            client.push_pull({"b": np.ones(30)})
+        with pytest.raises(TypeError, match=r"b: an array of .* is needed, this is int64"):
+            client.push_pull({"b": np.ones(30, np.int64)})
         with pytest.raises(TypeError, match=r"b: an array of .* is needed, this is list"):
             client.push_pull({"b": [1.0] * 30})  # type: ignore[dict-item]
         with pytest.raises(ValueError, match=r"b: declared with shape \(30,\), given \(31,\)"):

@@ -77,6 +77,88 @@ def test_concurrent_pushes_equal_sequential_ones(service: SmallService, server: 
                 assert mine[name].tobytes() == right[name].tobytes()
 
 
+def test_sums_come_into_given_arrays_bit_for_bit(service: SmallService, server: Server) -> None:
+    """Into the gradients' own, too; and wrong arrays are refused before anything is sent."""
+    values = gradients(2, 4, seed=5)
+
+    def apart(client: Client, rank: int) -> list[dict[str, np.ndarray]]:
+        means = client.push_pull(values[rank][3], average=True)
+        return [dict(means), *(dict(client.push_pull(one)) for one in values[rank][:3])]
+
+    def into(client: Client, rank: int) -> list[dict[str, np.ndarray]]:
+        first, second, third, last = (
+            {name: array.copy() for name, array in one.items()} for one in values[rank]
+        )
+        for error, says, wrong in (
+            (KeyError, "'v' is not among the keys of this call: w, b, big", {"v": first["w"]}),
+            (TypeError, "out of w: a float32 array is needed, this is float64", {"w": np.ones(9)}),
+            (TypeError, "out of w: a float32 array is needed, this is list", {"w": [1.0]}),
+            (ValueError, r"out of w: shape \(7, 30\) is needed, given \(30,\)", {"w": first["b"]}),
+            (TypeError, "this is not C-contiguous", {"w": np.empty((30, 7), np.float32).T}),
+        ):
+            with pytest.raises(error, match=says):
+                client.push(first, out=wrong)
+        first["b"].flags.writeable = False
+        with pytest.raises(TypeError, match=r"out of b: .* this is read-only"):
+            client.push(first, out={"b": first["b"]})
+        means = client.push_pull(last, average=True, out=last)
+        assert all(means[name] is last[name] for name in KEYS)
+        some = {"big": np.empty(KEYS["big"], np.float32)}
+        sums = client.push_pull(first, out=some)
+        assert sums["big"] is some["big"]
+        listed = client.all_reduce(second.values(), out=second.values())
+        assert all(one is second[name] for name, one in zip(KEYS, listed, strict=True))
+        pushed = client.push(third).result(50)
+        pulled = {name: np.empty(shape, np.float32) for name, shape in KEYS.items()}
+        with pytest.raises(ValueError, match=r"out of w: shape \(7, 30\) is needed"):
+            client.pull(out={"w": pulled["b"]})
+        with pytest.raises(KeyError, match="'b' is not among the keys of this call: w"):
+            client.pull(["w"], out={"b": pulled["b"]})
+        assert client.pull(["b", "w"], out={"w": pulled["w"]})["b"] is pushed["b"]
+        got = client.pull(out=pulled)
+        assert all(got[name] is pulled[name] for name in KEYS)
+        assert got.workers["w"].tolist() == pushed.workers["w"].tolist()
+        return [last, dict(sums), second, pulled]
+
+    got = []
+    for work in (apart, into):
+        nonce = create(service, 2)
+        server.command(f"join {nonce} 0")
+        got += in_parallel(service, nonce, 2, work)
+    for sums in got[1:]:
+        for mine, right in zip(sums, got[0], strict=True):
+            for name in KEYS:
+                assert mine[name].tobytes() == right[name].tobytes()
+
+
+def test_doubles_are_summed_as_float32_in_asyncio_too(
+    service: SmallService, server: Server
+) -> None:
+    nonce = create(service, 1)
+    server.command(f"join {nonce} 0")
+    values, out = np.linspace(-1, 1, 30), np.empty(30, np.float32)
+
+    async def work() -> None:
+        async with AsyncClient(service.address, address="127.0.0.1") as client:
+            await client.connect_service(nonce, 0)
+            await client.init_service({"b": values})
+            with pytest.raises(OverflowError, match=r"b: 1e\+60 is beyond float32"):
+                await client.push({"b": 1e60 * values})
+            sums = await client.push_pull({"b": values}, out={"b": out})
+            assert sums["b"] is out
+            again = np.empty_like(out)
+            assert (await client.pull(out={"b": again}))["b"] is again
+            assert again.tobytes() == out.tobytes()
+            (reduced,) = await client.all_reduce([values], out=[again])
+            assert reduced is again
+
+    with pytest.warns(UserWarning, match="b: float64 is summed as float32") as warned:
+        asyncio.run(work())
+    assert len(warned) == 1
+    # A job of one worker: its sum is what it pushed, in fixed point relative to the largest, 1.
+    np.testing.assert_allclose(out, values, rtol=0, atol=2**-24)
+
+
 def test_in_asyncio_a_cancelled_task_takes_no_push_back_and_leaving_is_for_good(
     service: SmallService, server: Server
 ) -> None:

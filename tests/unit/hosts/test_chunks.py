@@ -3,6 +3,10 @@
 
 from __future__ import annotations
 
+import warnings
+from contextlib import nullcontext
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -52,16 +56,34 @@ def test_shapes_come_back_and_wrong_ones_are_refused() -> None:
 
 
 @pytest.mark.parametrize("name", DTYPES)
-def test_gradients_of_fewer_bits_go_in_as_the_float32_that_they_are(name: str) -> None:
+def test_gradients_of_any_type_go_in_as_the_float32_that_they_are(name: str) -> None:
     dtype = dtype_of(name)
     least = np.finfo(np.float16).smallest_subnormal
     given = np.array([[1.0, -0.0, 3.140625], [np.inf, 65504.0, least]], np.float32).astype(dtype)
     tensors = Tensors({"w": given, "n": 2}, 4)
-    names, chunks, packed = tensors.pack({"n": np.ones(2, dtype), "w": given})
+    warned = pytest.warns(UserWarning, match="^n: ") if name == "float64" else nullcontext()
+    with warned:
+        names, chunks, packed = tensors.pack({"n": np.ones(2, dtype), "w": given})
     assert (names, chunks.tolist(), packed.dtype) == (["w", "n"], [0, 1, 2], np.float32)
     assert packed.reshape(-1)[:6].tolist() == [float(one) for one in given.reshape(-1)]
     sums = tensors.unpack(names, {"w": given, "n": np.ones(2, dtype)}, packed, np.ones(3, int))
     assert (sums["w"].dtype, sums["w"].shape) == (np.float32, (2, 3))
+
+
+def test_doubles_are_rounded_with_one_warning_and_refused_beyond_float32() -> None:
+    tensors = Tensors({"w": 4, "n": 2}, 4)
+    given = np.array([0.1, 1e-60, -np.inf, np.nan])
+    with pytest.warns(UserWarning, match="^w: float64 is summed as float32") as warned:
+        packed = tensors.pack({"w": given, "n": np.ones(2)})[2]
+    assert [Path(one.filename) for one in warned] == [Path(__file__)]
+    np.testing.assert_array_equal(packed[0], np.array([0.1, 0, -np.inf, np.nan], np.float32))
+    most = float(np.finfo(np.float32).max)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # there was one
+        packed = tensors.pack({"n": np.array([most, -most])})[2]
+    assert packed[0, :2].tolist() == [most, -most]
+    with pytest.raises(OverflowError, match=r"^n: 1e\+39 is beyond float32, .* is 3.4e\+38$"):
+        tensors.pack({"n": np.array([np.inf, -1e39])})
 
 
 @given(st.lists(st.integers(0, 9), max_size=8), st.lists(st.integers(1, 7), max_size=20))
