@@ -7,7 +7,7 @@ Other users cannot read it.
 
 While a testbed is alive, its processes hold a lock on the file ``.lock`` in its directory, so that
 commands find it and detect a crash. The process that started a testbed removes the file at its end;
-after a crash, the next command that looks for testbeds does.
+after a crash, the next command that looks for testbeds does, and notes the crash in the record.
 """
 
 from __future__ import annotations
@@ -30,10 +30,12 @@ from typing import TextIO, TypedDict
 
 from observability.messages.jobs import Clock, Target
 from observability.messages.summary import Machine, RunSummary
+from observability.processinfo import tail
 from specs.paths import ROOT
 
 LOCK = ".lock"
 FACTS = "testbed.json"
+FAILURE = "failure.txt"
 # Mode of folders with secrets: journals and logs may contain jobs' nonces.
 PRIVATE = 0o700
 _PACKAGES = ("numpy", "grpcio", "protobuf", "p4runtime-shell", "scikit-learn")
@@ -120,6 +122,25 @@ class RunDirectory:
             return found
         except (OSError, ValueError):
             return {}
+
+    @property
+    def failure(self) -> str:
+        """Why the testbed failed, with the end of a log; empty if it did not."""
+        try:
+            return (self.path / FAILURE).read_text().rstrip()
+        except OSError:
+            return ""
+
+    @property
+    def began(self) -> float:
+        """When it was started, in seconds since the epoch."""
+        return (self.path / FACTS).stat().st_mtime
+
+    @property
+    def last_sign(self) -> float:
+        """When one of its processes last wrote something, in seconds since the epoch."""
+        written = (file.stat().st_mtime for file in self.logs.glob("*"))
+        return max(written, default=self.began)
 
     @property
     def alive(self) -> bool:
@@ -214,13 +235,34 @@ class RunDirectory:
                 found[within] = pid
         return found
 
-    def sweep(self) -> None:
-        """Removes sockets and lock of a testbed that has ended."""
+    def sweep(self, *, in_order: bool = False) -> bool:
+        """Removes sockets and lock of a testbed that has ended, and notes it if that was killed.
+
+        in_order: it was not. Otherwise its sockets tell, which its supervisor removes in the end.
+        Returns whether it was killed and this is the first to find out.
+        """
         with suppress(OSError), (self.path / LOCK).open() as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if self.facts:  # otherwise it is about to start and waits for the lock
+                killed = not in_order and self.sockets.exists()
+                if killed:
+                    self._note_kill()
                 self.drop_sockets()
                 (self.path / LOCK).unlink()
+                return killed
+        return False
+
+    def _note_kill(self) -> None:
+        """Records that the run ended by SIGKILL, or with the machine."""
+        virtual = self.facts.get("clock") == "virtual"
+        process = "virtual" if virtual else "supervisor"
+        what = "the command that simulated it" if virtual else "its supervisor"
+        at = datetime.datetime.fromtimestamp(self.last_sign)
+        text = f"{what} was killed, or the machine went down, at about {at:%Y-%m-%d %H:%M:%S}"
+        if not self.failure:
+            log = tail(self.logs / f"{process}.log")
+            (self.path / FAILURE).write_text(f"{text}\n{log}\n")
+        self.note_failure(text, None if virtual else process)
 
     def drop_sockets(self) -> None:
         """Removes its sockets."""
@@ -308,8 +350,19 @@ def find(name: str | None) -> RunDirectory:
             f" in {shown(virtual[0].summary)}"
         )
     if name is not None:
-        raise RunError(f"no testbed {name!r} is up; up: {listed}")
-    raise RunError("no testbed is up; start one with `rackhub up TOPOLOGY`")
+        raise RunError(f"no testbed {name!r} is up; up: {listed}{_failure_of_last(name)}")
+    start = "start one with `rackhub up TOPOLOGY`"
+    raise RunError(f"no testbed is up; {start}{_failure_of_last(None)}")
+
+
+def _failure_of_last(name: str | None) -> str:
+    """Returns why the last testbed (of this name) is gone if it failed, and where its logs are."""
+    over = [run for run in all_runs() if run.facts.get("clock") != "virtual"]
+    for run in reversed(over):
+        if name in (None, run.name, run.path.name):
+            why = run.failure.partition("\n")[0]
+            return f"\nthe last one, {run.name}, failed: {why}; {shown(run.logs)}" if why else ""
+    return ""
 
 
 @contextmanager
@@ -364,7 +417,7 @@ def _begin(folder: Path, name: str, chosen: bool, facts: Facts, held: ExitStack)
             name, number = f"{wanted}-{number}", number + 1
         run = RunDirectory(_make(folder, name))
         (run.path / LOCK).touch()
-        held.callback(run.sweep)  # after this process has released the lock
+        held.callback(run.sweep, in_order=True)  # after this process has released the lock
         held.enter_context(run.lock())  # before it has content that another process might sweep
         for part in (run.logs, run.sockets):
             part.mkdir(PRIVATE)

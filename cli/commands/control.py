@@ -7,16 +7,18 @@ These run often and briefly, so this module imports nothing slow.
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import click
 
 from cli.display.results import show_links
 from cli.display.tables import ENDLESS, show, show_rows
 from cli.options import console_for, node_names, on_testbed, print_json, with_json
+from emulation.lifecycle.ending import end, end_all
 from emulation.lifecycle.execution import execute
 from observability import control, record
-from observability.control import SupervisorGoneError
 from observability.messages.jobs import JobRow
+from observability.messages.live import NodeRow
 from observability.record import RunDirectory, shown
 from topologies.model.units import time_text
 
@@ -67,17 +69,28 @@ def status(on: str | None, live: bool, as_json: bool) -> None:
         return
     console = console_for()
     console.print(
-        f"{facts['name']}: {facts['topology']} on {facts['target']}, {facts['clock']},"
-        f" up for {time_text(facts['seconds_up'])}\n{facts['run']}\n",
+        f"{facts['name']} is up for {time_text(facts['seconds_up'], 2)}:"
+        f" topology {facts['topology']}, target {facts['target']}\n"
+        f"its logs and results: {shown(Path(facts['run']))}\n",
         soft_wrap=True,
     )
-    nodes = {"name": "node", "kind": "kind", "address": "address", "pids": "pid"}
-    show_rows(console, facts["nodes"], nodes)
+    rows = [{**dict(node), "process": _process(node)} for node in facts["nodes"]]
+    nodes = {"name": "node", "kind": "kind", "address": "address", "process": "process"}
+    show_rows(console, rows, nodes)
     show(console)
     show_links(console, facts["links"], "since it came up")
+    show(console)
     if facts["jobs"]:
-        show(console)
         show_rows(console, facts["jobs"], {"job": "job", "state": "state"})
+        return
+    on = "" if len(record.testbeds()) == 1 else f" --on {facts['name']}"
+    show(console, f"No job yet: `rackhub submit{on} JOB` runs one, `rackhub down{on}` ends this.")
+
+
+def _process(node: NodeRow) -> str:
+    if node["pids"]:
+        return f"pid {', '.join(map(str, node['pids']))}"
+    return "none: in no job" if node["kind"] == "worker" else "none"
 
 
 def _show_live(target: RunDirectory, as_json: bool) -> None:
@@ -124,24 +137,40 @@ def stop(job: str, on: str | None) -> None:
     click.echo(f"stopped {control.stop(record.find(on), job)}")
 
 
+_ENDS = {
+    "down": "is down",
+    "killed": "did not answer and was killed",
+    "found killed": "had been killed; what it had left is removed",
+}
+
+
 @click.command()
 @on_testbed
-def down(on: str | None) -> None:
-    """Take a testbed down."""
-    target = record.find(on)
-    try:
-        for job in control.down(target):
-            if job["iteration"] is None:
-                click.echo(f"stopped {job['job']}")
-                continue
-            at = f"iteration {job['iteration']:,} of {job['iterations']:,}"
-            click.echo(f"stopped {job['job']}, which was {job['state']}: {at}")
-    except SupervisorGoneError as error:
-        if error.stuck:
-            raise
-    target.wait_until_gone()
-    target.sweep()
-    click.echo(f"{target.name} is down; its record is {shown(target.path)}")
+@click.option("--all", "every", is_flag=True, help="All that are up, even if they do not answer.")
+@with_json
+def down(on: str | None, every: bool, as_json: bool) -> None:
+    """Take a testbed down.
+
+    With --all: every one of the runs folder; what killed ones have left is removed, too, and that
+    none is up is no error.
+    """
+    if every and on is not None:
+        raise click.UsageError("--all ends every testbed; leave --on out")
+    ended = end_all() if every else [end(record.find(on))]
+    if as_json:
+        print_json(ended)
+        return
+    for testbed in ended:
+        for job in testbed["jobs"]:
+            text = f"stopped {job['job']}"
+            if job["iteration"] is not None:
+                at = f"iteration {job['iteration']:,} of {job['iterations']:,}"
+                text += f", which was {job['state']}: {at}"
+            click.echo(text)
+        where = shown(Path(testbed["run"]))
+        click.echo(f"{testbed['name']} {_ENDS[testbed['end']]}; its record is {where}")
+    if not ended:
+        click.echo("no testbed is up")
 
 
 @click.command("exec", context_settings={"allow_interspersed_args": False})

@@ -127,14 +127,9 @@ def watch(console: Console, run: RunDirectory) -> None:
     except SupervisorGoneError as error:
         if error.stuck:
             raise
-        console.print(Text(f"{run.name} is down{_why(run)}"), soft_wrap=True)
-
-
-def _why(run: RunDirectory) -> str:
-    """Returns why the testbed failed, if it did."""
-    with suppress(OSError):
-        return f": {(run.path / 'failure.txt').read_text().splitlines()[0]}"
-    return ""
+        why = run.failure.partition("\n")[0]
+        text = f"{run.name} is down: {why}" if why else f"{run.name} is down"
+        console.print(Text(text), soft_wrap=True)
 
 
 # --- tables ---

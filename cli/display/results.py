@@ -73,6 +73,9 @@ def show_links(console: Console, links: list[Link], during: str) -> None:
     full = [row for row in links if row["bytes"] != 0 or row["expected_bytes"]]
     busy = {end for row in full for end in (row["from"], row["to"])}
     used = [row for row in links if {row["from"], row["to"]} <= busy]
+    if not used:
+        show(console, Text(f"Links carried nothing {during}.", style="dim"))
+        return
     idle = list(dict.fromkeys(row["from"] for row in links if row["from"] not in busy))
     show(console, Text(f"What links carried {during}, in frames without FCS:", style="dim"))
     show(console, link_table(used))

@@ -222,6 +222,11 @@ def launch(
     start = command([*python("emulation.lifecycle.supervisor")], tied=tied)
     wanted = checked.topology.name if name is None else name
     with record.create(wanted, chosen=name is not None, facts=facts) as run:
+        if run.name != wanted:
+            _say(
+                f"a testbed named {wanted} is up already, so this one is {run.name}: commands take"
+                f" it with --on {run.name}"
+            )
         with (run.logs / "supervisor.log").open("wb") as log, run.lock() as lock:
             process = subprocess.Popen(
                 [*start, str(run.path)],

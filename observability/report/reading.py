@@ -116,8 +116,8 @@ def _topology(run: RunDirectory, facts: Facts) -> tuple[Topology | None, str]:
 
 
 def _ended(run: RunDirectory, summary: RunSummary | None) -> str:
-    with suppress(OSError):
-        return (run.path / "failure.txt").read_text().rstrip()
+    if run.failure:
+        return run.failure
     failure = summary.get("failure") if summary is not None else None
     if failure is None and summary is not None:
         return ""

@@ -236,3 +236,29 @@ def test_sigkill_of_launcher_leaves_no_residue(rackhub: Rackhub) -> None:
     result = rackhub.call("run", rackhub.topology, "--job", rackhub.job, *EMBEDDED)
     assert result.returncode == 0, result.stderr
     assert rackhub.latest() != crashed
+
+
+def test_down_all_ends_also_killed_and_stuck_testbeds(rackhub: Rackhub) -> None:
+    inject(
+        rackhub,
+        "import observability.control\nobservability.control.SILENCE_SECONDS = 8\n",
+        nodes=False,
+    )
+    assert rackhub.json("down", "--all") == []
+    _, stuck, gone = (
+        rackhub.json("up", rackhub.topology, "--name", name, *EMBEDDED)["run"]
+        for name in ("fine", "stuck", "gone")
+    )
+    os.kill(rackhub.pid(f"-m emulation.lifecycle.supervisor {stuck}"), signal.SIGSTOP)
+    os.kill(rackhub.pid(f"-m emulation.lifecycle.supervisor {gone}"), signal.SIGKILL)
+    wait_for(lambda: not any(gone in one for one in rackhub.processes().values()), "its end")
+    ended = rackhub.json("down", "--all")
+    assert sorted((one["name"], one["end"]) for one in ended) == [
+        *(("fine", "down"), ("gone", "found killed"), ("stuck", "killed"))
+    ]
+    assert not rackhub.processes()
+    assert rackhub.call("down", "--all").stdout == "no testbed is up\n"
+    for one in ended:
+        assert sorted(path.name for path in Path(one["run"]).glob("*s")) == ["logs"]
+    killed = rackhub.call("status", "--on", "gone").stderr
+    assert "no testbed 'gone' is up; up: none\nthe last one, gone, failed: its supervisor" in killed

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime
 import json
 import signal
 import subprocess
@@ -124,11 +125,40 @@ def test_of_a_run_that_is_over_no_lock_and_sockets_stay_even_if_it_was_killed(ru
     with record.create("bed", chosen=False, facts={}) as run:
         assert run.name == "bed"
         assert record.live_runs()[0].sockets.exists()
-    for over in (crashed, run):
-        assert not over.alive
-        assert sorted(one.name for one in over.path.iterdir()) == ["logs", "testbed.json"]
+    assert not crashed.alive
+    assert not run.alive
+    assert sorted(one.name for one in run.path.iterdir()) == ["logs", "testbed.json"]
+    assert sorted(one.name for one in crashed.path.iterdir()) == [
+        *("failure.txt", "logs", "summary.json", "testbed.json")
+    ]
     assert record.live_runs() == []
     assert [one.path for one in record.all_runs()] == [crashed.path, run.path]
+
+
+@pytest.mark.usefixtures("runs")
+def test_killed_testbed_is_named_while_it_is_the_last_one() -> None:
+    begin = (
+        "import os; from observability import record;"
+        " held = record.create('bed', chosen=False, facts={'clock': 'emulated'});"
+        " run = held.__enter__(); (run.logs / 'supervisor.log').write_text('up'); os.kill(0, 9)"
+    )
+    subprocess.run([sys.executable, "-c", begin], check=False, start_new_session=True)
+    with record.create("quick", chosen=False, facts={"clock": "virtual"}):
+        pass
+    (killed, _) = record.all_runs()
+    written = (killed.logs / "supervisor.log").stat().st_mtime
+    at = datetime.datetime.fromtimestamp(written)
+    text = f"its supervisor was killed, or the machine went down, at about {at:%Y-%m-%d %H:%M:%S}"
+    for name in (None, "bed", killed.path.name):
+        with pytest.raises(RunError) as refused:
+            record.find(name)
+        assert str(refused.value).endswith(f"\nthe last one, bed, failed: {text}; {killed.logs}")
+    failure = json.loads(killed.summary.read_text())["failure"]
+    assert failure == {"message": text, "process": "supervisor"}
+    with record.create("bed", chosen=False, facts={"clock": "emulated"}):
+        pass
+    with pytest.raises(RunError, match=r"TOPOLOGY`$"):
+        record.find(None)
 
 
 @pytest.mark.parametrize("place", ["a file", "a folder below a file", "nobody's", "latest"])
