@@ -23,6 +23,7 @@ _COMMANDS = {
     "shell": "cli.commands.inspect:shell",
     "graph": "cli.commands.inspect:graph",
     "validate": "cli.commands.inspect:validate",
+    "runs": "cli.commands.runs:runs",
     "report": "cli.commands.report:report",
     "metrics": "cli.commands.report:metrics",
     "plan": "cli.commands.plan:plan",

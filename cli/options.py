@@ -138,6 +138,14 @@ def _live_names(_: click.Context, __: click.Parameter, incomplete: str) -> list[
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
+def run_names(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Completes names of recorded runs, the newest first."""
+    with contextlib.suppress(*foreseen()):
+        names = ["latest", *(run.path.name for run in reversed(record.all_runs()))]
+        return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+    return []
+
+
 def node_names(kinds: tuple[str, ...]) -> Callable[..., list[CompletionItem]]:
     """Returns a shell completion for nodes of the testbed that ``--on`` names."""
 

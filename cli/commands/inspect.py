@@ -22,6 +22,7 @@ from cli.options import (
     node_names,
     on_testbed,
     print_json,
+    run_names,
     with_json,
 )
 from cli.virtual import check_virtually
@@ -48,6 +49,7 @@ from topologies.model.spec import read as read_topology
     "--run",
     "name",
     metavar="RUN",
+    shell_complete=run_names,
     help="Which run: its directory, its name, or that of its testbed. [default: the newest]",
 )
 @with_json

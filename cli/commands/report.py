@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from cli.files import OUTPUT_OR_DASH
-from cli.options import on_testbed
+from cli.options import on_testbed, run_names
 from observability import record
 from observability.control import ControlError
 from observability.record import RunDirectory, RunError, shown
@@ -67,7 +67,7 @@ def metrics(on: str | None, listen: tuple[str, int] | None) -> None:
 
 
 @click.command(short_help="Make a page of a RUN: figures, curves, loads, faults.")
-@click.argument("run", default="latest")
+@click.argument("run", default="latest", shell_complete=run_names)
 @click.option(
     "-o",
     "--output",

@@ -48,7 +48,9 @@ def plain_table(first: str, *others: str) -> Table:
     return table
 
 
-def show_rows(console: Console, rows: Sequence[Row], columns: dict[str, str]) -> None:
+def show_rows(
+    console: Console, rows: Sequence[Row], columns: dict[str, str], spare: Sequence[str] = ()
+) -> None:
     """Prints rows as a table, without the columns that have no value.
 
     A table that is too wide is split into several, each with the first column; if that does not
@@ -56,8 +58,13 @@ def show_rows(console: Console, rows: Sequence[Row], columns: dict[str, str]) ->
 
     Args:
         columns: Titles by field.
+        spare: Fields to leave out before that, one after the other.
     """
     titles = {name: title for name, title in columns.items() if any(_cell(r, name) for r in rows)}
+    for name in spare:
+        if fits(console, _table(rows, titles)):
+            break
+        titles.pop(name, None)
     if not titles:
         show(console, _table(rows, columns))
         return
