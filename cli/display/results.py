@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import statistics
+import textwrap
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
@@ -11,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from cli.display.tables import fits, plain_table, show, show_rows
+from cli.display.tables import fits, plain_table, rows_table, show, show_rows
 from observability.messages.summary import FaultImpact, FinishedJob, JobMachine, Link, PlanUse
 from observability.wording import count, deviation, sending_ends, sums, where_summed
 from topologies.model.units import size_text, time_text
@@ -233,19 +234,46 @@ def _yes(job: FinishedJob) -> str:
 
 
 def show_faults(console: Console, faults: list[FaultImpact]) -> None:
-    """Prints the faults and how long the job took to recover from each."""
+    """Prints the faults and how long the job took to recover from each.
+
+    On a narrow terminal the faults' texts are wrapped, then bytes and slots left out.
+    """
     columns = {
-        "at": "at (s)", "node": "node", "what": "fault", "seconds": "went on after (s)",
-        "rejoined_after": "back after (s)",
-        "epochs": "plan epoch", "aggregating": "slots aggregating", "partial": "slots partial",
-        "resent_packets": "retransmitted packets", "resent_bytes": "retransmitted bytes",
+        "at": "at", "node": "node", "what": "fault", "on": "went on", "back": "back",
+        "plan": "plan", "slots": "slots", "packets": "resent", "bytes": "in bytes",
     }  # fmt: skip
-    if all(row.get("rejoined_after") is None for row in faults):
-        del columns["rejoined_after"]
-    rows = [
-        {**dict(row), "epochs": f"{row['epoch_before']} to {row['epoch_after']}"} for row in faults
-    ]
-    show_rows(console, rows, columns)
+    for width in (1000, 30, 20):
+        rows = [_fault(row, width) for row in faults]
+        if fits(console, rows_table(rows, columns)):
+            break
+    show_rows(console, rows, columns, spare=("bytes", "slots"))
+    text = (
+        "went on: when each worker had ended an iteration that it began after the fault; back: when"
+        " the lost worker had joined again; plan: epochs before and then; slots: that were"
+        " aggregating + partial at the fault; resent: packets of workers and switches until then."
+    )
+    show(console, Text(text, style="dim"))
+
+
+def _fault(row: FaultImpact, width: int) -> dict[str, str]:
+    """Formats a fault's cells. width: of its text, in columns."""
+
+    def after(seconds: float | None) -> str:
+        return "" if seconds is None else f"{seconds:.1f} s"
+
+    known = row["aggregating"], row["partial"]
+    epochs = dict.fromkeys(n for n in (row["epoch_before"], row["epoch_after"]) if n is not None)
+    return {
+        "at": after(row["at"]),
+        "node": row["node"],
+        "what": textwrap.fill(row["what"], width),
+        "on": after(row["seconds"]),
+        "back": after(row["rejoined_after"]),
+        "plan": " to ".join(map(str, epochs)),
+        "slots": "" if None in known else f"{known[0]} + {known[1]}",
+        "packets": "" if row["resent_packets"] is None else f"{row['resent_packets']:,}",
+        "bytes": "" if row["resent_bytes"] is None else size_text(row["resent_bytes"]),
+    }
 
 
 def show_plans(console: Console, plans: list[PlanUse]) -> None:

@@ -62,11 +62,11 @@ def show_rows(
     """
     titles = {name: title for name, title in columns.items() if any(_cell(r, name) for r in rows)}
     for name in spare:
-        if fits(console, _table(rows, titles)):
+        if fits(console, rows_table(rows, titles)):
             break
         titles.pop(name, None)
     if not titles:
-        show(console, _table(rows, columns))
+        show(console, rows_table(rows, columns))
         return
     tables = _split(console, rows, titles)
     for number, table in enumerate(tables):
@@ -87,7 +87,8 @@ def show_rows(
         show(console, block)
 
 
-def _table(rows: Sequence[Row], titles: dict[str, str]) -> Table:
+def rows_table(rows: Sequence[Row], titles: dict[str, str]) -> Table:
+    """Returns a table of rows. titles: of columns, by field."""
     table = plain_table(*titles.values())
     for column in table.columns:
         column.justify = "left"
@@ -108,7 +109,7 @@ def _split(console: Console, rows: Sequence[Row], titles: dict[str, str]) -> lis
         while True:
             names = [first, *others[:fitting]]
             filled = [row for row in rows if not tables or any(_cell(row, n) for n in names[1:])]
-            table = _table(filled, {name: titles[name] for name in names})
+            table = rows_table(filled, {name: titles[name] for name in names})
             if fits(console, table):
                 break
             fitting -= 1

@@ -13,7 +13,7 @@ from rich.console import Console, RenderableType
 from rich.status import Status
 
 from cli.display.progress import Meanwhile, View
-from cli.display.results import link_table, show_results
+from cli.display.results import link_table, show_faults, show_links, show_results
 from cli.display.tables import show_rows
 from cli.virtual import run_virtually
 from observability.wording import count, deviation
@@ -349,3 +349,49 @@ def test_a_table_of_many_rows_that_is_too_wide_is_one_of_some_columns_below_the_
     for n in range(3):
         found = [word for table in values for word in table[1 + n].split()[1:]]
         assert found == [many[n][one] for one in names]
+
+
+@pytest.mark.parametrize("width", [80, 100, 120])
+def test_faults_are_one_table_that_fits_with_whole_texts(width: int) -> None:
+    def fault(at: float, node: str, what: str, **changes: Any) -> dict[str, Any]:
+        counts = {"aggregating": 143, "partial": 120, "resent_packets": 2257}
+        epochs = {"epoch_before": 3, "epoch_after": 4, "resent_bytes": 2_478_186}
+        times = {"seconds": 11.037, "rejoined_after": 13.2, "lasted": None}
+        return {"at": at, "node": node, "what": what, **counts, **epochs, **times, **changes}
+
+    unknown = dict.fromkeys(("seconds", "rejoined_after", "epoch_after", "resent_packets"))
+    text = "lost its P4Runtime connection for 2 s"
+    faults = [
+        fault(12.033, "tor0-core0", text, **unknown, aggregating=None),
+        fault(14.0, "w5", "was killed by SIGKILL", epoch_after=3),
+    ]
+    of = console(width)
+    show_faults(of, cast(Any, faults))
+    table = lines(of)[: lines(of).index(next(one for one in lines(of) if "went on: " in one))]
+    assert max(map(cell_len, table)) <= width
+    first = table[0].index("fault"), table[0].index("went on")
+    assert " ".join(" ".join(line[slice(*first)] for line in table).split()) == (
+        f"fault {text} was killed by SIGKILL"
+    )
+    cells = [line.split() for line in table]
+    assert cells[0][0] == "at"  # one table: its heading is not repeated
+    assert sum(line[:1] == ["at"] for line in cells) == 1
+    assert any(line[:2] == ["12.0", "s"] and "None" not in line for line in cells)
+
+
+def test_links_that_carried_nothing_are_a_sentence_not_an_empty_table() -> None:
+    link = {"from": "w0", "to": "tor0", "bytes": 0, "expected_bytes": None, "dropped": 0}
+    of = console(80)
+    show_links(of, cast(Any, [link]), "since it came up")
+    assert lines(of) == ["Links carried nothing since it came up."]
+
+
+def test_spare_columns_are_left_out_before_a_table_is_split() -> None:
+    rows = [{name: name * 20 for name in "abcd"}] * 3
+    columns = {name: name for name in "abcd"}
+    of = console(70)
+    show_rows(of, rows, columns, spare="cb")
+    assert [line.split() for line in lines(of)] == [
+        ["a", "b", "d"],
+        *[["a" * 20, "b" * 20, "d" * 20]] * 3,
+    ]
