@@ -13,17 +13,21 @@ __all__ = ["TREE_NAMES", "TREE_NUMBERS", "TreeKind"]
 class TreeKind(Enum):
     """The nodes that aggregate; the numbers are those of the job service's ``Tree``."""
 
-    # ToRs under one core (one rack: the ToR alone; too many ToRs for a core: levels of cores)
     TWO_LEVEL = 1
-    TOR = 2  # ToRs under the server
-    CORE = 3  # one core, no ToR
-    NONE = 4  # the server alone
-    TWO_LEVEL_SERVER = 5  # as two-level, under the server
-    CORE_SERVER = 6  # one core under the server, no ToR
+    TOR = 2
+    CORE = 3
+    NONE = 4
+    TWO_LEVEL_SERVER = 5
+    CORE_SERVER = 6
 
     def __str__(self) -> str:
         """The spelling of job files, such as two-level-server."""
         return self.name.lower().replace("_", "-")
+
+    @property
+    def meaning(self) -> str:
+        """Which nodes sum, in words."""
+        return _MEANINGS[self]
 
     @property
     def ends_at_server(self) -> bool:
@@ -43,6 +47,15 @@ class TreeKind(Enum):
         """Parses the spelling of job files; raises KeyError for any other."""
         return TreeKind[text.upper().replace("-", "_")]
 
+
+_MEANINGS = {
+    TreeKind.TWO_LEVEL: "ToR switches sum their racks, then a core (or levels of cores) the racks",
+    TreeKind.TOR: "ToR switches sum their racks, then a server the racks",
+    TreeKind.CORE: "a core alone sums all workers",
+    TreeKind.NONE: "servers alone sum",
+    TreeKind.TWO_LEVEL_SERVER: "as two-level, then a server gets the sum",
+    TreeKind.CORE_SERVER: "as core, then a server gets the sum",
+}
 
 # Between names and numbers.
 TREE_NUMBERS: dict[str, jobs_pb2.Tree] = {

@@ -8,7 +8,7 @@ is allowed. docs/reference/files.md explains the format.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from protocol.optimizer_plan import ADAM, MOMENTUM, NESTEROV
@@ -75,6 +75,11 @@ class JobFile:
         if self.restored is not None or self.spec.restore is None:
             return self.restored
         return Path(self.source).absolute().parent / self.spec.restore
+
+    def fitted(self, topology: Topology) -> JobFile:
+        """Returns the job with a batch that all workers can share, for uses of its sizes only."""
+        batch = max(1, len(topology.workers))
+        return replace(self, spec=self.spec.model_copy(update={"batch": batch}))
 
     def refusal(self, location: Location, text: str) -> JobFileError:
         """Returns the error for a field of this file."""

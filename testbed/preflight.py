@@ -74,7 +74,7 @@ class Preflight:
 
 def check(
     topology: TopologyFile,
-    jobs: Sequence[Path],
+    jobs: Sequence[Path | JobFile],
     plane: DataPlane,
     target: Target,
     restore: Path | None = None,
@@ -83,6 +83,7 @@ def check(
 ) -> Preflight:
     """Places, plans and admits jobs; raises ``TopologyError``, or ``JobFileError`` for all of them.
 
+    jobs: files, or what was read of them.
     restore: checkpoint that the jobs continue from, instead of those in their files.
     virtual: check for virtual time, not for emulation.
     """
@@ -93,9 +94,9 @@ def check(
     most = BMV2_QUEUE_PACKETS if target == "bmv2" else None
     plans: list[JobPlan] = []
     problems: list[Problem] = []
-    for number, path in enumerate(jobs):
+    for number, job in enumerate(jobs):
         try:
-            file = jobfile.load(path, restore)
+            file = job if isinstance(job, JobFile) else jobfile.load(job, restore)
             if crowded := _crowded(topology, file, addressing):
                 problems.append(crowded)
                 continue

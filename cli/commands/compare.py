@@ -253,8 +253,10 @@ def _work(
 ) -> tuple[JobPlan, Work]:
     """Returns the admitted job's plan, and its tensors. Raises ``ComparisonError``."""
     if size is None:
-        path = job or DEFAULT_JOB
-        checked = preflight.check(loaded, [path], plane, target, virtual=virtual_)
+        file = jobfile.load(job or DEFAULT_JOB)
+        if job is None:  # whose batch is no concern here
+            file = file.fitted(loaded.topology)
+        checked = preflight.check(loaded, [file], plane, target, virtual=virtual_)
         (plan,) = checked.jobs
         for warning in checked.warnings:  # the launcher prints those of the topology
             if virtual_ or warning.file == plan.file.source:

@@ -10,18 +10,20 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from cli.display.tables import show, show_rows
+from cli.display.tables import plain_table, show, show_rows
 from cli.files import FILE
 from cli.options import DEFAULT_JOB, console_for, print_json, quantity_of, with_json
 from observability.wording import count
 from planner import bandwidth
 from planner.bandwidth import Model
+from planner.collectives import COLLECTIVES
 from planner.iteration_time import Prediction, Setting, Work
 from planner.link_loads import Workload
-from planner.network import ModelError, Network
+from planner.network import SERVER, ModelError, Network
 from planner.placement_choice import explain_fastest, link_name, refusal_reasons
 from planner.placement_table import Link, ModelRow, Need, needs, table
 from planner.predictions import predictions
+from protocol.trees import TreeKind
 from specs import jobfile
 from specs.jobfile import JobFile
 from specs.placements import KINDS
@@ -178,10 +180,12 @@ def _on_topology(
     compute = seconds or 0.0
     if model is None and size is None:
         file = jobfile.load(job or DEFAULT_JOB)
+        if job is None:  # whose batch is no concern here
+            file = file.fitted(topology)
         sizes = list(shapes(file.spec).values())
         name = f"job {file.spec.name}"
         if job is None and len(workers) > _EACH_LINK:
-            file = None  # use its gradients only: the batch is too small for that many workers
+            file = None  # use its gradients only: so many workers cannot be placed one by one
         else:
             workers = list(file.place(topology).workers)
             compute = compute or file.compute_seconds
@@ -232,6 +236,7 @@ def _on_topology(
         if found:
             _show_links(console, found, seconds, what, topology.name)
         _show_model(console, predicted, network, what, len(workers))
+        _show_words(console, predicted, len(network.ends(SERVER).units))
     if reasons := refusal_reasons(predicted, found):
         raise ModelError(f"{path}: no placement can be had here: {'; '.join(reasons)}")
 
@@ -269,6 +274,28 @@ def _show_model(
             "Links of a kind differ here; the worst of each is what counts for all above, which is"
         )
         _say(console, f"{text} exact only where that one is what limits.")
+
+
+def _show_words(console: Console, predicted: list[Prediction], servers: int) -> None:
+    """Prints what placements, trees and baselines are. servers: processes."""
+    asked = {one.placement for one in predicted if one.tree}
+    trees = {one.tree for one in predicted if one.tree}
+    words = {kind.name: kind.meaning for kind in KINDS if kind.name in asked}
+    words |= {f"({kind})": kind.meaning for kind in TreeKind if str(kind) in trees}
+    for one in predicted:
+        if one.name in COLLECTIVES:
+            one_of = COLLECTIVES[one.name]
+            words[one.name] = f"{one_of.describe(one_of.servers(servers))}; no switch sums"
+    _say(
+        console,
+        "\nPlacements, trees (in brackets: which nodes sum) and baselines:\n",
+    )
+    legend = plain_table("", "")
+    legend.show_header = False
+    legend.columns[1].justify = "left"
+    for word, meaning in words.items():
+        legend.add_row(word, meaning)
+    show(console, legend)
 
 
 def _costs(costs: Costs) -> dict[str, float | None]:

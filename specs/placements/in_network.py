@@ -18,7 +18,7 @@ _TO_A_SERVER = {
 PLACEMENTS = (
     Kind(
         "inc",
-        "a switch is the root",
+        "switches sum, and one is the root",
         lambda workers, servers: 0,
         "0",
         {"two-level": "two-level", "core": "core"},
@@ -26,7 +26,7 @@ PLACEMENTS = (
     ),
     Kind(
         "inc-server",
-        "a server under aggregating switches",
+        "switches sum, and a server is the root",
         lambda workers, servers: 2 / servers,
         "2, with tree `tor` 2 for each rack",
         _TO_A_SERVER,

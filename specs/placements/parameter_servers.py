@@ -24,8 +24,30 @@ def _apart(workers: int, servers: int) -> float:
 
 
 PLACEMENTS = (
-    Kind("cc", "colocated, central", _colocated, "2 (N - 1)", _TREES, colocated=True, central=True),
-    Kind("cs", "colocated, sharded", _colocated, "4 (N - 1) / N", _TREES, colocated=True),
-    Kind("ncc", "non-colocated, central", _apart, "2 N", _TREES, central=True),
-    Kind("ncs", "non-colocated, sharded", _apart, "2 N / S", _TREES),
+    Kind(
+        "cc",
+        "colocated, central: one server, at a worker's host",
+        _colocated,
+        "2 (N - 1)",
+        _TREES,
+        colocated=True,
+        central=True,
+    ),
+    Kind(
+        "cs",
+        "colocated, sharded: a server at each worker's host",
+        _colocated,
+        "4 (N - 1) / N",
+        _TREES,
+        colocated=True,
+    ),
+    Kind(
+        "ncc",
+        "non-colocated, central: one server, at a host of its own",
+        _apart,
+        "2 N",
+        _TREES,
+        central=True,
+    ),
+    Kind("ncs", "non-colocated, sharded: servers at hosts of their own", _apart, "2 N / S", _TREES),
 )

@@ -45,7 +45,19 @@ def test_validate_describes_a_topology() -> None:
 FIFTEEN = "name: t\nracks:\n  - {workers: 15, servers: 1}\n"
 
 
-@pytest.mark.parametrize("command", ["run", "validate", "compare", "plan", "chaos"])
+@pytest.mark.parametrize("command", ["compare", "plan"])
+def test_sizes_of_the_default_job_do_for_any_number_of_workers(
+    tmp_path: Path, command: str
+) -> None:
+    topology = tmp_path / "t.yaml"
+    topology.write_text(FIFTEEN)
+    result = rackhub(command, str(topology), "--json")
+    assert result.exit_code == 0, result.stderr
+    workers = json.loads(result.stdout)["workers"]
+    assert workers in (15, [f"w{n}" for n in range(15)])
+
+
+@pytest.mark.parametrize("command", ["run", "validate", "chaos"])
 def test_default_job_that_does_not_fit_is_named_with_a_way_on(
     runs: Path, tmp_path: Path, command: str
 ) -> None:

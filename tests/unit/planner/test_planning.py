@@ -11,6 +11,9 @@ import pytest
 from click.testing import CliRunner
 
 from cli.main import main
+from planner.collectives import COLLECTIVES
+from protocol.trees import TreeKind
+from specs.placements import KINDS
 from tests.conftest import ROOT
 from tests.unit.planner.test_bandwidth import PUBLISHED
 
@@ -103,6 +106,17 @@ def test_impossible_placements_are_reported() -> None:
     output = [line for line in result.stdout.splitlines() if line.startswith("refused: ")]
     assert len(output) == 1
     assert output[0].startswith("refused: inc (core), inc-server (core-server): ")
+
+
+def test_every_word_of_a_plan_is_explained() -> None:
+    result = CliRunner().invoke(main, ["plan", str(ROOT / "topologies" / "two-racks.yaml")])
+    rows = result.stdout.partition("Placements, trees (in brackets: ")[2].splitlines()[1:]
+    explained = {
+        word: meaning for word, _, meaning in (row.partition("  ") for row in rows) if word
+    }
+    words = {kind.name for kind in KINDS} | {f"({kind})" for kind in TreeKind} | set(COLLECTIVES)
+    assert set(explained) == words
+    assert all(meaning.strip() for meaning in explained.values())
 
 
 def test_a_jobs_own_placement_comes_first(tmp_path: Path) -> None:

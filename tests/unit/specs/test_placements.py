@@ -79,22 +79,22 @@ def test_a_word_stands_for(
     ("text", "says"),
     [
         ("placement: ncs\ntree: core",
-         "job.yaml:5: tree: core does not go with placement ncs (non-colocated, sharded); allowed:"
-         " none, or placement inc or inc-server"),
+         "job.yaml:5: tree: core does not go with placement ncs (non-colocated, sharded:"
+         " servers at hosts of their own); allowed: none, or placement inc or inc-server"),
         ("placement: inc\ntree: none", "job.yaml:5: tree: none does not go with placement inc"),
         ("tree: tor\nplacement: inc", "job.yaml:4: tree: tor does not go with placement inc"
-         " (a switch is the root); allowed: two-level, core, or placement inc-server"),
+         " (switches sum, and one is the root); allowed: two-level, core, or placement inc-server"),
         ("placement: inc\noptimizer:\n  at: servers",
-         "job.yaml:6: optimizer.at: with placement inc (a switch is the root) steps are taken at"
-         " workers; allowed: that, or placement cc, cs, ncc, ncs, inc-server"),
+         "job.yaml:6: optimizer.at: with placement inc (switches sum, and one is the root)"
+         " steps are taken at workers; allowed: that, or placement cc, cs, ncc, ncs, inc-server"),
         ("placement: inc-server\noptimizer: {at: workers}",
          "job.yaml:5: optimizer.at: with placement inc-server"),
         ("placement: ring", f"job.yaml:4: placement: 'ring' should be one of {NAMES}, or a group of"
          " fields (kind, workers, servers)"),
         ("placement: {kind: ring}", "job.yaml:4: placement.kind: should be cc, cs,"),
         ("placement: {kind: cc, servers: [w0, w1]}",
-         "job.yaml:4: placement.servers: 2 servers, and placement cc (colocated, central) has one;"
-         " allowed: one of w0..w7"),
+         "job.yaml:4: placement.servers: 2 servers, and placement cc (colocated, central: one"
+         " server, at a worker's host) has one; allowed: one of w0..w7"),
         ("placement: {kind: ncc, servers: all}",
          "job.yaml:4: placement.servers: 2 servers, and placement ncc"),
         ("placement: {kind: cs, servers: [s0]}",
