@@ -17,6 +17,7 @@ from planner.collectives import COLLECTIVES
 from planner.collectives.ring import Ring
 from planner.flows import Pair, Round, Wires
 from planner.link_loads import Direction, Load, Workload, expected, qualities, receivers, total
+from protocol.errors import Error
 from testbed.preflight import JobPlan
 from topologies.model.addressing import Addressing, HostInterface, Unit
 from topologies.model.replica_order import units_by_rank
@@ -38,7 +39,7 @@ _DECIMALS = 12  # of seconds: simulated time counts picoseconds
 _GLOO = Ring(GLOO)
 
 
-class ComparisonError(Exception):
+class ComparisonError(Error):
     """A comparison is impossible; the text says why and what to do."""
 
 

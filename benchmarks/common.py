@@ -18,6 +18,7 @@ import numpy as np
 from typing_extensions import TypedDict
 
 from hosts.native.loader import load_native
+from protocol.errors import Error
 from topologies.model.units import time_text
 
 LEAST_BUSY = 0.95
@@ -28,7 +29,7 @@ _LEAST_CACHE = 32 << 20  # assumed if the kernel does not report it
 _BANDWIDTH_ROUNDS = 5
 
 
-class BenchError(Exception):
+class BenchError(Error):
     """A benchmark cannot run here; the text says why and how to fix it."""
 
 

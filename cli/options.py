@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import difflib
 import json
-import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any, TypeVar
@@ -19,6 +18,7 @@ from cli.files import FILE
 from cli.interrupts import exit_on_interrupt
 from cli.pipes import PipedConsole, discard_output, end_without_reader
 from observability import record
+from protocol.errors import Error
 from specs.paths import ROOT
 from topologies.model.units import quantity
 
@@ -27,35 +27,11 @@ INTERRUPTED = 130
 UNREAD = 141  # the status of a program ended by SIGPIPE
 _MOST_PROBLEMS = 20  # printed of a file
 
-# Errors whose text is meant for users, by module: printed without a traceback.
-FORESEEN = {
-    "baselines.comparison": "ComparisonError",
-    "benchmarks.common": "BenchError",
-    "observability.trace": "TraceError",
-    "testbed.errors": "LaunchError",
-    "emulation.network.namespaces": "SandboxError",
-    "observability.control": "ControlError",
-    "specs.p4program": "DataPlaneError",
-    "testbed.targets": "TargetError",
-    "specs.jobfile": "JobFileError",
-    "planner.network": "ModelError",
-    "observability.pcap": "CaptureError",
-    "observability.record": "RunError",
-    "sweeps.errors": "SweepError",
-    "simulation.errors": "VirtualError",
-    "topologies.model.documents": "DocumentError",
-}
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-def foreseen() -> tuple[type[Exception], ...]:
-    """Returns those errors of ``FORESEEN`` whose modules have been imported."""
-    there = [(sys.modules[name], error) for name, error in FORESEEN.items() if name in sys.modules]
-    return tuple(getattr(module, error) for module, error in there if hasattr(module, error))
-
-
 class Group(click.Group):
-    """A command group that imports commands on use and prints ``FORESEEN`` errors.
+    """A command group that imports commands on use and prints errors (``Error``).
 
     An error ends the command with its ``status``, 1 by default.
 
@@ -91,7 +67,7 @@ class Group(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except foreseen() as error:
+        except Error as error:
             problems = getattr(error, "problems", None) or [error]
             for problem in problems[:_MOST_PROBLEMS]:
                 click.secho("error: ", fg="red", bold=True, nl=False, err=True)
@@ -140,7 +116,7 @@ def _live_names(_: click.Context, __: click.Parameter, incomplete: str) -> list[
 
 def run_names(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Completes names of recorded runs, the newest first."""
-    with contextlib.suppress(*foreseen()):
+    with contextlib.suppress(Error):
         names = ["latest", *(run.path.name for run in reversed(record.all_runs()))]
         return [CompletionItem(name) for name in names if name.startswith(incomplete)]
     return []
@@ -152,7 +128,7 @@ def node_names(kinds: tuple[str, ...]) -> Callable[..., list[CompletionItem]]:
     def complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
         from topologies.model.spec import load as load_topology
 
-        with contextlib.suppress(*foreseen()):
+        with contextlib.suppress(Error):
             topology = load_topology(record.find(ctx.params.get("on")).facts["topology"])
             names = [node.name for node in topology.nodes if node.kind in kinds]
             return [CompletionItem(name) for name in names if name.startswith(incomplete)]

@@ -8,9 +8,10 @@ TypeError, ValueError, RuntimeError), so that either may be caught; the job cont
 from __future__ import annotations
 
 from protocol.call_status import LOST, REPLACED
+from protocol.errors import Error
 
 
-class ClientError(Exception):
+class ClientError(Error):
     """Base of all errors; subclasses name the cause."""
 
 

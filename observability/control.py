@@ -33,6 +33,7 @@ from observability.messages.summary import FinishedJob
 from observability.messages.waiting import JobExplanation
 from observability.processinfo import state_of
 from observability.record import RunDirectory
+from protocol.errors import Error
 from specs.faultfile import Fault
 
 SOCKET = "control"
@@ -78,7 +79,7 @@ Answer: TypeAlias = (
 _REQUEST = TypeAdapter(Request)
 
 
-class ControlError(Exception):
+class ControlError(Error):
     """The testbed refused a request or does not answer; the text says why."""
 
 

@@ -16,6 +16,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from protocol.errors import Error
+
 _FILE_HEADER = 24
 _RECORD_HEADER = 16
 _MICROSECONDS, _NANOSECONDS = 0xA1B2C3D4, 0xA1B23C4D  # magic numbers
@@ -24,7 +26,7 @@ _TICKS = {_MICROSECONDS: 1_000_000, _NANOSECONDS: 1_000_000_000}
 _LONGEST = 1 << 18
 
 
-class CaptureError(Exception):
+class CaptureError(Error):
     """A file is not a capture; the text names it."""
 
 

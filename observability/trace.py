@@ -23,6 +23,7 @@ from observability import control, series
 from observability.messages.jobs import Clock
 from observability.pcap import packets
 from observability.record import RunDirectory
+from protocol.errors import Error
 from protocol.frames import OVERHEAD, NotForHostsError, from_frame
 from protocol.header import (
     FLAGGED,
@@ -106,7 +107,7 @@ _JOB = struct.Struct(">H")
 _CHUNK = struct.Struct(">I")
 
 
-class TraceError(Exception):
+class TraceError(Error):
     """Nothing can be traced; the text says why and what to do."""
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from controller.planning.levels import MOST_CHILDREN
+from protocol.errors import Error
 from topologies.model.replica_order import interleaved
 from topologies.model.shape import Level
 from topologies.model.topology import LinkQuality, Node, Topology
@@ -40,7 +41,7 @@ def uplink(level: int) -> str:
     return f"uplink {level + 1}"
 
 
-class ModelError(ValueError):
+class ModelError(Error, ValueError):
     """A setting for which the model has no closed form."""
 
 

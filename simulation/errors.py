@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+from protocol.errors import Error
 
-class VirtualError(Exception):
+
+class VirtualError(Error):
     """Base of all errors that end a run in virtual time."""
 
 

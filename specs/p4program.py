@@ -17,6 +17,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from protocol.errors import Error
+
 SOURCES = Path(__file__).resolve().parents[1] / "p4src"
 COMPILER = "p4c-bm2-ss"
 GET_COMPILER = (
@@ -57,7 +59,7 @@ USUAL, JUMBO, HEADERS = BUILDS = (
 )  # fmt: skip
 
 
-class DataPlaneError(Exception):
+class DataPlaneError(Error):
     """The data plane cannot be compiled or used; the text says why and what to do."""
 
 

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from protocol.errors import Error
 
-class SweepError(Exception):
+
+class SweepError(Error):
     """A sweep cannot start or go on, or some of its trials failed; the text says why."""

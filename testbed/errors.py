@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from protocol.errors import Error
+
 __all__ = ["CONSEQUENCE", "CONSEQUENCES", "LEFT_BEHIND", "JobError"]
 
 # Exit statuses of a process that ended only as a consequence: of its job's or testbed's end, or
@@ -12,7 +14,7 @@ LEFT_BEHIND = 76
 CONSEQUENCES = CONSEQUENCE, LEFT_BEHIND
 
 
-class JobError(Exception):
+class JobError(Error):
     """A job was refused or failed; the text names the process and shows its log's tail.
 
     process: name of the process that failed; None if no process did.
@@ -23,5 +25,5 @@ class JobError(Exception):
         self.process = process
 
 
-class LaunchError(Exception):
+class LaunchError(Error):
     """The testbed cannot be started, or has failed; the text says why and shows a log."""

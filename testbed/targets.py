@@ -11,6 +11,7 @@ import shutil
 from pathlib import Path
 
 from observability.messages.jobs import Target as Target
+from protocol.errors import Error
 from switch.cli.launcher import is_launcher
 
 BMV2 = "simple_switch_grpc"
@@ -21,7 +22,7 @@ DEVICE_ID = 1
 BMV2_QUEUE_PACKETS = 64
 
 
-class TargetError(Exception):
+class TargetError(Error):
     """The requested target is not installed; the text says how to get it."""
 
 

@@ -18,6 +18,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from protocol.errors import Error
+
 _UNSHARE = ["unshare", "-n", "-m", "-p", "-f", "--mount-proc", "--kill-child"]
 _UNSHARE_AS_USER = ["unshare", "-U", "-r", *_UNSHARE[1:]]
 # What Mininet needs of a namespace. AppArmor may allow user namespaces but deny these.
@@ -40,7 +42,7 @@ _TOOLS = {
 }
 
 
-class SandboxError(Exception):
+class SandboxError(Error):
     """This machine cannot create a sandbox; the text says why and what to do."""
 
 

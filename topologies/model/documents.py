@@ -21,6 +21,8 @@ from typing import Annotated, Any, Generic, TypeVar
 import yaml
 from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
+from protocol.errors import Error
+
 Location = tuple[str | int, ...]
 
 
@@ -71,7 +73,7 @@ class Problem:
         return f"{where}: {self.field}: {self.text}" if self.field else f"{where}: {self.text}"
 
 
-class DocumentError(Exception):
+class DocumentError(Error):
     """An invalid file; ``problems`` lists all its problems in the order of the file."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
