@@ -31,6 +31,7 @@ from typing import TextIO, TypedDict
 from observability.messages.jobs import Clock, Target
 from observability.messages.summary import Machine, RunSummary
 from observability.processinfo import tail
+from protocol.errors import Error
 from specs.paths import ROOT
 
 LOCK = ".lock"
@@ -45,7 +46,7 @@ class Facts(TypedDict, total=False):
     """What a testbed is started with: ``testbed.json``. Paths are absolute."""
 
     topology: str
-    """Topology file."""
+    """Topology file; in a run directory its own copy."""
     topology_seed: int
     target: Target
     clock: Clock
@@ -63,7 +64,7 @@ class Facts(TypedDict, total=False):
     """Name of the testbed."""
 
 
-class RunError(Exception):
+class RunError(Error):
     """A run directory cannot be created or found; the text says why."""
 
 
@@ -423,6 +424,7 @@ def _begin(folder: Path, name: str, chosen: bool, facts: Facts, held: ExitStack)
             part.mkdir(PRIVATE)
         if "topology" in facts:  # the user's file may change later
             shutil.copyfile(facts["topology"], run.topology)
+            facts = {**facts, "topology": str(run.topology.absolute())}
         (run.path / FACTS).write_text(json.dumps({**facts, "name": name}, indent=2) + "\n")
         return run
 

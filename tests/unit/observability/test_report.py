@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -363,6 +364,8 @@ def test_a_run_of_before_there_was_a_series_has_all_the_rest() -> None:
     run = small_run.finished()
     (run.path / "series.jsonl").unlink()
     run.topology.unlink()
+    facts = {**run.facts, "topology": str(small_run.TOPOLOGY)}
+    (run.path / record.FACTS).write_text(json.dumps(facts))
     page = Page(make(run))
     assert "Loss" not in page.all("strong")
     assert page.row(">tor0 to core0<")[3] == "0 %"
