@@ -25,9 +25,7 @@ from baselines.comparison import (
     server_units,
 )
 from baselines.members import GLOO, IN_NETWORK
-from cli.display.progress import Meanwhile, within
 from cli.display.tables import show, show_rows
-from cli.emulated import bringing_up
 from cli.files import FILE, PICTURE
 from cli.options import (
     DEFAULT_JOB,
@@ -39,12 +37,15 @@ from cli.options import (
     seeded,
     with_json,
 )
+from cli.signals import ending_on_signals
 from controller.p4rt.dataplane import DataPlane
 from controller.planning.admission import Resources
 from controller.planning.tree_planner import PlanRefusedError
+from emulation.lifecycle.running import bringing_up
 from observability import pictures
 from observability.messages.events import Within
 from observability.messages.jobs import Clock
+from observability.progress_view import Meanwhile, within
 from observability.wording import count
 from planner.collectives import COLLECTIVES
 from specs import jobfile
@@ -189,7 +190,7 @@ def compare(
     else:
         options = {"target": target, "program": program, "p4info": p4info}
         options["topology_seed"] = topology_seed
-        with bringing_up(topology, say, **options) as launched:
+        with ending_on_signals(), bringing_up(topology, say, **options) as launched:
             launched.wait_until_up()
             rows = _play_all(
                 listed,

@@ -25,7 +25,6 @@ from cli.options import (
     run_names,
     with_json,
 )
-from cli.virtual import check_virtually
 from emulation.lifecycle.execution import execute
 from emulation.nodes.processes import python
 from observability import pictures, record
@@ -33,6 +32,7 @@ from observability.control import ControlError
 from observability.record import RunError, shown
 from observability.trace import TraceError
 from observability.trace import read as read_trace
+from simulation.running import check_virtually
 from testbed import preflight
 from testbed.program import program_files, read_program, translate
 from testbed.targets import DEVICE_ID, Target, because, choose

@@ -8,16 +8,17 @@ from typing import Any, cast
 
 import click
 
-from cli.display.progress import View
 from cli.display.results import show_faults, show_plans, show_results
 from cli.display.tables import show
-from cli.emulated import bringing_up, run
 from cli.files import FILE, OUTPUT
 from cli.options import DEFAULT_JOB, console_for, launching, on_testbed, print_json, say, with_json
+from cli.signals import ending_on_signals
 from emulation.lifecycle.launcher import check_jobs
+from emulation.lifecycle.running import bringing_up, run
 from observability import control, record
 from observability.control import ControlError, Request
 from observability.messages.summary import RunPart, is_finished
+from observability.progress_view import View
 from observability.record import RunDirectory, shown
 from specs import faultfile as faults
 from testbed.errors import LaunchError
@@ -47,9 +48,9 @@ def run_command(
     """
     console = console_for(stderr=as_json)
     files = list(jobs) or [DEFAULT_JOB]
-    with View(console) as view:
+    with ending_on_signals(), View(console) as view:
         if options.pop("clock") == "virtual":
-            from cli.virtual import run_virtually  # slow to import
+            from simulation.running import run_virtually  # slow to import
 
             directory, matches = run_virtually(topology, files, view, trace=trace, **options)
         elif trace is not None:
@@ -101,7 +102,7 @@ def chaos(
         raise click.MissingParameter(param_hint="'--faults'", param_type="option")
     chosen = faults.schedule(faults.load(file), load_topology(topology), seed)
     console = console_for(stderr=as_json)
-    with View(console) as view:
+    with ending_on_signals(), View(console) as view:
         launched, matches = run(topology, [job], view, faults=chosen, **options)
     summary = launched.run.read_summary()
     if as_json:
@@ -125,7 +126,7 @@ def chaos(
 @with_json
 def up(topology: Path, as_json: bool, **options: Any) -> None:
     """Bring a topology up and leave it running."""
-    with bringing_up(topology, say, tied=False, **options) as launched:
+    with ending_on_signals(), bringing_up(topology, say, tied=False, **options) as launched:
         facts = launched.wait_until_up()
         launched.detach()
     if as_json:

@@ -182,6 +182,7 @@ def launch(
     p4info: Path | None = None,
     topology_seed: int | None = None,
     tied: bool = True,
+    say: Callable[[str], None] = _say,
 ) -> Iterator[Launch]:
     """Starts a testbed; leaving the context takes it down, unless it was detached.
 
@@ -189,6 +190,7 @@ def launch(
     name: of the testbed; None: the topology's, with a number if that is taken.
     topology_seed: replaces the file's.
     tied: the kernel ends the testbed with this process (parent-death signal).
+    say: takes warnings, and what is compiled.
     Raises ``TopologyError``, ``JobFileError``, ``LaunchError``, ``RunError``, ``TargetError``,
     ``SandboxError``, ``DataPlaneError``.
     """
@@ -200,11 +202,11 @@ def launch(
     loaded = read_topology(topology).seeded(topology_seed)
     chosen = choose(target)
     if program is None and p4info is None:
-        make_ready(say=_say)
+        make_ready(say=say)
     program, p4info = program_files(program, p4info)
     checked = preflight.check(loaded, jobs, read_program(program, p4info), chosen)
     for warning in checked.warnings:
-        _say(f"warning: {warning}")
+        say(f"warning: {warning}")
     if chosen == "embedded":
         compile_once(program)
     facts: Facts = {

@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from cli.display.tables import show
+from cli.signals import ending_on_signals
 from testbed.targets import Target, TargetError, choose
 
 __all__ = ["Results", "Setup", "chosen_targets", "experiment"]
@@ -69,7 +70,7 @@ def experiment(run: Callable[..., Results]) -> click.Command:
     @functools.wraps(run)
     def command(as_json: bool, write: Path | None, to: Path | None, **options: Any) -> None:
         console = Console(stderr=as_json, highlight=False)
-        with ExitStack() as stack:
+        with ending_on_signals(), ExitStack() as stack:
             if to is None:
                 folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
             else:

@@ -10,17 +10,17 @@ from pathlib import Path
 import click
 import yaml
 
-from cli.display.progress import View
-from cli.emulated import bringing_up
-from cli.virtual import run_virtually
 from emulation.lifecycle.launcher import Launch
+from emulation.lifecycle.running import bringing_up
 from experiments.common.command import Results, Setup, chosen_targets, experiment
 from experiments.placements import larger
 from experiments.placements.page import larger_table, page, table
 from experiments.placements.rows import ROWS, TOPOLOGY, Line, Row, failed, judge, workload
 from observability import control
 from observability.messages.summary import FinishedJob, is_finished
+from observability.progress_view import View
 from observability.record import machine
+from simulation.running import run_virtually
 from specs import jobfile
 from testbed.errors import LaunchError
 from testbed.program import program_files, read_program

@@ -11,12 +11,12 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from cli.display.progress import View
 from experiments.common.command import Results, Setup, chosen_targets, experiment
 from experiments.reliability.page import page, table
 from experiments.reliability.runner import Line, play
 from experiments.reliability.scenarios import SCENARIOS, Course, Scenario, chosen, courses
 from experiments.reliability.soak import command, play_round
+from observability.progress_view import View
 from observability.record import machine
 
 _NAMES = sorted({one.name for one in SCENARIOS})

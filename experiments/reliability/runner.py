@@ -10,10 +10,10 @@ from typing import Any, TypeAlias, cast
 
 import yaml
 
-from cli.display.progress import View
-from cli.emulated import run
+from emulation.lifecycle.running import run
 from experiments.reliability.scenarios import Course, Scenario
 from observability.messages.summary import FaultImpact, FinishedRun
+from observability.progress_view import View
 from specs import faultfile as faults
 from specs.paths import ROOT
 from testbed.errors import LaunchError

@@ -7,9 +7,9 @@ import random
 from pathlib import Path
 from typing import Any
 
-from cli.display.progress import View
 from experiments.reliability.runner import Line, carry_out
 from experiments.reliability.scenarios import FOUR_RACKS, JOB, TWO_RACKS
+from observability.progress_view import View
 from testbed.errors import LaunchError
 
 # A round is long enough for overlapping faults, and short enough to repeat often.

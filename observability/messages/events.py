@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Events of running jobs, for those who watch them."""
+"""Events of running jobs, and who watches them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, TypeAlias, TypedDict
+from typing import Literal, Protocol, TypeAlias, TypedDict
 
 from typing_extensions import NotRequired
 
@@ -71,3 +71,18 @@ class FaultEvent(TypedDict):
 
 Event: TypeAlias = StateEvent | ProgressEvent | WaitingEvent | WithinEvent | FaultEvent
 EmitEvent: TypeAlias = Callable[[Event], None]
+
+
+class Watcher(Protocol):
+    """Follows a run."""
+
+    def note(self, text: str) -> None:
+        """Takes a text about the run, such as a warning."""
+
+    def event(self, message: Event) -> None:
+        """Takes an event of a job."""
+
+
+def ended_by(error: BaseException) -> str:
+    """Returns what ended a run, by the exception: Ctrl-C, or a signal with a ``name``."""
+    return f"ended by {getattr(error, 'name', 'SIGINT')}"

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from cli.display.progress import View
 from experiments.reliability.runner import Line, play
 from experiments.reliability.scenarios import Course, Scenario, chosen, courses
+from observability.progress_view import View
 
 
 class Lines:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from cli.display.progress import View
 from experiments.reliability.soak import command, play_round
+from observability.progress_view import View
 
 # A round of half a minute; ``make soak`` draws others.
 SEEDS = (1,)

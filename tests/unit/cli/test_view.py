@@ -12,11 +12,11 @@ from rich.cells import cell_len
 from rich.console import Console, RenderableType
 from rich.status import Status
 
-from cli.display.progress import Meanwhile, View
 from cli.display.results import link_table, show_faults, show_links, show_results
 from cli.display.tables import show_rows
-from cli.virtual import run_virtually
+from observability.progress_view import Meanwhile, View
 from observability.wording import count, deviation
+from simulation.running import run_virtually
 from testbed.errors import LaunchError
 
 REASON = "w2 is stopped (SIGSTOP, or a debugger); " * 5 + "no sum for 8.0 s"
@@ -243,7 +243,7 @@ def test_iteration_progress_is_live_on_terminal_and_throttled_elsewhere(
     result = "digits: iteration 2 of 3: 43 % of its chunks, at 94.79 ms of virtual time; 1.1 min so"
     terminal, piped = console(120), console(None)
     now = 1000.0
-    monkeypatch.setattr("cli.display.progress.time.monotonic", lambda: now)
+    monkeypatch.setattr("observability.progress_view.time.monotonic", lambda: now)
     with View(terminal) as live, View(piped) as plain:
         for view in (live, plain):
             view.event({"event": "running", "job": "digits"})
@@ -263,7 +263,7 @@ def test_meanwhile_is_live_on_terminal_and_throttled_elsewhere(
 ) -> None:
     terminal, piped = console(60), console(None)
     now = 1000.0
-    monkeypatch.setattr("cli.display.progress.time.monotonic", lambda: now)
+    monkeypatch.setattr("observability.progress_view.time.monotonic", lambda: now)
     with Meanwhile(terminal) as live, Meanwhile(piped) as plain:
         for number in range(1, 5):
             now += 4.0

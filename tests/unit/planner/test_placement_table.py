@@ -11,7 +11,6 @@ import pytest
 import yaml
 from rich.console import Console
 
-from cli.display.progress import View
 from controller.planning.tree_planner import TreeKind, plan_trees
 from experiments.placements import larger
 from experiments.placements.__main__ import play_virtually
@@ -19,6 +18,7 @@ from experiments.placements.page import page
 from experiments.placements.rows import ITERATIONS, ROWS, TOPOLOGY, Row, judge, workload
 from observability import links
 from observability.links import Carried
+from observability.progress_view import View
 from planner.link_loads import Workload, expected
 from specs.jobfile import parse as parse_job
 from specs.placements import KINDS

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from cli.display.progress import View
-from cli.virtual import run_virtually
+from observability.progress_view import View
 from protocol.frames import OVERHEAD
 from protocol.header import HEADER_BYTES
+from simulation.running import run_virtually
 
 HERE = Path(__file__).resolve().parents[3]
 CHUNK = 1024
