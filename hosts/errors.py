@@ -62,7 +62,7 @@ class StalledError(ClientError):
 class UseAfterLeaveError(ClientError):
     """A call after `leave`, or a push that `leave` did not wait for.
 
-    `statistics`, `epoch`, `world`, `job`, `joined` and `restored` stay readable.
+    `statistics`, `epoch`, `world`, `job`, `rank`, `joined` and `restored` stay readable.
     """
 
 

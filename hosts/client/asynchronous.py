@@ -66,7 +66,7 @@ class AsyncClient:
         finally:
             self._end()
 
-    async def connect_service(self, nonce: str, rank: int) -> None:
+    async def connect_service(self, nonce: str | None = None, rank: int | None = None) -> None:
         """Joins the job, see Client.connect_service."""
         await self._call(self.client.connect_service, nonce, rank)
 

@@ -4,7 +4,8 @@
     from hosts.client import Client
 
     # Once, to start the job; its workers and servers need the nonce. (On a testbed `rackhub exec`
-    # sets service and address: use None and Client().)
+    # sets service and address: use None and Client(). `rackhub launch` starts the job, too: use
+    # Client() and connect_service().)
     nonce = Client.create_service("unix:/run/jobs.sock", "digits", ["w0", "w1"], ["s0"]).nonce
 
     # In each worker:
@@ -158,18 +159,24 @@ class Client(JobView):
 
     # -- PHub's calls -----------------------------------------------------------------------------
 
-    def connect_service(self, nonce: str, rank: int) -> None:
+    def connect_service(self, nonce: str | None = None, rank: int | None = None) -> None:
         """Joins the job as its worker `rank`.
 
+        Args:
+            nonce: Of the job; None: from the environment, which `rackhub launch` sets.
+            rank: Likewise.
+
         Raises:
-            WrongNonceError: The nonce is no job's, or not for this rank.
-            JobRefusedError: The job has no such rank.
+            WrongNonceError: The nonce is no job's, or not for this rank; or there is none.
+            JobRefusedError: The job has no such rank, or there is none in the environment.
             DoubleInitError: This client is in a job already.
             UseAfterLeaveError: This client has left its job.
         """
         self._not_left()
         if self._part is not None:
             raise DoubleInitError("connect_service was called before; a Client is in one job")
+        nonce = testbed_environment.nonce() if nonce is None else nonce
+        rank = testbed_environment.rank() if rank is None else rank
         if not 0 <= rank <= _LARGEST_RANK:
             raise JobRefusedError(f"a job of n workers has workers 0 to n - 1, not {rank}")
         self._part = Participation(

@@ -39,6 +39,11 @@ class JobView:
         return self._known().membership.job
 
     @property
+    def rank(self) -> int:
+        """This worker's rank in the job."""
+        return self._known().membership.rank
+
+    @property
     def joined(self) -> Joined | None:
         """The state from which this worker joined a running job; None if it started with it."""
         follower = self._known().follower

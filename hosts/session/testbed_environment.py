@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The testbed of a program, from its environment variables, which `rackhub exec` sets.
+"""The testbed of a program, and its place in a job, from environment variables that `rackhub exec`
+and `rackhub launch` set.
 
 RACKHUB_SERVICE: address of the job service, `unix:PATH`. At hosts also RACKHUB_HOST, the host's
 name, RACKHUB_ADDRESS, its IPv4 address, and RACKHUB_QUEUE_BYTES, the limit of its interface's
-queue; of the first interface, where it has several.
+queue; of the first interface, where it has several. Under `rackhub launch` also RACKHUB_NONCE, the
+job's nonce, RACKHUB_RANK, the worker's rank in it, and RACKHUB_WORLD_SIZE, the number of workers.
 """
 
 from __future__ import annotations
@@ -12,12 +14,15 @@ import os
 import socket
 from typing import NamedTuple
 
-from hosts.errors import ServiceUnavailableError
+from hosts.errors import JobRefusedError, ServiceUnavailableError, WrongNonceError
 
 SERVICE = "RACKHUB_SERVICE"
 HOST = "RACKHUB_HOST"
 ADDRESS = "RACKHUB_ADDRESS"
 QUEUE_BYTES = "RACKHUB_QUEUE_BYTES"
+NONCE = "RACKHUB_NONCE"
+RANK = "RACKHUB_RANK"
+WORLD_SIZE = "RACKHUB_WORLD_SIZE"
 
 
 class Interface(NamedTuple):
@@ -38,10 +43,35 @@ def service() -> str:
 
 def interface() -> Interface:
     """Returns this host's interface. Raises ValueError for a queue size that is no number."""
-    given = os.environ.get(QUEUE_BYTES)
+    return Interface(
+        os.environ.get(ADDRESS), _number(QUEUE_BYTES, "bytes of the interface's queue")
+    )
+
+
+def nonce() -> str:
+    """Returns the job's nonce. Raises WrongNonceError if it is not set."""
+    try:
+        return os.environ[NONCE]
+    except KeyError:
+        text = f"no nonce was given, and {NONCE} is not set: `rackhub launch` sets it"
+        raise WrongNonceError(text) from None
+
+
+def rank() -> int:
+    """Returns the worker's rank. Raises JobRefusedError if it is not set, ValueError if it is no
+    number."""
+    found = _number(RANK, "the worker's rank")
+    if found is None:
+        text = f"no rank was given, and {RANK} is not set: `rackhub launch` sets it"
+        raise JobRefusedError(text)
+    return found
+
+
+def _number(name: str, what: str) -> int | None:
+    given = os.environ.get(name)
     if given is not None and not given.isdecimal():
-        raise ValueError(f"{QUEUE_BYTES}={given}: bytes of the interface's queue, a number")
-    return Interface(os.environ.get(ADDRESS), None if given is None else int(given))
+        raise ValueError(f"{name}={given}: {what}, a number")
+    return None if given is None else int(given)
 
 
 def own_address() -> str:

@@ -61,8 +61,20 @@ def test_the_environment_tells_a_program_of_the_testbed_that_it_runs_on(
     monkeypatch.setenv(testbed_environment.QUEUE_BYTES, "131072")
     nonce = Client.create_service(None, "test", ["w0"], ["s0"]).nonce
     assert server.command(f"join {nonce} 0") == "joined 1"
+    for name in (testbed_environment.NONCE, testbed_environment.RANK):
+        monkeypatch.delenv(name, raising=False)
     with Client() as client:
-        client.connect_service(nonce, 0)
+        with pytest.raises(WrongNonceError, match="RACKHUB_NONCE is not set"):
+            client.connect_service(rank=0)
+        monkeypatch.setenv(testbed_environment.NONCE, nonce)
+        with pytest.raises(JobRefusedError, match="RACKHUB_RANK is not set"):
+            client.connect_service()
+        monkeypatch.setenv(testbed_environment.RANK, "last")
+        with pytest.raises(ValueError, match="RACKHUB_RANK=last: the worker's rank, a number"):
+            client.connect_service()
+        monkeypatch.setenv(testbed_environment.RANK, "0")
+        client.connect_service()
+        assert (client.rank, client.world) == (0, 1)
         client.init_service({"w": 7})
         assert client.push_pull({"w": np.ones(7, np.float32)})["w"].tolist() == [1] * 7
 
