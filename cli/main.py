@@ -13,6 +13,7 @@ _COMMANDS = {
     "chaos": "cli.commands.run:chaos",
     "up": "cli.commands.run:up",
     "submit": "cli.commands.run:submit",
+    "launch": "cli.commands.launch:launch_command",
     "jobs": "cli.commands.control:jobs",
     "stop": "cli.commands.control:stop",
     "down": "cli.commands.control:down",

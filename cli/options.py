@@ -109,7 +109,8 @@ def print_json(value: Any) -> None:
     click.echo(json.dumps(value, indent=2))
 
 
-def _live_names(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def live_names(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Completes names of live testbeds."""
     names = [one.name for one in record.testbeds()]
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
@@ -142,7 +143,7 @@ def on_testbed(command: Command) -> Command:
     option = click.option(
         "--on",
         metavar="NAME",
-        shell_complete=_live_names,
+        shell_complete=live_names,
         help="Which testbed; not needed when only one is up.",
     )
     return option(command)

@@ -27,7 +27,7 @@ from pydantic import TypeAdapter
 from typing_extensions import NotRequired, TypedDict
 
 from observability.messages.events import EmitEvent, Event
-from observability.messages.jobs import JobRow
+from observability.messages.jobs import CreatedJob, JobRow, NewJob
 from observability.messages.live import Description, Snapshot, Status
 from observability.messages.summary import FinishedJob
 from observability.messages.waiting import JobExplanation
@@ -47,7 +47,7 @@ class Request(TypedDict):
     """A request to a testbed."""
 
     do: str
-    """One of ``wait``, ``detach``, ``submit``, ``jobs``, ``stop``, ``why``, ``status``,
+    """One of ``wait``, ``detach``, ``submit``, ``create``, ``jobs``, ``stop``, ``why``, ``status``,
     ``snapshot``, ``down``."""
     job: NotRequired[str]
     """File of a job to submit, or name of a job."""
@@ -55,6 +55,8 @@ class Request(TypedDict):
     """Faults to inject while a submitted job runs."""
     restore: NotRequired[str]
     """File of the checkpoint that a submitted job continues from, instead of its own."""
+    new: NotRequired[NewJob]
+    """Job to create."""
 
 
 class Result(TypedDict):
@@ -74,7 +76,15 @@ class Heartbeat(TypedDict):
 
 
 Answer: TypeAlias = (
-    Description | Status | Snapshot | JobExplanation | FinishedJob | list[JobRow] | str | None
+    Description
+    | Status
+    | Snapshot
+    | JobExplanation
+    | FinishedJob
+    | CreatedJob
+    | list[JobRow]
+    | str
+    | None
 )
 _REQUEST = TypeAdapter(Request)
 
@@ -175,6 +185,12 @@ def submission(job: Path, faults: Sequence[Fault] = (), restore: Path | None = N
 def submit(run: RunDirectory, request: Request, on_event: EmitEvent) -> FinishedJob:
     """Runs a job (``submission``) to its end; returns its part of the summary."""
     found: FinishedJob = _ask(run, request, on_event)
+    return found
+
+
+def create(run: RunDirectory, new: NewJob) -> CreatedJob:
+    """Creates a job; it ends with ``stop`` unless its workers leave it first."""
+    found: CreatedJob = _ask(run, {"do": "create", "new": new})
     return found
 
 

@@ -44,7 +44,7 @@ drawings are SVG, PNG or PDF by their file name; a topology's as PNG or PDF need
 | 130 | interrupted (Ctrl-C) |
 | 141 | the reader of the output left (such as `head`); the run has ended in order |
 
-`rackhub exec` returns the status of its command.
+`rackhub exec` returns the status of its command, `rackhub launch` that of the first rank that fails.
 
 ## Common options
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs that users' own programs create on a testbed and work in, instead of submitting them
-(docs/howto/use-the-api.md).
+"""Jobs that users' own programs work in (docs/howto/use-the-api.md): they create them, or have them
+created (``rackhub launch``), instead of submitting them.
 
 The testbed knows only what the job service reports of them; their progress is unknown.
 """
@@ -12,10 +12,12 @@ import time
 from collections.abc import Mapping
 
 from emulation.jobs.service_status import read_status
-from emulation.nodes.process_supervisor import ProcessSupervisor
+from emulation.nodes.process_supervisor import JOBS_ADDRESS, ProcessSupervisor
 from emulation.nodes.serving import JobLife
+from hosts.errors import ClientError
+from hosts.session.job_service import Service, create_service
 from observability.control import ControlError
-from observability.messages.jobs import ExternalJob, JobState, OtherJob
+from observability.messages.jobs import CreatedJob, ExternalJob, JobState, NewJob, OtherJob
 from observability.messages.waiting import JobExplanation
 from protocol import jobs_pb2
 from testbed.jobrun import JobRun
@@ -43,6 +45,26 @@ class ExternalJobs:
         self._jobs = jobs
         self._stopped: set[int] = set()  # on request
         self._last_rows: dict[str, ExternalJob] = {}  # last known row of each, by nonce
+
+    async def create(self, new: NewJob) -> CreatedJob:
+        """Creates a job. Raises ``ControlError``."""
+        hosts = new["workers"], new["servers"]
+        creating = asyncio.get_running_loop().create_task(
+            asyncio.to_thread(create_service, JOBS_ADDRESS, new["name"], *hosts, tree=new["tree"])
+        )
+        try:
+            service = await asyncio.shield(creating)
+        except (ClientError, ValueError) as error:
+            raise ControlError(f"job {new['name']}: {error}") from error
+        except asyncio.CancelledError:
+            creating.add_done_callback(self._unwanted)  # the request is on its way
+            raise
+        return {"job": new["name"], "number": service.job, "nonce": service.nonce}
+
+    def _unwanted(self, creating: asyncio.Task[Service]) -> None:
+        if not creating.cancelled() and creating.exception() is None:
+            why = "its creator has gone"
+            self._nodes.controller.stop_job(creating.result().job, why)
 
     @property
     def known(self) -> list[JobLife]:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs commands at nodes of a running testbed for ``rackhub exec``, with the caller's terminal,
-environment, umask and folder.
+"""Runs commands at nodes of a running testbed for ``rackhub exec`` and ``rackhub launch``, with the
+caller's environment, umask and folder, and its terminal or other files.
 
 The caller passes its standard input, output and error over the testbed's ``exec`` socket
 (SCM_RIGHTS, unix(7)), which works the same whether the sandbox was entered as root, in a user
@@ -31,6 +31,7 @@ from observability.record import RunDirectory
 SOCKET = "exec"
 _REQUEST_BYTES = 1 << 20
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGWINCH)
+_PASSED_ON = (*_FORWARDED, signal.SIGKILL)  # to the command, if the caller asks for it
 
 
 class CommandError(ControlError):
@@ -49,8 +50,7 @@ def execute(run: RunDirectory, node: str, program: list[str]) -> int:
     with begin(run, node, program, [0, 1, 2]) as connection:
 
         def forward(number: int, _: object) -> None:
-            with contextlib.suppress(OSError):
-                connection.sendall(bytes([number]))
+            send_signal(connection, number)
 
         before = {number: signal.signal(number, forward) for number in _FORWARDED}
         try:
@@ -118,6 +118,13 @@ def begin(
         connection.sendall(data)
         stack.pop_all()
     return connection
+
+
+def send_signal(connection: socket.socket, number: int) -> None:
+    """Sends a signal to a command that ``begin`` started and to the processes that it started, if
+    it has not ended."""
+    with contextlib.suppress(OSError):
+        connection.sendall(bytes([number]))
 
 
 def ended(run: RunDirectory, connection: socket.socket) -> int:
@@ -223,11 +230,8 @@ class ExecutionServer:
         program = [str(word) for word in request["program"]]
         node = str(request["node"])
         command = self._command(node, program)
-        # `python` has to be the interpreter with this project, before the caller's PATH; tools of
-        # the testbed, such as mnexec, come last.
-        paths = (request["env"].get("PATH", ""), os.environ.get("PATH", os.defpath))
-        path = ":".join([str(Path(sys.executable).parent), *filter(None, paths)])
-        _check(program[0], Path(request["cwd"]), path)
+        path = search_path(request["env"])
+        check_command(program[0], Path(request["cwd"]), path)
         umask = int(request["umask"])
         if not 0 <= umask <= 0o777:
             raise ValueError(f"umask {umask:o}")
@@ -263,13 +267,23 @@ class ExecutionServer:
                         os.killpg(process.pid, signal.SIGHUP)
                         continue
                     for number in numbers:
-                        if number in _FORWARDED:
+                        if number in _PASSED_ON:
                             os.killpg(process.pid, number)
         finally:
             os.close(ended)
 
 
-def _check(name: str, cwd: Path, search: str) -> None:
+def search_path(environment: Mapping[str, str]) -> str:
+    """Returns PATH for commands of a caller with this environment.
+
+    `python` has to be the interpreter with this project, before the caller's; tools of the testbed,
+    such as mnexec, come last.
+    """
+    paths = (environment.get("PATH", ""), os.environ.get("PATH", os.defpath))
+    return ":".join([str(Path(sys.executable).parent), *filter(None, paths)])
+
+
+def check_command(name: str, cwd: Path, search: str) -> None:
     """Raises ``CommandError`` for a command that cannot be run, like a shell (POSIX, 2.8.2)."""
     if "/" in name:
         path: Path | None = cwd / name

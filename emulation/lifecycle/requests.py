@@ -45,6 +45,8 @@ class Requests:
             return await self._testbed.run_job(
                 request["job"], emit, request.get("faults", ()), restore
             )
+        if do == "create":
+            return await self._testbed.create_job(request["new"])
         if do == "jobs":
             return await self._job_rows()
         if do == "stop":

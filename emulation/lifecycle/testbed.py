@@ -28,7 +28,7 @@ from hosts.session.testbed_environment import ADDRESS, HOST, QUEUE_BYTES, SERVIC
 from observability import links, outcomes, record, transmissions
 from observability.control import ControlError
 from observability.messages.events import EmitEvent
-from observability.messages.jobs import OtherJob
+from observability.messages.jobs import CreatedJob, NewJob, OtherJob
 from observability.messages.live import Description
 from observability.messages.summary import Failure, FinishedJob, Link
 from observability.pcap import CaptureError
@@ -176,7 +176,7 @@ class Testbed:
             placement = file.place(self.topology)
         except JobFileError as error:
             raise ControlError(str(error)) from error
-        name = unique_name(file.spec.name, {*self.jobs, *(one.name for one in self.external.alive)})
+        name = self._free_name(file.spec.name)
         emit({"event": "starting", "job": name})
         chaos = Chaos(self.context, faults, emit)
         processes = Processes(self.run.logs, self.run.path, self.fork_server)
@@ -196,6 +196,13 @@ class Testbed:
             if not task.cancelled() and not task.done():
                 raise
             raise ControlError(f"job {name}: {job.reason or 'stopped'}") from None
+
+    async def create_job(self, new: NewJob) -> CreatedJob:
+        """Creates an external job. Raises ``ControlError``."""
+        return await self.external.create({**new, "name": self._free_name(new["name"])})
+
+    def _free_name(self, wanted: str) -> str:
+        return unique_name(wanted, {*self.jobs, *(one.name for one in self.external.alive)})
 
     async def stop_job(self, name: str) -> None:
         """Ends a job, submitted or external. Raises ``ControlError``."""

@@ -82,6 +82,30 @@ class ExternalJob(TypedDict):
     """Unknown."""
 
 
+class NewJob(TypedDict):
+    """A job to create, in which processes work that its user starts."""
+
+    name: str
+    """Name of the job, which gets a number if it is taken."""
+    workers: list[str]
+    """Hosts, by rank."""
+    servers: list[str]
+    """Hosts, by rank."""
+    tree: str
+    """Word of ``protocol.trees``."""
+
+
+class CreatedJob(TypedDict):
+    """A job that was created."""
+
+    job: str
+    """Name of the job."""
+    number: int
+    """Number of the job in packets."""
+    nonce: str
+    """Secret that admits to it."""
+
+
 class OtherJob(ExternalJob):
     """A job that was not submitted, in the summary of a run."""
 

@@ -16,16 +16,21 @@ import numpy as np
 from tests.network.testbeds import Rackhub, wait_for
 
 PROGRAM = Path(__file__).parents[2] / "examples" / "regression.py"
+CREATE = """
+import sys
+from hosts.client import Client
+how = {"tree": "two-level-server"}
+print(Client.create_service(None, "regression", sys.argv[1:], ["s0", "s1"], **how).nonce)
+"""
 WORKERS = ["w0", "w1", "w2", "w3"]
 STEPS = 60
 
 
 def create(rackhub: Rackhub) -> str:
-    """What the starter of the job prints."""
-    how = ("--servers", "s0", "s1", "--tree", "two-level-server", "--steps", str(STEPS))
-    started = rackhub.call("exec", "w0", "python", PROGRAM, "create", *WORKERS, *how)
+    """The job's nonce, which a program at a host prints that makes it."""
+    started = rackhub.call("exec", "w0", "python", "-c", CREATE, *WORKERS)
     assert started.returncode == 0, started.stderr
-    return started.stdout
+    return started.stdout.strip()
 
 
 def plain() -> np.ndarray:
@@ -45,7 +50,7 @@ def test_user_program_trains_on_running_testbed(tmp_path: Path) -> None:
     rackhub = Rackhub(folder)
     try:
         rackhub.json("up", rackhub.topology, "--target", "embedded")
-        job = create(rackhub)
+        nonce = create(rackhub)
         assert rackhub.call("why", "regression").returncode == 3  # it waits, for its workers
         # It shares switches with a job that was submitted, and is distinguished from it.
         summary = rackhub.json("submit", rackhub.job)
@@ -56,15 +61,14 @@ def test_user_program_trains_on_running_testbed(tmp_path: Path) -> None:
         assert log.read_text().count("joined 1\n") == 1
         os.kill(rackhub.pid("hosts.server --address 10.0.1.1 "), signal.SIGKILL)
         wait_for(lambda: log.read_text().count("joined 1\n") == 2, "s0 to join again")
-        result = tmp_path / "job.json"
-        result.write_text(job)
         with ExitStack() as stack:
             workers = []
-            for host in WORKERS:
-                command = ("exec", host, "python", PROGRAM, "train", "--save", tmp_path / host)
-                given = stack.enter_context(result.open())
+            for rank, host in enumerate(WORKERS):
+                how = ("--steps", str(STEPS), "--save", tmp_path / host)
+                place = {"RACKHUB_NONCE": nonce, "RACKHUB_RANK": str(rank)}
                 worker = subprocess.Popen(
-                    rackhub.command(*command), stdin=given, env=rackhub.environment
+                    rackhub.command("exec", host, "python", PROGRAM, *how),
+                    env=rackhub.environment | place,
                 )
                 stack.callback(worker.kill)
                 workers.append(worker)
@@ -87,7 +91,6 @@ def test_user_program_trains_on_running_testbed(tmp_path: Path) -> None:
         told_now = rackhub.json("status")
         numbers = [row["number"] for row in rows]
         assert [row["number"] for row in told_now["others"]] == numbers
-        nonce = json.loads(job)["nonce"]
         for file in (rackhub.latest() / "logs").iterdir():
             assert nonce not in file.read_text()
     finally:

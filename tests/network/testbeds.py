@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from tests.conftest import ROOT
 from tests.summaries import check_summary
 
 TOPOLOGY = """\
@@ -55,6 +56,8 @@ class Rackhub:
             **os.environ,
             "RACKHUB_RUNS": str(self.runs),
             "TMPDIR": str(self.temporary),
+            # In other folders, too, and for users' programs: this checkout, whatever is installed.
+            "PYTHONPATH": str(ROOT),
             "COLUMNS": "200",
         }
 

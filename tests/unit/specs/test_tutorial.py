@@ -34,11 +34,6 @@ def test_own_topology(tmp_path: Path) -> None:
         assert line.split("/")[-1] in shown
 
 
-def test_own_model() -> None:
-    (program,) = blocks("own-model.md", "python")
-    compile(program, "train.py", "exec")
-
-
 def test_break_and_recover() -> None:
     (faults,) = blocks("break-and-recover.md", "yaml")
     two_racks = read(ROOT / "topologies" / "two-racks.yaml").topology
