@@ -15,12 +15,13 @@ import click
 from click.core import ParameterSource
 
 from cli.display.ranks import RankLines
-from cli.emulated import bringing_up, ending_on_signals
 from cli.files import FILE
 from cli.options import launching, live_names, say
+from cli.signals import ending_on_signals
 from controller.planning.tree_planner import PlanRefusedError, plan_trees
 from emulation.lifecycle.execution import check_command, search_path
 from emulation.lifecycle.ranks import Failure, Ranks
+from emulation.lifecycle.running import bringing_up
 from emulation.nodes.processes import describe
 from hosts.session.testbed_environment import NONCE, RANK, WORLD_SIZE
 from observability import control, record
@@ -153,7 +154,7 @@ def launch_command(
         with ending_on_signals():
             _run(up, job, program)
         return
-    with bringing_up(path, say, **options) as launched:
+    with ending_on_signals(), bringing_up(path, say, **options) as launched:
         launched.wait_until_up()
         launched.ask(lambda run: _run(run, job, program))
 
