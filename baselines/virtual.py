@@ -88,7 +88,7 @@ class _Play:
         self._under_way: tuple[int, int] | None = None  # iteration, and bytes carried before it
         self._expected = sum(load.bytes for load in total(contender.loads).values())
 
-    # Implements ``simulation.kernel.progress.Watched``.
+    # Implements ``simulation.kernel.progress.MonitoredJob``.
 
     @property
     def iterations(self) -> int:
@@ -101,6 +101,11 @@ class _Play:
             return None
         number, before = self._under_way
         return number + min(_ALMOST, (self._bytes() - before) / max(1, self._expected))
+
+    def rounds(self, done: float) -> float:
+        """Returns the packets of a part in so many iterations: sums in the network have an exponent
+        round in the first."""
+        return done if self._streams else done + min(1.0, done)
 
     def _bytes(self) -> int:
         return sum(load.bytes or 0 for load in self.network.carried().values())

@@ -38,10 +38,10 @@ class Stage(TypedDict):
 
     stage: str
     """Name of the stage."""
-    gb_per_second: float
-    """GB (10^9 bytes) of gradients per second."""
-    chunks_per_second: float
-    """Chunks per second."""
+    gb_per_second: float | None
+    """GB (10^9 bytes) of gradients per second; null if the time is too short to measure."""
+    chunks_per_second: float | None
+    """Chunks per second; null if the time is too short to measure."""
     seconds_per_chunk: Spread
     """Seconds per chunk."""
 
@@ -67,10 +67,11 @@ def stages(lanes: int, window: int, plain: bool, seconds: float) -> list[Stage]:
 
 
 def _stage(name: str, seconds: Spread, chunk_bytes: int) -> Stage:
+    rate = 1 / seconds["median"] if seconds["median"] else None
     return {
         "stage": name,
-        "gb_per_second": chunk_bytes / seconds["median"] / 1e9,
-        "chunks_per_second": 1 / seconds["median"],
+        "gb_per_second": None if rate is None else chunk_bytes * rate / 1e9,
+        "chunks_per_second": rate,
         "seconds_per_chunk": seconds,
     }
 

@@ -99,10 +99,14 @@ def _read(folder: Path, name: str) -> Transmissions:
 
 
 def note(run: RunDirectory, addressing: Addressing) -> None:
-    """Adds the counts to the links in the summary of a run that is over."""
+    """Adds the counts to the links in the summary of a run that is over.
+
+    Captures have the packets of all jobs, so the links of a job have them only if it was alone.
+    """
     summary = run.read_summary()
     found = of_captures(run.pcap, addressing)
-    for row in summary["links"]:
+    alone = len(summary["jobs"]) == 1 and not summary.get("others")
+    for row in [*summary["links"], *(summary["jobs"][0]["links"] if alone else ())]:
         counts = found[Direction(row["from"], row["interface"])]
         row["first_bytes"] = counts.first_bytes
         row["again_packets"] = counts.again_packets

@@ -91,6 +91,11 @@ class VirtualJob(JobRun):
         done = min(one.chunks_done() for one in self._observers) / workload.chunks - first
         return min(self.iterations, before + max(0.0, done))
 
+    def rounds(self, done: float) -> float:
+        """Implements ``MonitoredJob``. An asynchronous job has no exponents."""
+        own = max(0.0, done - self.forecast.before)
+        return own + (min(1.0, own) if self.spec.consistency.together else 0.0)
+
     @cached_property
     def _workload(self) -> Workload:
         return self.forecast.workload

@@ -28,6 +28,9 @@ class MonitoredJob(Protocol):
         None unless the job runs.
         """
 
+    def rounds(self, done: float) -> float:
+        """Packets of a chunk in so many iterations: the first may have one for exponents, too."""
+
 
 class ProgressReporter:
     """Reports running jobs every second of real time, in ``within`` events.
@@ -47,7 +50,8 @@ class ProgressReporter:
         self._jobs, self._now, self._emit, self._clock = jobs, now, emit, clock
         self._began = clock()
         self._next = self._began + PERIOD_SECONDS
-        self._first: dict[str, tuple[float, float]] = {}  # by job: when it was first seen, how far
+        # By job: when it was first seen, and its rounds then.
+        self._first: dict[str, tuple[float, float]] = {}
 
     def poll(self) -> None:
         """Emits a report if one is due; called between steps of the simulation."""
@@ -61,8 +65,10 @@ class ProgressReporter:
                 self._report(job, done, now)
 
     def _report(self, job: MonitoredJob, done: float, now: float) -> None:
-        began, before = self._first.setdefault(job.name, (now, done))
-        left = (now - began) * (job.iterations - done) / (done - before) if done > before else None
+        rounds, last = job.rounds(done), job.rounds(job.iterations)
+        began, before = self._first.setdefault(job.name, (now, rounds))
+        taken = now - began
+        left = taken * (last - rounds) / (rounds - before) if rounds > before else None
         self._emit(
             {
                 "event": "within",

@@ -180,11 +180,11 @@ def _show(report: _Report) -> None:
 
 
 def _stage(one: Stage) -> Row:
-    spread = one["seconds_per_chunk"]
+    spread, gb, rate = one["seconds_per_chunk"], one["gb_per_second"], one["chunks_per_second"]
     return {
         "stage": one["stage"],
-        "gb": f"{one['gb_per_second']:.2f}",
-        "rate": f"{one['chunks_per_second']:,.0f}",
+        "gb": "-" if gb is None else f"{gb:.2f}",
+        "rate": "-" if rate is None else f"{rate:,.0f}",
         "took": f"{1e6 * spread['median']:.2f} ({1e6 * spread['low']:.2f}"
         f" to {1e6 * spread['high']:.2f})",
     }

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from benchmarks.sampling import REST
 from benchmarks.stages import stages
 from benchmarks.throughput import STAGES, Throughput, worker
+from cli.commands.bench.worker import _stage
 from cli.main import main
 from hosts.net.offload import probe
 
@@ -37,6 +38,13 @@ def test_every_stage_is_measured_by_itself():
     for one in found:
         if one["stage"] != "packetise":  # a difference, of which noise may leave nothing
             assert one["gb_per_second"] == pytest.approx(1024e-9 * one["chunks_per_second"])
+
+
+def test_stage_without_measurable_time_has_no_rate(monkeypatch):
+    monkeypatch.setattr("benchmarks.stages._mean", lambda work, seconds: 0.0)
+    report = stages(256, 16, False, 0.01)
+    assert {(one["gb_per_second"], one["chunks_per_second"]) for one in report} == {(None, None)}
+    assert _stage(report[0])["rate"] == "-"
 
 
 @pytest.mark.parametrize(("computed", "valid"), [(0.94, False), (0.96, True)])
