@@ -102,3 +102,7 @@ class WrongTypeError(ClientError, TypeError):
 
 class TooLargeError(ClientError, OverflowError):
     """Finite values of float64 beyond the range of float32, in which they would be infinite."""
+
+
+class PolicyError(ClientError):
+    """A chunk scheduler or congestion window failed, or returned what it must not."""

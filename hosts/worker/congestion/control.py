@@ -8,9 +8,12 @@ import numpy.typing as npt
 
 from hosts.worker.congestion.registry import windows_for
 from hosts.worker.congestion.window import RoundTrip
+from hosts.worker.policies import naming
 from hosts.worker.round_trips import RoundTrips
 from hosts.worker.slots import Rows, Slots
 from protocol.plan import WorkerPlan
+
+_WHAT = "congestion window"
 
 
 class CongestionControl:
@@ -25,7 +28,8 @@ class CongestionControl:
         self.adapts = any(window.adapts for window in self._windows)
         streams = len(self._windows)
         for stream, window in enumerate(self._windows):
-            self._limit(stream, window.first())
+            with naming(_WHAT, type(window)):
+                self._limit(stream, window.first())
         # By stream: the number whose result ends the round trip, and what it has had so far.
         self._ends = slots.limits.tolist()
         self._results, self._marked, self._retransmitted = np.zeros((3, streams), np.int64)
@@ -54,7 +58,9 @@ class CongestionControl:
         )
         for count in self._results, self._marked, self._retransmitted:
             count[stream] = 0
-        self._limit(stream, self._windows[stream].following(trip))
+        window = self._windows[stream]
+        with naming(_WHAT, type(window)):
+            self._limit(stream, window.following(trip))
         self._ends[stream] = max(slots.next[stream], left + int(slots.limits[stream]))
 
     def _limit(self, stream: int, window: int) -> None:

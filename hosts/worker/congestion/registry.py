@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from hosts.worker.congestion.fixed import Fixed
 from hosts.worker.congestion.window import CongestionWindow
+from hosts.worker.policies import naming
 from protocol.plan import FIXED, PlanError, WorkerPlan
 
 WINDOWS: dict[str, type[CongestionWindow]] = {FIXED: Fixed}
@@ -16,4 +17,5 @@ def windows_for(plan: WorkerPlan) -> list[CongestionWindow]:
     kind = WINDOWS.get(plan.congestion)
     if kind is None:
         raise PlanError(f"congestion window {plan.congestion!r} is none of {', '.join(WINDOWS)}")
-    return [kind(stream.window) for stream in plan.streams]
+    with naming("congestion window", kind):
+        return [kind(stream.window) for stream in plan.streams]

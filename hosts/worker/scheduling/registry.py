@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from hosts.worker.scheduling.checked import CheckedScheduler
 from hosts.worker.scheduling.fifo import Fifo
 from hosts.worker.scheduling.scheduler import ChunkScheduler
 from protocol.plan import FIFO, PlanError, WorkerPlan
@@ -15,4 +16,4 @@ def scheduler_for(plan: WorkerPlan) -> ChunkScheduler:
     kind = SCHEDULERS.get(plan.scheduler)
     if kind is None:
         raise PlanError(f"scheduler {plan.scheduler!r} is none of {', '.join(SCHEDULERS)}")
-    return kind(plan)
+    return CheckedScheduler(kind, plan)

@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+from hosts.errors import PolicyError
 from hosts.worker.scheduling.registry import SCHEDULERS
 from hosts.worker.scheduling.scheduler import ChunkScheduler
 from protocol.header import Op, decode
@@ -130,6 +133,59 @@ def test_urgent_streams_send_first():
             worker.submit(half, values[half], np.full(4, late.lanes))
     batch, _ = late.workers[WORKER].poll(late.network.now)
     assert sorted(batch.headers["chunk"][:4].tolist()) == list(range(4))
+
+
+class Broken(ChunkScheduler):
+    """Raises, or returns what it must not."""
+
+    returned: object = None
+
+    def arrange(self, chunks):
+        if self.returned is None:
+            raise LookupError("no such order")
+        return self.returned
+
+
+@pytest.mark.parametrize(
+    ("returned", "text"),
+    [
+        (None, "LookupError: no such order"),
+        (np.zeros(2, np.int64), "arrange() has to return the numbers from 0 to 7, each once; it"),
+        (np.array([0, 1, 2, 3, 4, 5, 6, 6]), "it returned [0 1 2 3 4 5 6 6]"),
+        (np.array([1, 2, 3, 4, 5, 6, 7, 8]), "it returned [1 2 3 4 5 6 7 8]"),
+        (np.arange(8.0), "TypeError: "),
+    ],
+)
+def test_broken_scheduler_is_named_with_its_file(monkeypatch, returned, text):
+    monkeypatch.setitem(SCHEDULERS, "broken", Broken)
+    monkeypatch.setattr(Broken, "returned", returned)
+    broken = job("broken", servers=1, streams_per_server=1)
+    with pytest.raises(PolicyError) as raised:
+        broken.round(broken.random_values(0))
+    said = str(raised.value)
+    assert said.startswith(f"chunk scheduler Broken ({__file__}")
+    assert text in said
+    if returned is None:
+        source = Path(__file__).read_text().splitlines()
+        line = next(n for n, one in enumerate(source, 1) if "raise LookupError" in one)
+        assert said.startswith(f"chunk scheduler Broken ({__file__}:{line}): ")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [lambda n: np.zeros(n - 1, np.int64), lambda n: np.full(n, 4), lambda n: np.full(n, -1)],
+)
+def test_wrong_streams_are_named(monkeypatch, wrong):
+    class Astray(Reversed):
+        def streams(self, chunks):
+            return wrong(len(chunks))
+
+    monkeypatch.setitem(SCHEDULERS, "astray", Astray)
+    astray = job("astray")
+    with pytest.raises(
+        PolicyError, match=r"Astray .*streams\(\) has to return \d+ numbers from 0 to 3"
+    ):
+        astray.round(astray.random_values(0))
 
 
 def test_unknown_scheduler_is_refused():

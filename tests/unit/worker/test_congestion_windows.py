@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import pytest
 
+from hosts.errors import PolicyError
 from hosts.worker.congestion.registry import WINDOWS
 from hosts.worker.congestion.window import CongestionWindow, RoundTrip
 from protocol.plan import PlanError
@@ -122,3 +123,16 @@ def test_losses_are_reported():
 def test_unknown_window_is_refused():
     with pytest.raises(PlanError, match="congestion window 'elastic' is none of fixed"):
         Job(congestion="elastic")
+
+
+def test_broken_window_is_named_with_its_file(monkeypatch):
+    class Broken(Two):
+        def following(self, trip):
+            raise LookupError("no more windows")
+
+    monkeypatch.setitem(WINDOWS, "broken", Broken)
+    broken = Job(chunks=32, window=SLOTS, congestion="broken")
+    with pytest.raises(PolicyError) as raised:
+        broken.round(broken.random_values(0))
+    assert str(raised.value).startswith(f"congestion window Broken ({__file__}:")
+    assert str(raised.value).endswith("): LookupError: no more windows")
