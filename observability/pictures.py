@@ -11,6 +11,7 @@ import io
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
@@ -75,10 +76,22 @@ def style() -> AbstractContextManager[None]:
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """Returns an empty figure of this size in inches, which arranges its axes by itself."""
+    """Returns an empty figure of this size in inches, which arranges its axes by itself, and which
+    notebooks show."""
+    return _figure()((width, height), layout="constrained")
+
+
+@cache
+def _figure() -> type[Figure]:
     from matplotlib.figure import Figure
 
-    return Figure((width, height), layout="constrained")
+    class ShownFigure(Figure):
+        """A figure that needs no pyplot to be shown."""
+
+        def _repr_svg_(self) -> str:
+            return ElementTree.tostring(_svg(self, ""), encoding="unicode")
+
+    return ShownFigure
 
 
 def label_ticks(axis: Axis, values: Sequence[float] | None = None) -> None:

@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from observability.messages.events import Event, ProgressEvent, Within
+from topologies.model.documents import Problem
 from topologies.model.units import time_text
 
 _LINE_SECONDS = 1.0
@@ -67,6 +68,10 @@ class View:
     def note(self, text: str) -> None:
         """Prints a line above the progress."""
         self._console.print(Text(text), soft_wrap=True)
+
+    def warn(self, problem: Problem) -> None:
+        """Prints a warning."""
+        self.note(f"warning: {problem}")
 
     def event(self, message: Event) -> None:
         """Updates a job's state from an event and shows it."""

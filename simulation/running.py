@@ -75,7 +75,7 @@ def run_virtually(
         topology_seed=topology_seed,
     )
     for warning in checked.warnings:
-        watcher.note(f"warning: {warning}")
+        watcher.warn(warning)
     compile_once(program)
     facts: Facts = {
         "topology": str(topology.resolve()),

@@ -13,14 +13,20 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict
 
 from simulation import session
 from specs import sweepfields
 from specs.sweepfile import KINDS, Axis, SweepFile, SweepFileError
 from sweeps import code
 from testbed.program import program_for
-from topologies.model.documents import Document, DocumentError, Location, Problem, errors_as
+from topologies.model.documents import (
+    Anything,
+    Document,
+    DocumentError,
+    Location,
+    Problem,
+    errors_as,
+)
 from topologies.model.documents import load as load_document
 from topologies.model.spec import read as read_topology
 from topologies.model.topology import LinkQuality, Topology
@@ -29,12 +35,6 @@ _LICENCE = "# SPDX-License-Identifier: Apache-2.0\n"
 _ID_LETTERS = 16
 _OF_LINKS = frozenset(field.name for field in dataclasses.fields(LinkQuality))
 _KEEPS_NOTHING = "of trials only summaries are kept; leave it out"
-
-
-class _Anything(BaseModel):
-    """An unchecked base file; trials check it with their values."""
-
-    model_config = ConfigDict(extra="allow")
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def trials(file: SweepFile) -> list[Trial]:
             if not file.base(kind).exists():
                 text = f"{file.base(kind)}: no such file"
                 raise DocumentError([file.document.problem((kind,), text)])
-        bases = {kind: load_document(file.base(kind), _Anything) for kind in KINDS}
+        bases = {kind: load_document(file.base(kind), Anything) for kind in KINDS}
     problems: dict[tuple[Any, ...], _Shared] = {}
     made: list[Trial] = []
     with tempfile.TemporaryDirectory(prefix="rackhub-sweep-") as folder:
@@ -116,7 +116,7 @@ class _Draft:
     def __init__(
         self,
         file: SweepFile,
-        bases: dict[str, Document[_Anything]],
+        bases: dict[str, Document[Anything]],
         chosen: tuple[int, ...],
         folder: Path,
     ) -> None:

@@ -31,6 +31,7 @@ from testbed import preflight
 from testbed.errors import LaunchError
 from testbed.program import compile_once, program_files, read_program
 from testbed.targets import choose
+from topologies.model.documents import Problem
 from topologies.model.spec import read as read_topology
 
 T = TypeVar("T")
@@ -169,6 +170,10 @@ def _say(text: str) -> None:
     click.echo(text, err=True)
 
 
+def _warn(problem: Problem) -> None:
+    _say(f"warning: {problem}")
+
+
 @contextlib.contextmanager
 def launch(
     topology: Path,
@@ -182,7 +187,7 @@ def launch(
     p4info: Path | None = None,
     topology_seed: int | None = None,
     tied: bool = True,
-    say: Callable[[str], None] = _say,
+    warn: Callable[[Problem], None] = _warn,
 ) -> Iterator[Launch]:
     """Starts a testbed; leaving the context takes it down, unless it was detached.
 
@@ -190,7 +195,7 @@ def launch(
     name: of the testbed; None: the topology's, with a number if that is taken.
     topology_seed: replaces the file's.
     tied: the kernel ends the testbed with this process (parent-death signal).
-    say: takes warnings, and what is compiled.
+    warn: takes warnings about topology and jobs.
     Raises ``TopologyError``, ``JobFileError``, ``LaunchError``, ``RunError``, ``TargetError``,
     ``SandboxError``, ``DataPlaneError``.
     """
@@ -202,11 +207,11 @@ def launch(
     loaded = read_topology(topology).seeded(topology_seed)
     chosen = choose(target)
     if program is None and p4info is None:
-        make_ready(say=say)
+        make_ready(say=_say)
     program, p4info = program_files(program, p4info)
     checked = preflight.check(loaded, jobs, read_program(program, p4info), chosen)
     for warning in checked.warnings:
-        say(f"warning: {warning}")
+        warn(warning)
     if chosen == "embedded":
         compile_once(program)
     facts: Facts = {

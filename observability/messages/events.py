@@ -9,6 +9,7 @@ from typing import Literal, Protocol, TypeAlias, TypedDict
 from typing_extensions import NotRequired
 
 from observability.messages.jobs import JobProgress
+from topologies.model.documents import Problem
 
 
 class StateEvent(TypedDict):
@@ -77,7 +78,10 @@ class Watcher(Protocol):
     """Follows a run."""
 
     def note(self, text: str) -> None:
-        """Takes a text about the run, such as a warning."""
+        """Takes a text about the run."""
+
+    def warn(self, problem: Problem) -> None:
+        """Takes a warning about its files."""
 
     def event(self, message: Event) -> None:
         """Takes an event of a job."""

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Annotated, Any, Generic, TypeVar
 
 import yaml
-from pydantic import AfterValidator, BaseModel, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from protocol.errors import Error
 
@@ -122,6 +122,12 @@ class Document(Generic[Model]):
         """Raises DocumentError if there are problems."""
         if self.problems:
             raise DocumentError(self.problems)
+
+
+class Anything(BaseModel):
+    """An unchecked file, whose fields are ``model_extra``."""
+
+    model_config = ConfigDict(extra="allow")
 
 
 def check_there(path: str | Path) -> None:
