@@ -111,6 +111,7 @@ def _names(_: click.Context, __: click.Parameter, value: str | None) -> list[str
     nargs=-1,
     required=True,
     type=click.UNPROCESSED,
+    shell_complete=click.Path().shell_complete,
 )
 @click.pass_context
 def launch_command(

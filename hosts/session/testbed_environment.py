@@ -37,7 +37,7 @@ def service() -> str:
     try:
         return os.environ[SERVICE]
     except KeyError:
-        text = f"no job service was given, and {SERVICE} is not set: `rackhub exec` sets it"
+        text = f"no job service was given, and {SERVICE} is not set: `rackhub launch` sets it"
         raise ServiceUnavailableError(text) from None
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,16 +14,19 @@ from typing import Any
 
 import pytest
 
+from cli.display.ranks import RankLines
 from emulation.lifecycle import ranks as module
 from emulation.lifecycle.execution import ExecutionServer
 from emulation.lifecycle.ranks import Failure, Ranks
 
 WAITS = "import signal; signal.pause()"
 STUBBORN = """
-import signal, sys
-signal.signal(signal.SIGTERM, lambda *_: print("no", flush=True))
+import signal
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
 print("up", flush=True)
-while True: signal.pause()
+while True:
+    signal.sigwait([signal.SIGTERM])
+    print("no", flush=True)
 """
 
 
@@ -119,6 +123,45 @@ def test_a_process_that_ignores_its_end_is_killed(
         wait()
     assert shown.all[0, 1] == b"up\nno\n"
     assert ranks.statuses == {0: 128 + signal.SIGKILL}
+
+
+def test_interruption_does_not_wait_for_a_process_that_ignores_its_end(run: Any) -> None:
+    """The grace is longer than this test may take."""
+    shown = Shown()
+
+    def show(rank: int, number: int, data: bytes) -> None:
+        shown(rank, number, data)
+        if data and shown.all[rank, number] in (b"up\n", b"up\nno\n"):  # Ctrl-C, and once more
+            raise KeyboardInterrupt
+
+    ranks = Ranks(run, show)
+
+    def wait() -> None:
+        with ranks:
+            start(ranks, STUBBORN)
+            ranks.wait(lambda: None)
+
+    before = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        wait()
+    assert ranks.statuses == {0: 128 + signal.SIGKILL}
+    assert time.monotonic() - before < module.GRACE_SECONDS
+
+
+def test_lines_of_ranks_that_write_at_once_stay_whole(
+    run: Any, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    count = 20_000
+    text = f"for i in range({count}): print(i, 'x' * (i % 300))"
+    with Ranks(run, RankLines().show) as ranks:
+        start(ranks, text, text, text)
+        assert ranks.wait(lambda: None) is None
+    written = capfdbinary.readouterr().out.splitlines()
+    assert len(written) == 3 * count
+    for rank in range(3):
+        prefix = b"[%d] " % rank
+        mine = [line.removeprefix(prefix) for line in written if line.startswith(prefix)]
+        assert mine == [b"%d %s" % (i, b"x" * (i % 300)) for i in range(count)]
 
 
 def test_processes_left_behind_hold_nothing_up(run: Any, tmp_path: Path) -> None:
