@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from cli.files import OUTPUT_OR_DASH
-from cli.options import on_testbed, run_names
+from cli.options import on_testbed, print_json, run_names, with_json
 from observability import record
 from observability.control import ControlError
 from observability.record import RunDirectory, RunError, shown
@@ -74,14 +74,21 @@ def metrics(on: str | None, listen: tuple[str, int] | None) -> None:
     type=OUTPUT_OR_DASH,
     help="HTML file, - for standard output. [default: report.html in the run's directory]",
 )
-def report(run: str, output: Path | None) -> None:
+@with_json
+def report(run: str, output: Path | None, as_json: bool) -> None:
     """Make one self-contained HTML file with everything recorded about a RUN.
 
     RUN is a run directory, its name, the name of its testbed (the newest of that name), or latest.
+    --json prints what the file shows instead (docs/reference/report.md).
     """
-    from observability.report import make  # slow: loads the templates
+    from observability.report import collect, make  # slow: loads the templates
 
     directory = record.known(run)
+    if as_json:
+        if output is not None:
+            raise click.UsageError("--json prints the data, and writes no page; leave --output out")
+        print_json(collect(directory))
+        return
     page = make(directory)
     if output is not None and str(output) == "-":
         sys.stdout.write(page)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds ``rackhub report``: a run as one self-contained HTML file.
+"""Builds ``rackhub report``: a run as one self-contained HTML file, or its data.
 
-It has no scripts and loads nothing; its content security policy enforces that.
+The file has no scripts and loads nothing; its content security policy enforces that.
 """
 
 from __future__ import annotations
@@ -11,12 +11,18 @@ from functools import partial
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from observability.messages.report import ReportData
 from observability.record import RunDirectory
 from observability.report.reading import read
-from observability.report.report_context import STYLES, report_context
+from observability.report.report_context import STYLES, report_context, report_data
 from topologies.model.units import time_text
 
-__all__ = ["make"]
+__all__ = ["collect", "make"]
+
+
+def collect(run: RunDirectory) -> ReportData:
+    """Returns what the page of a run shows. Raises ``RunError`` if nothing is known of it."""
+    return report_data(read(run))
 
 
 def make(run: RunDirectory) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from xml.etree import ElementTree
 
+from observability.messages.report import LinkLoad
 from observability.messages.summary import Link
 from observability.wording import deviation, sending_ends
 from topologies.model.addressing import Addressing
@@ -22,29 +23,6 @@ CLASSES = (0.05, 0.2, 0.5, 0.8, 1.0)
 TOLERANCE = 0.02
 _SHRUNK = 0.6
 _WIDTHS = (1.2, 1.8, 2.3, 2.8, 3.3, 3.8)
-
-
-@dataclass(frozen=True)
-class LinkLoad:
-    """A link direction in the report.
-
-    sender: node, or its interface where links run in parallel.
-    share: its load, of the link's rate or of the largest load; None if unknown.
-    level: class of the load, from 0.
-    deviation: of its bytes from the expected ones, as text.
-    off: whether it deviates by more than ``TOLERANCE``.
-    """
-
-    sender: str
-    to: str
-    bytes: int | None
-    packets: int | None
-    expected_bytes: int | None
-    unknown: str
-    share: float | None
-    level: int | None
-    deviation: str
-    off: bool
 
 
 @dataclass(frozen=True)
@@ -79,16 +57,16 @@ def loads(topology: Topology | None, links: list[Link], seconds: float | None) -
     wanted = [row["expected_bytes"] for row in links if row["expected_bytes"] is not None]
     rows = [
         LinkLoad(
-            sender,
-            row["to"],
-            row["bytes"],
-            row["packets"],
-            row["expected_bytes"],
-            row["unknown"],
-            share,
-            None if share is None else _level(share),
-            deviation(row),
-            _off(row, max(wanted, default=0)),
+            sender=sender,
+            to=row["to"],
+            bytes=row["bytes"],
+            packets=row["packets"],
+            expected_bytes=row["expected_bytes"],
+            unknown=row["unknown"],
+            share=share,
+            level=None if share is None else _level(share),
+            deviation=deviation(row),
+            off=_off(row, max(wanted, default=0)),
         )
         for row, sender, share in zip(links, sending_ends(links), shares, strict=True)
     ]
@@ -149,13 +127,13 @@ def _drawing(topology: Topology, links: list[Link], rows: list[LinkLoad]) -> str
 
 
 def _lane(node: str, quality: LinkQuality, row: LinkLoad | None) -> Lane:
-    if row is None or row.level is None or row.share is None:
-        why = f": {row.unknown}" if row is not None and row.unknown else ""
+    if row is None or row["level"] is None or row["share"] is None:
+        why = f": {row['unknown']}" if row is not None and row["unknown"] else ""
         return Lane("load-unknown", _WIDTHS[1], f"{node}: bytes unknown{why}")
-    lines = [f"{row.sender} to {row.to}: {size(row.bytes)}"]
-    if row.packets is not None:
-        lines[0] += f" in {row.packets:,} packets"
-    lines.append(f"{100 * row.share:.3g} % of {rate_text(quality.rate, 4)}")
-    if row.expected_bytes is not None:
-        lines.append(f"expected {size(row.expected_bytes)} ({row.deviation})")
-    return Lane(f"load-{row.level}", _WIDTHS[row.level], "\n".join(lines))
+    lines = [f"{row['sender']} to {row['to']}: {size(row['bytes'])}"]
+    if row["packets"] is not None:
+        lines[0] += f" in {row['packets']:,} packets"
+    lines.append(f"{100 * row['share']:.3g} % of {rate_text(quality.rate, 4)}")
+    if row["expected_bytes"] is not None:
+        lines.append(f"expected {size(row['expected_bytes'])} ({row['deviation']})")
+    return Lane(f"load-{row['level']}", _WIDTHS[row["level"]], "\n".join(lines))

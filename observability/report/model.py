@@ -3,113 +3,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from observability.messages.jobs import JobState, OtherJob
-from observability.messages.summary import FaultImpact, PlanUse, Restored
-from observability.report.loads import Loads
+from observability.messages.report import ChartData, ChartLine, ReportData
+from observability.report.charts import Axis, Line, Mark, Point, chart
 
-
-@dataclass(frozen=True)
-class Verdict:
-    """A run's outcome as a line of text."""
-
-    kind: Literal["good", "bad", "open", "plain"]
-    text: str
-
-
-@dataclass(frozen=True)
-class ChunkShares:
-    """Where a job's chunks were summed. share: of those that switches summed."""
-
-    network: int
-    server: int
-    share: float | None
-    unknown: str
-    in_float32: int
-    retransmitted: int
-    retransmitted_by_switches: int | None
-
-
-@dataclass(frozen=True)
-class ReportedJob:
-    """A job in the report.
-
-    done: completed iterations. median, slowest: seconds of an iteration.
-    matches: ``JobQuality.matches_reference``. summed: chunks have a payload.
-    purpose: purpose of a job that learns nothing.
-    """
-
-    name: str
-    state: JobState
-    reason: str
-    tree: str
-    workers: int | None
-    servers: int | None
-    iterations: int | None
-    done: int
-    accuracy: float | None
-    matches: bool | None = None
-    summed: bool = True
-    no_reference: str = ""
-    purpose: str = ""
-    median: float | None = None
-    slowest: float | None = None
-    machine: Mapping[str, object] = field(default_factory=dict)
-    chunks: ChunkShares | None = None
-    plans: Sequence[PlanUse] = ()
-    alongside: Sequence[str] = ()
-    lost_workers: Mapping[str, str] = field(default_factory=dict)
-    rejoined_workers: Mapping[str, int] = field(default_factory=dict)
-    restored: Sequence[Restored] = ()
+__all__ = ["Chart", "ReportContext"]
 
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart with its caption. legend: names of its lines; empty if none is needed."""
+    """A chart with its caption.
+
+    about: for screen readers.
+    legend: names of its lines; empty if none is needed.
+    """
 
     title: str
-    svg: str
+    about: str
+    lines: Sequence[Line]
+    x: Axis
+    y: Axis
+    marks: Sequence[Mark]
+    height: float = 220.0
     legend: Sequence[str] = ()
     note: str = ""
 
+    @property
+    def svg(self) -> str:
+        """The drawing."""
+        return chart(self.about, self.lines, self.x, self.y, self.marks, self.height)
 
-@dataclass(frozen=True)
-class ReportedFault:
-    """A fault with its impact on each job; ``number`` is its place in time, from 1."""
+    def data(self) -> ChartData:
+        """Returns what it shows."""
+        lines = [ChartLine(name=line.name, points=_known(line.points)) for line in self.lines]
+        return {"title": self.title, "x": self.x.title, "y": self.y.title, "lines": lines}
 
-    number: int
-    at: float | None
-    node: str
-    what: str
-    lasted: float | None
-    aggregating: int | None
-    partial: int | None
-    rejoined_after: float | None
-    impacts: list[FaultImpact]
+
+def _known(points: Sequence[Point]) -> list[Point]:
+    """Returns points without what JSON has no word for: infinity, and what is no number."""
+    return [(x, y if y is not None and math.isfinite(y) else None) for x, y in points]
 
 
 @dataclass(frozen=True)
 class ReportContext:
     """The variables of the template.
 
-    ended: why the run failed, with the end of a log.
+    data: what it shows.
+    facts: the same in words: nodes, target, clock, start.
+    drawing: SVG of the topology with its loads; empty if that is unknown.
+    classes: names of the classes of load.
     others_left_out, slots_left_out: number of jobs and switches that are not shown.
     lost: why counters of links are unknown.
     slots_never: switches in which no job held slots.
     machine: titles and values.
     """
 
-    directory: str
+    data: ReportData
     facts: list[str]
-    verdict: Verdict
-    ended: str
-    jobs: list[ReportedJob]
-    others: list[OtherJob]
+    drawing: str
+    classes: list[str]
     others_left_out: int
-    loads: Loads
     lost: list[str]
     undrawable: str
     curves: list[Chart]
@@ -117,5 +73,4 @@ class ReportContext:
     slots_left_out: int
     slots_never: list[str]
     servers: list[Chart]
-    faults: list[ReportedFault]
     machine: list[tuple[str, str]]

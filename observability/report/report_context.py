@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds the template variables of a report from a run's data."""
+"""Builds what a report shows, and the variables of its template, from a run's data."""
 
 from __future__ import annotations
 
@@ -8,25 +8,27 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from itertools import pairwise
+from typing import cast
 
-from observability.messages.jobs import SubmittedJob
-from observability.messages.summary import (
-    Chunks,
-    FaultImpact,
-    JobSummary,
-    PlanUse,
-    is_finished,
-)
-from observability.report.charts import Axis, Line, Mark, chart
-from observability.report.loads import loads
-from observability.report.model import (
-    Chart,
+from observability.messages.jobs import JobState, SubmittedJob
+from observability.messages.report import (
     ChunkShares,
-    ReportContext,
+    ReportData,
     ReportedFault,
     ReportedJob,
     Verdict,
 )
+from observability.messages.summary import (
+    Chunks,
+    FaultImpact,
+    FinishedMachine,
+    JobSummary,
+    PlanUse,
+    is_finished,
+)
+from observability.report.charts import Axis, Line, Mark
+from observability.report.loads import Loads, loads
+from observability.report.model import Chart, ReportContext
 from observability.report.reading import RunData
 from observability.series import Curve, Series, ServerSample, covered
 from observability.wording import count, sums, where_summed
@@ -50,37 +52,68 @@ _COUNTS = {
 _SECONDS = Axis("seconds since the first job ran")
 
 
+def report_data(data: RunData) -> ReportData:
+    """Returns all that a report of a run shows."""
+    marks = _marks(data)
+    return _data(data, loads(data.topology, data.links, _seconds(data)), marks)
+
+
 def report_context(data: RunData) -> ReportContext:
     """Returns the variables of the template."""
-    series, current = data.series, data.current
-    done = [_job(row, current.get(row["job"])) for row in data.jobs]
-    known = {row["job"] for row in data.jobs}
-    done += [_from_live(row) for name, row in current.items() if name not in known]
-    # A killed run has no summary, but a series up to its end.
-    done += [_from_series(n, c) for n, c in series.jobs.items() if n not in known | set(current)]
-    faults = _faults(data.faults)
-    marks = [_mark(fault, fault.at) for fault in faults if fault.at is not None]
+    series, marks = data.series, _marks(data)
+    found = loads(data.topology, data.links, _seconds(data))
+    shown = _data(data, found, marks)
+    others = len(shown["others"])
+    shown["others"] = shown["others"][-MOST_OTHERS:]
+    most = _most_held(series)
+    chosen = sorted(most, key=lambda name: -most[name])[:MOST_PANELS]
     return ReportContext(
-        directory=data.run.path.name,
+        data=shown,
         facts=_facts(data),
-        verdict=_verdict(data, done),
-        ended=data.ended,
-        jobs=done,
-        others=data.others[-MOST_OTHERS:],
-        others_left_out=max(0, len(data.others) - MOST_OTHERS),
-        loads=loads(data.topology, data.links, _seconds(data)),
+        drawing=found.drawing,
+        classes=found.classes,
+        others_left_out=others - len(shown["others"]),
         lost=sorted(
             {row["unknown"].removeprefix("packets: ") for row in data.links if row["unknown"]}
         ),
         undrawable=data.undrawable,
         curves=_curves(series, marks),
-        slots=_slots(series, marks),
-        slots_left_out=max(0, sum(map(bool, _most_held(series).values())) - MOST_PANELS),
+        slots=[one for one in _slots(series, marks) if one.title in chosen],
+        slots_left_out=max(0, sum(map(bool, most.values())) - MOST_PANELS),
         slots_never=_never_held(series),
         servers=_servers(series, marks),
-        faults=faults,
         machine=_machine(data.machine),
     )
+
+
+def _data(data: RunData, found: Loads, marks: Sequence[Mark]) -> ReportData:
+    facts, topology, series = data.facts, data.topology, data.series
+    jobs = _jobs(data)
+    return {
+        "run": data.run.path.name,
+        "topology": None if topology is None else topology.name,
+        "workers": None if topology is None else len(topology.workers),
+        "servers": None if topology is None else len(topology.servers),
+        "switches": None if topology is None else len(topology.switches),
+        "target": facts["target"],
+        "clock": facts["clock"],
+        "started": _started(data).isoformat(timespec="seconds"),
+        "verdict": _verdict(data, jobs),
+        "ended": data.ended,
+        "jobs": jobs,
+        "others": data.others,
+        "links": found.rows,
+        "of_rate": found.of_rate,
+        "training": [one.data() for one in _curves(series, marks)],
+        "slots": [one.data() for one in _slots(series, marks)],
+        "server_loads": [one.data() for one in _servers(series, marks)],
+        "faults": _faults(data.faults),
+        "machine": cast(FinishedMachine, data.machine),
+    }
+
+
+def _marks(data: RunData) -> list[Mark]:
+    return [_mark(one, one["at"]) for one in _faults(data.faults) if one["at"] is not None]
 
 
 # --- the head ---
@@ -96,88 +129,111 @@ def _facts(data: RunData) -> list[str]:
     parts.append(f"{facts['target']} target, {facts['clock']} clock")
     if topology is not None and facts["clock"] == "virtual" and (more := costs(topology.costs)):
         parts.append(more)
-    started = datetime.fromtimestamp((data.run.path / "testbed.json").stat().st_mtime)
-    parts.append(f"started {started:%Y-%m-%d %H:%M:%S}")
+    parts.append(f"started {_started(data):%Y-%m-%d %H:%M:%S}")
     return parts
+
+
+def _started(data: RunData) -> datetime:
+    return datetime.fromtimestamp(data.run.began)
 
 
 def _verdict(data: RunData, jobs: Sequence[ReportedJob]) -> Verdict:
     failure = data.failure
     if data.alive:
-        return Verdict("open", "still up: this is what is known so far")
+        return {"kind": "open", "text": "still up: this is what is known so far"}
     if failure is not None:
         about = failure.get("process")
         process = f" ({about})" if about else ""
-        return Verdict("bad", f"failed: {failure['message']}{process}")
+        return {"kind": "bad", "text": f"failed: {failure['message']}{process}"}
     if data.ended:
-        return Verdict("bad", "ended without a summary: it was killed")
+        return {"kind": "bad", "text": "ended without a summary: it was killed"}
     if not jobs:
         others = len(data.others)
         more = f"; {count(others, 'job')} of other programs, see below" if others else ""
-        return Verdict("open", f"no job was submitted{more}")
-    wrong = [job.name for job in jobs if job.matches is False]
+        return {"kind": "open", "text": f"no job was submitted{more}"}
+    wrong = [job["name"] for job in jobs if job["matches"] is False]
     if wrong:
-        return Verdict("bad", f"the weights of {', '.join(wrong)} differ from the reference's")
-    undone = [job.name for job in jobs if job.state != "done"]
+        return {
+            "kind": "bad",
+            "text": f"the weights of {', '.join(wrong)} differ from the reference's",
+        }
+    undone = [job["name"] for job in jobs if job["state"] != "done"]
     if undone:
-        return Verdict("open", f"not done: {', '.join(undone)}")
-    unknown = [job for job in jobs if job.matches is None and job.summed]
+        return {"kind": "open", "text": f"not done: {', '.join(undone)}"}
+    unknown = [job for job in jobs if job["matches"] is None and job["summed"]]
     if unknown:
-        names = ", ".join(job.name for job in unknown)
-        reasons = {job.no_reference for job in unknown}
+        names = ", ".join(job["name"] for job in unknown)
+        reasons = {job["no_reference"] for job in unknown}
         why = reasons.pop() if len(reasons) == 1 else "each one has its reason below"
         text = f"done; whether the weights of {names} are right is not known: {why}"
-        return Verdict("open", text)
-    if not any(job.summed for job in jobs):
+        return {"kind": "open", "text": text}
+    if not any(job["summed"] for job in jobs):
         text = "done: chunks only occupied the wire, so there are no sums to check"
-        return Verdict("plain", text)
-    return Verdict("good", "done: weights match the reference, bit by bit")
+        return {"kind": "plain", "text": text}
+    return {"kind": "good", "text": "done: weights match the reference, bit by bit"}
 
 
 # --- jobs ---
+
+
+def _jobs(data: RunData) -> list[ReportedJob]:
+    series, current = data.series, data.current
+    done = [_job(row, current.get(row["job"])) for row in data.jobs]
+    known = {row["job"] for row in data.jobs}
+    done += [_from_live(row) for name, row in current.items() if name not in known]
+    # A killed run has no summary, but a series up to its end.
+    done += [_from_series(n, c) for n, c in series.jobs.items() if n not in known | set(current)]
+    return done
+
+
+def _unfinished(name: str, state: JobState, done: int, accuracy: float | None) -> ReportedJob:
+    """Returns a job of which no more is known."""
+    return {
+        "name": name, "state": state, "reason": "", "tree": "", "workers": None, "servers": None,
+        "iterations": None, "done": done, "accuracy": accuracy, "matches": None, "summed": True,
+        "no_reference": "", "purpose": "", "median": None, "slowest": None, "machine": {},
+        "chunks": None, "plans": [], "alongside": [], "lost_workers": {}, "rejoined_workers": {},
+        "restored": [],
+    }  # fmt: skip
 
 
 def _job(row: JobSummary, current: SubmittedJob | None) -> ReportedJob:
     """Returns a job of the summary. current: its row from a live testbed."""
     if not is_finished(row):
         now = row if current is None else current
-        return ReportedJob(
-            row["job"],
-            now["state"],
-            now["reason"],
-            row["tree"],
-            row["workers"],
-            row["servers"],
-            row["iterations"],
-            row["iterations_done"] if current is None else current["iteration"],
-            row["accuracy"],
-            summed=sums(row),
-        )
+        reached = row["iterations_done"] if current is None else current["iteration"]
+        return {
+            **_unfinished(row["job"], now["state"], reached, row["accuracy"]),
+            "reason": now["reason"],
+            "tree": row["tree"],
+            "workers": row["workers"],
+            "servers": row["servers"],
+            "iterations": row["iterations"],
+            "summed": sums(row),
+        }
     seconds, accuracy, summed = row["seconds_per_iteration"], row["test_accuracy"], sums(row)
-    return ReportedJob(
-        row["job"],
-        row["state"],
-        row["reason"],
-        row["tree"],
-        row["workers"],
-        row["servers"],
-        row["iterations"],
-        len(seconds) + row.get("iterations_before", 0),
-        accuracy,
-        matches=row["matches_reference"],
-        summed=summed,
-        no_reference=row["no_reference"] if summed else "",
-        purpose="" if accuracy is not None else _purpose(row["workload"], summed=summed),
-        median=statistics.median(seconds) if seconds else None,
-        slowest=max(seconds) if seconds else None,
-        machine=row["machine"],
-        chunks=_chunks(row["chunks"], row["plans"]),
-        plans=row["plans"],
-        alongside=row["alongside"],
-        lost_workers=row["lost_workers"],
-        rejoined_workers=row["rejoined_workers"],
-        restored=row["restored"] or (),
-    )
+    reached = len(seconds) + row.get("iterations_before", 0)
+    return {
+        **_unfinished(row["job"], row["state"], reached, accuracy),
+        "reason": row["reason"],
+        "tree": row["tree"],
+        "workers": row["workers"],
+        "servers": row["servers"],
+        "iterations": row["iterations"],
+        "matches": row["matches_reference"],
+        "summed": summed,
+        "no_reference": row["no_reference"] if summed else "",
+        "purpose": "" if accuracy is not None else _purpose(row["workload"], summed=summed),
+        "median": statistics.median(seconds) if seconds else None,
+        "slowest": max(seconds) if seconds else None,
+        "machine": row["machine"],
+        "chunks": _chunks(row["chunks"], row["plans"]),
+        "plans": row["plans"],
+        "alongside": row["alongside"],
+        "lost_workers": row["lost_workers"],
+        "rejoined_workers": row["rejoined_workers"],
+        "restored": row["restored"] or [],
+    }
 
 
 def _purpose(workload: str, *, summed: bool) -> str:
@@ -189,39 +245,34 @@ def _purpose(workload: str, *, summed: bool) -> str:
 
 
 def _from_live(row: SubmittedJob) -> ReportedJob:
-    return ReportedJob(
-        row["job"],
-        row["state"],
-        row["reason"],
-        row["tree"],
-        row["workers"],
-        None,
-        row["iterations"],
-        row["iteration"],
-        row.get("accuracy"),
-    )
+    return {
+        **_unfinished(row["job"], row["state"], row["iteration"], row.get("accuracy")),
+        "reason": row["reason"],
+        "tree": row["tree"],
+        "workers": row["workers"],
+        "iterations": row["iterations"],
+    }
 
 
 def _from_series(name: str, curve: Curve) -> ReportedJob:
     state = curve.states[-1][1] if curve.states else "starting"
     reached = curve.iterations[-1].number if curve.iterations else 0
     measured = [one.accuracy for one in curve.iterations if one.accuracy is not None]
-    accuracy = measured[-1] if measured else None
-    return ReportedJob(name, state, "", "", None, None, None, reached, accuracy)
+    return _unfinished(name, state, reached, measured[-1] if measured else None)
 
 
 def _chunks(chunks: Chunks, plans: Sequence[PlanUse]) -> ChunkShares:
     network, server = where_summed(chunks, plans)
     total = network + server
-    return ChunkShares(
-        network,
-        server,
-        network / total if total else None,
-        chunks["unknown"],
-        chunks["in_float32"],
-        chunks["retransmitted"],
-        chunks["retransmitted_by_switches"],
-    )
+    return {
+        "network": network,
+        "server": server,
+        "share": network / total if total else None,
+        "unknown": chunks["unknown"],
+        "in_float32": chunks["in_float32"],
+        "retransmitted": chunks["retransmitted"],
+        "retransmitted_by_switches": chunks["retransmitted_by_switches"],
+    }
 
 
 # --- over time ---
@@ -263,7 +314,11 @@ def _curves(series: Series, marks: Sequence[Mark]) -> list[Chart]:
          Axis("", 0.0, 1.0)),
     ]  # fmt: skip
     return [
-        Chart(title, chart(f"{title} of each job over time", lines, x, y, marks), legend, note)
+        Chart(
+            *(title, f"{title} of each job over time", lines, x, y, marks),
+            legend=legend,
+            note=note,
+        )
         for title, note, lines, y in rows
         if any(value is not None for line in lines for _, value in line.points)
     ]
@@ -308,24 +363,20 @@ def _slots(series: Series, marks: Sequence[Mark]) -> list[Chart]:
             known = None if parts[0] is None or parts[1] is None else parts[0] + parts[1]
             busy.setdefault(name, []).append((t, known))
     most = {name: count for name, count in _most_held(series).items() if count}
-    chosen = sorted(most, key=lambda name: -most[name])[:MOST_PANELS]
     x = Axis(_SECONDS.title, 0.0)
     y = Axis("slots", 0.0, max(most.values(), default=0) or 1.0)
     return [
         Chart(
             name,
-            chart(
-                f"Slots of {name} over time: at most {most[name]} held",
-                [
-                    Line("held by jobs", held[name], 0, step=True, area=True),
-                    Line("with a sum under way", busy[name], 1, dots=True),
-                ],
-                x, y, marks, height=150.0,
-            ),
+            f"Slots of {name} over time: at most {most[name]} held",
+            [
+                Line("held by jobs", held[name], 0, step=True, area=True),
+                Line("with a sum under way", busy[name], 1, dots=True),
+            ],
+            *(x, y, marks, 150.0),
         )
         for name in most
-        if name in chosen
-    ]  # fmt: skip
+    ]
 
 
 def _servers(series: Series, marks: Sequence[Mark]) -> list[Chart]:
@@ -344,8 +395,8 @@ def _servers(series: Series, marks: Sequence[Mark]) -> list[Chart]:
             continue
         about = f"Mbit/s that each server {title.lower()} over time"
         axes = Axis(_SECONDS.title, 0.0), Axis("Mbit/s", 0.0)
-        svg = chart(about, lines, *axes, marks, height=150.0)
-        charts.append(Chart(title, svg, [line.name for line in lines]))
+        names = [line.name for line in lines]
+        charts.append(Chart(title, about, lines, *axes, marks, 150.0, names))
     return charts
 
 
@@ -382,15 +433,15 @@ def _faults(rows: Sequence[FaultImpact]) -> list[ReportedFault]:
 
     return [
         ReportedFault(
-            number,
-            first["at"],
-            first["node"],
-            first["what"],
-            first["lasted"],
-            first["aggregating"],
-            first["partial"],
-            first["rejoined_after"],
-            [row for row in group if row["job"] is not None],
+            number=number,
+            at=first["at"],
+            node=first["node"],
+            what=first["what"],
+            lasted=first["lasted"],
+            aggregating=first["aggregating"],
+            partial=first["partial"],
+            rejoined_after=first["rejoined_after"],
+            impacts=[row for row in group if row["job"] is not None],
         )
         for number, group in enumerate(sorted(found.values(), key=begin), start=1)
         for first in group[:1]
@@ -398,8 +449,9 @@ def _faults(rows: Sequence[FaultImpact]) -> list[ReportedFault]:
 
 
 def _mark(fault: ReportedFault, at: float) -> Mark:
-    title = f"{fault.number}: {fault.node} {fault.what}"
-    return Mark(str(fault.number), at, title, at + fault.lasted if fault.lasted else None)
+    title = f"{fault['number']}: {fault['node']} {fault['what']}"
+    until = at + fault["lasted"] if fault["lasted"] else None
+    return Mark(str(fault["number"]), at, title, until)
 
 
 # --- the machine ---

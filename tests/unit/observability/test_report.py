@@ -20,7 +20,7 @@ from cli.main import main
 from observability import record
 from observability.progress import Iteration
 from observability.record import RunDirectory, RunError
-from observability.report import make
+from observability.report import collect, make
 from observability.report.charts import Axis, Line, Mark, chart
 from observability.report.loads import loads
 from observability.report.reading import submitted
@@ -178,7 +178,7 @@ def test_link_loads_have_colours() -> None:
 def test_colours_of_loads_are_shares_of_the_rate(percent: int, level: int) -> None:
     rows = [row for row in small_run.carried() if row["from"] == "w3"]
     rows[0]["bytes"] = 20_000_000 // 8 * percent // 100
-    assert loads(load(small_run.TOPOLOGY), rows, 1.0).rows[0].level == level
+    assert loads(load(small_run.TOPOLOGY), rows, 1.0).rows[0]["level"] == level
 
 
 def test_loads_cover_active_time() -> None:
@@ -324,6 +324,49 @@ def test_jobs_of_a_live_testbed_are_distinguished_by_number() -> None:
     (mine,) = small_run.snapshot()["jobs"]
     own = [small_run.other(5, "digits", alive=True, state="running"), small_run.other(7, "digits")]
     assert submitted({"jobs": [mine, *own], "others": own}) == {mine["job"]: mine}
+
+
+def test_json_has_what_the_page_shows() -> None:
+    kinds = [("kill", "tor0", "was killed by SIGKILL"), ("stop", "w2", "was stopped for 3 s")]
+    run = small_run.finished(faults=small_run.faults(kinds))
+    page = Page(make(run))
+    result = CliRunner().invoke(main, ["report", run.path.name, "--json"])
+    assert result.exit_code == 0, result.stderr
+    data = json.loads(result.stdout)
+    assert data["verdict"] == {"kind": "good", "text": page.verdict}
+    (job,) = data["jobs"]
+    tiles = dict(zip(page.all("dt"), page.all("dd"), strict=True))
+    assert f"{job['accuracy']:.4f}" == tiles["test accuracy"]
+    assert job["median"] == small_run.SECONDS
+    assert job["chunks"]["network"] == small_run.ITERATIONS * small_run.WORK.chunks
+    for link in data["links"]:
+        row = page.row(f">{link['sender']} to {link['to']}<")
+        assert row[1:3] == [f"{link['bytes']:,}", f"{link['expected_bytes']:,}"]
+        assert row[-1] == f"{100 * link['share']:.1f} %"
+    charts = [*data["training"], *data["slots"], *data["server_loads"]]
+    assert [one["title"] for one in charts] == [
+        text for text in page.all("strong") if text not in ("", data["run"])
+    ]
+    loss = data["training"][0]["lines"]
+    assert [line["name"] for line in loss] == ["digits"]
+    assert [y for _, y in loss[0]["points"]] == pytest.approx([2.0, 1.0, 2.0 / 3, 0.5])
+    assert [(one["number"], one["node"], one["what"]) for one in data["faults"]] == [
+        (number, node, what) for number, (_, node, what) in enumerate(kinds, start=1)
+    ]
+    both = CliRunner().invoke(main, ["report", "--json", "-o", "x.html"])
+    assert both.exit_code == 2
+    assert "leave --output out" in both.output
+
+
+def test_losses_that_are_no_numbers_are_null_in_json() -> None:
+    with small_run.begun() as (run, writer):
+        writer.state("digits", "running")
+        began = writer.started
+        values = (1.0, float("inf"), float("nan"))
+        done = [Iteration(n, began + n, one, None) for n, one in enumerate(values, start=1)]
+        writer.iterations("digits", done)
+    (loss,) = collect(run)["training"]
+    assert [y for _, y in loss["lines"][0]["points"]] == [1.0, None, None]
 
 
 def test_failed_run_quotes_its_log() -> None:

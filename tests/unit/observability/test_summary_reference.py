@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that the reference of summary.json is up to date, and that summaries keep to it."""
+"""Tests that the references of summaries and reports are up to date, and that both keep to them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from pydantic import ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from observability import record
+from observability.messages.report import ReportData
+from observability.report import collect
 from tests.conftest import ROOT
 from tests.summaries import check_summary
 from tests.unit.simulation import virtual_session
@@ -41,7 +43,10 @@ def test_a_summary_has_the_keys_of_its_model_and_no_others(
     job: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = {"topology.yaml": TOPOLOGY, "job.yaml": job}
-    path = virtual_session.run(tmp_path, monkeypatch, files).run.summary
+    run = virtual_session.run(tmp_path, monkeypatch, files).run
+    reports = TypeAdapter(list[ReportData], config=ConfigDict(extra="forbid"))
+    reports.validate_json(json.dumps([collect(run)]), strict=True)
+    path = run.summary
     check_summary(path)
     whole = json.loads(path.read_text())
     for change in ({"extra": 1}, {"state": "over"}, {"chunks": {}}, {"workers": "2"}):

@@ -38,7 +38,7 @@ def run(
         (folder / name).write_text(text)
     _, _, plane = program_for([folder / "job.yaml"], None, None)
     checked = check(read(folder / "topology.yaml"), [folder / "job.yaml"], plane)
-    facts = {"topology": str(folder / "topology.yaml")}
+    facts = {"topology": str(folder / "topology.yaml"), "target": "embedded", "clock": "virtual"}
     with (
         TraceFile(folder / "trace.json") as file,
         record.create("small", chosen=False, facts=facts) as directory,
