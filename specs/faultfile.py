@@ -19,9 +19,10 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from topologies.model.documents import Document, DocumentError, Location, Name, errors_as, shown
 from topologies.model.documents import load as load_document
 from topologies.model.documents import parse as parse_document
+from topologies.model.quantity_fields import Fraction, duration
 from topologies.model.spec import MOST_BAD
 from topologies.model.topology import Topology
-from topologies.model.units import TIMES, Fraction, duration, quantity
+from topologies.model.units import TIMES, quantity
 from topologies.model.wording import few
 
 CONTROLLER = "controller"

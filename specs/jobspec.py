@@ -20,7 +20,7 @@ from protocol.server_pipelines import Pipeline
 from protocol.trees import TREE_NUMBERS
 from specs import placements
 from topologies.model.documents import Name, shown
-from topologies.model.units import duration, size
+from topologies.model.quantity_fields import duration, size
 
 __all__ = [
     "CheckpointSpec",

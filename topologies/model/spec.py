@@ -49,9 +49,9 @@ from topologies.model.documents import (
 )
 from topologies.model.documents import load as load_document
 from topologies.model.documents import parse as parse_document
+from topologies.model.quantity_fields import Fraction, Rate, Size, Time, duration, fraction, size
 from topologies.model.shape import Level, Rack, Shape
 from topologies.model.topology import MAX_PORTS, Costs, Link, LinkQuality, Node, Topology
-from topologies.model.units import Fraction, Rate, Size, Time, duration, fraction, size
 from topologies.model.wording import few
 
 __all__ = [

@@ -266,12 +266,18 @@ def test_misspelled_command_gets_suggestion() -> None:
     assert "Did you mean" not in rackhub("xyz").stderr
 
 
-def test_control_commands_import_nothing_slow() -> None:
-    code = "import sys, cli.main, cli.commands.control; print(*sys.modules)"
+@pytest.mark.parametrize(
+    ("started", "slow"),
+    [
+        ("cli.main, cli.commands.control", {"controller", "grpc", "jinja2", "p4", "sklearn"}),
+        ("baselines.process", {"grpc", "pydantic", "sklearn", "torch"}),  # one on every host
+    ],
+)
+def test_what_starts_often_imports_nothing_slow(started: str, slow: set[str]) -> None:
+    code = f"import sys, {started}; print(*sys.modules)"
     result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
-    slow = {"controller", "grpc", "jinja2", "p4", "sklearn"}
     assert not {name.split(".")[0] for name in result.stdout.split()} & slow
 
 
