@@ -305,7 +305,13 @@ def show_comparison(console: Console, facts: ComparisonFacts, rows: list[Compare
         "host": "host link", "core": "core link", "total": "all links",
         "expected": "expected (host, core)", "dropped": "dropped", "right": "sums",
     }  # fmt: skip
-    show_rows(console, [_cells(row) for row in rows], columns)
+    alike = all(row["bytes_as_closed_form"] for row in rows)
+    if alike:
+        del columns["expected"]
+    # What a name means was printed before; it and the sum of all links give way to one table.
+    show_rows(console, [_cells(row) for row in rows], columns, spare=("meaning", "total"))
+    if alike:
+        show(console, "\nEvery link carried exactly the bytes of its closed form.")
     if len(rows) > 1:
         first, *others = sorted(rows, key=lambda row: row["seconds"])
         text = ", ".join(f"{row['name']} {row['seconds'] / first['seconds']:.3g}" for row in others)

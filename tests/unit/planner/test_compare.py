@@ -4,6 +4,7 @@ independence of the engine's order."""
 
 from __future__ import annotations
 
+import io
 import json
 import signal
 from collections.abc import Callable, Iterator, Sequence
@@ -42,6 +43,7 @@ from testbed import preflight
 from tests.unit.planner.gather_broadcast import GatherBroadcast
 from topologies.model.addressing import Addressing
 from topologies.model.spec import parse
+from topologies.model.units import size_text, time_text
 
 BUILD = SOURCES / "build"
 PLANE = DataPlane.load(BUILD / "aggregation.json", BUILD / "aggregation.p4info.txtpb")
@@ -337,3 +339,32 @@ def test_dropped_frames_are_reported_with_link(capsys: pytest.CaptureFixture[str
     output = capsys.readouterr().out
     assert f"{sum(each):,.4g}, most at {last.interface}" in output
     assert "6 workers sum 40 kB in 2 tensors, emulated on bmv2; medians of 2 iterations" in output
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_table_is_one_with_the_values_of_the_json(tmp_path: Path, width: int):
+    (tmp_path / "small.yaml").write_text(SMALL)
+    arguments = ["compare", str(tmp_path / "small.yaml"), "--size", "20 kB", "--json"]
+    run = CliRunner().invoke(main, arguments)
+    assert run.exit_code == 0, run.stderr
+    found = json.loads(run.stdout)
+    terminal = Console(width=width, force_terminal=True, color_system=None, file=io.StringIO())
+    compare.show_comparison(terminal, found, found["rows"])
+    assert isinstance(terminal.file, io.StringIO)
+    lines = terminal.file.getvalue().splitlines()
+    assert max(map(len, lines)) <= width
+    (heading,) = (
+        n for n, line in enumerate(lines) if line.split()[:3] == ["time", "lower", "bound"]
+    )
+    for row, line in zip(found["rows"], lines[heading + 1 :], strict=False):
+        assert line.split()[0] == row["name"]
+        for value in (row["seconds"], row["closed_form_seconds"]):
+            assert f" {time_text(value, 4)} " in line
+        for value in (row["host_bytes"], row["core_bytes"]):
+            assert f" {size_text(value, 4)} " in line
+        assert f" {row['ratio']:.3f} " in line
+        assert row["bytes_as_closed_form"]
+        assert row["right"]
+    assert "Every link carried exactly the bytes of its closed form." in lines
+    fastest = min(found["rows"], key=lambda row: row["seconds"])
+    assert any(line.startswith(f"quickest: {fastest['name']}; ") for line in lines)
