@@ -13,7 +13,7 @@ JOBS ?= auto
 SEED ?= 0
 MINUTES ?=
 
-.PHONY: help run test fuzz soak reliability placements recordings bench wheel docs cli-reference summary-reference lint lock setup setup-test setup-lint setup-docs p4 clean
+.PHONY: help run test fuzz soak reliability placements recordings bench wheel docs cli-reference summary-reference lint lock stubs setup setup-test setup-lint setup-docs p4 clean
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' \
@@ -86,8 +86,12 @@ setup-docs: ## install what builds the documentation, by itself
 
 lock: setup-lint ## lock the newest versions of all Python packages, for every supported Python (requirements/)
 	@$(LOCK) pyproject.toml --extra test --extra lint -o requirements/rackhub.txt
+	@$(LOCK) requirements/shell.in -o requirements/shell.txt
 	@$(LOCK) requirements/finsy.in -o requirements/finsy.txt
 	@$(LOCK) requirements/docs.in -o requirements/docs.txt
+
+stubs: setup-lint ## write the Python of P4Runtime and of protocol/*.proto (needs PyPI)
+	@.venv/bin/uv run --quiet --script scripts/stubs.py
 
 recordings: setup-test ## ask BMv2 anew what tests compare the embedded target with (CASES="stacks")
 	@$(PYTHON) -m tests.packet.differential.recordings $(CASES)
@@ -96,5 +100,5 @@ p4: setup ## compile p4src/ and the benchmark's programs if sources changed; nee
 	@$(PYTHON) -m specs.p4program
 	@$(PYTHON) -m benchmarks.forwarding.builds
 
-clean: ## remove the venv and caches; runs/ stays
-	rm -rf dist site .venv .venv-finsy .venv-docs .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info
+clean: ## remove the venvs and caches; runs/ stays
+	rm -rf dist site .venv .venv-shell .venv-finsy .venv-docs .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info

@@ -39,7 +39,7 @@ FACTS = "testbed.json"
 FAILURE = "failure.txt"
 # Mode of folders with secrets: journals and logs may contain jobs' nonces.
 PRIVATE = 0o700
-_PACKAGES = ("numpy", "grpcio", "protobuf", "p4runtime-shell", "scikit-learn")
+_PACKAGES = ("numpy", "grpcio", "protobuf", "scikit-learn")
 
 
 class Facts(TypedDict, total=False):

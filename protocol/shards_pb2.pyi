@@ -4,36 +4,36 @@ from typing import ClassVar as _ClassVar, Optional as _Optional
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
-class FetchRequest(_message.Message):
-    __slots__ = ["chunks", "epoch", "job"]
-    CHUNKS_FIELD_NUMBER: _ClassVar[int]
-    EPOCH_FIELD_NUMBER: _ClassVar[int]
-    JOB_FIELD_NUMBER: _ClassVar[int]
-    chunks: bytes
-    epoch: int
-    job: int
-    def __init__(self, job: _Optional[int] = ..., epoch: _Optional[int] = ..., chunks: _Optional[bytes] = ...) -> None: ...
-
-class Held(_message.Message):
-    __slots__ = []
-    def __init__(self) -> None: ...
-
 class Shard(_message.Message):
-    __slots__ = ["chunks", "epoch", "headers", "job", "ledger", "levels", "parameters", "state"]
-    CHUNKS_FIELD_NUMBER: _ClassVar[int]
-    EPOCH_FIELD_NUMBER: _ClassVar[int]
-    HEADERS_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("job", "epoch", "chunks", "levels", "headers", "parameters", "state", "ledger")
     JOB_FIELD_NUMBER: _ClassVar[int]
-    LEDGER_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    CHUNKS_FIELD_NUMBER: _ClassVar[int]
     LEVELS_FIELD_NUMBER: _ClassVar[int]
+    HEADERS_FIELD_NUMBER: _ClassVar[int]
     PARAMETERS_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
-    chunks: bytes
-    epoch: int
-    headers: bytes
+    LEDGER_FIELD_NUMBER: _ClassVar[int]
     job: int
-    ledger: bytes
+    epoch: int
+    chunks: bytes
     levels: bytes
+    headers: bytes
     parameters: bytes
     state: bytes
+    ledger: bytes
     def __init__(self, job: _Optional[int] = ..., epoch: _Optional[int] = ..., chunks: _Optional[bytes] = ..., levels: _Optional[bytes] = ..., headers: _Optional[bytes] = ..., parameters: _Optional[bytes] = ..., state: _Optional[bytes] = ..., ledger: _Optional[bytes] = ...) -> None: ...
+
+class Held(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class FetchRequest(_message.Message):
+    __slots__ = ("job", "epoch", "chunks")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    CHUNKS_FIELD_NUMBER: _ClassVar[int]
+    job: int
+    epoch: int
+    chunks: bytes
+    def __init__(self, job: _Optional[int] = ..., epoch: _Optional[int] = ..., chunks: _Optional[bytes] = ...) -> None: ...

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Installs what rackhub needs and says what it installs:
 #
-#   scripts/setup.sh run        for `make run`: Debian packages (apt, through sudo unless root) and .venv
+#   scripts/setup.sh run        for `make run`: Debian packages (apt, through sudo unless root), .venv, and .venv-shell
 #   scripts/setup.sh test       for `make test`, in addition: test packages, and .venv-finsy
 #   scripts/setup.sh lint       for `make lint`, in addition: linters, and .venv-docs
 #   scripts/setup.sh docs       for `make docs`: only .venv-docs
@@ -219,6 +219,6 @@ if [ "$(cat $venv/installed-"$purpose" 2>/dev/null)" != "$state" ]; then
     for each in $includes; do printf '%s\n' "$state" >"$venv/installed-$each"; done
 fi
 
-# finsy, a P4Runtime client that tests drive the switch with, needs a newer protobuf than
-# p4runtime-shell: it has an environment of its own.
+# P4Runtime clients of others, for `rackhub shell` and for tests: each pins versions of what rackhub needs, too.
+own_venv .venv-shell shell
 if [ "$purpose" != run ]; then own_venv .venv-finsy finsy; fi

@@ -26,19 +26,22 @@ from cli.options import (
     with_json,
 )
 from emulation.lifecycle.execution import execute
-from emulation.nodes.processes import python
 from observability import pictures, record
 from observability.control import ControlError
 from observability.record import RunError, shown
 from observability.trace import TraceError
 from observability.trace import read as read_trace
 from simulation.running import check_virtually
+from specs.paths import ROOT
 from testbed import preflight
 from testbed.program import program_files, read_program, translate
 from testbed.targets import DEVICE_ID, Target, because, choose
 from topologies.model.drawing import draw
 from topologies.model.spec import load as load_topology
 from topologies.model.spec import read as read_topology
+
+# Has an environment of its own: it needs an old protobuf.
+SHELL = ROOT / ".venv-shell" / "bin" / "python"
 
 
 @click.command("trace", short_help="Show what happened to a chunk of a JOB, hop by hop.")
@@ -93,10 +96,13 @@ def shell(on: str | None, switch: str) -> None:
     names = [node.name for node in load_topology(target.facts["topology"]).switches]
     if switch not in names:
         raise ControlError(f"no switch {switch!r} in {target.name}: {', '.join(names)}")
+    if not SHELL.exists():
+        raise ControlError(f"no p4runtime-shell at {SHELL}: run {ROOT}/scripts/setup.sh")
     program = [
-        *python("p4runtime_sh", "--grpc-addr", f"unix:sockets/{switch}"),
+        *(str(SHELL), "-m", "p4runtime_sh", "--grpc-addr", f"unix:sockets/{switch}"),
         *("--device-id", str(DEVICE_ID), "--election-id", "0,1"),
     ]
+    os.environ.pop("VIRTUAL_ENV", None)  # IPython would import from there
     os.chdir(target.path)
     if os.access(target.sockets / switch, os.W_OK):
         os.execv(program[0], program)

@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Protocol
 
 import grpc
 from google.rpc import code_pb2, status_pb2
-from p4.config.v1 import p4info_pb2
-from p4.v1 import p4runtime_pb2
-from p4runtime_sh.p4runtime import P4RuntimeClient, SSLOptions
 
 from controller.p4rt.entries import Entity, Update
 from protocol.runtime import REAL
 from switch.p4runtime.errors import P4RuntimeError
+from switch.p4runtime.stubs import p4info_pb2, p4runtime_pb2, p4runtime_pb2_grpc
 
 if TYPE_CHECKING:
     from switch.p4runtime.device import Device
@@ -292,70 +291,82 @@ class DeviceConnection(_Base):
             raise SwitchError(self.name, f"{failed}{error}") from error
 
 
-class _Client(P4RuntimeClient):  # type: ignore[misc]
-    """p4runtime-shell's client, but it raises errors where that one prints and exits."""
+class _Client:
+    """A client over gRPC that is primary from its start on.
 
-    def __init__(
-        self, messages: _Messages, address: str, seconds: float, tls: SSLOptions | None
-    ) -> None:
-        self.messages = messages
-        self.seconds = seconds
-        election = (messages.term, messages.opened)
-        super().__init__(messages.device_id, address, election, ssl_options=tls)
+    Its start takes at most ``seconds`` for each of three steps. Raises ConnectionError, RpcError.
+    """
 
-    def set_up_stream(self) -> None:
+    def __init__(self, messages: _Messages, address: str, seconds: float) -> None:
+        self._channel = grpc.insecure_channel(address)
+        self.stub = p4runtime_pb2_grpc.P4RuntimeStub(self._channel)  # type: ignore[no-untyped-call]
+        self._requests: SimpleQueue[p4runtime_pb2.StreamMessageRequest | None] = SimpleQueue()
+        self._answers: SimpleQueue[p4runtime_pb2.MasterArbitrationUpdate | None] = SimpleQueue()
         try:
-            grpc.channel_ready_future(self.channel).result(timeout=self.seconds)
+            grpc.channel_ready_future(self._channel).result(timeout=seconds)
         except grpc.FutureTimeoutError:
-            self.channel.close()
-            raise ConnectionError(f"no answer within {self.seconds:g} s") from None
-        super().set_up_stream()
+            self._channel.close()
+            raise ConnectionError(f"no answer within {seconds:g} s") from None
+        self._stream = self.stub.StreamChannel(iter(self._requests.get, None))
+        self._reader = REAL.thread(self._receive, "stream", daemon=True)
+        self._reader.start()
+        answer = self._ask(messages, seconds)
+        if answer is not None and messages.outbid(answer):
+            answer = self._ask(messages, seconds)
+        if answer is None or answer.status.code != code_pb2.OK:
+            why = "no answer" if self.alive else self._stream.details()
+            self.close()
+            if answer is None:
+                raise ConnectionError(f"device {messages.device_id} accepted no primary: {why}")
+            raise ConnectionError(f"another client is primary: {answer.status.message}")
 
-    def handshake(self) -> None:
-        self.stream_out_q.put(self.messages.arbitration())
-        answer = self.get_stream_packet("arbitration", timeout=self.seconds)
-        if answer is not None and self.messages.outbid(answer.arbitration):
-            self.stream_out_q.put(self.messages.arbitration())
-            answer = self.get_stream_packet("arbitration", timeout=self.seconds)
-        if answer is None:
-            why = "no answer" if self.stream.is_active() else self.stream.details()
-            self.tear_down()
-            raise ConnectionError(f"device {self.device_id} accepted no primary: {why}")
-        status = answer.arbitration.status
-        if status.code != code_pb2.OK:
-            self.tear_down()
-            raise ConnectionError(f"another client is primary: {status.message}")
+    @property
+    def alive(self) -> bool:
+        """True while the stream is open, which makes it the primary."""
+        return bool(self._stream.is_active())
 
-    def tear_down(self) -> None:
-        """Closes the stream and the channel without waiting for the switch."""
-        self.stream_out_q.put(None)
-        self.stream_recv_thread.join(CLOSE_SECONDS if self.stream.is_active() else 0)
-        if self.stream_recv_thread.is_alive():
-            self.stream.cancel()
-            self.stream_recv_thread.join()
-        self.channel.close()
+    def close(self) -> None:
+        """Closes the stream and the channel, with little patience for the switch."""
+        self._requests.put(None)
+        self._reader.join(CLOSE_SECONDS)
+        self._stream.cancel()
+        self._reader.join()
+        self._channel.close()
+
+    def _ask(
+        self, messages: _Messages, seconds: float
+    ) -> p4runtime_pb2.MasterArbitrationUpdate | None:
+        """Asks to be the primary; returns None without an answer."""
+        self._requests.put(messages.arbitration())
+        with suppress(Empty):
+            return self._answers.get(timeout=seconds)
+        return None
+
+    def _receive(self) -> None:
+        """Reads the stream until its end; packets and notices are of no interest."""
+        with suppress(grpc.RpcError):
+            for message in self._stream:
+                if message.HasField("arbitration"):
+                    self._answers.put(message.arbitration)
+        self._answers.put(None)
 
 
 class GrpcConnection(_Base):
     """A connection over gRPC.
 
     address: gRPC's notation (unix:/path, host:port).
-    tls: PEM files; None for a unix socket.
     """
 
-    def __init__(
-        self, name: str, address: str, device_id: int, tls: SSLOptions | None = None
-    ) -> None:
+    def __init__(self, name: str, address: str, device_id: int) -> None:
         super().__init__(name, device_id)
         self.address = address
-        self.tls = tls
         self._client: _Client | None = None
 
     @property
     def alive(self) -> bool:
         """Implements Connection."""
         client = self._client
-        return client is not None and bool(client.stream.is_active())
+        return client is not None and client.alive
 
     def open(self, seconds: float | None = None) -> None:
         """Implements Connection."""
@@ -364,7 +375,7 @@ class GrpcConnection(_Base):
         seconds = CONNECT_SECONDS if seconds is None else seconds
         try:
             _wait_for_socket(self.address, seconds)
-            self._client = _Client(self._messages, self.address, seconds, self.tls)
+            self._client = _Client(self._messages, self.address, seconds)
         except (ConnectionError, grpc.RpcError) as error:
             raise SwitchError(self.name, f"P4Runtime at {self.address}: {error}") from error
 
@@ -409,7 +420,7 @@ class GrpcConnection(_Base):
     def close(self) -> None:
         """Implements Connection."""
         if self._client is not None:
-            self._client.tear_down()
+            self._client.close()
             self._client = None
 
     @contextmanager
@@ -418,7 +429,7 @@ class GrpcConnection(_Base):
         client = self._client
         if client is None:
             raise SwitchError(self.name, "not connected")
-        if not client.stream.is_active():
+        if not client.alive:
             raise SwitchError(self.name, f"{failed}: the connection was cut")
         try:
             yield client.stub
@@ -460,10 +471,7 @@ def _errors(cause: BaseException | None) -> Sequence[p4runtime_pb2.Error]:
 
 
 def _batch_errors(error: grpc.RpcError) -> list[p4runtime_pb2.Error]:
-    """Reads one p4.v1.Error per update from the status details; [] if the RPC failed as a whole.
-
-    p4runtime-shell's reader never returns if one of several updates was OK.
-    """
+    """Reads one p4.v1.Error per update from the status details; [] if the RPC failed as a whole."""
     metadata: Any = error.trailing_metadata() or ()
     for key, value in metadata:
         if key == "grpc-status-details-bin":

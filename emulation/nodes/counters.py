@@ -11,13 +11,13 @@ import asyncio
 from collections.abc import Iterable
 
 import grpc
-from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 
 from controller.p4rt.dataplane import DataPlane
 from controller.p4rt.entries import Entity
 from emulation.nodes.processes import ProcessError
 from emulation.nodes.switchprocess import SwitchProcess
 from observability.outcomes import Counts
+from switch.p4runtime.stubs import p4runtime_pb2, p4runtime_pb2_grpc
 from testbed.targets import DEVICE_ID
 
 ANSWER_SECONDS = 5.0
@@ -57,7 +57,8 @@ def _read(
     """Returns the counter's cells of one switch, or the status of the failed call."""
     with grpc.insecure_channel(address, options=[("grpc.enable_http_proxy", 0)]) as channel:
         try:
-            replies = p4runtime_pb2_grpc.P4RuntimeStub(channel).Read(request, timeout=seconds)
+            stub = p4runtime_pb2_grpc.P4RuntimeStub(channel)  # type: ignore[no-untyped-call]
+            replies = stub.Read(request, timeout=seconds)
             return [entity for reply in replies for entity in reply.entities]
         except grpc.RpcError as error:
             status: grpc.StatusCode = error.code()

@@ -6,8 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
-from p4.v1 import p4runtime_pb2
-
 from controller.jobs.registry import JobTable
 from controller.p4rt.connection import DeviceConnection
 from controller.p4rt.dataplane import DataPlane
@@ -19,6 +17,7 @@ from simulation.kernel.engine import Engine, Node
 from simulation.kernel.task_node import TaskNode
 from simulation.links.trains import NEVER
 from switch.p4runtime.device import Device
+from switch.p4runtime.stubs import p4runtime_pb2
 from topologies.model.addressing import Addressing
 from topologies.model.topology import Topology
 

@@ -15,7 +15,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from google.rpc import code_pb2
-from p4.v1 import p4runtime_pb2
 
 from switch.p4runtime.errors import (
     P4RuntimeError,
@@ -25,6 +24,7 @@ from switch.p4runtime.errors import (
     permission_denied,
     resource_exhausted,
 )
+from switch.p4runtime.stubs import p4runtime_pb2
 
 log = logging.getLogger(__name__)
 

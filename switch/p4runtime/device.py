@@ -21,7 +21,6 @@ from functools import partial
 from typing import Any
 
 from google.rpc import code_pb2
-from p4.v1 import p4runtime_pb2
 
 from switch.p4runtime.arbitration import Arbitration, Client, Send
 from switch.p4runtime.errors import (
@@ -41,12 +40,10 @@ from switch.p4runtime.pushed_program import Forwarding
 from switch.p4runtime.read_responses import Packer
 from switch.p4runtime.reconciling import carry
 from switch.p4runtime.streams import Stream
+from switch.p4runtime.stubs import API_VERSION, p4runtime_pb2
 from switch.pipeline import Pipeline
 
 log = logging.getLogger(__name__)
-
-# Version of the P4Runtime API served (package p4runtime 1.4.1).
-API_VERSION = "1.4.1"
 
 
 SetConfig = p4runtime_pb2.SetForwardingPipelineConfigRequest

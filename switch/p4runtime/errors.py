@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from google.rpc import code_pb2, status_pb2
-from p4.v1 import p4runtime_pb2
+
+from switch.p4runtime.stubs import p4runtime_pb2
 
 # The "<target>-<arch>-<vendor>" triplet of p4.v1.Error.space.
 ERROR_SPACE = "embedded-v1model-rackhub"

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import DecodeError
-from p4.v1 import p4runtime_pb2
+from google.protobuf.unknown_fields import UnknownFieldSet
 
 from switch.compiler import CompilerError
 from switch.loader import parse_program
@@ -19,6 +19,7 @@ from switch.p4runtime.errors import P4RuntimeError, invalid_argument
 from switch.p4runtime.p4info.program_check import bind
 from switch.p4runtime.p4info.schema import Schema
 from switch.p4runtime.pushed_program import Forwarding
+from switch.p4runtime.stubs import p4runtime_pb2
 from switch.pipeline import Pipeline, PipelineError
 from switch.program.errors import ProgramError
 
@@ -74,11 +75,12 @@ def unwrap(device_config: bytes) -> bytes:
     if device_config.lstrip()[:1] == b"{":
         return device_config
     try:
-        fields = Empty.FromString(device_config).UnknownFields()  # type: ignore[attr-defined]
-    except (DecodeError, RecursionError):  # endlessly nested groups
+        parsed = UnknownFieldSet(Empty.FromString(device_config))
+    except DecodeError:
         return device_config
-    data = b""
-    for one in fields:
-        if one.field_number == _DEVICE_DATA:
-            data = one.data
-    return data
+    fields = [parsed[index] for index in range(len(parsed))]
+    if any(one.field_number == 0 for one in fields):  # there is none, but the parser takes it
+        return device_config
+    found = [one.data for one in fields if one.field_number == _DEVICE_DATA]
+    data = found[-1] if found else b""
+    return data if isinstance(data, bytes) else device_config

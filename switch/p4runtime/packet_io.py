@@ -9,12 +9,11 @@ bits fill the end, as in BMv2.
 
 from __future__ import annotations
 
-from p4.v1 import p4runtime_pb2
-
 from switch.p4runtime.entities.checks import by_id
 from switch.p4runtime.errors import P4RuntimeError, invalid_argument
 from switch.p4runtime.p4info.schema import Field, Schema
 from switch.p4runtime.p4info.values import decode_unsigned, encode_unsigned
+from switch.p4runtime.stubs import p4runtime_pb2
 
 
 def _layout(fields: tuple[Field, ...]) -> tuple[int, int]:

@@ -7,8 +7,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from p4.v1 import p4runtime_pb2
-
 from switch.p4runtime.entities.action_profiles import Profiles
 from switch.p4runtime.entities.counters_registers import Cells
 from switch.p4runtime.entities.digests import Digests
@@ -21,6 +19,7 @@ from switch.p4runtime.entities.tables import Tables, key_of
 from switch.p4runtime.entities.value_sets import ValueSets
 from switch.p4runtime.errors import invalid_argument, unimplemented
 from switch.p4runtime.p4info.schema import Schema, Table
+from switch.p4runtime.stubs import p4runtime_pb2
 from switch.pipeline import Pipeline
 from switch.pipeline.meters_and_digests import Externs
 

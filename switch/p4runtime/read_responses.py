@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from p4.v1 import p4runtime_pb2
+from switch.p4runtime.stubs import p4runtime_pb2
 
 # Bytes of entities in one ReadResponse: well under a gRPC client's default limit of 4 MB.
 _RESPONSE_BYTES = 512 * 1024

@@ -12,10 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from p4.v1 import p4runtime_pb2
-
 from switch.p4runtime.errors import P4RuntimeError, invalid_argument
 from switch.p4runtime.pushed_program import Forwarding
+from switch.p4runtime.stubs import p4runtime_pb2
 from switch.pipeline import Pipeline
 
 Update = p4runtime_pb2.Update

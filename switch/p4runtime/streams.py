@@ -5,10 +5,9 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from p4.v1 import p4runtime_pb2
-
 from switch.p4runtime.arbitration import Client, Send
 from switch.p4runtime.errors import P4RuntimeError, unimplemented
+from switch.p4runtime.stubs import p4runtime_pb2
 
 
 class StreamDevice(Protocol):

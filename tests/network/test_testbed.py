@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import json
+import re
 import stat
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from observability import series
 from protocol.outcomes import Outcome
 from tests.network.testbeds import Rackhub, interfaces, wait_for
+from tests.packet.p4runtime.shell_client import needs_shell
 from tests.unit.observability import small_run
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -258,6 +261,21 @@ def test_jobs_of_testbed_are_reported_separately(rackhub: Rackhub) -> None:
         "the testbed is taken down",
     ]
     assert summary["matches_reference"] is True  # the first job's, which is done
+
+
+@needs_shell
+def test_the_shell_reads_what_the_controller_wrote(standing: Rackhub) -> None:
+    """From its own environment, whatever environment is activated and wherever it is started."""
+    standing.environment["VIRTUAL_ENV"] = sys.prefix
+    lines = 'print(len(list(table_entry["IngressPipeline.forwarding.routes"].read())), "routes")'
+    shown = standing.call("shell", "tor0", keyboard=f"{lines}\n")
+    assert re.search(r"\b[1-9]\d* routes\n", shown.stdout), shown.stderr
+    assert "Traceback" not in shown.stdout + shown.stderr
+    wrong = standing.call("shell", "w0")
+    assert (wrong.returncode, wrong.stderr) == (
+        1,
+        "error: no switch 'w0' in mine: tor0, tor1, core0\n",
+    )
 
 
 def test_commands_run_at_a_node(standing: Rackhub) -> None:

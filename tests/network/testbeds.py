@@ -64,10 +64,13 @@ class Rackhub:
     def command(self, *arguments: str | Path) -> list[str]:
         return [sys.executable, "-m", "cli", *map(str, arguments)]
 
-    def call(self, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
-        """Runs a command to its end."""
+    def call(
+        self, *arguments: str | Path, keyboard: str | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Runs a command to its end; keyboard: what it reads from standard input."""
         return subprocess.run(
             self.command(*arguments),
+            input=keyboard,
             capture_output=True,
             text=True,
             env=self.environment,

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import grpc
 import pytest
-from p4.v1 import p4runtime_pb2 as p4rt
-from p4.v1 import p4runtime_pb2_grpc
 
 import switch as package
+from switch.p4runtime.stubs import p4runtime_pb2 as p4rt
+from switch.p4runtime.stubs import p4runtime_pb2_grpc
 from tests.conftest import ROOT
 from tests.namespaces import needs_namespaces
 from tests.packet.p4runtime.p4rt_support import (
@@ -76,7 +76,7 @@ def test_the_wheel_has_the_projects_version_and_every_source(wheel):
     sources = {
         str(path.relative_to(ROOT))
         for path in (ROOT / "switch").rglob("*.[pch]*")
-        if path.suffix in (".py", ".c", ".h") and "build" not in path.parts
+        if path.suffix in (".py", ".pyi", ".c", ".h") and "build" not in path.parts
     }
     assert packed == sources
 
@@ -92,7 +92,6 @@ def test_wheel_is_self_contained(installed):
     assert names - {"pip", "setuptools"} == {
         "rackhub-switch",
         "grpcio",
-        "p4runtime",
         "protobuf",
         "googleapis-common-protos",
         "typing-extensions",

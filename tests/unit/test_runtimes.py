@@ -13,6 +13,7 @@ OWN = {"threading", "time", "queue", "sched", "asyncio"}
 # The edges to this machine: processes, gRPC's own threads, an event loop of the application's.
 EDGES = {
     "controller/__main__.py": {"threading"},
+    "controller/p4rt/connection.py": {"queue"},
     "controller/service/servicer.py": {"ThreadPoolExecutor"},
     "hosts/client/asynchronous.py": {"asyncio", "ThreadPoolExecutor"},
     "hosts/net/environment.py": {"ThreadPoolExecutor"},

@@ -17,8 +17,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from p4.v1 import p4runtime_pb2
-
 from switch.p4runtime.entities.checks import Update, check_existence, select
 from switch.p4runtime.entities.match import decode_params, encode_action
 from switch.p4runtime.errors import (
@@ -29,6 +27,7 @@ from switch.p4runtime.errors import (
     unimplemented,
 )
 from switch.p4runtime.p4info.schema import Action, ActionProfile, Schema, Table
+from switch.p4runtime.stubs import p4runtime_pb2
 from switch.pipeline import Pipeline
 from switch.pipeline.action_profiles import ProfileState
 from switch.pipeline.keys import Reference

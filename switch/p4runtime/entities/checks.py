@@ -6,10 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from p4.v1 import p4runtime_pb2
-
 from switch.p4runtime.errors import already_exists, invalid_argument, not_found
 from switch.p4runtime.p4info.schema import Field
+from switch.p4runtime.stubs import p4runtime_pb2
 
 Update = p4runtime_pb2.Update
 

@@ -6,12 +6,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from p4.v1 import p4runtime_pb2
-
 from switch.p4runtime.entities.checks import check_modifies
 from switch.p4runtime.entities.tables import check_counter_data
 from switch.p4runtime.errors import invalid_argument, out_of_range, unimplemented
 from switch.p4runtime.p4info.schema import Counter, Meter, Register, Schema
+from switch.p4runtime.stubs import p4runtime_pb2
 from switch.pipeline import Pipeline
 
 

@@ -12,10 +12,9 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from p4.v1 import p4runtime_pb2
-
 from switch.p4runtime.errors import already_exists, invalid_argument, not_found, unimplemented
 from switch.p4runtime.p4info.schema import Digest, Schema
+from switch.p4runtime.stubs import p4runtime_pb2
 from switch.pipeline.meters_and_digests import DigestMessage, Externs
 
 Update = p4runtime_pb2.Update

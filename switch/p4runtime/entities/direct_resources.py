@@ -6,13 +6,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from p4.config.v1 import p4info_pb2
-from p4.v1 import p4runtime_pb2
-
 from switch.p4runtime.entities.entry import Entry
 from switch.p4runtime.entities.idle_timeouts import Ageing
 from switch.p4runtime.errors import invalid_argument, unimplemented
 from switch.p4runtime.p4info.schema import Schema, Table
+from switch.p4runtime.stubs import p4info_pb2, p4runtime_pb2
 from switch.pipeline.meters_and_digests import Externs, Rates
 
 Spec = p4info_pb2.MeterSpec

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
 from google.rpc import code_pb2
-from p4.v1 import p4runtime_pb2
 
 from switch.p4runtime.entities.checks import by_id
 from switch.p4runtime.errors import (
@@ -36,6 +35,7 @@ from switch.p4runtime.p4info.schema import (
     ValueSet,
 )
 from switch.p4runtime.p4info.values import decode_unsigned, encode_unsigned
+from switch.p4runtime.stubs import p4runtime_pb2
 
 Keyed: TypeAlias = Table | ValueSet
 KeyElement: TypeAlias = int | tuple[int, int]

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from p4.v1 import p4runtime_pb2
-
 from switch.p4runtime.entities.checks import check_modifies
 from switch.p4runtime.entities.counters_registers import indices
 from switch.p4runtime.entities.direct_resources import Extras, config_of, rates_of, refuse_colors
@@ -14,6 +12,7 @@ from switch.p4runtime.entities.entry import Entry
 from switch.p4runtime.entities.tables import Tables, key_of
 from switch.p4runtime.errors import invalid_argument
 from switch.p4runtime.p4info.schema import Schema, Table
+from switch.p4runtime.stubs import p4runtime_pb2
 from switch.pipeline.meters_and_digests import Externs
 
 

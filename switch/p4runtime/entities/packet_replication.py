@@ -6,11 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from p4.v1 import p4runtime_pb2
-
 from switch.p4runtime.entities.checks import Update, check_existence, select
 from switch.p4runtime.errors import invalid_argument, out_of_range
 from switch.p4runtime.p4info.values import decode_unsigned, encode_unsigned
+from switch.p4runtime.stubs import p4runtime_pb2
 from switch.pipeline import Pipeline
 
 # v1model: standard_metadata.mcast_grp and egress_rid are bit<16>, ports bit<9> of which 511 is
@@ -53,8 +52,8 @@ class Replication:
                 yield p4runtime_pb2.PacketReplicationEngineEntry(multicast_group_entry=entry)
         elif which == "clone_session_entry":
             session = query.clone_session_entry.session_id
-            for entry in select(self._sessions, session, "clone session"):
-                yield p4runtime_pb2.PacketReplicationEngineEntry(clone_session_entry=entry)
+            for one in select(self._sessions, session, "clone session"):
+                yield p4runtime_pb2.PacketReplicationEngineEntry(clone_session_entry=one)
         else:
             raise invalid_argument("packet_replication_engine_entry holds no entry")
 

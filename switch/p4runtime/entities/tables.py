@@ -13,8 +13,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from p4.v1 import p4runtime_pb2
-
 from switch.p4runtime.entities.action_profiles import Profiles, Target
 from switch.p4runtime.entities.checks import Update, check_modifies
 from switch.p4runtime.entities.direct_resources import Extras
@@ -34,6 +32,7 @@ from switch.p4runtime.errors import (
     resource_exhausted,
 )
 from switch.p4runtime.p4info.schema import Action, Schema, Table
+from switch.p4runtime.stubs import p4runtime_pb2
 from switch.pipeline import EntryExists, EntryIsConstant, Pipeline, TableFull
 
 log = logging.getLogger(__name__)

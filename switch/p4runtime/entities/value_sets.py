@@ -6,12 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from p4.v1 import p4runtime_pb2
-
 from switch.p4runtime.entities.checks import check_modifies
 from switch.p4runtime.entities.match import Key, decode_key, encode_key
 from switch.p4runtime.errors import already_exists, resource_exhausted
 from switch.p4runtime.p4info.schema import EXACT, LPM, RANGE, Schema, ValueSet
+from switch.p4runtime.stubs import p4runtime_pb2
 from switch.pipeline import Pipeline
 from switch.pipeline.value_sets import Member, ValueSetState
 

@@ -7,10 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from p4.config.v1 import p4info_pb2
-
 from switch.p4runtime.errors import P4RuntimeError, invalid_argument, unimplemented
 from switch.p4runtime.p4info.values import DataCodec, MessageCodec
+from switch.p4runtime.stubs import p4info_pb2
 from switch.program.parser_keys import MOST_RANGE_BITS
 
 EXACT, LPM, TERNARY, RANGE, OPTIONAL = "exact", "lpm", "ternary", "range", "optional"

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from p4.config.v1 import p4types_pb2
-from p4.v1 import p4data_pb2
-
 from switch.p4runtime.errors import invalid_argument, out_of_range, unimplemented
+from switch.p4runtime.stubs import p4data_pb2, p4types_pb2
 
 
 def encode_unsigned(value: int) -> bytes:

@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
-from p4.v1 import p4runtime_pb2_grpc
 
 from switch.p4runtime.device import Device
 from switch.p4runtime.service.notifier import Notifier
 from switch.p4runtime.service.servicer import MAX_STREAMS, P4RuntimeServicer
+from switch.p4runtime.stubs import p4runtime_pb2_grpc
 
 # sun_path holds 108 bytes with the final zero (unix(7)).
 MAX_SOCKET_PATH = 107
@@ -80,7 +80,9 @@ def serve(device: Device, address: str, tls: Tls | None = None) -> Server:
             ("grpc.so_reuseport", 0),
         ],
     )
-    p4runtime_pb2_grpc.add_P4RuntimeServicer_to_server(P4RuntimeServicer(device), server)
+    p4runtime_pb2_grpc.add_P4RuntimeServicer_to_server(  # type: ignore[no-untyped-call]
+        P4RuntimeServicer(device), server
+    )
     path = socket_path(address)
     with _claim(path) if path is not None else contextlib.nullcontext():
         try:

@@ -14,11 +14,11 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 import grpc
-from p4.v1 import p4runtime_pb2
 
 from switch.p4runtime.device import Device
 from switch.p4runtime.errors import P4RuntimeError, internal, resource_exhausted
 from switch.p4runtime.streams import Stream
+from switch.p4runtime.stubs import p4runtime_pb2
 
 log = logging.getLogger(__name__)
 

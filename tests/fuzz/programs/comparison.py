@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import grpc
-from p4.v1 import p4runtime_pb2 as p4rt
 
 from controller.p4rt.connection import Connection, SwitchError
 from switch.loader import parse_program
+from switch.p4runtime.stubs import p4runtime_pb2 as p4rt
 from switch.pipeline import PipelineError
 from tests.fuzz.programs.reduction import reduced
 from tests.fuzz.programs.rewrites import PREFIX, key_widths, rewritten

@@ -6,12 +6,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from p4.config.v1 import p4info_pb2
-from p4.v1 import p4runtime_pb2 as p4rt
-
 from controller.p4rt.entries import insertion, modification
 from switch.codegen.accesses import Place
 from switch.p4runtime.p4info.values import encode_unsigned
+from switch.p4runtime.stubs import p4info_pb2
+from switch.p4runtime.stubs import p4runtime_pb2 as p4rt
 from switch.program import expressions as ex
 from switch.program.model import Primitive, Program
 from tests.fuzz.programs.values import Values

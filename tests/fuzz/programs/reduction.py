@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from google.protobuf import text_format
-from p4.v1 import p4runtime_pb2 as p4rt
 
+from switch.p4runtime.stubs import p4runtime_pb2 as p4rt
 from tests.packet.differential.case import Case, program_files
 
 Item = TypeVar("Item")

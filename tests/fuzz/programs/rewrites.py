@@ -13,8 +13,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from p4.v1 import p4runtime_pb2 as p4rt
-
+from switch.p4runtime.stubs import p4runtime_pb2 as p4rt
 from tests.packet.differential.case import Case
 
 SIGNS = "BMv2 reads a negative number of a register as a positive one"

@@ -12,7 +12,6 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from p4.v1 import p4runtime_pb2
 
 from controller.jobs.job import Job, Key, Role, State
 from controller.jobs.registry import JobTable
@@ -25,6 +24,7 @@ from protocol.plan import Address
 from specs.p4program import SOURCES
 from switch.p4runtime.device import Device
 from switch.p4runtime.service.server import serve
+from switch.p4runtime.stubs import p4runtime_pb2
 from tests.packet.thrift import free_port
 from topologies.model.addressing import Addressing
 from topologies.model.spec import parse

@@ -8,7 +8,6 @@ from ipaddress import IPv4Network
 from pathlib import Path
 
 import pytest
-from p4runtime_sh.p4runtime import P4RuntimeClient
 
 from controller.jobs.job import Job, JobError, Refusal, Role, State
 from controller.jobs.registry import RETRY_SECONDS, JobTable
@@ -32,6 +31,7 @@ from tests.packet.controller.controller_rig import (
     table,
     values,
 )
+from tests.packet.p4runtime.shell_client import ShellClient, needs_shell
 from topologies.model.addressing import Addressing
 
 __all__ = ["switches", "table"]  # fixtures
@@ -306,10 +306,11 @@ def test_delete_of_missing_entry_is_ignored(table: JobTable) -> None:
 @pytest.mark.parametrize(
     "switches", [kind for kind in KINDS if kind != "in process"], indirect=True
 )
+@needs_shell
 def test_the_operators_shell_can_read_while_the_controller_writes(switches: Fabric) -> None:
     connection = switches.connections["tor0"]
     assert isinstance(connection, GrpcConnection)
-    shell = P4RuntimeClient(connection.device_id, connection.address, (0, 1))
+    shell = ShellClient(connection.device_id, connection.address, (0, 1))
     try:
         everything = switches.dataplane.p4info.all_entries("forwarding.routes")
         seen = [entity for reply in shell.read_one(everything) for entity in reply.entities]

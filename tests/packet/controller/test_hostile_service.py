@@ -75,7 +75,7 @@ def values_of(field: Any) -> st.SearchStrategy[Any]:
         ),
     }
     one = kinds[field.cpp_type]()
-    return st.lists(one, max_size=4) if field.label == field.LABEL_REPEATED else one
+    return st.lists(one, max_size=4) if field.is_repeated else one
 
 
 def message(descriptor: Any) -> st.SearchStrategy[dict[str, Any]]:

@@ -7,7 +7,6 @@ import random
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from p4.v1 import p4runtime_pb2 as p4rt
 from scapy.layers.inet import IP, UDP
 from scapy.packet import Raw
 
@@ -16,6 +15,7 @@ from controller.p4rt.entries import clone_session, insertion
 from controller.p4rt.fabric import of_2_32
 from protocol.header import Flag
 from protocol.scapy_layer import Aggregation
+from switch.p4runtime.stubs import p4runtime_pb2 as p4rt
 from tests.packet.differential.case import Case
 from tests.packet.node.node_rig import PARENT_PORT, SERVER, SERVER_PORT, Child, Node, number
 from tests.packet.targets import build

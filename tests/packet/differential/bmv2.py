@@ -18,9 +18,8 @@ from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
-from p4.v1 import p4runtime_pb2 as p4rt
-
 from controller.p4rt.connection import GrpcConnection, SwitchError
+from switch.p4runtime.stubs import p4runtime_pb2 as p4rt
 from testbed import targets
 from tests.packet.differential.case import (
     DEVICE,

@@ -11,11 +11,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from p4.v1 import p4runtime_pb2 as p4rt
-
 from controller.p4rt.connection import Connection, DeviceConnection
 from controller.p4rt.entries import P4Info
 from switch.p4runtime.device import Device
+from switch.p4runtime.stubs import p4runtime_pb2 as p4rt
 from switch.program.model import Program
 
 PORTS = range(8)

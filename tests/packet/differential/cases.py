@@ -15,10 +15,9 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from p4.config.v1 import p4info_pb2
-from p4.v1 import p4runtime_pb2 as p4rt
-
 from controller.p4rt.entries import P4Info
+from switch.p4runtime.stubs import p4info_pb2
+from switch.p4runtime.stubs import p4runtime_pb2 as p4rt
 from tests.p4 import HERE
 from tests.packet.differential.aggregation import cases as aggregation
 from tests.packet.differential.arguments import cases as arguments

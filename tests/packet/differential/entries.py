@@ -7,10 +7,9 @@ from __future__ import annotations
 import random
 from collections.abc import Collection, Iterable
 
-from p4.config.v1 import p4info_pb2
-from p4.v1 import p4runtime_pb2 as p4rt
-
 from controller.p4rt.entries import MatchValue, P4Info, insertion, modification
+from switch.p4runtime.stubs import p4info_pb2
+from switch.p4runtime.stubs import p4runtime_pb2 as p4rt
 
 Match = p4info_pb2.MatchField
 REPLICA_PORTS = range(1, 8)

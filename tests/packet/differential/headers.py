@@ -7,9 +7,8 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 
-from p4.v1 import p4runtime_pb2 as p4rt
-
 from controller.p4rt.entries import P4Info, modification
+from switch.p4runtime.stubs import p4runtime_pb2 as p4rt
 from tests.p4 import HERE
 from tests.packet.differential.case import Case, program_files
 

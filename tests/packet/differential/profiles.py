@@ -8,9 +8,8 @@ import random
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from p4.v1 import p4runtime_pb2 as p4rt
-
 from controller.p4rt.entries import MatchValue, P4Info, deletion, insertion, modification
+from switch.p4runtime.stubs import p4runtime_pb2 as p4rt
 from tests.p4 import HERE
 from tests.packet.differential.case import Case, program_files
 from tests.packet.differential.entries import drawn, frame, replication

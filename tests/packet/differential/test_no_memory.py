@@ -13,13 +13,13 @@ from unittest import mock
 
 import pytest
 from google.rpc import code_pb2 as code
-from p4.v1 import p4runtime_pb2 as p4rt
 
 from controller.p4rt.connection import Connection, DeviceConnection, WriteError
 from controller.p4rt.entries import insertion, modification
 from switch.compiler import FLAGS
 from switch.p4runtime import loading
 from switch.p4runtime.device import Device
+from switch.p4runtime.stubs import p4runtime_pb2 as p4rt
 from switch.pipeline import Pipeline
 from tests.p4 import HERE
 from tests.packet.differential.case import program_files

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import grpc
 import pytest
-from p4.v1 import p4runtime_pb2 as p4rt
-from p4.v1 import p4runtime_pb2_grpc
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 
 from switch.loader import load_program, parse_program
 from switch.p4runtime.device import Device
+from switch.p4runtime.stubs import p4runtime_pb2 as p4rt
+from switch.p4runtime.stubs import p4runtime_pb2_grpc
 from switch.pipeline import Pipeline, PipelineError
 from switch.pipeline.action_profiles import ProfileState
 from switch.pipeline.keys import Reference

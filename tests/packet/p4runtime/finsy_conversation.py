@@ -4,8 +4,8 @@ r"""A finsy conversation with a switch that waits for tests/p4/p4rt_switch.p4; c
     .venv-finsy/bin/python tests/packet/p4runtime/finsy_conversation.py \
         ADDRESS P4INFO JSON embedded|bmv2
 
-It runs in an environment of its own, because finsy and p4runtime-shell need different versions of
-protobuf. Any difference ends it with a traceback; at the end it prints "done".
+It runs in an environment of its own, which pins finsy's versions of grpcio and protobuf. Any
+difference ends it with a traceback; at the end it prints "done".
 """
 
 import asyncio

@@ -4,10 +4,9 @@
 
 from pathlib import Path
 
-from p4.v1 import p4runtime_pb2 as p4rt
-
 from controller.p4rt.entries import P4Info
 from switch.p4runtime.device import Device
+from switch.p4runtime.stubs import p4runtime_pb2 as p4rt
 from tests.p4 import HERE
 from tests.packet.p4runtime.p4rt_support import DEVICE, Controller, config_request
 

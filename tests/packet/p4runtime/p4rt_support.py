@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 from google.protobuf import text_format
-from p4.config.v1 import p4info_pb2
-from p4.v1 import p4runtime_pb2 as p4rt
 
 from switch.p4runtime.errors import P4RuntimeError
+from switch.p4runtime.stubs import p4info_pb2
+from switch.p4runtime.stubs import p4runtime_pb2 as p4rt
 
 P4 = Path(__file__).parents[2] / "p4"
 P4INFO_PATH = P4 / "p4rt_switch.p4info.txtpb"

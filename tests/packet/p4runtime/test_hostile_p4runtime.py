@@ -17,13 +17,13 @@ from typing import Any
 import grpc
 import pytest
 from google.rpc import code_pb2 as code
-from p4.v1 import p4runtime_pb2 as p4rt
 
 from switch.p4runtime.arbitration import LONGEST_ROLE, MAX_ROLES
 from switch.p4runtime.device import Device
 from switch.p4runtime.errors import P4RuntimeError
 from switch.p4runtime.service.server import serve
 from switch.p4runtime.service.servicer import MAX_WAITING, P4RuntimeServicer
+from switch.p4runtime.stubs import p4runtime_pb2 as p4rt
 from tests.packet.p4runtime.p4rt_support import (
     DEVICE,
     INSERT,

@@ -6,9 +6,9 @@ import pytest
 from google.rpc import code_pb2
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from p4.v1 import p4runtime_pb2 as p4rt
 
 from switch.p4runtime.errors import P4RuntimeError
+from switch.p4runtime.stubs import p4runtime_pb2 as p4rt
 from tests.packet.p4runtime.p4rt_learning import Learner, digest, direct, meter, source
 from tests.packet.p4runtime.p4rt_support import write_request
 

@@ -5,11 +5,11 @@ import json
 
 import pytest
 from google.rpc import code_pb2 as code
-from p4.v1 import p4runtime_pb2 as p4rt
 
 from switch.loader import load_program
 from switch.p4runtime.device import Device
 from switch.p4runtime.errors import P4RuntimeError
+from switch.p4runtime.stubs import p4runtime_pb2 as p4rt
 from switch.pipeline import Pipeline
 from tests.packet.p4runtime.p4rt_support import (
     DEVICE,

@@ -3,13 +3,12 @@
 
 import pytest
 from google.rpc import code_pb2 as code
-from p4.config.v1 import p4types_pb2
-from p4.v1 import p4data_pb2
-from p4.v1 import p4runtime_pb2 as p4rt
 
 from switch.loader import load_program
 from switch.p4runtime.errors import P4RuntimeError
 from switch.p4runtime.p4info.values import MessageCodec
+from switch.p4runtime.stubs import p4data_pb2, p4types_pb2
+from switch.p4runtime.stubs import p4runtime_pb2 as p4rt
 from switch.pipeline import Pipeline
 from switch.pipeline.meters_and_digests import DIGEST_ROOM, Externs
 from tests.packet.p4runtime.p4rt_learning import (

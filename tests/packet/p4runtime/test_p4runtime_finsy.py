@@ -10,7 +10,7 @@ import pytest
 from tests.packet.p4runtime.p4rt_support import JSON_PATH, P4INFO_PATH
 from tests.packet.p4runtime.p4rt_targets import BOTH, ROOT, running
 
-# Made by `make setup-test`; finsy needs a protobuf that p4runtime-shell does not load with.
+# Made by `make setup-test`.
 PYTHON = Path(os.environ.get("RACKHUB_FINSY", ROOT / ".venv-finsy/bin/python"))
 
 

@@ -5,8 +5,8 @@ import time
 
 import pytest
 from google.rpc import code_pb2 as code
-from p4.v1 import p4runtime_pb2 as p4rt
 
+from switch.p4runtime.stubs import p4runtime_pb2 as p4rt
 from tests.packet.p4runtime.p4rt_learning import SECOND, Learner, bare, number, source
 from tests.packet.p4runtime.p4rt_support import DELETE, INSERT, MODIFY
 

@@ -4,9 +4,8 @@
 import contextlib
 
 import pytest
-from p4.v1 import p4runtime_pb2 as p4rt
-from p4runtime_sh.p4runtime import P4RuntimeClient, P4RuntimeException
 
+from switch.p4runtime.stubs import p4runtime_pb2 as p4rt
 from tests.namespaces import needs_namespaces
 from tests.packet.p4runtime.p4rt_support import (
     CPU_PORT,
@@ -22,9 +21,10 @@ from tests.packet.p4runtime.p4rt_support import (
     packet_out,
 )
 from tests.packet.p4runtime.p4rt_targets import BOTH, running
+from tests.packet.p4runtime.shell_client import ShellClient, ShellError, needs_shell
 from tests.packet.ports.wires import wired
 
-pytestmark = needs_namespaces
+pytestmark = [needs_namespaces, needs_shell]
 
 HOST, OTHER = 0x0200_0000_00AA, 0x0200_0000_00BB
 
@@ -41,9 +41,9 @@ def switch(request):
 
 @pytest.fixture
 def client(switch):
-    client = P4RuntimeClient(DEVICE, switch[1], (0, 1))
+    client = ShellClient(DEVICE, switch[1], (0, 1))
     try:
-        client.set_fwd_pipe_config(str(P4INFO_PATH), str(JSON_PATH))
+        client.set_fwd_pipe_config(P4INFO_PATH, JSON_PATH)
         yield client
     finally:
         client.tear_down()
@@ -85,7 +85,7 @@ def test_packets_go_to_the_controller_and_come_from_it(client, wires):
     assert message.packet.payload == frame
     assert [m.value for m in message.packet.metadata] == [b"\2", b"\x09"]
     request = p4rt.StreamMessageRequest(packet=packet_out(frame, egress_port=1, group=0))
-    client.stream_out_q.put(request)
+    client.send(request)
     assert wires.receive(1) == frame
 
 
@@ -108,7 +108,7 @@ def test_another_push_clears_and_goes_on_on_the_same_interfaces(client, wires):
     key = {"destination": exact(HOST), "port": exact(1)}
     frame = ethernet(HOST, payload=bytes(50))
     insert(client, "bridge", key, action("forward", port=2))
-    client.set_fwd_pipe_config(str(P4INFO_PATH), str(JSON_PATH))
+    client.set_fwd_pipe_config(P4INFO_PATH, JSON_PATH)
     wires.send(1, frame)
     insert(client, "bridge", {**key, "destination": exact(OTHER)}, action("forward", port=2))
     wires.send(1, ethernet(OTHER, payload=bytes(50)))
@@ -124,7 +124,7 @@ def test_a_push_that_is_refused_leaves_the_old_program_forwarding(switch, client
     )
     broken = tmp_path / "broken.json"
     broken.write_text("{}")
-    with pytest.raises(P4RuntimeException):
-        client.set_fwd_pipe_config(str(P4INFO_PATH), str(broken))
+    with pytest.raises(ShellError):
+        client.set_fwd_pipe_config(P4INFO_PATH, broken)
     wires.send(1, frame)
     assert wires.receive(2) == frame

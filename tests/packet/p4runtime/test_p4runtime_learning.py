@@ -4,16 +4,14 @@ with BMv2, in real time."""
 
 import os
 import subprocess
-import sys
 import textwrap
 import time
 from pathlib import Path
 
 import pytest
 from google.rpc import code_pb2 as code
-from p4.v1 import p4runtime_pb2 as p4rt
-from p4runtime_sh.p4runtime import P4RuntimeClient, P4RuntimeWriteException
 
+from switch.p4runtime.stubs import p4runtime_pb2 as p4rt
 from tests.packet.p4runtime.p4rt_learning import (
     JSON_PATH,
     P4INFO_PATH,
@@ -29,10 +27,13 @@ from tests.packet.p4runtime.p4rt_learning import (
 )
 from tests.packet.p4runtime.p4rt_support import DELETE, DEVICE, INSERT, MODIFY, entity
 from tests.packet.p4runtime.p4rt_targets import BOTH, ROOT, running
+from tests.packet.p4runtime.shell_client import ShellClient, ShellError, needs_shell, run_shell
+
+pytestmark = needs_shell
 
 HOST, OTHER = 0x0200_0000_00AA, 0x0200_0000_00BB
 PATIENCE = 20  # s, for notices
-# Made by `make setup-test`; finsy needs a protobuf that p4runtime-shell does not load with.
+# Made by `make setup-test`.
 FINSY = Path(os.environ.get("RACKHUB_FINSY", ROOT / ".venv-finsy/bin/python"))
 
 
@@ -46,8 +47,8 @@ def target(request):
 @pytest.fixture
 def client(target):
     address, _, elections = target
-    client = P4RuntimeClient(DEVICE, address, (0, next(elections)))
-    client.set_fwd_pipe_config(str(P4INFO_PATH), str(JSON_PATH))
+    client = ShellClient(DEVICE, address, (0, next(elections)))
+    client.set_fwd_pipe_config(P4INFO_PATH, JSON_PATH)
     try:
         yield client
     finally:
@@ -71,7 +72,7 @@ def arrives(client, address, port):
     out = p4rt.PacketOut(payload=frame(address))
     out.metadata.add(metadata_id=1, value=port.to_bytes(2, "big").lstrip(b"\0"))
     out.metadata.add(metadata_id=2, value=b"\0")
-    client.stream_out_q.put(p4rt.StreamMessageRequest(packet=out))
+    client.send(p4rt.StreamMessageRequest(packet=out))
 
 
 def next_message(client, kind):
@@ -81,7 +82,7 @@ def next_message(client, kind):
 
 
 def refusal(client, kind, message):
-    with pytest.raises(P4RuntimeWriteException) as refused:
+    with pytest.raises(ShellError) as refused:
         write(client, (kind, message))
     [(_, error)] = refused.value.errors
     return error.canonical_code
@@ -132,7 +133,7 @@ def test_digests_are_sent_in_lists_and_not_twice(client):
     # BMv2 does not say when it has taken an acknowledgement in, and now and then loses one.
     again = None
     for _ in range(PATIENCE):
-        client.stream_out_q.put(p4rt.StreamMessageRequest(digest_ack=ack))
+        client.send(p4rt.StreamMessageRequest(digest_ack=ack))
         for address in (4, 3, 2, 1):
             arrives(client, address, 5)
         again = client.get_stream_packet("digest", timeout=1)
@@ -192,9 +193,7 @@ def test_the_shell_drives_it(target):
         sh.teardown()
         """
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False
-    )
+    done = run_shell(script)
     lines = [line for line in done.stdout.splitlines() if line]
     assert lines == ["meter 7 1 2 3 4", "entry 3600000000000", "own 5 6 7 8"], done.stderr
 

@@ -6,9 +6,9 @@ from fractions import Fraction
 
 import pytest
 from google.rpc import code_pb2 as code
-from p4.v1 import p4runtime_pb2 as p4rt
 
 from switch.loader import load_program
+from switch.p4runtime.stubs import p4runtime_pb2 as p4rt
 from switch.pipeline import Pipeline, PipelineError
 from switch.pipeline.meters_and_digests import Externs, Rates
 from tests.p4 import HERE

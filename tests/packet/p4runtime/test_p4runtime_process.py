@@ -12,9 +12,9 @@ from pathlib import Path
 
 import grpc
 import pytest
-from p4.v1 import p4runtime_pb2 as p4rt
-from p4.v1 import p4runtime_pb2_grpc
 
+from switch.p4runtime.stubs import p4runtime_pb2 as p4rt
+from switch.p4runtime.stubs import p4runtime_pb2_grpc
 from tests.packet.p4runtime.p4rt_support import (
     DEVICE,
     JSON_PATH,

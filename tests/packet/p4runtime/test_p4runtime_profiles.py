@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 from google.rpc import code_pb2 as code
-from p4.v1 import p4runtime_pb2 as p4rt
 
 from controller.p4rt.connection import Connection, DeviceConnection, GrpcConnection, WriteError
 from controller.p4rt.entries import deletion, insertion, modification
 from switch.p4runtime.device import Device
+from switch.p4runtime.stubs import p4runtime_pb2 as p4rt
 from tests.p4 import HERE
 from tests.packet.differential.case import DEVICE, program_files
 from tests.packet.differential.profiles import ONCE, SHARED, SPREAD, Profiles

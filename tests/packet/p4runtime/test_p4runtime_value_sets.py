@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 from google.rpc import code_pb2 as code
-from p4.v1 import p4runtime_pb2 as p4rt
 
 from controller.p4rt.connection import DeviceConnection, WriteError
 from controller.p4rt.entries import deletion, insertion
 from switch.p4runtime.device import Device
+from switch.p4runtime.stubs import p4runtime_pb2 as p4rt
 from tests.p4 import HERE
 from tests.packet.differential.case import DEVICE, program_files
 from tests.packet.differential.headers import value_set

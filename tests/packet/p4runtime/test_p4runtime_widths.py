@@ -8,8 +8,6 @@ from collections.abc import Iterator
 
 import pytest
 from google.rpc import code_pb2 as code
-from p4.config.v1 import p4info_pb2
-from p4.v1 import p4runtime_pb2 as p4rt
 
 from switch.loader import parse_program
 from switch.p4runtime.device import Device
@@ -18,6 +16,8 @@ from switch.p4runtime.p4info.program_check import bind
 from switch.p4runtime.p4info.schema import Field, Schema
 from switch.p4runtime.p4info.values import encode_unsigned
 from switch.p4runtime.packet_io import decode_packet_in, encode_packet_out
+from switch.p4runtime.stubs import p4info_pb2
+from switch.p4runtime.stubs import p4runtime_pb2 as p4rt
 from tests.p4 import HERE
 from tests.packet.differential.case import program_files
 from tests.packet.differential.headers import sets

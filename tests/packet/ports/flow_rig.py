@@ -17,9 +17,9 @@ from typing import Any
 
 import grpc
 import pytest
-from p4.v1 import p4runtime_pb2 as p4rt
-from p4.v1 import p4runtime_pb2_grpc
 
+from switch.p4runtime.stubs import p4runtime_pb2 as p4rt
+from switch.p4runtime.stubs import p4runtime_pb2_grpc
 from tests.packet.p4runtime.p4rt_support import (
     INSERT,
     action,

@@ -17,8 +17,8 @@ from collections.abc import Iterator
 
 import grpc
 import pytest
-from p4.v1 import p4runtime_pb2 as p4rt
 
+from switch.p4runtime.stubs import p4runtime_pb2 as p4rt
 from tests.namespaces import needs_namespaces
 from tests.packet.p4runtime.p4rt_support import (
     DELETE,

@@ -4,10 +4,10 @@
 import pytest
 from google.protobuf import any_pb2
 from google.rpc import code_pb2
-from p4.v1 import p4runtime_pb2 as p4rt
 
 from switch.p4runtime.device import Device
 from switch.p4runtime.errors import P4RuntimeError
+from switch.p4runtime.stubs import p4runtime_pb2 as p4rt
 
 DEVICE = 3
 

@@ -3,9 +3,9 @@
 
 import pytest
 from google.rpc import code_pb2 as code
-from p4.v1 import p4runtime_pb2 as p4rt
 
 from switch.p4runtime.errors import batch_error, not_found
+from switch.p4runtime.stubs import p4runtime_pb2 as p4rt
 
 METADATA_BYTES = 8192  # what gRPC's clients take of it by default
 

@@ -5,8 +5,6 @@ import pytest
 from google.rpc import code_pb2
 from hypothesis import given
 from hypothesis import strategies as st
-from p4.config.v1 import p4types_pb2
-from p4.v1 import p4data_pb2
 
 from switch.p4runtime.errors import P4RuntimeError
 from switch.p4runtime.p4info.values import (
@@ -16,6 +14,7 @@ from switch.p4runtime.p4info.values import (
     encode_signed,
     encode_unsigned,
 )
+from switch.p4runtime.stubs import p4data_pb2, p4types_pb2
 
 
 @pytest.mark.parametrize(

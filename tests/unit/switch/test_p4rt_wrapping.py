@@ -32,6 +32,8 @@ def test_a_message_that_ends_too_early_is_none(end):
     assert unwrap(DATA[:end]) == DATA[:end]
 
 
-@pytest.mark.parametrize("text", [b"\x1b\x00", b"\x00\x00", b"\x08" + b"\xff" * 11, b"[1]", b"no"])
+@pytest.mark.parametrize(
+    "text", [b"\x1b\x00", b"\x00\x00", b"\x18\x01", b"\x08" + b"\xff" * 11, b"[1]", b"no"]
+)
 def test_what_is_no_such_message_is_left_as_it_is(text):
     assert unwrap(text) == text
