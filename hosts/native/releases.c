@@ -30,6 +30,7 @@ struct releases {
     uint8_t *after; // by entry: 1 if the one before it finds its exponent
     const double *times; // by result
     const int64_t *rows;
+    const double *gaps; // (3, streams) of ResultGaps after the results, or NULL: see struct quiet
     int64_t *released; // rows that were held and became due
     int64_t *sent_rows, *sent_sizes;
     double *sent_times, *sent_leave, *sent_deadlines;
@@ -195,11 +196,33 @@ static void arrive(struct state *state, int64_t at) {
     poll(state, time);
 }
 
+enum { SOONER = 16 };
+
+// ResultGaps.longest
+static double longest_gap(const double *smoothed, const double *variation) {
+    return *smoothed + fmax(4 * *variation, *smoothed);
+}
+
+// The time after a result in which the next one of this stream is expected: NaN before any sample.
+static double silence(const double *gaps, int64_t streams, int64_t stream, double least) {
+    const double *smoothed = gaps + streams + stream;
+    double longest = longest_gap(smoothed, smoothed + streams);
+    return isnan(longest) ? longest : larger(least / SOONER, longest);
+}
+
+// LossDetector.timeouts
+static double timeout_of(const struct releases *r, int64_t stream) {
+    double timeout = r->timeouts[stream];
+    return r->gaps ? fmin(timeout, silence(r->gaps, r->w->streams, stream, r->least)) : timeout;
+}
+
 // Sets a stream's timer to that of its last result: results are visited backwards.
 static void ring_last(struct state *state, int64_t result) {
-    double *latest = &state->r->rings[state->w->stream[state->r->rows[result]]];
-    if (!isfinite(*latest))
-        *latest = state->ring[result];
+    const struct releases *r = state->r;
+    int64_t stream = state->w->stream[r->rows[result]];
+    if (!isfinite(r->rings[stream]))
+        r->rings[stream] =
+            r->gaps ? r->gaps[stream] + timeout_of(r, stream) : state->ring[result];
 }
 
 // Sets deadlines of packets sent: a timer restarts with every later result of its stream.
@@ -214,7 +237,7 @@ static void set_deadlines(struct state *state) {
             ring_last(state, result - 1);
         int64_t stream = state->w->stream[r->sent_rows[i]];
         if (isfinite(latest[stream]))
-            r->sent_deadlines[i] = larger(latest[stream], r->sent_leave[i] + r->timeouts[stream]);
+            r->sent_deadlines[i] = larger(latest[stream], r->sent_leave[i] + timeout_of(r, stream));
     }
     for (; result > 0; result--)
         ring_last(state, result - 1);
@@ -342,13 +365,15 @@ int64_t plain_results(const struct worker *w, const struct header *headers,
 // copy; the others by stream, as in RoundTrips.
 struct quiet {
     double *latest, *lowest;
+    double *gaps; // (3, streams) of ResultGaps, where packets were lost of late; else NULL
     const double *smoothed, *timeouts;
     double least;
     int64_t servers, kinds;
 };
 
 // Checked by hosts/worker/native_state.py.
-const int64_t releases_bytes = sizeof(struct releases), quiet_bytes = sizeof(struct quiet);
+const int64_t releases_bytes = sizeof(struct releases), quiet_bytes = sizeof(struct quiet),
+              sooner = SOONER;
 
 // LossDetector._ways
 static int64_t way_of(const struct worker *w, const struct quiet *q, int64_t row) {
@@ -361,6 +386,39 @@ static int overtakes(const struct worker *w, const struct quiet *q, int64_t row)
     double last = larger(progress->sent_last, progress->probed_last);
     double heard = fmax(last, progress->state_time);
     return q->latest[way_of(w, q, row)] > heard + q->lowest[w->stream[row]] / 4;
+}
+
+// ResultGaps.sample
+static void sample_gap(double *last, double *smoothed, double *variation, double now, double sent) {
+    double gap = now - *last;
+    *last = now;
+    if (sent > now - gap)
+        return;
+    if (isnan(*smoothed)) {
+        *smoothed = gap;
+        *variation = gap / 2;
+        return;
+    }
+    gap = fmin(gap, 2 * longest_gap(smoothed, variation));
+    *variation = 0.75 * *variation + 0.25 * fabs(*smoothed - gap);
+    *smoothed = 0.875 * *smoothed + 0.125 * gap;
+}
+
+// Returns 1 if no result of this stream, nor the last of all, comes later than the one before it
+// lets expect: LossDetector.timeouts. Updates `gaps`.
+static int regular(const struct worker *w, const struct quiet *q, const double *times,
+                   const int64_t *rows, int64_t n, int64_t stream) {
+    double *last = &q->gaps[stream], *smoothed = last + w->streams;
+    double *variation = smoothed + w->streams;
+    int any = 0;
+    for (int64_t i = 0; i < n; i++)
+        if (w->stream[rows[i]] == stream) {
+            if (any && times[i] - *last >= silence(q->gaps, w->streams, stream, q->least))
+                return 0;
+            sample_gap(last, smoothed, variation, times[i], w->progress[rows[i]].sent_last);
+            any = 1;
+        }
+    return !any || !(times[n - 1] - *last >= silence(q->gaps, w->streams, stream, q->least));
 }
 
 // Returns 1 if plain results of these rows, in order, lead to no probe and meet no timer:
@@ -396,9 +454,11 @@ int stay_quiet(const struct worker *w, const struct quiet *q, const double *time
         double timeout = fmin(fmax(2 * sample, q->least), q->timeouts[stream]);
         if (larger(gap, times[n - 1] - before) >= timeout)
             return 0;
+        if (q->gaps && !regular(w, q, times, rows, n, stream))
+            return 0;
         for (int64_t number = open[2 * stream]; number < open[2 * stream + 1]; number++) {
             int64_t row = row_of(w, stream, number), place = w->mark[row];
-            if (w->deadline[row] <= first)
+            if (w->deadline[row] <= first || (q->gaps && w->progress[row].backoff))
                 return 0;
             int taken = place >= 0 && place < n && rows[place] == row;
             if (!taken && isfinite(w->deadline[row]) && overtakes(w, q, row))

@@ -23,7 +23,7 @@ from hosts.native.loader import check_constants, load_native
 from hosts.net.arrivals import Clock, Numbers, Seconds
 from hosts.net.pacer import Pacer
 from hosts.worker.chunk_queues import ENTRY
-from hosts.worker.loss_detection import KINDS, LossDetector
+from hosts.worker.loss_detection import KINDS, SOONER, LossDetector
 from hosts.worker.round_trips import Measured, RoundTrips
 from hosts.worker.slots import DONE, PROGRESS, Rows, Slots
 from protocol.exponents import Exponents
@@ -57,8 +57,8 @@ class _Releases(ctypes.Structure):
             (name, ctypes.c_void_p)
             for name in (
                 "worker", "left", "next", "taken", "entries", "starts", "smoothed", "variation",
-                "timeouts", "late", "rings", "after", "times", "rows", "released", "sent_rows",
-                "sent_sizes", "sent_times", "sent_leave", "sent_deadlines",
+                "timeouts", "late", "rings", "after", "times", "rows", "gaps", "released",
+                "sent_rows", "sent_sizes", "sent_times", "sent_leave", "sent_deadlines",
             )
         ),
         *((name, ctypes.c_int64) for name in ("results", "large", "small")),
@@ -74,7 +74,7 @@ class _Quiet(ctypes.Structure):
     """`struct quiet` of hosts/native/releases.c."""
 
     _fields_ = (
-        *((name, ctypes.c_void_p) for name in ("latest", "lowest", "smoothed", "timeouts")),
+        *((name, ctypes.c_void_p) for name in ("latest", "lowest", "gaps", "smoothed", "timeouts")),
         ("least", ctypes.c_double),
         ("servers", ctypes.c_int64),
         ("kinds", ctypes.c_int64),
@@ -119,11 +119,12 @@ class Quiet(NamedTuple):
     """State after results that lead to no probe.
 
     lowest: (streams,) lowest round trips.
-    latest: of LossDetector; None if not known.
+    latest, gaps: see LossDetector.take.
     """
 
     lowest: Seconds
-    latest: Seconds | None
+    latest: Seconds
+    gaps: Seconds | None
 
 
 class SendSchedule(NamedTuple):
@@ -228,15 +229,16 @@ class NativeState:
         """Returns the state after these results, or None if they may lead to a probe, or a timer
         may expire before the last of them."""
         latest, lowest, numbers = detector.latest.copy(), trips.lowest.copy(), self._open()
+        gaps = detector.gaps.state.copy() if detector.lossy else None
         native = _Quiet(
-            address(latest), address(lowest), address(trips.smoothed), address(trips.timeouts),
-            trips.least, detector.servers, KINDS,
+            address(latest), address(lowest), None if gaps is None else address(gaps),
+            address(trips.smoothed), address(trips.timeouts), trips.least, detector.servers, KINDS,
         )  # fmt: skip
         quiet = self._lib.stay_quiet(
             self._at, ctypes.byref(native), address(times), address(rows), len(rows),
             address(numbers),
         )  # fmt: skip
-        return Quiet(lowest, latest) if quiet else None
+        return Quiet(lowest, latest, gaps) if quiet else None
 
     def steps(
         self,
@@ -247,6 +249,7 @@ class NativeState:
         entries: Sequence[Array],
         sizes: tuple[int, int],
         clock: Clock,
+        gaps: Seconds | None,
     ) -> SendSchedule | None:
         """Moves windows, sends what the link has room for and sets timers, result by result.
 
@@ -256,6 +259,7 @@ class NativeState:
         trips, pacer: before the results.
         entries: by stream, those that could enter.
         sizes: bytes on the wire without and with payload.
+        gaps: of LossDetector after the results.
         """
         slots, measured = self._slots, trips.copies()
         streams, most = len(slots.windows), self._most
@@ -273,6 +277,7 @@ class NativeState:
             self._at, first, first + row, first + 2 * row, first + 3 * row, first + 4 * row,
             address(smoothed), address(variation), address(timeouts), address(late),
             address(rings), address(after), address(times), address(rows),
+            None if gaps is None else address(gaps),
             at, at + wide, at + 2 * wide, at + 3 * wide, at + 4 * wide, at + 5 * wide,
             len(times), large, small, pacer.rate, pacer.backlog, pacer.clear, trips.least,
             trips.most, clock.tick, clock.second, math.inf, 0, 0, 0,
@@ -367,7 +372,9 @@ def _check(lib: ctypes.CDLL) -> None:
     structures = {"worker": _Worker, "releases": _Releases, "quiet": _Quiet, "taken": _Taken}
     sizes = {f"{name}_bytes": ctypes.sizeof(one) for name, one in structures.items()}
     records = {"entry_bytes": ENTRY.itemsize, "progress_bytes": PROGRESS.itemsize}
-    check_constants(lib, {**sizes, **records, "done_stage": DONE, "no_exponent": NO_EXPONENT})
+    check_constants(
+        lib, {**sizes, **records, "done_stage": DONE, "no_exponent": NO_EXPONENT, "sooner": SOONER}
+    )
 
 
 def behind(batch: Batch) -> bool:

@@ -83,6 +83,7 @@ class ReadAhead:
         most = enough(tickets)
         if most < len(times) and times[most] <= times[most - 1]:
             most -= 1  # both arrive at the same time
+        most = self._detector.constant(most)
         taken, quiet = self._longest(times, rows, most)
         if quiet is None:
             return None
@@ -92,12 +93,13 @@ class ReadAhead:
         entries = [queue.first(window) for queue, window in windows]
         sizes = Pacer.wire_bytes(np.array([False, True]), self._plan.lanes)
         small, large = (int(size) for size in sizes)
-        found = native.steps(times, rows, trips, pacer, entries, (small, large), clock)
+        found = native.steps(times, rows, trips, pacer, entries, (small, large), clock, quiet.gaps)
         if found is None or not self._fits(found) or not clock.room(found.times, found.sizes):
             return None
         trips.take(found.measured, quiet.lowest)
-        self._detector.take(rows, quiet.latest)
-        native.rearm_timers(found.rings.tolist(), trips.timeouts.tolist())
+        self._detector.count(len(rows))
+        self._detector.take(rows, quiet.latest, quiet.gaps)
+        native.rearm_timers(found.rings.tolist(), self._detector.timeouts().tolist())
         congested = int(np.count_nonzero(batch.headers["flags"] & np.uint8(Flag.ECN)))
         statistics.congested += congested
         self._complete(rows, batch.headers, batch.payloads)

@@ -295,8 +295,8 @@ class WorkerTransport:
         slots = self._slots
         if self._moved:
             self._advance()
-        due = self._most_urgent(slots.due.nonzero()[0])
         late, timed = self._detector.late(now)
+        due = self._most_urgent(slots.due.nonzero()[0])
         late, due, left_over = self._within_rate(now, self._most_urgent(late), due)
         batch = None
         if len(late) or len(due):

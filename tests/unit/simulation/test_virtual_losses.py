@@ -125,7 +125,7 @@ name: far
 seed: 5
 defaults: {rate: 1 Gbit/s, delay: 1 us}
 racks: [{workers: 2, servers: 1}]
-links: [{from: tor0, to: w1, loss: 85 %}]
+links: [{from: tor0, to: w1, loss: 98 %}]
 """,
     "job.yaml": """
 name: job
@@ -155,3 +155,42 @@ def test_result_without_payload_is_handed_over_by_eight() -> None:
         holders = sum(hands_over(chunks, rank, world).astype(int) for rank in range(world))
         assert (holders >= min(world, 8)).all(), world
         assert (holders < 16).all(), world
+
+
+LEVELS = {
+    1: "racks: [{workers: 2, servers: 1}]",
+    2: "racks: [{workers: 1, servers: 1}, {workers: 1}]\ncores: 1",
+    3: "racks: [{workers: 1, servers: 1}, {workers: 1}]\ncores: [{racks: 1, cores: 1}, 1]",
+}
+
+
+def iterations(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, levels: int, loss: str, count: int
+) -> list[float]:
+    """Seconds of iterations but the first: 42 chunks, 2 workers, every link loses so many."""
+    session = run(
+        folder,
+        monkeypatch,
+        {
+            "topology.yaml": f"name: deep\ndefaults: {{rate: 20 Mbit/s, loss: {loss}}}\n"
+            f"{LEVELS[levels]}\n",
+            "job.yaml": "name: few\nworkload: layers\nlayers: [43008 B]\npayload: none\n"
+            f"iterations: {count + 1}\n",
+        },
+    )
+    summary = json.loads((session.run.path / "summary.json").read_text())
+    return list(summary["seconds_per_iteration"][1:])
+
+
+@pytest.mark.parametrize(("levels", "most"), [(1, 0.6), (2, 1.0), (3, 1.5)])
+def test_heavy_loss_costs_little_more_with_each_level(
+    levels: int, most: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    took = iterations(tmp_path, monkeypatch, levels, "30 %", 10)
+    assert sum(took) / len(took) < most
+
+
+def test_no_job_gives_up_while_half_of_the_packets_arrive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert len(iterations(tmp_path, monkeypatch, 3, "49 %", 2)) == 2

@@ -209,7 +209,7 @@ def test_releases_in_batch_equal_one_by_one(
         statistics["completed"] + statistics["exponent_rounds"]
         for statistics, *_ in together.known.values()
     )
-    assert sum(taken) > 0.9 * results
+    assert sum(taken) > (0.7 if case.loss else 0.9) * results
     assert max(taken) > 3
     taken.clear()
     if not native:
@@ -306,7 +306,7 @@ def test_server_batch_equals_one_by_one(case: Case, monkeypatch: pytest.MonkeyPa
     if "server_rate" in case.costs:
         assert not taken
     else:
-        assert sum(taken) > 0.9 * contributions
+        assert sum(taken) > (0.8 if case.loss else 0.9) * contributions
         assert max(taken) > 3
     taken.clear()
     singly = Played(case, trains=False)

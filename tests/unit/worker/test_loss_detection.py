@@ -203,20 +203,134 @@ def test_an_exponent_round_overtakes_no_data() -> None:
     assert asked(transport, 1.06) == [4]
 
 
-def test_repair_evidence_needs_no_timer() -> None:
-    """A burst of losses: one number's timer rings, and when its sum is there the others follow."""
+def lose(transport: WorkerTransport, *numbers: int, now: float) -> Batch:
+    """Has these numbers reported lost when their timers expire; returns their retransmissions."""
+    for number in numbers:
+        _, deadline = transport.poll(now)
+        now = max(now, deadline)
+        transport.poll(now)
+        transport.on_packets(now, state_of(transport, number, 0, Phase.AGGREGATING, 0b10))
+    batch = transport.poll(now)[0]
+    assert batch is not None
+    return batch.select(ops(batch.headers) == Op.CONTRIBUTE)
+
+
+def test_a_recovered_number_says_nothing_of_those_behind_it() -> None:
+    """They may wait for another worker. If they were lost, too, the next one's timer shows it."""
     transport = lone(window=16)
     spread(transport, *range(4))  # numbers 8..11
     _, deadline = transport.poll(1.07)
-    assert asked(transport, deadline) == [8]
-    transport.on_packets(deadline, state_of(transport, 8, 0, Phase.AGGREGATING, 0b10))
-    again = transport.poll(deadline)[0]
-    assert again is not None
-    repaired = again.select(ops(again.headers) == Op.CONTRIBUTE)
+    repaired = lose(transport, 8, now=deadline)
     assert repaired.headers["seq"].tolist() == [8]
     transport.on_packets(deadline + 0.04, results_of(repaired))
-    late = set(asked(transport, deadline + 0.04)) | set(again.headers["seq"].tolist())
-    assert late == {8, 9, 10, 11}
+    assert asked(transport, deadline + 0.04) == []
+    _, deadline = transport.poll(deadline + 0.04)
+    assert asked(transport, deadline) == [9]
+    transport.on_packets(deadline, state_of(transport, 9, 1, Phase.AGGREGATING, 0b10))
+    assert asked(transport, deadline) == [10, 11]
+
+
+def test_a_recovered_number_overtakes_those_before_it() -> None:
+    transport = lone(window=16)
+    packets = spread(transport, *range(4))  # numbers 8..11
+    transport.on_packets(1.065, results_of(packets[2]))
+    assert asked(transport, 1.065) == [8, 9]
+    transport.on_packets(1.08, state_of(transport, 9, 1, Phase.AGGREGATING, 0b10))
+    again = transport.poll(1.08)[0]
+    assert again is not None
+    transport.on_packets(1.12, results_of(again))
+    assert asked(transport, 1.12) == [8]  # 11 may wait for another worker
+
+
+def test_silence_is_probed_early_where_packets_are_lost() -> None:
+    """Results come one a millisecond, but not the last: after a loss in the round before that is
+    noticed within milliseconds, else after the timeout, which is that of many packets."""
+    silence = []
+    for loss in (False, True):
+        transport = lone(window=16, rto_initial=0.25, rto_least=0.1)
+        contacted(transport, *range(8))
+        for start in (1.0, 2.0):
+            submit(transport, *range(8))  # from number 16, then from 24
+            batch = transport.poll(start)[0]
+            assert batch is not None
+            for place in range(7):
+                now = start + 0.02 + place / 1000
+                transport.on_packets(now, results_of(batch.select([place])))
+            _, deadline = transport.poll(now)
+            silence.append(deadline - now)
+            if loss:
+                assert asked(transport, deadline) == [23 if start == 1.0 else 31]
+                answer = state_of(transport, 23, 7, Phase.AGGREGATING, 0b10)
+                transport.on_packets(deadline, answer)
+                batch = transport.poll(deadline)[0]
+                assert batch is None or start == 1.0
+                if batch is not None:
+                    transport.on_packets(deadline + 0.02, results_of(batch))
+            else:
+                transport.on_packets(now + 0.001, results_of(batch.select([7])))
+    assert min(silence[:3]) >= 0.1
+    assert 0.001 < silence[3] < 0.01
+
+
+def at_high_loss() -> tuple[WorkerTransport, float]:
+    """A transport whose packets were mostly lost, and the time."""
+    transport = lone(window=32, rto_least=0.01)
+    contacted(transport, *range(16))
+    submit(transport, *range(16))  # numbers 32..47
+    sent(transport, 1.0)
+    _, now = transport.poll(1.0)
+    sent(transport, now)
+    for number in range(32, 48):  # the first shows that all are overdue
+        transport.on_packets(now, state_of(transport, number, number - 32, Phase.FINAL, 0b11))
+        sent(transport, now)
+    return transport, now
+
+
+def test_what_is_late_at_high_loss_is_retransmitted_without_a_query() -> None:
+    transport, now = at_high_loss()
+    tries: list[float] = []
+    packets: list[Op] = []
+    for _ in range(8):
+        _, following = transport.poll(now)
+        tries.append(following - now)
+        now = following
+        packets += [op for op, _, _ in sent(transport, now)]
+    # One try in four asks, and no timeout is longer than the one before.
+    assert packets.count(Op.CONTRIBUTE) > 2.5 * packets.count(Op.QUERY) > 0
+    assert max(tries) < 1.01 * tries[0]
+
+
+def test_a_straggler_at_high_loss_is_queried_alone() -> None:
+    transport, now = at_high_loss()
+    questions = []
+    for _ in range(12):
+        _, now = transport.poll(now)
+        packets = sent(transport, now)
+        questions.append([(op, seq) for op, seq, _ in packets])
+        for op, seq, _ in packets:
+            if op == Op.QUERY:  # this worker's is in, another's is not
+                state = state_of(transport, seq, seq - 32, Phase.AGGREGATING, 0b01)
+                transport.on_packets(now, state)
+    assert questions[-4:] == [[(Op.QUERY, 32)]] * 4
+
+
+@pytest.mark.parametrize("child", [0, 1])
+def test_first_child_retransmits_what_was_lost_above_its_node(child: int) -> None:
+    plan = replace(lone().plan, streams=(StreamPlan(0, 7, child, 2),))
+    transport = WorkerTransport(plan, Exponents(64, 2))
+    contacted(transport, 0)
+    submit(transport, 0)
+    sent(transport, 1.0)
+    now, answers = 1.0, []
+    for _ in range(2):
+        _, now = transport.poll(now)
+        sent(transport, now)
+        above = state_of(transport, 2, 0, Phase.AGGREGATING, 0b10, sender=0, node=9)
+        transport.on_packets(now, above)
+        answers.append([op for op, _, _ in sent(transport, now)])
+        if answers[-1]:
+            break
+    assert answers == ([[Op.CONTRIBUTE]] if child == 0 else [[], [Op.CONTRIBUTE]])
 
 
 def test_timeouts_follow_the_round_trip_up_and_down() -> None:
