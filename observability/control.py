@@ -31,7 +31,7 @@ from observability.messages.jobs import CreatedJob, JobRow, NewJob
 from observability.messages.live import Description, Snapshot, Status
 from observability.messages.summary import FinishedJob
 from observability.messages.waiting import JobExplanation
-from observability.processinfo import state_of
+from observability.processinfo import STOPPED, state_of
 from observability.record import RunDirectory
 from protocol.errors import Error
 from specs.faultfile import Fault
@@ -235,7 +235,7 @@ def _stuck(run: RunDirectory) -> str:
     pid = run.supervisor()
     if pid is None:
         return text
-    if state_of(pid) in ("T", "t"):
+    if state_of(pid) in STOPPED:
         text += f": it is stopped (SIGSTOP, or a debugger), `kill -CONT {pid}` lets it go on"
     return f"{text}; `kill -KILL {pid}` ends the testbed"
 

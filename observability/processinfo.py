@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["TAIL_LINES", "state_of", "tail"]
+__all__ = ["STOPPED", "TAIL_LINES", "state_of", "tail"]
 
 TAIL_LINES = 20
+STOPPED = ("T", "t")  # states of a process that a signal or a debugger stopped
 
 
 def tail(log: Path, lines: int = TAIL_LINES) -> str:

@@ -362,7 +362,8 @@ def _failure_of_last(name: str | None) -> str:
     for run in reversed(over):
         if name in (None, run.name, run.path.name):
             why = run.failure.partition("\n")[0]
-            return f"\nthe last one, {run.name}, failed: {why}; {shown(run.logs)}" if why else ""
+            text = f"\nthe last one, {run.name}, failed: {why}; its logs: {shown(run.logs)}"
+            return text if why else ""
     return ""
 
 

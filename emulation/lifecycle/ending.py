@@ -13,6 +13,7 @@ from typing_extensions import TypedDict
 from observability import control, record
 from observability.control import ControlError, SupervisorGoneError
 from observability.messages.jobs import JobRow
+from observability.processinfo import STOPPED, state_of
 from observability.record import RunDirectory
 
 __all__ = ["EndedTestbed", "end", "end_all"]
@@ -39,10 +40,12 @@ def end(run: RunDirectory, *, kill: bool = False) -> EndedTestbed:
     kill: also if its supervisor is stuck. Otherwise that raises ``SupervisorGoneError``.
     """
     row = _row(run, "down")
+    pid = run.supervisor() if kill else None
     try:
+        if pid is not None and state_of(pid) in STOPPED:
+            raise SupervisorGoneError(f"supervisor {pid} of {run.name} is stopped", stuck=True)
         row["jobs"] = _request(run)
     except SupervisorGoneError as error:
-        pid = run.supervisor() if kill else None
         if pid is None:
             raise
         try:

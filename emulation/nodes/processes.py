@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 
 from emulation.nodes.forkserver import Forked, ForkServer
-from observability.processinfo import state_of, tail
+from observability.processinfo import STOPPED, state_of, tail
 from specs.paths import ROOT
 from testbed.errors import CONSEQUENCES
 
@@ -152,7 +152,7 @@ class Process:
     @property
     def stopped(self) -> bool:
         """True if it is stopped by a signal (SIGSTOP) or a debugger."""
-        return self.running and state_of(self.pid) in ("T", "t")
+        return self.running and state_of(self.pid) in STOPPED
 
     def signal(self, number: int) -> None:
         """Sends a signal to the process's group, unless the process has ended."""

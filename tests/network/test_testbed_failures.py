@@ -239,22 +239,23 @@ def test_sigkill_of_launcher_leaves_no_residue(rackhub: Rackhub) -> None:
 
 
 def test_down_all_ends_also_killed_and_stuck_testbeds(rackhub: Rackhub) -> None:
-    inject(
-        rackhub,
-        "import observability.control\nobservability.control.SILENCE_SECONDS = 8\n",
-        nodes=False,
-    )
     assert rackhub.json("down", "--all") == []
-    _, stuck, gone = (
-        rackhub.json("up", rackhub.topology, "--name", name, *EMBEDDED)["run"]
-        for name in ("fine", "stuck", "gone")
-    )
+    rackhub.json("up", rackhub.topology, *EMBEDDED)
+    second = rackhub.call("up", rackhub.topology, "--json", *EMBEDDED)
+    assert "a testbed named small is up already, so this one is small-2: " in second.stderr
+    idle = rackhub.call("status", "--on", "small-2").stdout
+    assert "No job yet: `rackhub submit --on small-2 JOB` runs one" in idle
+    assert [line.split()[3:] for line in idle.splitlines() if line.startswith("w3 ")] == [
+        ["none:", "in", "no", "job"]
+    ]
+    stuck = json.loads(second.stdout)["run"]
+    gone = rackhub.json("up", rackhub.topology, "--name", "gone", *EMBEDDED)["run"]
     os.kill(rackhub.pid(f"-m emulation.lifecycle.supervisor {stuck}"), signal.SIGSTOP)
     os.kill(rackhub.pid(f"-m emulation.lifecycle.supervisor {gone}"), signal.SIGKILL)
     wait_for(lambda: not any(gone in one for one in rackhub.processes().values()), "its end")
     ended = rackhub.json("down", "--all")
     assert sorted((one["name"], one["end"]) for one in ended) == [
-        *(("fine", "down"), ("gone", "found killed"), ("stuck", "killed"))
+        *(("gone", "found killed"), ("small", "down"), ("small-2", "killed"))
     ]
     assert not rackhub.processes()
     assert rackhub.call("down", "--all").stdout == "no testbed is up\n"

@@ -152,7 +152,9 @@ def test_killed_testbed_is_named_while_it_is_the_last_one() -> None:
     for name in (None, "bed", killed.path.name):
         with pytest.raises(RunError) as refused:
             record.find(name)
-        assert str(refused.value).endswith(f"\nthe last one, bed, failed: {text}; {killed.logs}")
+        assert str(refused.value).endswith(
+            f"\nthe last one, bed, failed: {text}; its logs: {killed.logs}"
+        )
     failure = json.loads(killed.summary.read_text())["failure"]
     assert failure == {"message": text, "process": "supervisor"}
     with record.create("bed", chosen=False, facts={"clock": "emulated"}):
