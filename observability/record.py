@@ -47,6 +47,8 @@ class Facts(TypedDict, total=False):
 
     topology: str
     """Topology file; in a run directory its own copy."""
+    given: str
+    """In a run directory: the topology file that the user gave."""
     topology_seed: int
     target: Target
     clock: Clock
@@ -425,7 +427,8 @@ def _begin(folder: Path, name: str, chosen: bool, facts: Facts, held: ExitStack)
             part.mkdir(PRIVATE)
         if "topology" in facts:  # the user's file may change later
             shutil.copyfile(facts["topology"], run.topology)
-            facts = {**facts, "topology": str(run.topology.absolute())}
+            copy = str(run.topology.absolute())
+            facts = {**facts, "topology": copy, "given": facts["topology"]}
         (run.path / FACTS).write_text(json.dumps({**facts, "name": name}, indent=2) + "\n")
         return run
 

@@ -35,7 +35,7 @@ class RunRow(TypedDict):
     command: str
     """Command line that started it; empty if unknown."""
     topology: str
-    """Topology file."""
+    """Topology file that was given."""
     clock: Clock | None
     jobs: list[str]
     """Jobs that were submitted to it; of a run that is up those that are over."""
@@ -119,7 +119,7 @@ def _row(run: RunDirectory, *, alive: bool, latest: bool) -> RunRow:
         "name": run.name,
         "began": datetime.datetime.fromtimestamp(began).isoformat(timespec="milliseconds"),
         "command": facts.get("command", ""),
-        "topology": facts.get("topology", ""),
+        "topology": facts.get("given") or facts.get("topology", ""),
         "clock": facts.get("clock"),
         "jobs": [] if summary is None else [job["job"] for job in summary["jobs"]],
         "state": "up" if alive else state,

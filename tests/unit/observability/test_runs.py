@@ -61,6 +61,7 @@ def test_runs_are_listed_with_how_they_ended() -> None:
     ]
     assert [row["latest"] for row in found] == [True, *[False] * 4]
     assert runs.kind(found[0]) == "up"
+    assert {row["topology"] for row in found} == {str(small_run.TOPOLOGY)}
     assert (found[0]["run"], found[-1]["path"]) == (up.path.name, str(done))
     assert [row["run"] for row in json.loads(call("list", "-n", "2", "--json"))] == [
         row["run"] for row in found[:2]
