@@ -48,11 +48,11 @@ class Request(TypedDict):
 
     do: str
     """One of ``wait``, ``detach``, ``submit``, ``create``, ``jobs``, ``stop``, ``why``, ``status``,
-    ``snapshot``, ``down``."""
+    ``snapshot``, ``inject``, ``end``, ``down``."""
     job: NotRequired[str]
     """File of a job to submit, or name of a job."""
     faults: NotRequired[Sequence[Fault]]
-    """Faults to inject while a submitted job runs."""
+    """Faults to inject while a submitted job runs, now, or to end."""
     restore: NotRequired[str]
     """File of the checkpoint that a submitted job continues from, instead of its own."""
     new: NotRequired[NewJob]
@@ -221,6 +221,16 @@ def snapshot(run: RunDirectory) -> Snapshot:
     """Returns the state of the testbed now."""
     found: Snapshot = _ask(run, {"do": "snapshot"})
     return found
+
+
+def inject(run: RunDirectory, faults: Sequence[Fault]) -> None:
+    """Makes faults happen now. One that lasts does so for its ``seconds`` or until ``end``."""
+    _ask(run, {"do": "inject", "faults": faults})
+
+
+def end(run: RunDirectory, faults: Sequence[Fault]) -> None:
+    """Ends faults of these kinds at these nodes and links."""
+    _ask(run, {"do": "end", "faults": faults})
 
 
 def down(run: RunDirectory) -> list[JobRow]:

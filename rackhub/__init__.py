@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from hosts.errors import NoRoomError as NoRoomError
     from hosts.errors import NoValueError as NoValueError
     from hosts.errors import PlanWithdrawnError as PlanWithdrawnError
+    from hosts.errors import PolicyError as PolicyError
     from hosts.errors import ServiceUnavailableError as ServiceUnavailableError
     from hosts.errors import StalledError as StalledError
     from hosts.errors import TooLargeError as TooLargeError
@@ -53,8 +54,12 @@ if TYPE_CHECKING:
     from rackhub.results import Iteration as Iteration
     from rackhub.results import Result as Result
     from rackhub.running import run as run
+    from rackhub.testbeds import RunningJob as RunningJob
+    from rackhub.testbeds import Testbed as Testbed
+    from rackhub.testbeds import up as up
     from rackhub.topology import Topology as Topology
     from simulation.errors import VirtualError as VirtualError
+    from specs.faultfile import FaultsError as FaultsError
     from specs.jobfile import JobFileError as JobFileError
     from specs.p4program import DataPlaneError as DataPlaneError
     from testbed.errors import JobError as JobError
@@ -64,33 +69,34 @@ if TYPE_CHECKING:
 
 # The imports above by module: they are for type checkers, these happen on use (PEP 562).
 _NAMES = {
-    "emulation.network.namespaces": ("SandboxError",),
-    "hosts.client": ("AsyncClient", "Client", "Joined", "Stall", "Sums"),
+    "emulation.network.namespaces": "SandboxError",
+    "hosts.client": "AsyncClient Client Joined Stall Sums",
     "hosts.errors": (
-        "CallOrderError", "CheckpointError", "ClientError", "DoubleInitError", "JobRefusedError",
-        "LeftBehindError", "NamespaceTakenError", "NoRoomError", "NoValueError",
-        "PlanWithdrawnError", "ServiceUnavailableError", "StalledError", "TooLargeError",
-        "UnknownKeyError", "UseAfterLeaveError", "WrongNonceError", "WrongShapeError",
-        "WrongTypeError",
+        "CallOrderError CheckpointError ClientError DoubleInitError JobRefusedError "
+        "LeftBehindError NamespaceTakenError NoRoomError NoValueError PlanWithdrawnError "
+        "PolicyError ServiceUnavailableError StalledError TooLargeError UnknownKeyError "
+        "UseAfterLeaveError WrongNonceError WrongShapeError WrongTypeError"
     ),
-    "hosts.session.job_service": ("Service",),
-    "observability.control": ("ControlError",),
-    "observability.record": ("RunError",),
-    "protocol.consistency": ("Consistency",),
-    "protocol.errors": ("Error",),
-    "protocol.optimizer_plan": ("KeyOptions", "OptimizerPlan"),
-    "protocol.schedule": ("Schedule",),
-    "rackhub.results": ("Iteration", "Result"),
-    "rackhub.running": ("run",),
-    "rackhub.topology": ("Topology",),
-    "simulation.errors": ("VirtualError",),
-    "specs.jobfile": ("JobFileError",),
-    "specs.p4program": ("DataPlaneError",),
-    "testbed.errors": ("JobError", "LaunchError"),
-    "testbed.targets": ("TargetError",),
-    "topologies.model.spec": ("TopologyError",),
-}  # fmt: skip
-_MODULES = {name: module for module, names in _NAMES.items() for name in names}
+    "hosts.session.job_service": "Service",
+    "observability.control": "ControlError",
+    "observability.record": "RunError",
+    "protocol.consistency": "Consistency",
+    "protocol.errors": "Error",
+    "protocol.optimizer_plan": "KeyOptions OptimizerPlan",
+    "protocol.schedule": "Schedule",
+    "rackhub.results": "Iteration Result",
+    "rackhub.running": "run",
+    "rackhub.testbeds": "RunningJob Testbed up",
+    "rackhub.topology": "Topology",
+    "simulation.errors": "VirtualError",
+    "specs.faultfile": "FaultsError",
+    "specs.jobfile": "JobFileError",
+    "specs.p4program": "DataPlaneError",
+    "testbed.errors": "JobError LaunchError",
+    "testbed.targets": "TargetError",
+    "topologies.model.spec": "TopologyError",
+}
+_MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 __all__ = sorted(_MODULES)  # type checkers read the imports above
 
 

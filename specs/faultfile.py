@@ -76,8 +76,10 @@ class Fault:
 
     @property
     def span(self) -> str:
-        """Its duration in words."""
-        return f"{self.seconds:g} s" if self.lasts is None else f"{self.lasts:,} chunks"
+        """Its duration in words, behind what happened; empty if it has no end of its own."""
+        if self.lasts is None and math.isinf(self.seconds):
+            return ""
+        return f" for {self.seconds:g} s" if self.lasts is None else f" for {self.lasts:,} chunks"
 
 
 @dataclass(frozen=True)

@@ -58,6 +58,14 @@ class Requests:
             return await self._status()
         if do == "snapshot":
             return await self._testbed.observer.snapshot()
+        if do == "inject":
+            for fault in request["faults"]:
+                await self._testbed.held.begin(fault)
+            return None
+        if do == "end":
+            for fault in request["faults"]:
+                await self._testbed.held.end(fault)
+            return None
         raise ControlError(f"{do!r} is no request")
 
     async def _until_ready(self) -> None:

@@ -12,6 +12,8 @@ from pathlib import Path
 
 from controller.p4rt.dataplane import DataPlane
 from emulation.faults.chaos import Chaos
+from emulation.faults.held import HeldFaults
+from emulation.faults.injection import Injector
 from emulation.jobs.context import TestbedContext
 from emulation.jobs.counter_delta import CounterDeltas
 from emulation.jobs.external_jobs import ExternalJobs
@@ -53,6 +55,7 @@ _STOP_SECONDS = 5.0
 class Testbed:
     """A running topology: network, switches, controller, servers, and jobs on them.
 
+    held: faults that happen on request.
     problems: errors to log at the end.
     failure: the first failure, for the summary.
     stopping: set to take the testbed down.
@@ -91,6 +94,9 @@ class Testbed:
             self.faults,
             self._tell,
             self.series,
+        )
+        self.held = HeldFaults(
+            Injector(self.context, lambda: [self.jobs[name] for name in self.running()])
         )
         self._recording: asyncio.Task[None] | None = None
         self.problems: list[str] = []
@@ -137,6 +143,7 @@ class Testbed:
         if self._recording is not None:
             self._recording.cancel()
         self.nodes.stay_down()
+        await self.held.end_all()
         for name, task in self._tasks.items():
             self.jobs[name].ending = why
             task.cancel()

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Carries out faults on a testbed's processes and links (``specs.faultfile``)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+
+from controller.p4rt.connection import SwitchError
+from emulation.faults import rogue_controller
+from emulation.faults.severing import sever
+from emulation.jobs.context import TestbedContext
+from emulation.jobs.jobrun import EmulatedJob
+from emulation.jobs.recovery import Fault as Record
+from observability.control import ControlError
+from specs.faultfile import EVERY_LINK, Fault
+from topologies.model.replica_order import host_of
+
+# The longest time that a fault waits for sums in flight.
+_AIM_SECONDS = 1.0
+_ANSWER_SECONDS = 5.0
+# Waits until the end of a lasting fault.
+Last = Callable[[], Awaitable[None]]
+
+
+class Injector:
+    """Carries out faults.
+
+    jobs: returns the jobs that run, whose workers may be hit.
+    """
+
+    def __init__(self, context: TestbedContext, jobs: Callable[[], Iterable[EmulatedJob]]) -> None:
+        self._context, self._jobs = context, jobs
+
+    async def inject(self, fault: Fault, last: Last) -> None:
+        """Carries out a fault. One that lasts ends after ``last``, which begins once it happens,
+        or when this is cancelled. Raises ``ControlError`` if there is nothing that it hits."""
+        if fault.kind == "impair":
+            await self._impair(fault, last)
+        elif fault.kind == "repush":
+            await self._push(fault)
+        elif fault.kind == "disconnect":
+            await self._disconnect(fault, last)
+        else:
+            await self._signal(fault, last)
+
+    async def _begin(self, fault: Fault, what: str, killed: Sequence[str] = ()) -> Record:
+        """Records a fault's begin, after waiting a while for sums in flight that it can hit, if a
+        job runs.
+
+        killed: names of the processes that it ends.
+        """
+        faults, loop = self._context.faults, asyncio.get_running_loop()
+        latest = loop.time() + _AIM_SECONDS
+        before = await faults.snapshot()
+        while any(self._jobs()) and not faults.under_way(before) and loop.time() < latest:
+            before = await faults.snapshot()
+        # All faults but a kill last.
+        lasting = fault.kind != "kill"
+        return faults.begin(fault.kind, fault.where, what, before, lasting=lasting, killed=killed)
+
+    @contextlib.asynccontextmanager
+    async def _lasting(self, fault: Fault, what: str) -> AsyncIterator[None]:
+        """Records and reports a fault; it is over when the context exits, also with its job."""
+        record = await self._begin(fault, what)
+        self._context.tell(f"{fault.where} {what}")
+        try:
+            yield
+        finally:
+            record.over = time.monotonic()
+
+    async def _signal(self, fault: Fault, last: Last) -> None:
+        nodes = self._context.nodes
+        # On a worker's host the name means the workers; the server there has another name.
+        hit = [p for p in nodes.all_at(fault.node) if host_of(p.name) == host_of(fault.node)]
+        workers = [job.workers for job in self._jobs() if fault.node in job.workers.members]
+        if hit:
+            workers = []
+        hit += [one.members[fault.node] for one in workers]
+        hit = [process for process in hit if process.running]
+        if not hit:
+            raise ControlError(f"{fault.node} is not running: {fault.kind} has no effect")
+        if fault.kind == "kill":
+            names = [fault.node] if workers else [process.name for process in hit]
+            await self._begin(fault, "was killed by SIGKILL", names)
+            for delays in [one.restart_delays for one in workers] or [nodes.restart_delays]:
+                delays.update(dict.fromkeys(names, fault.seconds))
+            for process in hit:
+                process.signal(signal.SIGKILL)
+            return
+        async with self._lasting(fault, f"was stopped{fault.span}"):
+            try:
+                for process in hit:
+                    process.signal(signal.SIGSTOP)
+                await last()
+            finally:
+                for process in hit:
+                    process.signal(signal.SIGCONT)
+
+    async def _push(self, fault: Fault) -> None:
+        switch = self._context.nodes.switches[fault.node]
+        async with self._lasting(fault, "had its program pushed again by another client"):
+            switch.wiped += 1
+            try:
+                await asyncio.to_thread(rogue_controller.push, switch, self._context.dataplane)
+            except SwitchError as error:
+                self._context.tell(f"{fault.node}: its program could not be pushed: {error}")
+
+    async def _disconnect(self, fault: Fault, last: Last) -> None:
+        switch = self._context.nodes.switches[fault.node]
+        controller = self._context.nodes.controller.process
+        what = f"lost its P4Runtime connection{fault.span}"
+        async with self._lasting(fault, what):
+            with switch.unplugged():
+                if controller is not None and controller.running:
+                    bound = switch.address.removeprefix("unix:")
+                    try:
+                        await asyncio.to_thread(sever, controller.pid, bound)
+                    except (ProcessLookupError, FileNotFoundError):
+                        pass  # the controller has ended, and its connections with it
+                    except OSError as error:
+                        self._context.tell(
+                            f"{fault.node}: its connection could not be cut: {error}"
+                        )
+                await last()
+
+    async def _impair(self, fault: Fault, last: Last) -> None:
+        quality = dict(fault.quality)
+        words = ", ".join(f"{name} {value:.3%}" for name, value in quality.items())
+        links = [
+            (link.a, link.b)
+            for link in self._context.network.topology.links
+            if fault.ends == EVERY_LINK or {link.a, link.b} == set(fault.ends)
+        ]
+        controller = self._context.nodes.controller
+        async with self._lasting(fault, f"was impaired{fault.span}: {words}"):
+            try:
+                await self._ordered(fault, controller.impair(links, quality))
+                await last()
+            except BaseException:  # the job is over: do not wait for the controller
+                controller.mend(links, quality)
+                raise
+            await self._ordered(fault, controller.mend(links, quality))
+
+    async def _ordered(self, fault: Fault, answer: asyncio.Future[str]) -> None:
+        """Waits a while for the controller to carry out an order; reports if it has not."""
+        await asyncio.wait([answer], timeout=_ANSWER_SECONDS)
+        said = answer.result() if answer.done() else "the controller does not answer"
+        if said != "done":
+            self._context.tell(f"{fault.where}: impairments are not applied yet: {said}")
