@@ -54,6 +54,8 @@ if TYPE_CHECKING:
     from rackhub.results import Iteration as Iteration
     from rackhub.results import Result as Result
     from rackhub.running import run as run
+    from rackhub.sweeping import Sweep as Sweep
+    from rackhub.sweeping import sweep as sweep
     from rackhub.testbeds import RunningJob as RunningJob
     from rackhub.testbeds import Testbed as Testbed
     from rackhub.testbeds import up as up
@@ -62,6 +64,8 @@ if TYPE_CHECKING:
     from specs.faultfile import FaultsError as FaultsError
     from specs.jobfile import JobFileError as JobFileError
     from specs.p4program import DataPlaneError as DataPlaneError
+    from specs.sweepfile import SweepFileError as SweepFileError
+    from sweeps.errors import SweepError as SweepError
     from testbed.errors import JobError as JobError
     from testbed.errors import LaunchError as LaunchError
     from testbed.targets import TargetError as TargetError
@@ -86,12 +90,15 @@ _NAMES = {
     "protocol.schedule": "Schedule",
     "rackhub.results": "Iteration Result",
     "rackhub.running": "run",
+    "rackhub.sweeping": "Sweep sweep",
     "rackhub.testbeds": "RunningJob Testbed up",
     "rackhub.topology": "Topology",
     "simulation.errors": "VirtualError",
     "specs.faultfile": "FaultsError",
     "specs.jobfile": "JobFileError",
     "specs.p4program": "DataPlaneError",
+    "specs.sweepfile": "SweepFileError",
+    "sweeps.errors": "SweepError",
     "testbed.errors": "JobError LaunchError",
     "testbed.targets": "TargetError",
     "topologies.model.spec": "TopologyError",

@@ -8,31 +8,26 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
 from cli.display.tables import show, show_rows
 from cli.files import FILE, PICTURE
 from cli.options import console_for, print_json, say, with_json
-from observability import pictures
 from observability.record import shown
 from observability.wording import count
-from specs.p4program import make_ready
-from specs.sweepfile import SweepFile, SweepFileError, load
-from sweeps import curves, effects, plot, table
+from specs.sweepfile import SweepFile
+from sweeps import effects, table
 from sweeps.cluster import RayCrew
-from sweeps.conduct import AGAIN, Crew, State, conduct, pending
+from sweeps.conduct import Crew, pending
 from sweeps.errors import SweepError
-from sweeps.execution import Outcome
 from sweeps.local import LocalCrew
-from sweeps.store import DONE, FAILED, Store, default_folder, opened
-from sweeps.trials import Trial, trials
+from sweeps.progress_view import SweepView
+from sweeps.running import carry_out, check, write
+from sweeps.store import DONE, Store, default_folder, opened
+from sweeps.trials import Trial
 from sweeps.wording import axis_name, value_text
-from testbed.program import compile_once
 from topologies.model.units import size_text, time_text
 
-_MINUTE = 60.0
 _MOST_SHOWN = 20  # trials in the table
 _DIGITS = 4
 
@@ -66,12 +61,7 @@ def sweep(
     What is done is kept: the same command goes on where it was stopped. A trial that fails is tried
     once more. Exit status 0 means that all trials are done and their weights match the reference.
     """
-    found = load(file)
-    make_ready(say=say)
-    _check_plot(found)
-    listed = trials(found)
-    for text in effects.before(found.axes, listed):
-        say(f"note: {text}")
+    found, listed = check(file, say)
     path = folder or default_folder(found.spec.name)
     if dry_run:
         _list(found, listed, Store(path), as_json)
@@ -82,10 +72,7 @@ def sweep(
             " the same command writes it then, and runs nothing again"
         )
     with opened(path) as store:
-        for program in sorted({one.program for one in listed}):
-            compile_once(program)
-
-        view = _View(console_for(stderr=True), store, listed)
+        view = SweepView(console_for(stderr=True), store, listed)
 
         def crew() -> Crew:
             if address is not None:
@@ -94,13 +81,11 @@ def sweep(
 
         try:
             with view:
-                state = conduct(store, listed, crew, view.take)
+                state, rows = carry_out(found, listed, store, crew, view.take)
         except KeyboardInterrupt:
             say("what is done is kept: the same command goes on")
             raise
-        results = ((one, store.result(one)) for one in listed)
-        rows = [table.row(one, found.axes, done) for one, done in results if done is not None]
-        undrawn = _write(found, store, drawing, rows)
+        undrawn = write(found, store, drawing, rows, say)
     for text in effects.equal(found.axes, rows):
         say(f"note: {text}")
     if as_json:
@@ -114,14 +99,6 @@ def sweep(
         )
     if drawing is not None and undrawn:
         raise SweepError(f"--plot {drawing}: no plot: {undrawn}")
-
-
-def _check_plot(file: SweepFile) -> None:
-    y = file.spec.plot.y
-    if y not in table.columns():
-        allowed = ", ".join(name for name in table.columns() if name.endswith(("_s", "_bytes")))
-        text = f"{y!r} is no column of the results; such are {allowed}"
-        raise SweepFileError([file.document.problem(("plot", "y"), text)])
 
 
 def _list(file: SweepFile, listed: Sequence[Trial], store: Store, as_json: bool) -> None:
@@ -187,80 +164,3 @@ def _figure(
 ) -> str:
     """Formats a value; empty if it is unknown or equal to `unless`."""
     return "" if value in (None, unless) else text(value, _DIGITS)
-
-
-def _write(file: SweepFile, store: Store, drawing: Path | None, rows: list[table.Row]) -> str:
-    """Writes tables and plots; returns why there is no plot, or an empty string."""
-    table.write_csv(store.csv, rows)
-    written = [store.csv]
-    if table.can_write_parquet():
-        table.write_parquet(store.parquet, rows)
-        written.append(store.parquet)
-    found = curves.figure(file.axes, file.spec.plot, rows)
-    if isinstance(found, str):
-        say(f"no plot: {found}")
-    else:
-        about = f"{found.y.title} of sweep {file.spec.name} over {found.x.title}"
-        drawn = plot.draw(found)
-        for note in found.notes:
-            say(f"plot: {note}")
-        for path in (store.plot, *([drawing] if drawing is not None else [])):
-            pictures.write(path, drawn, about)
-            written.append(path)
-    for path in written:
-        say(shown(path.resolve()))
-    return found if isinstance(found, str) else ""
-
-
-def _left(seconds: float | None) -> str:
-    if not seconds:  # unknown yet, or finished
-        return ""
-    if seconds < _MINUTE:
-        return f", about {seconds:.0f} s left"
-    hours, minutes = divmod(round(seconds / _MINUTE), 60)
-    return f", about {f'{hours} h ' if hours else ''}{minutes} min left"
-
-
-class _View:
-    """Shows progress: a bar with the time left on a terminal, a line per trial elsewhere."""
-
-    def __init__(self, console: Console, store: Store, listed: Sequence[Trial]) -> None:
-        self.say: Callable[[str], None] = lambda text: console.print(
-            text, soft_wrap=True, markup=False
-        )
-        before = len(listed) - len(pending(store, listed))
-        self.say(
-            f"{count(len(listed), 'trial')}, {before:,} of them done before\n"
-            f"{shown(store.path.resolve())}"
-        )
-        self._bar = Progress(
-            TextColumn("trials"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.description}"),
-            console=console,
-            disable=not console.is_terminal,
-        )
-        self._terminal = console.is_terminal
-        self._task = self._bar.add_task("", total=len(listed), completed=before)
-
-    def __enter__(self) -> _View:
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
-
-    def take(self, state: State, trial: Trial, outcome: Outcome, became: str) -> None:
-        """Reports the outcome of a trial. became: its state."""
-        failed = f", {state.failed:,} failed" if state.failed else ""
-        left = _left(state.left)
-        self._bar.update(
-            self._task, completed=state.over, description=(failed + left).removeprefix(", ")
-        )
-        if became in (FAILED, AGAIN):
-            what = "failed" if became == FAILED else "failed, and is tried again"
-            self.say(f"trial {trial.id} ({trial.label}) {what}: {outcome.error}")
-        if not self._terminal and became != AGAIN:
-            done = f"{state.over:,}/{state.trials:,} trials{failed}{left}"
-            self.say(f"{done}: {trial.label or trial.id}, {outcome.seconds:.1f} s")
