@@ -32,9 +32,9 @@ def show_results(console: Console, jobs: Sequence[FinishedJob], links: list[Link
         show(console, table)
     bound = [job["machine"] for job in jobs if job["machine"]["cpu_bound"]]
     if bound:
-        text = "The CPU was the bottleneck: times are this machine's, not the network's."
         why = "; ".join(bound[0].get("cpu_bound_by", ()))
-        show(console, Text(f"{text[:-1]} ({why})." if why else text, style="yellow"))
+        text = "Times are this machine's, not the network's" + (f" ({why})." if why else ".")
+        show(console, Text(text, style="yellow"))
     for job in jobs:
         if not sums(job):
             text = f"{job['job']}: chunks only occupied the wire, so there are no sums to check."

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the same job in one process, without a network (``workloads.reference``)."""
+"""Runs the same job again, in one process: without a network, which its weights are compared with
+(``workloads.reference``), and in virtual time, for its times (``simulation.replay``)."""
 
 from __future__ import annotations
 
@@ -27,8 +28,29 @@ async def reference(
     waits: called with the seconds waited so far and the reason while a process is stuck.
     Raises ``ProcessError``.
     """
+    result: ReferenceResult = await _result(
+        name, python("workloads.reference", *arguments), processes, waits
+    )
+    return result
+
+
+async def replay(name: str, arguments: Sequence[str], processes: Processes) -> list[float]:
+    """Runs the job in virtual time as a process of this name and returns the seconds of iterations.
+
+    Raises ``ProcessError``.
+    """
+    program = python("simulation.replay", *arguments)
+    seconds: list[float] = (await _result(name, program, processes, lambda *_: None))["seconds"]
+    return seconds
+
+
+async def _result(
+    name: str,
+    program: Sequence[str],
+    processes: Processes,
+    waits: Callable[[float, str], None],
+) -> Any:
     lines: list[str] = []
-    program = python("workloads.reference", *arguments)
     process = processes.start(name, program, on_line=lines.append, may_finish=True)
     either: list[asyncio.Future[Any]] = [process.exited, processes.failure]
     began = time.monotonic()
@@ -44,5 +66,4 @@ async def reference(
         processes.failure.result()
     if process.running or not lines:
         raise ProcessError(name, f"gave no result within {_SECONDS:g} s", process.log)
-    result: ReferenceResult = json.loads(lines[-1])
-    return result
+    return json.loads(lines[-1])

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import shutil
 import time
 from functools import cached_property
 from pathlib import Path
 
-from emulation.jobs.checking import reference
+from emulation.jobs.checking import reference, replay
 from emulation.jobs.context import TestbedContext
 from emulation.jobs.counter_delta import CounterDelta
 from emulation.jobs.diagnostics import Diagnostics
@@ -22,7 +23,7 @@ from emulation.nodes.processes import Process, ProcessError, Processes, python
 from hosts.data.checkpoint import read
 from hosts.errors import CheckpointError, ClientError
 from hosts.session.job_service import Service, create_service
-from observability import scheduling
+from observability import results, scheduling
 from observability.messages.events import EmitEvent
 from observability.messages.reports import Report
 from observability.messages.summary import FinishedJob
@@ -33,10 +34,14 @@ from testbed.errors import JobError
 from testbed.jobrun import JobRun
 from workloads.reference import ReferenceResult
 
+log = logging.getLogger("jobs")
+
 # How long a starting job waits for a controller that is being restarted, twice at most.
 CONTROLLER_SECONDS = 60.0
 # How long a failed or stopped job waits for the controller to end it there.
 WITHDRAW_SECONDS = 5.0
+# How long iterations are repeated in virtual time: that share of what training took, within limits.
+REPLAYED_SHARE, LEAST_REPLAY_SECONDS, MOST_REPLAY_SECONDS = 0.25, 5.0, 30.0
 
 
 class EmulatedJob(JobRun):
@@ -72,19 +77,24 @@ class EmulatedJob(JobRun):
         self._trained_from: tuple[float, float] = (0.0, 0.0)  # CPU seconds, busy and all
         self._watches: dict[str, CpuWatch] = {}  # by name of switch or server
         self._restored_from: Path | None = None
+        self._used: tuple[float, dict[str, Share | None], int] = (0.0, {}, 0)
 
     async def execute(self) -> FinishedJob:
         """Runs the job; returns its part of the summary. Raises ``JobError``."""
         start = time.monotonic()
         watching = asyncio.get_running_loop().create_task(self.diagnostics.watch())
+        replaying: asyncio.Task[list[float]] | None = None
         try:
             await self._train()
             self.wall_seconds = time.monotonic() - start
             self.state = "checking"
+            replaying = asyncio.get_running_loop().create_task(self._replay())
             if not self.no_reference:
                 self.emit({"event": "checking", "job": self.name})
                 self.reference = await self._train_reference()
             self.check(shared=bool(self.shared_with))
+            took = results.fullest(self.results)["seconds"]
+            self.cpus = scheduling.machine(*self._used, took, await replaying)
         except (ProcessError, ClientError, TimeoutError, JobError) as error:
             self.state, self.reason = "failed", str(error)
             failure = await self._root_cause(error)
@@ -95,6 +105,8 @@ class EmulatedJob(JobRun):
             raise
         finally:
             watching.cancel()
+            if replaying is not None:
+                replaying.cancel()
             if self._explaining is not None:
                 self._explaining.cancel()
             await self._processes.stop()
@@ -132,7 +144,7 @@ class EmulatedJob(JobRun):
         await self.delta.end(self.forecast.expected() if known else None)
         self.counts, self.links = self.delta.counts, self.delta.carried
         self.shared_with, self.alongside = self.delta.shared_with, self.delta.alongside
-        self.cpus = scheduling.machine(busy, shares, lost + self.delta.overrun)
+        self._used = busy, shares, lost + self.delta.overrun
         self.restored = await self.diagnostics.restored()
 
     async def _create(self) -> Service:
@@ -280,6 +292,32 @@ class EmulatedJob(JobRun):
             arguments += ["--restore", str(self._restored_from)]
         name = self._process_name("reference")
         return await reference(name, arguments, self._processes, self._emit_waiting)
+
+    async def _replay(self) -> list[float]:
+        """Returns the seconds of iterations in virtual time; none where other jobs or faults took
+        part in what they took, or it cannot tell."""
+        context, run = self._context, self._context.run
+        left = self.spec.iterations - self.forecast.before
+        if left < 2 or self.alongside or self.disturbed or context.faults.met(self.name):
+            return []
+        seconds = min(
+            max(LEAST_REPLAY_SECONDS, REPLAYED_SHARE * self.wall_seconds), MOST_REPLAY_SECONDS
+        )
+        arguments = [
+            *("--topology", str(run.topology), "--topology-seed", str(run.facts["topology_seed"])),
+            *("--job", str(self.folder / f"job-{self.name}.yaml"), "--seconds", f"{seconds:.3g}"),
+            *("--program", run.facts["program"], "--p4info", run.facts["p4info"]),
+        ]
+        if self._restored_from is not None:
+            arguments += ["--restore", str(self._restored_from)]
+        processes = Processes(run.logs, run.path)  # whose failure is not the job's
+        try:
+            return await replay(self._process_name("replay"), arguments, processes)
+        except ProcessError:
+            log.exception("%s: its times cannot be compared with virtual time", self.name)
+            return []
+        finally:
+            await processes.stop()
 
     async def _root_cause(self, error: Exception) -> JobError:
         """Returns the cause of a failure whose first symptom was this error."""

@@ -172,6 +172,10 @@ class FaultLog:
                 if impact.job == job and impact.seconds is None:
                     self._gone_on(fault, impact, rank, time.monotonic())
 
+    def met(self, job: str) -> bool:
+        """Returns whether a fault happened while a job ran."""
+        return any(impact.job == job for fault in self.faults for impact in fault.impacts)
+
     def joined(self, job: str, rank: int, node: str) -> None:
         """Records that a lost worker has rejoined a job."""
         if job in self._jobs:

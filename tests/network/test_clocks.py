@@ -8,8 +8,12 @@ says: then it is run once more.
 
 from __future__ import annotations
 
+import os
 import statistics
+import subprocess
+import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,12 +45,14 @@ RACKS = "racks: [{workers: 2, servers: 1}, {workers: 1}]\ncores: 1"
 
 @dataclass(frozen=True)
 class Scenario:
-    """topology: less its name and rates; jobs: what each has beside ``JOB``; loss: of each link."""
+    """topology: less its name and rates; jobs: what each has beside ``JOB``; loss: of each link;
+    rate: kbit/s."""
 
     topology: str
     jobs: Sequence[str] = ("",)
     loss: float = 0.0
     iterations: int = 4
+    rate: int = RATE
 
 
 SCENARIOS = {
@@ -69,7 +75,7 @@ SCENARIOS = {
 
 def run(rackhub: Rackhub, scenario: Scenario, clock: str, seed: int = SEED) -> Message:
     """The summary of a run."""
-    links = f"seed: {seed}\ndefaults: {{rate: {RATE} kbit/s, loss: {scenario.loss}}}\n"
+    links = f"seed: {seed}\ndefaults: {{rate: {scenario.rate} kbit/s, loss: {scenario.loss}}}\n"
     rackhub.topology.write_text(f"name: small\n{links}{scenario.topology}\n")
     arguments: list[str | Path] = []
     for number, more in enumerate(scenario.jobs):
@@ -120,6 +126,14 @@ def test_emulation_and_virtual_time_agree(tmp_path: Path, name: str) -> None:
             for summary in (virtual, emulated):
                 assert summary["chunks"]["retransmitted"] > 0
                 assert sum(row["again_packets"] for row in summary["links"]) > 0
+        # The run itself has its times in virtual time, unless there are other jobs.
+        for one, other, took in zip(
+            virtual["jobs"], emulated["jobs"], seconds(virtual), strict=True
+        ):
+            explained = other["machine"].get("iteration_in_virtual_time")
+            assert (explained is None) is bool(one["alongside"])
+            if not scenario.loss and explained is not None:
+                assert explained == pytest.approx(statistics.median(took))
         if not any(job["machine"]["cpu_bound_by"] for job in emulated["jobs"]):
             break
     else:  # a machine that is too busy only makes emulation slower
@@ -137,3 +151,17 @@ def test_emulation_and_virtual_time_agree(tmp_path: Path, name: str) -> None:
             assert statistics.mean(other) == pytest.approx(statistics.mean(one), rel=TIMERS)
         else:
             assert statistics.median(other) == pytest.approx(statistics.median(one), rel=WITHIN)
+
+
+def test_times_beside_busy_cpus_are_the_machines(tmp_path: Path) -> None:
+    """Of links far quicker than packets can be handled; the run says so, with both times."""
+    rackhub, scenario = Rackhub(tmp_path), Scenario(RACKS, rate=100_000)
+    burn = [sys.executable, "-c", "while True: pass"]
+    with ExitStack() as stack:
+        for _ in range(2 * (os.cpu_count() or 1)):
+            stack.callback(stack.enter_context(subprocess.Popen(burn)).kill)
+        (job,) = run(rackhub, scenario, "emulated")["jobs"]
+    machine, took = job["machine"], statistics.median(job["seconds_per_iteration"][1:])
+    assert took > 1.1 * machine["iteration_in_virtual_time"]
+    assert machine["cpu_bound"]
+    assert "in virtual time" in machine["cpu_bound_by"][0]

@@ -181,7 +181,7 @@ def test_cpu_bottleneck_is_reported() -> None:
     by = ["w2 waited for a CPU for 41% of the time"]
     machine = {"cpu_busy": 0.984, "cpu_bound": True, "cpu_bound_by": by}
     show_results(bound, [job(machine=machine)], LINKS)
-    said = f"times are this machine's, not the network's ({by[0]})."
+    said = f"Times are this machine's, not the network's ({by[0]})."
     assert said not in " ".join(lines(idle))
     assert said in " ".join(lines(bound))
     (row,) = [line for line in lines(bound) if line.startswith("CPU busy")]

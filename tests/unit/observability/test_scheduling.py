@@ -73,6 +73,29 @@ def test_other_bottlenecks_are_reported():
     assert reasons(0.5, {"w0": rested}, 1200) == ["1,200 packets found the queue of a process full"]
 
 
+@pytest.mark.parametrize(
+    ("took", "bound"),
+    [([9.0, 0.46, 0.4, 7.0], True), ([9.0, 0.44, 0.3, 0.5], False), ([9.0, 0.35, 0.35], True)],
+)
+def test_times_are_judged_by_virtual_time(took: list[float], bound: bool):
+    """By medians without the first iteration, and whatever processes waited for."""
+    virtual = [0.41, 0.41, 0.1]
+    for shares in ({"w0": Share(0.2, 0.0)}, {"w0": Share(0.3, 0.6)}):
+        use = machine(0.9, shares, 0, took, virtual)
+        assert use["cpu_bound"] is bool(use["cpu_bound_by"]) is bound
+        assert use["iteration_in_virtual_time"] == 0.41
+    if bound:
+        both, waited = use["cpu_bound_by"]
+        assert both.endswith("0 ms, 410 ms in virtual time")
+        assert waited == "w0 waited for a CPU for 60% of the time"
+
+
+def test_a_single_iteration_is_judged_by_what_processes_waited_for():
+    use = machine(0.9, {"w0": Share(0.3, 0.6)}, 0, [9.0], [0.1])
+    assert use["cpu_bound"]
+    assert "iteration_in_virtual_time" not in use
+
+
 def test_ended_process_is_not_reported():
     with process(REST) as pid:
         watch = CpuWatch(pid)

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Repeats iterations of an emulated job in virtual time: the times that its links and its protocol
+explain. ``python -m simulation.replay --help``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from controller.p4rt.dataplane import DataPlane
+from observability.messages.reports import Report
+from simulation.jobrun import VirtualJob
+from simulation.network import Network
+from specs import jobfile
+from specs.jobfile import JobFile
+from specs.jobspec import ComputeSpec
+from testbed.errors import JobError
+from testbed.program import read_program
+from topologies.model.addressing import Addressing
+from topologies.model.spec import read as read_topology
+from topologies.model.topology import Costs, Topology
+from workloads.trainer import check_one_thread
+
+__all__ = ["replay"]
+
+_ALIKE = 3  # iterations; without losses those after the first are alike
+_VARYING = 100  # of several seeds, as one may lose packets that take long to repair
+
+
+class _Replayed(VirtualJob):
+    """A job of which only the times of iterations matter."""
+
+    def __init__(self, network: Network, dataplane: DataPlane, file: JobFile, folder: Path) -> None:
+        placement = file.place(network.topology)
+        super().__init__(
+            network, dataplane, file, file.spec.name, placement, folder, lambda _: None
+        )
+        self.seconds: list[float] = []
+
+    def take(self, rank: int, report: Report) -> None:
+        """Handles a worker's report."""
+        super().take(rank, report)
+        if rank == 0 and report["report"] == "progress":
+            self.seconds += [end - began for began, end in report["spans"]]
+
+
+def replay(
+    topology: Topology, dataplane: DataPlane, file: JobFile, seconds: float
+) -> Sequence[float]:
+    """Returns the times of a job's iterations in virtual time, but for the first, which waits for
+    all workers to begin and for exponents: as many as differ from each other, or are done within so
+    many seconds of real time.
+
+    Which packets are lost goes by their order at a port, which CPUs change: so with losses other
+    seeds count as well. Nodes and computing cost nothing, whatever the files say, as in emulation
+    they take what they take. Raises ``JobError``, ``VirtualError``.
+    """
+    until = time.monotonic() + seconds
+    topology = replace(topology, costs=Costs())
+    spec = file.spec.model_copy(update={"compute": ComputeSpec()})
+    file = replace(file, spec=spec, layer_times=None)
+    wanted = _VARYING if topology.impaired else min(_ALIKE, spec.iterations - 1)
+    found: list[float] = []
+    while spec.iterations > 1 and len(found) < wanted and time.monotonic() < until:
+        found += _later(topology, dataplane, file, wanted - len(found), until)
+        topology = replace(topology, seed=topology.seed + 1)
+    return found
+
+
+def _later(
+    topology: Topology, dataplane: DataPlane, file: JobFile, wanted: int, until: float
+) -> Sequence[float]:
+    """Returns the times of so many iterations after the first of one run, or of all that it has."""
+    wanted = 1 + min(wanted, file.spec.iterations - 1)
+    network = Network(topology, Addressing(topology), dataplane)
+    with tempfile.TemporaryDirectory(prefix="rackhub-replay-") as folder:
+        job = _Replayed(network, dataplane, file, Path(folder))
+        try:
+            network.controller.begin()
+            running = network.operator.tasks.thread(job.run, name=job.name)
+            running.start()
+            network.engine.run(
+                lambda: (
+                    len(job.seconds) >= wanted or job.state == "failed" or time.monotonic() > until
+                )
+            )
+        finally:
+            network.close()
+    if job.state == "failed":
+        raise JobError(job.reason)
+    return job.seconds[1:wanted]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the process; prints the times as JSON."""
+    parser = argparse.ArgumentParser(
+        prog="python -m simulation.replay",
+        description="Repeats iterations of a job in virtual time; prints their times.",
+    )
+    parser.add_argument("--topology", required=True, type=Path, metavar="FILE")
+    parser.add_argument("--topology-seed", type=int, metavar="N")
+    parser.add_argument("--job", required=True, type=Path, metavar="FILE")
+    parser.add_argument("--restore", type=Path, metavar="FILE", help="checkpoint to go on from")
+    parser.add_argument("--program", required=True, type=Path, metavar="FILE")
+    parser.add_argument("--p4info", required=True, type=Path, metavar="FILE")
+    parser.add_argument("--seconds", required=True, type=float, help="real time that it may take")
+    options = parser.parse_args(arguments)
+    check_one_thread()
+    topology = read_topology(options.topology).seeded(options.topology_seed).topology
+    plane = read_program(options.program, options.p4info)
+    found = replay(topology, plane, jobfile.load(options.job, options.restore), options.seconds)
+    print(json.dumps({"seconds": found}), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
