@@ -10,6 +10,7 @@ from typing import TypedDict
 
 from baselines.members import GLOO, IN_NETWORK, MOST_WORKERS, Report, ServiceOptions
 from controller.p4rt.dataplane import DataPlane
+from observability import scheduling
 from observability.links import Carried
 from observability.messages.jobs import Clock, Target
 from planner import flows
@@ -167,6 +168,11 @@ class ComparedRow(TypedDict):
     """Lower bound: what links need for its data, one after another where a member waits."""
     ratio: float | None
     """Median time over the lower bound."""
+    seconds_in_virtual_time: float | None
+    """Emulated: the same in virtual time, which has no gloo, and no TCP over links with losses."""
+    cpu_bound: bool | None
+    """True if `seconds` differs from that by over 10 %: then it is the machine's, not the links'.
+    None if there is nothing to compare with."""
     host_bytes: float
     """On the busiest link of a host."""
     core_bytes: float
@@ -206,11 +212,15 @@ class Outcome:
 
     iterations: The reports of all members, for each measured iteration.
     carried: The traffic of all these iterations on each link direction.
+    clock: The clock.
+    virtual: Median seconds of an iteration in virtual time; None if that is not known.
     """
 
     contender: Contender
     iterations: tuple[tuple[Report, ...], ...]
     carried: Mapping[Direction, Carried]
+    clock: Clock = "virtual"
+    virtual: float | None = None
 
     @property
     def seconds(self) -> list[float]:
@@ -226,6 +236,11 @@ class Outcome:
         """The number of wrong values; None if chunks had no payload."""
         counts = [one.wrong for reports in self.iterations for one in reports]
         return None if None in counts else sum(count or 0 for count in counts)
+
+    def _cpu_bound(self, seconds: float) -> bool | None:
+        if self.clock == "virtual":
+            return False
+        return None if self.virtual is None else scheduling.is_off(seconds, self.virtual)
 
     def row(self, addressing: Addressing, *, framing: bool) -> ComparedRow:
         """Returns the row for ``--json``; bytes and packets are per iteration."""
@@ -264,6 +279,8 @@ class Outcome:
             "seconds": seconds,
             "closed_form_seconds": limit,
             "ratio": seconds / limit if limit else None,
+            "seconds_in_virtual_time": self.virtual,
+            "cpu_bound": self._cpu_bound(seconds),
             "host_bytes": host,
             "core_bytes": core,
             "total_bytes": every,

@@ -76,7 +76,7 @@ def play(
         now = _settled(launched)
         _all(members, {"do": "close"})
     carried = {way: load.since(before[way]) for way, load in now.items()}
-    return Outcome(contender, tuple(reports), carried)
+    return Outcome(contender, tuple(reports), carried, "emulated")
 
 
 def _iterate(members: Sequence[_Process], number: int) -> tuple[Report, ...]:

@@ -3,17 +3,29 @@
 
 from __future__ import annotations
 
+import math
+import statistics
+import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
 import numpy as np
 
-from baselines.comparison import Contender, Outcome, Work, service_of
+from baselines.comparison import (
+    ComparisonError,
+    Contender,
+    Outcome,
+    Work,
+    check_lossless,
+    service_of,
+)
 from baselines.innetwork import InNetwork
-from baselines.members import IN_NETWORK, Member, Report, StreamMember
+from baselines.members import GLOO, IN_NETWORK, Member, Report, StreamMember
 from controller.p4rt.dataplane import DataPlane
 from hosts.client import Client
+from hosts.errors import ClientError
 from observability.links import Carried
 from observability.messages.events import Within
 from planner.collectives import COLLECTIVES
@@ -28,10 +40,12 @@ from simulation.nodes.host import HostNode
 from simulation.nodes.stream import StreamNode, connect
 from testbed.preflight import JobPlan
 from topologies.model.addressing import Addressing
+from topologies.model.topology import Costs
 
 Result = TypeVar("Result")
 _POLL_SECONDS = 0.01
 _ALMOST = 0.999  # the most progress shown within an iteration
+_VARYING = 30  # iterations with losses; without they are alike
 _QUIET_QUEUES = 10  # queue drain times of the slowest link, after which nothing is in flight
 
 
@@ -202,12 +216,14 @@ def play(
     framing: bool = False,
     engine: Engine | None = None,
     tell: Callable[[Within], None] = lambda message: None,
+    seconds: float = math.inf,
 ) -> Outcome:
     """Runs a contender.
 
     Args:
         engine: Replaces the default engine; results are the same.
         tell: Receives progress events within iterations (``simulation.kernel.progress``).
+        seconds: Of real time, after which it ends with the iterations that are done.
 
     Raises:
         ComparisonError, ClientError, VirtualError
@@ -216,9 +232,11 @@ def play(
     network = played.network
     progress = ProgressReporter([played], network.engine.settled, tell)
 
+    until = time.monotonic() + seconds
+
     def over() -> bool:
         progress.poll()
-        return played.over
+        return played.over or time.monotonic() > until
 
     try:
         network.controller.begin()
@@ -228,6 +246,33 @@ def play(
     finally:
         network.close()
     return Outcome(contender, tuple(played.reports), played.carried)
+
+
+def explained(
+    contender: Contender,
+    addressing: Addressing,
+    plan: JobPlan,
+    plane: DataPlane,
+    work: Work,
+    seconds: float,
+) -> float | None:
+    """Returns the median seconds of an iteration where nodes cost nothing, as in emulation they
+    take what they take.
+
+    None for what virtual time does not have: gloo, TCP over links with losses, a queue too short
+    for a stream, or an iteration within so many seconds of real time.
+    """
+    topology = replace(addressing.topology, costs=Costs())
+    work = replace(work, iterations=_VARYING if topology.impaired else 1)
+    if contender.name == GLOO:
+        return None
+    try:
+        if contender.rounds:
+            check_lossless(topology)
+        found = play(contender, Addressing(topology), plan, plane, work, seconds=seconds)
+    except (ComparisonError, ClientError, VirtualError):
+        return None
+    return statistics.median(found.seconds) if found.iterations else None
 
 
 def _check_drops(contender: Contender, network: Network) -> None:

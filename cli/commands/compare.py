@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 from click.shell_completion import CompletionItem
 from rich.console import Console
+from rich.text import Text
 
 from baselines import emulated, gloo, plot, virtual
 from baselines.comparison import (
@@ -62,6 +63,7 @@ from topologies.model.units import SIZES, size_text, time_text
 from workloads.workloads import shapes
 
 _BYTES_PER_VALUE = 4
+_LEAST_REPLAY_SECONDS = 10.0  # in virtual time; more if emulation takes longer
 _DIGITS = 4  # enough to show differences from the closed form
 
 
@@ -192,12 +194,15 @@ def compare(
         options["topology_seed"] = topology_seed
         with ending_on_signals(), bringing_up(topology, say, **options) as launched:
             launched.wait_until_up()
-            rows = _play_all(
-                listed,
-                lambda one, tell: emulated.play(launched, one, plan, work, tell),
-                addressing,
-                framing=False,
-            )
+
+            def play(one: Contender, tell: Callable[[Within], None]) -> Outcome:
+                began = time.monotonic()
+                outcome = emulated.play(launched, one, plan, work, tell)
+                left = max(_LEAST_REPLAY_SECONDS, time.monotonic() - began)
+                explained = virtual.explained(one, addressing, plan, plane, work, left)
+                return replace(outcome, virtual=explained)
+
+            rows = _play_all(listed, play, addressing, framing=False)
     facts: ComparisonFacts = {
         "topology": loaded.topology.name,
         "topology_seed": loaded.topology.seed,
@@ -301,7 +306,9 @@ def show_comparison(console: Console, facts: ComparisonFacts, rows: list[Compare
         " a host and between switches\n",
     )
     columns = {
-        "name": "", "meaning": "", "time": "time", "least": "lower bound", "ratio": "ratio",
+        "name": "", "meaning": "", "time": "time",
+        **({"virtual": "in virtual time"} if facts["clock"] == "emulated" else {}),
+        "least": "lower bound", "ratio": "ratio",
         "host": "host link", "core": "core link", "total": "all links",
         "expected": "expected (host, core)", "dropped": "dropped", "right": "sums",
     }  # fmt: skip
@@ -312,6 +319,9 @@ def show_comparison(console: Console, facts: ComparisonFacts, rows: list[Compare
     show_rows(console, [_cells(row) for row in rows], columns, spare=("meaning", "total"))
     if alike:
         show(console, "\nEvery link carried exactly the bytes of its closed form.")
+    if bound := [row["name"] for row in rows if row["cpu_bound"]]:
+        text = f"\n{', '.join(bound)}: times are this machine's, not the network's."
+        show(console, Text(text, style="yellow"))
     if len(rows) > 1:
         first, *others = sorted(rows, key=lambda row: row["seconds"])
         text = ", ".join(f"{row['name']} {row['seconds'] / first['seconds']:.3g}" for row in others)
@@ -321,10 +331,12 @@ def show_comparison(console: Console, facts: ComparisonFacts, rows: list[Compare
 def _cells(row: ComparedRow) -> dict[str, str]:
     closed = row["closed_form_host_bytes"], row["closed_form_core_bytes"]
     expected = [size_text(one, _DIGITS) for one in closed]
+    explained = row["seconds_in_virtual_time"]
     return {
         "name": row["name"],
         "meaning": row["meaning"],
         "time": time_text(row["seconds"], _DIGITS),
+        "virtual": "not known" if explained is None else time_text(explained, _DIGITS),
         "least": time_text(row["closed_form_seconds"], _DIGITS),
         "ratio": "" if row["ratio"] is None else f"{row['ratio']:.3f}",
         "host": size_text(row["host_bytes"], _DIGITS),

@@ -11,6 +11,7 @@ from tests.network.testbeds import Rackhub
 
 SIZE = 200_000  # bytes
 WORKERS, SERVERS = 4, 2
+WITHIN = 0.10  # of virtual time
 
 
 def test_ring_and_servers_over_tcp(tmp_path: Path):
@@ -24,6 +25,10 @@ def test_ring_and_servers_over_tcp(tmp_path: Path):
     ring, servers = report["rows"]
     for row in (ring, servers):
         assert row["right"]
+        # Virtual time has the same streams, which take more than links need at least.
+        explained = row["seconds_in_virtual_time"]
+        assert row["closed_form_seconds"] < explained
+        assert row["cpu_bound"] is (abs(row["seconds"] / explained - 1) > WITHIN)
         assert row["seconds"] > 0
     sent = {(link["from"], link["core"]): link["bytes"] for link in ring["links"]}
     workers = [f"w{rank}" for rank in range(WORKERS)]
@@ -50,6 +55,7 @@ def test_gloo_over_the_same_links(tmp_path: Path):
     )
     (gloo,) = report["rows"]
     assert gloo["right"]
+    assert gloo["seconds_in_virtual_time"] is gloo["cpu_bound"] is None
     links = {link["from"]: link for link in gloo["links"] if not link["core"]}
     for rank in range(WORKERS):
         sent = links[f"w{rank}"]
