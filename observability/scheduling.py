@@ -65,8 +65,8 @@ class CpuUse(TypedDict):
     cpu_bound_by: NotRequired[list[str]]
     """Why it is true."""
     iteration_in_virtual_time: NotRequired[float]
-    """Median of iterations in virtual time, but for the first, in seconds; with losses, of several
-    seeds. Absent with other jobs or faults meanwhile, and if there is only one iteration."""
+    """Median of the same iterations in virtual time, but for the first, in seconds. Absent with
+    other jobs or faults meanwhile, and if there is only one iteration."""
     cpu_waited: NotRequired[dict[str, float]]
     """Threads of each process that waited for a CPU, on average (the kernel's count)."""
     queues_full: NotRequired[int]

@@ -30,7 +30,7 @@ from workloads.trainer import check_one_thread
 __all__ = ["replay"]
 
 _ALIKE = 3  # iterations; without losses those after the first are alike
-_VARYING = 100  # of several seeds, as one may lose packets that take long to repair
+_VARYING = 100
 
 
 class _Replayed(VirtualJob):
@@ -57,27 +57,14 @@ def replay(
     all workers to begin and for exponents: as many as differ from each other, or are done within so
     many seconds of real time.
 
-    Which packets are lost goes by their order at a port, which CPUs change: so with losses other
-    seeds count as well. Nodes and computing cost nothing, whatever the files say, as in emulation
-    they take what they take. Raises ``JobError``, ``VirtualError``.
+    Nodes and computing cost nothing, whatever the files say, as in emulation they take what they
+    take. Raises ``JobError``, ``VirtualError``.
     """
     until = time.monotonic() + seconds
     topology = replace(topology, costs=Costs())
     spec = file.spec.model_copy(update={"compute": ComputeSpec()})
     file = replace(file, spec=spec, layer_times=None)
-    wanted = _VARYING if topology.impaired else min(_ALIKE, spec.iterations - 1)
-    found: list[float] = []
-    while spec.iterations > 1 and len(found) < wanted and time.monotonic() < until:
-        found += _later(topology, dataplane, file, wanted - len(found), until)
-        topology = replace(topology, seed=topology.seed + 1)
-    return found
-
-
-def _later(
-    topology: Topology, dataplane: DataPlane, file: JobFile, wanted: int, until: float
-) -> Sequence[float]:
-    """Returns the times of so many iterations after the first of one run, or of all that it has."""
-    wanted = 1 + min(wanted, file.spec.iterations - 1)
+    wanted = min(spec.iterations, 1 + (_VARYING if topology.impaired else _ALIKE))
     network = Network(topology, Addressing(topology), dataplane)
     with tempfile.TemporaryDirectory(prefix="rackhub-replay-") as folder:
         job = _Replayed(network, dataplane, file, Path(folder))

@@ -41,7 +41,7 @@ CONTROLLER_SECONDS = 60.0
 # How long a failed or stopped job waits for the controller to end it there.
 WITHDRAW_SECONDS = 5.0
 # How long iterations are repeated in virtual time: that share of what training took, within limits.
-REPLAYED_SHARE, LEAST_REPLAY_SECONDS, MOST_REPLAY_SECONDS = 0.25, 5.0, 30.0
+REPLAYED_SHARE, LEAST_REPLAY_SECONDS, MOST_REPLAY_SECONDS = 0.5, 20.0, 60.0
 
 
 class EmulatedJob(JobRun):
