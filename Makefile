@@ -66,6 +66,7 @@ lint: setup-lint docs ## format, style, types, layers, shell scripts, merges, do
 	@.venv/bin/ruff check .
 	@.venv/bin/ruff format --check .
 	@.venv/bin/mypy
+	@.venv/bin/mypy examples/*.py
 	@.venv/bin/lint-imports --no-logo
 	@shellcheck scripts/*.sh .ci/run
 	@$(PYTHON) scripts/cli_reference.py --check

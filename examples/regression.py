@@ -14,7 +14,7 @@ import argparse
 import numpy as np
 import numpy.typing as npt
 
-from hosts.client import Client
+from rackhub import Client
 
 FEATURES, EXAMPLES = 300, 200  # of each worker
 RATE = 0.5
@@ -39,7 +39,7 @@ def train(steps: int) -> Floats:
         inputs, targets = data(client.rank)
         for _ in range(steps):
             gradient = inputs.T @ (inputs @ weights - targets) / EXAMPLES
-            means = client.push_pull({"weights": gradient}, average=True)
+            means = client.push_pull({"weights": gradient.astype(np.float32)}, average=True)
             weights -= RATE * means["weights"]
     return weights
 

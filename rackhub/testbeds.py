@@ -313,6 +313,8 @@ class RunningJob:
         self._result: Future[Result] = Future()
         self.latest: Event | None = None
         """The latest event: its state, or its progress."""
+        self._iteration = 0
+        self._further = threading.Condition()
         threading.Thread(
             target=self._follow, args=(file, progress, stack), name="job", daemon=True
         ).start()
@@ -324,6 +326,22 @@ class RunningJob:
         """Whether it is over, done or failed."""
         return self._result.done()
 
+    def wait_for(self, iteration: int, timeout: float | None = None) -> None:
+        """Waits until all workers have done so many iterations.
+
+        Raises:
+            LaunchError: It failed or was stopped before.
+            TimeoutError: They have not after ``timeout`` seconds.
+        """
+        with self._further:
+            there = self._further.wait_for(
+                lambda: self.done or self._iteration >= iteration, timeout
+            )
+        if not there:
+            raise TimeoutError(f"job {self.name}: {self._iteration} of {iteration} iterations")
+        if self._iteration < iteration:
+            self._result.result()
+
     def wait(self, timeout: float | None = None) -> Result:
         """Waits until it is over; returns its result.
 
@@ -334,10 +352,8 @@ class RunningJob:
             LaunchError: It failed or was stopped, or its weights differ from the reference's.
             TimeoutError: It is not over yet.
         """
-        if not self._result.done() and timeout is not None:
-            over = threading.Event()
-            self._result.add_done_callback(lambda _: over.set())
-            if not over.wait(timeout):
+        with self._further:
+            if not self._further.wait_for(lambda: self.done, timeout):
                 raise TimeoutError(f"job {self.name} is not over after {timeout:g} s")
         return self._result.result()
 
@@ -356,6 +372,10 @@ class RunningJob:
 
                 def take(event: Event) -> None:
                     self.latest = event
+                    if event["event"] == "progress":
+                        self._iteration = event["iteration"]
+                        with self._further:
+                            self._further.notify_all()
                     if event["event"] == "starting":
                         self._accepted.set_result(event["job"])
                     watcher.event(event)
@@ -370,6 +390,9 @@ class RunningJob:
             for waiting in (self._accepted, self._result):
                 if not waiting.done():
                     waiting.set_exception(error)
+        finally:
+            with self._further:
+                self._further.notify_all()
 
     def __repr__(self) -> str:
         state = "over" if self.done else self.latest["event"] if self.latest else "starting"

@@ -18,6 +18,7 @@ import pytest
 import rackhub
 from observability.messages.events import Event
 from rackhub.results import Result
+from tests.conftest import ROOT
 from tests.network.testbeds import interfaces, wait_for
 
 SMALL = rackhub.Topology.build("small", racks=2, workers=2, link="50 Mbit/s")
@@ -76,7 +77,7 @@ def test_a_killed_program_leaves_no_testbed(runs: Path) -> None:
         " print('up', flush=True); signal.pause()"
     )
     with subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, env=os.environ
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, env=os.environ, cwd=ROOT
     ) as program:
         assert program.stdout is not None
         assert program.stdout.readline() == b"up\n"
@@ -188,6 +189,19 @@ def test_faults_begin_and_end_on_request(runs: Path) -> None:
         ("kill", "w0"),
     ]
     assert all(row["lasted"] is not None for row in rows)
+
+
+def test_the_example_kills_a_switch_and_ends_right(runs: Path) -> None:
+    """As docs/howto/experiment-in-python.md runs it."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "examples/kill_a_switch.py"]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "tor1 was killed by SIGKILL" in done.stdout
+    (*_, last) = done.stdout.splitlines()
+    assert last.endswith("weights right: True")
+    faults = json.loads((runs / "latest" / "summary.json").read_text())["faults"]
+    assert {row["kind"] for row in faults} == {"kill", "impair"}
 
 
 def test_nothing_stays_up_in_virtual_time(runs: Path) -> None:
