@@ -149,7 +149,7 @@ class _Messages:
         """
         if answer.status.code != code_pb2.NOT_FOUND:
             return False
-        self.term = max(self.term, int(answer.election_id.high)) + 1
+        self.term = max(self.term, answer.election_id.high) + 1
         return True
 
     def push(
@@ -181,7 +181,7 @@ class _Messages:
 
 
 def _cookie_of(reply: p4runtime_pb2.GetForwardingPipelineConfigResponse) -> int | None:
-    return int(reply.config.cookie.cookie) if reply.HasField("config") else None
+    return reply.config.cookie.cookie if reply.HasField("config") else None
 
 
 def _failures(errors: Sequence[p4runtime_pb2.Error]) -> list[Failure]:

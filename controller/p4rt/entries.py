@@ -222,7 +222,7 @@ def canonical(entity: Entity) -> bytes:
             result = bare(entity)
         else:
             result = multicast_group(group.multicast_group_id, sorted(replicas))
-    return bytes(result.SerializeToString(deterministic=True))
+    return result.SerializeToString(deterministic=True)
 
 
 def difference(wanted: Iterable[Entity], found: Iterable[Entity]) -> list[Update]:

@@ -104,7 +104,7 @@ class Program:
         """Number of int32 lanes that a switch sums: a register array for each block; 0 in a build
         without payload."""
         blocks = self.info.registers_below(self.blocks)
-        return sum(int(one.type_spec.bitstring.bit.bitwidth) for one in blocks) // 32
+        return sum(one.type_spec.bitstring.bit.bitwidth for one in blocks) // 32
 
     @cached_property
     def slots(self) -> int:

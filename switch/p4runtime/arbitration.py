@@ -156,7 +156,7 @@ class Arbitration:
     def _id(self, message: p4runtime_pb2.Uint128 | None) -> ElectionId | None:
         if message is None:
             return (0, 0) if self._like_bmv2 else None
-        return (int(message.high), int(message.low))
+        return (message.high, message.low)
 
     def _forget(self, role: _Role, but: Client | None = None) -> None:
         """Lowers the highest election id to that of the live clients but one, as BMv2 does."""

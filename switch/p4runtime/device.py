@@ -441,4 +441,4 @@ class Device:
         if request.role_id and not request.role:
             raise invalid_argument("role_id was deprecated in P4Runtime 1.4: give role")
         election_id = request.election_id if request.HasField("election_id") else None
-        self._arbitration.require_primary(str(request.role), election_id, what)
+        self._arbitration.require_primary(request.role, election_id, what)

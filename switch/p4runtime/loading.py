@@ -53,7 +53,7 @@ def build(
     except P4RuntimeError as error:
         # The spec has this code for every config that cannot be realized.
         raise invalid_argument(error.message) from error
-    name = str(config.p4info.pkg_info.name) or "the pushed program"
+    name = config.p4info.pkg_info.name or "the pushed program"
     try:
         program = parse_program(text, name)
         bound = bind(schema, program)

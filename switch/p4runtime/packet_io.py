@@ -39,7 +39,7 @@ def encode_packet_out(schema: Schema, message: p4runtime_pb2.PacketOut) -> bytes
             raise invalid_argument(error.message) from None
         header = header << field.width | value
     length, missing = _layout(fields)
-    return (header << missing).to_bytes(length, "big") + bytes(message.payload)
+    return (header << missing).to_bytes(length, "big") + message.payload
 
 
 def decode_packet_in(schema: Schema, frame: bytes) -> p4runtime_pb2.PacketIn | None:

@@ -108,7 +108,7 @@ class _Profile:
     # -- members -------------------------------------------------------------------------------
 
     def write_member(self, kind: int, message: p4runtime_pb2.ActionProfileMember) -> None:
-        number = int(message.member_id)
+        number = message.member_id
         what = f"{self.profile.name}: member {number}"
         self._check_written(number, "member_id")
         check_existence(kind, number in self.members, what)
@@ -173,7 +173,7 @@ class _Profile:
     # -- groups --------------------------------------------------------------------------------
 
     def write_group(self, kind: int, message: p4runtime_pb2.ActionProfileGroup) -> None:
-        number = int(message.group_id)
+        number = message.group_id
         what = f"{self.profile.name}: group {number}"
         self._check_selector()
         self._check_written(number, "group_id")
@@ -181,7 +181,7 @@ class _Profile:
         if kind == Update.DELETE:
             self._delete_group(number, what)
             return
-        max_size = int(message.max_size)
+        max_size = message.max_size
         if kind == Update.MODIFY:
             kept = self.groups[number].max_size
             if max_size != kept:
@@ -222,7 +222,7 @@ class _Profile:
                 raise invalid_argument(f"{what}: member {one.member_id} is given twice")
             if one.member_id not in self.members:
                 raise not_found(f"{what}: member {one.member_id} does not exist")
-            weights[int(one.member_id)] = int(one.weight)
+            weights[one.member_id] = one.weight
         return weights
 
     def _size(self, weights: list[int]) -> int:
@@ -332,8 +332,8 @@ class _Profile:
             if one.weight <= 0:
                 raise invalid_argument(f"{table.name}: a weight of the action set is not > 0")
             action, arguments = self._action(one.action)
-            chosen.append((action, arguments, int(one.weight)))
-            weights.append(int(one.weight))
+            chosen.append((action, arguments, one.weight))
+            weights.append(one.weight)
             stored = kept.action_profile_action_set.action_profile_actions.add(weight=one.weight)
             stored.action.CopyFrom(encode_action(action, arguments).action)
         what, most = f"{table.name}: the action set", self.profile.max_group_size

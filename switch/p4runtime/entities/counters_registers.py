@@ -21,7 +21,7 @@ def indices(item: Counter | Register | Meter, message: Any) -> range:
     """
     if not message.HasField("index"):
         return range(item.size)
-    index = int(message.index.index)
+    index = message.index.index
     if index < 0:
         raise invalid_argument(f"{item.name}: index {index} is negative")
     if index >= item.size:
@@ -45,7 +45,7 @@ class Cells:
         if not message.HasField("data"):
             return
         check_counter_data(counter.name, message.data)
-        packets, octets = int(message.data.packet_count), int(message.data.byte_count)
+        packets, octets = message.data.packet_count, message.data.byte_count
         for index in asked:
             self._pipeline.set_counter(counter.name, index, packets, octets)
 

@@ -104,7 +104,7 @@ class Digests:
         digest = self._schema.digest(message.digest_id)
         enabled = self._enabled.get(digest.id)
         if enabled is not None:
-            self._release(enabled, int(message.list_id))
+            self._release(enabled, message.list_id)
 
     def lists(self, now_us: int, ready: bool) -> Iterator[p4runtime_pb2.StreamMessageResponse]:
         """Returns the lists that are due now, given that a client can receive them (ready)."""

@@ -84,7 +84,7 @@ class Extras:
         if table.direct_meter:
             self.set_meter(table, entry, message, "meter_config")
         if table.ages:
-            entry.idle_timeout_ns = int(message.idle_timeout_ns)
+            entry.idle_timeout_ns = message.idle_timeout_ns
             self._ageing.start(table, entry)
 
     def set_meter(self, table: Table, entry: Entry, message: Any, field: str) -> None:

@@ -58,7 +58,7 @@ class Replication:
             raise invalid_argument("packet_replication_engine_entry holds no entry")
 
     def _write_group(self, kind: int, message: p4runtime_pb2.MulticastGroupEntry) -> None:
-        group = int(message.multicast_group_id)
+        group = message.multicast_group_id
         what = f"multicast group {group}"
         if group == 0:
             raise invalid_argument("multicast_group_id is not set (0 is no group)")
@@ -77,7 +77,7 @@ class Replication:
         self._groups[group] = stored
 
     def _write_session(self, kind: int, message: p4runtime_pb2.CloneSessionEntry) -> None:
-        session = int(message.session_id)
+        session = message.session_id
         what = f"clone session {session}"
         if not 0 < session <= MAX_SESSION:
             raise invalid_argument(f"{what}: sessions are numbered 1..{MAX_SESSION}")
@@ -86,10 +86,10 @@ class Replication:
             self._pipeline.delete_clone_session(session)
             del self._sessions[session]
             return
-        length = int(message.packet_length_bytes)
+        length = message.packet_length_bytes
         if length < 0:
             raise invalid_argument(f"{what}: packet_length_bytes is negative")
-        priority = int(message.class_of_service)
+        priority = message.class_of_service
         if priority > MAX_PRIORITY:
             raise invalid_argument(f"{what}: class_of_service is not in 0..{MAX_PRIORITY}")
         replicas, canonical = _replicas(message.replicas, what)
@@ -119,7 +119,7 @@ def _replicas(
             port = decode_unsigned(message.port, 32, f"{what}: port of a replica")
             replica.port = encode_unsigned(port)
         elif kind == "egress_port":  # deprecated since 1.4, and what p4runtime-shell sends
-            port = int(message.egress_port)
+            port = message.egress_port
             replica.egress_port = port
         else:
             raise invalid_argument(f"{what}: a replica has no port")
@@ -127,10 +127,10 @@ def _replicas(
             raise invalid_argument(f"{what}: port {port} is above {MAX_PORT}")
         if message.instance > MAX_INSTANCE:
             raise invalid_argument(f"{what}: instance {message.instance} is above {MAX_INSTANCE}")
-        if (port, int(message.instance)) in pairs:
+        if (port, message.instance) in pairs:
             raise invalid_argument(
                 f"{what}: port {port} with instance {message.instance} is given twice"
             )
-        pairs.append((port, int(message.instance)))
+        pairs.append((port, message.instance))
         canonical.append(replica)
     return pairs, canonical

@@ -229,7 +229,7 @@ class Tables:
 
     def _key(self, table: Table, message: p4runtime_pb2.TableEntry) -> tuple[Key, int]:
         key = decode_key(table, message.match)
-        priority = int(message.priority)
+        priority = message.priority
         if table.needs_priority and priority <= 0:
             raise invalid_argument(
                 f"{table.name} has ternary, range or optional fields: priority must be above 0"
@@ -253,12 +253,12 @@ class Tables:
 
     @staticmethod
     def _set_metadata(entry: Entry, message: p4runtime_pb2.TableEntry) -> None:
-        entry.controller_metadata = int(message.controller_metadata)
-        entry.metadata = bytes(message.metadata)
+        entry.controller_metadata = message.controller_metadata
+        entry.metadata = message.metadata
 
     def _set_counter(self, table: Table, entry: Entry, data: p4runtime_pb2.CounterData) -> None:
         self._pipeline.set_direct_counter(
-            table.name, entry.handle, int(data.packet_count), int(data.byte_count)
+            table.name, entry.handle, data.packet_count, data.byte_count
         )
 
     def _default(self, table: Table) -> Entry:
@@ -309,7 +309,7 @@ class Tables:
             return
         key = decode_key(table, query.match)
         if query.priority or not table.needs_priority:
-            found = entries.get((key, int(query.priority)))
+            found = entries.get((key, query.priority))
             if found is not None:
                 yield found
         else:

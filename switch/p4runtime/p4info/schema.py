@@ -315,9 +315,9 @@ def _field(message: Any, owner: str, types: Mapping[str, Any]) -> Field:
     if message.bitwidth < 0:
         raise invalid_argument(f"P4Info: {owner}.{message.name} has {message.bitwidth} bits")
     return Field(
-        int(message.id),
-        str(message.name),
-        int(message.bitwidth),
+        message.id,
+        message.name,
+        message.bitwidth,
         translated=translated is not None,
         text=translated is not None and translated.HasField("sdn_string"),
     )
@@ -349,7 +349,7 @@ def _value_set(message: Any, types: Mapping[str, Any]) -> ValueSet:
     fields = _match_fields(message.match, preamble.name, types)
     if any(one.kind == RANGE and one.width > MOST_RANGE_BITS for one in fields):
         raise unimplemented(f"P4Info: {preamble.name}: a range of more than {MOST_RANGE_BITS} bits")
-    return ValueSet(int(preamble.id), str(preamble.name), fields, int(message.size))
+    return ValueSet(preamble.id, preamble.name, fields, message.size)
 
 
 def _table(
@@ -370,16 +370,16 @@ def _table(
         )
     resources = {direct[i]: int(i) for i in message.direct_resource_ids if i in direct}
     return Table(
-        id=int(preamble.id),
-        name=str(preamble.name),
+        id=preamble.id,
+        name=preamble.name,
         fields=fields,
         allowed=allowed,
-        size=int(message.size),
+        size=message.size,
         is_const=bool(message.is_const_table),
         has_initial_entries=bool(message.has_initial_entries),
         const_default=message.const_default_action_id != 0,
         ages=message.idle_timeout_behavior != p4info_pb2.Table.NO_TIMEOUT,
-        action_profile=int(message.implementation_id),
+        action_profile=message.implementation_id,
         direct_counter=resources.get("counter", 0),
         direct_meter=resources.get("meter", 0),
     )
@@ -390,11 +390,11 @@ def _profile(message: Any, tables: Mapping[int, Table]) -> ActionProfile:
     users = [table for table in tables.values() if table.action_profile == preamble.id]
     counts_members = message.HasField("sum_of_members")
     return ActionProfile(
-        id=int(preamble.id),
-        name=str(preamble.name),
+        id=preamble.id,
+        name=preamble.name,
         with_selector=bool(message.with_selector),
-        size=int(message.size),
-        max_group_size=int(message.max_group_size),
+        size=message.size,
+        max_group_size=message.max_group_size,
         most_weight=(message.sum_of_members.max_member_weight or MOST) if counts_members else 0,
         actions=tuple(
             dict.fromkeys(
@@ -415,12 +415,12 @@ def _codec(kind: type[C], message: Any, info: p4info_pb2.P4Info) -> tuple[C | No
 def _register(message: Any, info: p4info_pb2.P4Info) -> Register:
     preamble = _preamble(message)
     codec, reason = _codec(DataCodec, message, info)
-    return Register(int(preamble.id), str(preamble.name), int(message.size), codec, reason)
+    return Register(preamble.id, preamble.name, message.size, codec, reason)
 
 
 def _meter(message: Any) -> Meter:
     preamble = _preamble(message)
-    return Meter(int(preamble.id), str(preamble.name), int(message.size), _meter_kind(message))
+    return Meter(preamble.id, preamble.name, message.size, _meter_kind(message))
 
 
 def _meter_kind(message: Any) -> int:
@@ -438,4 +438,4 @@ def _meter_kind(message: Any) -> int:
 def _digest(message: Any, info: p4info_pb2.P4Info) -> Digest:
     preamble = _preamble(message)
     codec, reason = _codec(MessageCodec, message, info)
-    return Digest(int(preamble.id), str(preamble.name), codec, reason)
+    return Digest(preamble.id, preamble.name, codec, reason)
