@@ -92,12 +92,12 @@ def shell(on: str | None, switch: str) -> None:
         table_entry["IngressPipeline.arrival.impairments"].read(print)
         counter_entry["IngressPipeline.outcomes"].read(print)
     """
+    if not SHELL.exists():
+        raise ControlError(f"no p4runtime-shell at {SHELL}: run {ROOT}/scripts/setup.sh")
     target = record.find(on)
     names = [node.name for node in load_topology(target.facts["topology"]).switches]
     if switch not in names:
         raise ControlError(f"no switch {switch!r} in {target.name}: {', '.join(names)}")
-    if not SHELL.exists():
-        raise ControlError(f"no p4runtime-shell at {SHELL}: run {ROOT}/scripts/setup.sh")
     program = [
         *(str(SHELL), "-m", "p4runtime_sh", "--grpc-addr", f"unix:sockets/{switch}"),
         *("--device-id", str(DEVICE_ID), "--election-id", "0,1"),

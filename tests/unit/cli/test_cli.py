@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from cli.commands import inspect
 from cli.commands import run as run_commands
 from cli.main import main
 from cli.options import DEFAULT_JOB
@@ -324,3 +325,15 @@ def test_run_ends_in_order_when_output_pipe_closes(runs: Path, tmp_path: Path) -
     assert summary["failure"]["message"] == "ended by SIGPIPE (its output pipe is closed)"
     assert [job["state"] for job in summary["jobs"]] == ["stopped"]
     assert not run.alive
+
+
+def test_shell_that_is_not_installed_says_what_installs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inspect, "SHELL", tmp_path / "python")
+    monkeypatch.chdir(tmp_path)
+    result = rackhub("shell", "tor0")
+    assert result.exit_code == 1
+    said, _, installer = result.stderr.strip().rpartition(": run ")
+    assert said == f"error: no p4runtime-shell at {tmp_path}/python"
+    assert os.access(installer, os.X_OK)
