@@ -36,6 +36,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_file_is_listed_and_run(folder: Path) -> None:
     listed = CliRunner().invoke(main, ["list"]).stdout.splitlines()
     assert [line.split()[0] for line in listed] == [
+        "cpu_bound",
         "placements",
         "predictions",
         "reliability",
