@@ -61,8 +61,9 @@ class File:
 
     def told(self, problem: Problem) -> Problem:
         """Returns a problem, of the text's origin if it is the file's."""
-        own = self.text is not None and problem.file == str(self.path)
-        return self.text.told(problem) if own and self.text is not None else problem
+        if self.text is None or problem.file != str(self.path):
+            return problem
+        return self.text.told(problem)
 
     @contextmanager
     def blamed(self) -> Iterator[None]:

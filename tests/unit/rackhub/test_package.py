@@ -28,7 +28,7 @@ def loaded(code: str) -> set[str]:
 
 def test_type_checkers_see_the_names_that_are_there() -> None:
     """The imports for type checkers and those at run time are of the same names."""
-    (block,) = [n for n in ast.parse(SOURCE.read_text()).body if isinstance(n, ast.If)]
+    block, _ = [n for n in ast.parse(SOURCE.read_text()).body if isinstance(n, ast.If)]
     seen = {
         alias.asname: (node.module, alias.name)
         for node in block.body
