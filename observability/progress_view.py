@@ -22,7 +22,7 @@ from topologies.model.units import time_text
 _LINE_SECONDS = 1.0
 _WAITING_SECONDS = 5.0
 _WITHIN_SECONDS = 10.0
-_STATES = {"starting": "starting workers", "checking": "training again without a network"}
+_STATES = {"starting": "starting workers", "checking": "checking the results"}
 _BAR_WIDTH, _LEAST_BAR_WIDTH = 30, 8
 _GAP = 2  # between columns
 
