@@ -144,6 +144,8 @@ def test_faults_begin_and_end_on_request(runs: Path) -> None:
             testbed.pause("w2")
         with pytest.raises(TimeoutError, match="job endless is not over after"):
             job.wait(0.01)
+        with pytest.raises(TimeoutError, match=r"job endless: [0-9]+ of 1000000 iterations"):
+            job.wait_for(1_000_000, 0.01)
         testbed.resume("w2")
         goes_on()
         with pytest.raises(rackhub.ControlError, match="w2 is not stopped"):
@@ -174,8 +176,9 @@ def test_faults_begin_and_end_on_request(runs: Path) -> None:
             with pytest.raises(rackhub.FaultsError, match=f"^{expected}"):
                 wrong()
         job.stop()
-        with pytest.raises(rackhub.LaunchError, match="job endless: stopped"):
-            job.wait()
+        for wait in (job.wait, lambda: job.wait_for(1_000_000)):
+            with pytest.raises(rackhub.LaunchError, match="job endless: stopped"):
+                wait()
         with pytest.raises(rackhub.ControlError, match="w0 is not running: kill has no effect"):
             testbed.kill("w0")
         with pytest.raises(rackhub.ControlError, match="w0 is not running: stop has no effect"):
