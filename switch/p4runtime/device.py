@@ -18,7 +18,6 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
 
 from google.rpc import code_pb2
 
@@ -255,7 +254,7 @@ class Device:
                 raise invalid_argument(f"action {request.action} is not set or not known")
         return p4runtime_pb2.SetForwardingPipelineConfigResponse()
 
-    def _verify(self, request: Any) -> None:
+    def _verify(self, request: SetConfig) -> None:
         built = self._build(request)
         try:
             if request.action == SetConfig.VERIFY:
@@ -275,7 +274,7 @@ class Device:
             raise
         log.info("pipeline config: %s", SetConfig.Action.Name(request.action))
 
-    def _commit_saved(self, request: Any) -> None:
+    def _commit_saved(self, request: SetConfig) -> None:
         if request.HasField("config"):
             raise invalid_argument("COMMIT takes no config: it commits the saved one")
         with self._lock:
@@ -286,7 +285,7 @@ class Device:
             self._saved = None
         log.info("pipeline config: COMMIT")
 
-    def _reconcile(self, request: Any) -> None:
+    def _reconcile(self, request: SetConfig) -> None:
         if not request.HasField("config"):
             raise invalid_argument("RECONCILE_AND_COMMIT needs a config")
         with self._lock:
@@ -436,7 +435,7 @@ class Device:
         if device_id != self.device_id:
             raise not_found(f"device_id {device_id}: this switch is device {self.device_id}")
 
-    def _require_primary(self, request: Any, what: str) -> None:
+    def _require_primary(self, request: p4runtime_pb2.WriteRequest | SetConfig, what: str) -> None:
         self._check_device(request.device_id)
         if request.role_id and not request.role:
             raise invalid_argument("role_id was deprecated in P4Runtime 1.4: give role")

@@ -15,7 +15,6 @@ import heapq
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 from switch.p4runtime.entities.checks import Update, check_existence, select
 from switch.p4runtime.entities.match import decode_params, encode_action
@@ -447,7 +446,9 @@ class Profiles:
         return list(self._profiles.values())
 
 
-def _check_watch(one: Any, what: str) -> None:
+def _check_watch(
+    one: p4runtime_pb2.ActionProfileGroup.Member | p4runtime_pb2.ActionProfileAction, what: str
+) -> None:
     if one.watch_port or one.watch:
         raise unimplemented(
             f"{what}: this target does not watch ports; leave watch_port out, and take a member "

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from google.protobuf.message import Message
 
 from switch.p4runtime.entities.entry import Entry
 from switch.p4runtime.entities.idle_timeouts import Ageing
@@ -16,7 +16,7 @@ from switch.pipeline.meters_and_digests import Externs, Rates
 Spec = p4info_pb2.MeterSpec
 
 
-def rates_of(name: str, kind: int, config: Any) -> Rates:
+def rates_of(name: str, kind: int, config: p4runtime_pb2.MeterConfig) -> Rates:
     """Returns the rates of a MeterConfig for a meter of this MeterSpec.Type.
 
     Raises INVALID_ARGUMENT for what the type or RFC 2698 rules out.
@@ -39,7 +39,7 @@ def config_of(rates: Rates) -> p4runtime_pb2.MeterConfig:
     return p4runtime_pb2.MeterConfig(**rates._asdict())
 
 
-def refuse_colors(name: str, message: Any, field: str = "counter_data") -> None:
+def refuse_colors(name: str, message: Message, field: str = "counter_data") -> None:
     """Raises UNIMPLEMENTED if counters per color are requested."""
     if message.HasField(field):
         raise unimplemented(f"{name}: this target does not count packets by color ({field})")
@@ -76,7 +76,7 @@ class Extras:
         if default:
             raise unimplemented(f"{table.name}: the default entry has no meter, a miss meters none")
 
-    def _rates(self, table: Table, config: Any) -> Rates:
+    def _rates(self, table: Table, config: p4runtime_pb2.MeterConfig) -> Rates:
         return rates_of(table.name, self._schema.direct_meters[table.direct_meter], config)
 
     def write(self, table: Table, entry: Entry, message: p4runtime_pb2.TableEntry) -> None:
@@ -87,7 +87,7 @@ class Extras:
             entry.idle_timeout_ns = message.idle_timeout_ns
             self._ageing.start(table, entry)
 
-    def set_meter(self, table: Table, entry: Entry, message: Any, field: str) -> None:
+    def set_meter(self, table: Table, entry: Entry, message: Message, field: str) -> None:
         """Sets the meter from a message's MeterConfig; unset: green for all. Raises
         INVALID_ARGUMENT."""
         rates = self._rates(table, getattr(message, field)) if message.HasField(field) else None

@@ -10,7 +10,7 @@ Every entry has exactly one such key, since "don't care" has one form only.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from google.rpc import code_pb2
 
@@ -85,7 +85,7 @@ def decode_key(table: Keyed, matches: Iterable[p4runtime_pb2.FieldMatch]) -> Key
     return tuple(key)
 
 
-def _decode_field(table: Keyed, field: MatchField, match: Any) -> KeyElement:
+def _decode_field(table: Keyed, field: MatchField, match: p4runtime_pb2.FieldMatch) -> KeyElement:
     what = f"{table.name}.{field.name}"
     _check_number(field, what)
     kind = match.WhichOneof("field_match_type")
@@ -176,7 +176,7 @@ def decode_action(
     return action, decode_params(action, message.action.params)
 
 
-def decode_params(action: Action, params: Iterable[Any]) -> tuple[int, ...]:
+def decode_params(action: Action, params: Iterable[p4runtime_pb2.Action.Param]) -> tuple[int, ...]:
     """Returns arguments in the program's order. Raises INVALID_ARGUMENT with the parameter's
     name."""
     arguments = []

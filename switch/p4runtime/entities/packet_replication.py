@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from switch.p4runtime.entities.checks import Update, check_existence, select
 from switch.p4runtime.errors import invalid_argument, out_of_range
@@ -103,7 +102,7 @@ class Replication:
 
 
 def _replicas(
-    messages: Iterable[Any], what: str
+    messages: Iterable[p4runtime_pb2.Replica], what: str
 ) -> tuple[list[tuple[int, int]], list[p4runtime_pb2.Replica]]:
     """Returns (port, instance) pairs and the messages with canonical ports, both in the given
     order.

@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from switch.p4runtime.entities.action_profiles import Profiles, Target
 from switch.p4runtime.entities.checks import Update, check_modifies
@@ -401,7 +400,7 @@ def key_of(table: Table, entry: Entry) -> p4runtime_pb2.TableEntry:
     )
 
 
-def check_counter_data(name: str, data: Any) -> None:
+def check_counter_data(name: str, data: p4runtime_pb2.CounterData) -> None:
     """Raises INVALID_ARGUMENT for negative counts."""
     if data.packet_count < 0 or data.byte_count < 0:
         raise invalid_argument(f"{name}: a count is negative")
