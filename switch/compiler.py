@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compiles C to shared libraries, cached by content in the user's cache directory.
+"""Compiles C to libraries and C++ to executables, cached by content in the user's cache directory.
 
 The key of a library is everything that its code depends on: the sources, the compiler's version,
 the flags, and the processor that `-march=native` stands for. A generated program is linked with the
@@ -50,12 +50,18 @@ FLAGS = (
 # In addition, for a program that traces packets (runtime/trace.h).
 TRACED = ("-DSW_TRACE", "-O1")
 
+# By language: environment variable, usual command, and what to install, as Debian's packages, too.
+_COMPILERS = {
+    "C": ("CC", "cc", "gcc", "gcc libc6-dev"),
+    "C++": ("CXX", "c++", "g++", "g++"),
+}
+
 # Functions of a library: the types of their result and of their arguments.
 Functions = Mapping[str, tuple[Any, Sequence[Any]]]
 
 
 class CompilerError(RuntimeError):
-    """There is no C compiler, or it failed; the message holds the end of its output."""
+    """There is no compiler, or it failed; the message holds the end of its output."""
 
 
 def cache_directory() -> Path:
@@ -64,15 +70,35 @@ def cache_directory() -> Path:
     return Path(base) / "rackhub"
 
 
-def compiler() -> list[str]:
-    """Returns the C compiler: $CC, else cc. Raises CompilerError if there is none."""
-    command = shlex.split(os.environ.get("CC", "cc"))
+def compiler(language: str = "C") -> list[str]:
+    """Returns the compiler of C or C++: $CC or $CXX, else cc or c++. Raises CompilerError if there
+    is none."""
+    variable, usual, name, packages = _COMPILERS[language]
+    command = shlex.split(os.environ.get(variable, usual))
     if not command or shutil.which(command[0]) is None:
         raise CompilerError(
-            f"no C compiler '{' '.join(command) or '(empty $CC)'}': install gcc (Debian: "
-            "apt install gcc libc6-dev) or set CC"
+            f"no {language} compiler '{' '.join(command) or f'(empty ${variable})'}': install"
+            f" {name} (Debian: apt install {packages}) or set {variable}"
         )
     return command
+
+
+def build_executable(source: Path, libraries: Sequence[str]) -> Path:
+    """Returns the executable of one file of C++, linked with libraries of the system.
+
+    Its headers are part of its key. Raises CompilerError, OSError (cache directory not writable).
+    """
+    command = [*compiler("C++"), "-std=c++17"]
+    flags = ("-O2", "-Wall", "-Wextra", *(f"-l{one}" for one in libraries))
+
+    def make(made: Path) -> None:
+        _compile([*command, "-o", made, source, *flags], source.name)
+
+    with tempfile.TemporaryDirectory() as scratch:
+        whole = Path(scratch) / "whole.ii"
+        _compile([*command, "-E", "-P", "-o", whole, source], source.name)
+        key = _key(command, flags, [whole])
+    return _cached(f"{source.stem}-{key[:32]}", make)
 
 
 def build_program(source: str, flags: tuple[str, ...] = FLAGS) -> Path:
@@ -206,7 +232,7 @@ def _own(flags: Sequence[str]) -> list[str]:
 def _compile(arguments: Sequence[str | Path], what: str) -> None:
     said = _run(arguments)
     if said is not None:
-        raise CompilerError(f"the C compiler refused {what}:\n{said[-4000:]}")
+        raise CompilerError(f"the compiler refused {what}:\n{said[-4000:]}")
 
 
 def _run(arguments: Sequence[str | Path]) -> str | None:
