@@ -40,7 +40,7 @@ from topologies.model.addressing import Addressing
 from topologies.model.spec import parse
 from workloads.layers import resnet50
 
-_TOPOLOGY = """
+TOPOLOGY = """
 name: bench
 defaults: {rate: 10 Gbit/s, delay: 0.002 ms, queue_bytes: 4 MiB, mtu: 9000}
 racks: [{workers: 4, servers: 1}, {workers: 4}]
@@ -126,7 +126,7 @@ class _Job:
 
     def __init__(self, case: Case, rounds: int) -> None:
         self._case, self._rounds, self.turn = case, rounds, Turn()
-        topology = parse(_TOPOLOGY)
+        topology = parse(TOPOLOGY)
         self._addressing = Addressing(topology)
         self._network = Network(topology, self._addressing, _plane(case))
         self._values = [self._gradients(rank) for rank in range(_WORKERS)]
@@ -201,6 +201,26 @@ def _clocks() -> tuple[float, float]:
     return time.thread_time(), time.perf_counter()
 
 
+def case_of(kind: str, chunks: int, window: int) -> Case:
+    """Returns the workload of a kind, as `measure` takes it."""
+    if kind == "resnet50":
+        return Case({n: math.prod(s) for n, s in resnet50().items()}, 2048, min(window, 256), True)
+    return Case({"gradients": 256 * chunks}, 256, window, kind == "payload")
+
+
+def run(case: Case, rounds: int) -> Turn:
+    """Runs a job, whose first round needs exponents, thus twice the packet-hops.
+
+    Raises BenchError if packets are missing or sums wrong.
+    """
+    job = _Job(case, rounds)
+    turn = job.run()
+    job.check()
+    if turn.hops < (rounds + 1) * case.hops:
+        raise BenchError(f"{turn.hops} packets arrived, not {(rounds + 1) * case.hops}")
+    return turn
+
+
 class ExchangeCost(TypedDict):
     """Time of a round with hosts."""
 
@@ -234,16 +254,9 @@ def measure(kind: str, chunks: int, window: int, rounds: int) -> ExchangeCost:
         BenchError
     """
     core, other = two_cores()
-    if kind == "resnet50":
-        case = Case({n: math.prod(s) for n, s in resnet50().items()}, 2048, min(window, 256), True)
-    else:
-        case = Case({"gradients": 256 * chunks}, 256, window, kind == "payload")
+    case = case_of(kind, chunks, window)
     with pinned(core):
-        job = _Job(case, rounds + 1)
-        turn = job.run()
-        job.check()
-        if turn.hops < (rounds + 2) * case.hops:
-            raise BenchError(f"{turn.hops} packets arrived, not {(rounds + 2) * case.hops}")
+        turn = run(case, rounds + 1)
         sampler = MainSampler(_STAGES, other)
         job = _Job(case, 2)
         sampler.start()

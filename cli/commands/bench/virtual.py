@@ -7,6 +7,7 @@ import math
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 from rich.console import Console
 
 from benchmarks.common import Schedule
@@ -15,8 +16,10 @@ from cli.options import console_for, print_json, say, with_json
 from topologies.model.units import time_text
 
 if TYPE_CHECKING:
+    from benchmarks.common import Spread
     from benchmarks.exchanges import ExchangeCost
     from benchmarks.hops import NetworkCost
+    from benchmarks.ns3 import Ns3Comparison
 
 _KINDS = ("payload", "headers")
 _TITLES = {
@@ -24,6 +27,9 @@ _TITLES = {
     "headers": "headers only, as long on the wire",
     "resnet50": "ResNet-50, chunks of 8 KiB, summed",
 }
+_NS3 = {"udp": "ns-3: UDP, IPv4, static routes", "devices": "ns-3: its links alone"}
+_NOT_OF_NS3 = {"windows": "--window", "chunks": "--chunks", "resnet": "--resnet"}
+_ONLY_EXCHANGES = "give --exchange-window and --exchange-chunks"
 # Each worker owns twice its window of the switch's 8,192 slots.
 _MOST = 4096
 
@@ -58,14 +64,23 @@ _MOST = 4096
     help="Also an iteration of ResNet-50's gradients in chunks of 8 KiB, which takes 3 GB.",
 )
 @click.option("--rounds", type=click.IntRange(1, 1000), default=5, show_default=True)
+@click.option(
+    "--ns3", "beside_ns3", is_flag=True,
+    help="Instead, eight workers beside the simulator ns-3 (Debian: libns3-dev), which sends as"
+    " many packets over the same links but sums nothing, in turns. Its program is compiled at its"
+    " first use.",
+)  # fmt: skip
 @with_json
+@click.pass_context
 def virtual(
+    context: click.Context,
     windows: tuple[int, ...],
     chunks: int,
     exchange_chunks: int,
     exchange_window: int,
     resnet: bool,
     rounds: int,
+    beside_ns3: bool,
     as_json: bool,
 ) -> None:
     """Measure what a run in virtual time costs: packet-hops (a packet over one link and through the
@@ -81,6 +96,13 @@ def virtual(
     if exchange_window & (exchange_window - 1):
         what = f"{exchange_window} is not a power of two"
         raise click.BadParameter(what, param_hint="--exchange-window")
+    if beside_ns3:
+        for name, option in _NOT_OF_NS3.items():
+            given = context.get_parameter_source(name) is not ParameterSource.DEFAULT
+            if given and context.params[name]:
+                raise click.UsageError(f"--ns3 does not go with {option}: {_ONLY_EXCHANGES}")
+        _compare_with_ns3(exchange_chunks, exchange_window, rounds, as_json)
+        return
     kinds = (*_KINDS, "resnet50") if resnet else _KINDS
     schedule = Schedule(len(_KINDS) * len(windows) + len(kinds), math.inf, say)
 
@@ -99,6 +121,39 @@ def virtual(
     else:
         _show(found)
         _show_exchanges(with_hosts)
+
+
+def _compare_with_ns3(chunks: int, window: int, rounds: int, as_json: bool) -> None:
+    from benchmarks import ns3
+
+    titles = _NS3 | {kind: f"rackhub: {_TITLES[kind]}" for kind in ns3.OURS}
+    schedule = Schedule(rounds * len(titles), math.inf, say)
+    found = ns3.measure(chunks, window, rounds, lambda one: schedule.turn(titles[one]))
+    if as_json:
+        print_json({"ns3": found})
+    else:
+        _show_beside_ns3(found, titles)
+
+
+def _show_beside_ns3(found: Ns3Comparison, titles: dict[str, str]) -> None:
+    def row(one: str, rate: Spread) -> Row:
+        ratios = found["ratios"].get(one, {})
+        return {
+            "what": titles[one],
+            "rate": f"{rate['median']:,.0f}",
+            "spread": f"{rate['low']:,.0f} to {rate['high']:,.0f}",
+        } | {
+            way: f"{ratio['median']:.2f} ({ratio['low']:.2f} to {ratio['high']:.2f})"
+            for way, ratio in ratios.items()
+        }
+
+    columns = {
+        "what": f"{found['packet_hops']:,} packet-hops, ns-3 {found['version']}",
+        "rate": "packet-hops/s", "spread": "lowest to highest", "udp": "times ns-3's UDP",
+        "devices": "times ns-3's links",
+    }  # fmt: skip
+    rates = found["packet_hops_per_second"].items()
+    show_rows(console_for(), [row(*one) for one in rates], columns)
 
 
 def _show(found: list[NetworkCost]) -> None:
