@@ -50,7 +50,7 @@ class Ns3Comparison(TypedDict):
     packet_bytes: int
     """UDP payload of a packet."""
     packet_hops: int
-    """Packets times links in a turn, counted by both."""
+    """Packets times links in a turn: counted in ns-3, the least that ours were."""
     packet_hops_per_second: dict[str, Spread]
     """Packet-hops per second of CPU time, by an element of `NS3` or `OURS`."""
     ratios: dict[str, dict[str, Spread]]
