@@ -53,6 +53,22 @@ _FUNCTIONS: Functions = {
             _POINTER,
         ],
     ),
+    "receive_results": (
+        ctypes.c_int64,
+        [
+            _POINTER, _POINTER, ctypes.c_double, *[_POINTER] * 3, ctypes.c_int64, _POINTER,
+            ctypes.c_int64, _POINTER, _POINTER,
+        ],
+    ),
+    "find_due": (None, [_POINTER, _POINTER, ctypes.c_double, ctypes.c_int, _POINTER, _POINTER]),
+    "fitting": (ctypes.c_int64, [*[_POINTER] * 3, ctypes.c_double]),
+    "send_due": (
+        ctypes.c_int,
+        [
+            *[_POINTER] * 4, ctypes.c_double, ctypes.c_int64, _POINTER, _POINTER, _SIZE,
+            *[_POINTER] * 3,
+        ],
+    ),
     "stay_quiet": (ctypes.c_int, [*[_POINTER] * 4, ctypes.c_int64, _POINTER]),
     "release_steps": (ctypes.c_int, [_POINTER]),
     "take_results": (ctypes.c_int64, [*[_POINTER] * 3, _SIZE, _POINTER]),

@@ -12,7 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "worker.h"
+#include "arrived.h"
+#include "detection.h"
 
 // A packet that may leave: the order of WorkerTransport._most_urgent.
 struct due {
@@ -26,18 +27,18 @@ struct releases {
     int64_t *left, *next, *taken;
     const struct entry *const *entries;
     const int64_t *starts; // (streams + 1,) first entry of each stream
-    double *smoothed, *variation, *timeouts, *late, *rings;
+    struct detection *detection; // a copy, which changes
+    double *rings;
     uint8_t *after; // by entry: 1 if the one before it finds its exponent
     const double *times; // by result
     const int64_t *rows;
-    const double *gaps; // (3, streams) of ResultGaps after the results, or NULL: see struct quiet
     int64_t *released; // rows that were held and became due
     int64_t *sent_rows, *sent_sizes;
     double *sent_times, *sent_leave, *sent_deadlines;
     // Scalars.
     int64_t results;
     int64_t large, small; // bytes on the wire, with payload and without
-    double rate, backlog, clear, least, most, tick, second;
+    double rate, backlog, clear, tick, second;
     double following;
     int64_t releases, sent, spent; // number of rows and packets; bytes sent by the last poll
 };
@@ -86,8 +87,6 @@ static int64_t pop(struct state *state) {
     return row;
 }
 
-static double larger(double a, double b) { return a > b ? a : b; }
-
 // Pacer.room
 static double room(const struct releases *r, double now) {
     if (r->rate <= 0)
@@ -109,7 +108,7 @@ static void poll(struct state *state, double now) {
         if (r->rate > 0) // Pacer.hand_over
             r->clear = larger(now, r->clear) + (double)(size * 8) / r->rate;
         r->sent_leave[at] = r->rate > 0 ? r->clear : now;
-        r->sent_deadlines[at] = r->sent_leave[at] + r->timeouts[state->w->stream[row]];
+        r->sent_deadlines[at] = r->sent_leave[at] + r->detection->timeouts[state->w->stream[row]];
         state->arrived[at] = state->seen;
         spent += size;
     }
@@ -120,29 +119,6 @@ static void poll(struct state *state, double now) {
         double wait = larger(spent ? 0.0 : r->tick, r->following - now);
         state->wake = (rint(now * r->second) + rint(wait * r->second)) / r->second;
     }
-}
-
-// RoundTrips.sample_one
-static void sample(struct releases *r, double now, int64_t stream, double time) {
-    double smoothed = r->smoothed[stream], variation;
-    double timeout = r->timeouts[stream];
-    if (time > 2 * smoothed || (time > timeout && !isnan(smoothed))) {
-        if (now - time < r->late[stream])
-            return;
-        r->late[stream] = now;
-    }
-    time = time < timeout ? time : timeout;
-    if (isnan(smoothed)) {
-        smoothed = time;
-        variation = time / 2;
-    } else {
-        variation = 0.75 * r->variation[stream] + 0.25 * fabs(smoothed - time);
-        smoothed = 0.875 * smoothed + 0.125 * time;
-    }
-    r->smoothed[stream] = smoothed;
-    r->variation[stream] = variation;
-    timeout = larger(smoothed + larger(4 * variation, smoothed), r->least);
-    r->timeouts[stream] = timeout < r->most ? timeout : r->most;
 }
 
 // Moves entries into the window of a stream: Slots.enter.
@@ -181,8 +157,8 @@ static void arrive(struct state *state, int64_t at) {
     state->seen = at + 1;
     double took = larger(0.0, time - progress->sent_last);
     if (progress->clean && !entry_of(state, row)->exponent_round)
-        sample(r, time, stream, took);
-    state->ring[at] = time + r->timeouts[stream];
+        sample_trip(r->detection, time, stream, took);
+    state->ring[at] = time + r->detection->timeouts[stream];
     state->done[row] = 1;
     int64_t mask = w->masks[stream], behind = base + ((row - base + 1) & mask);
     int is_last = ((r->next[stream] - 1 - (row - base)) & mask) == 0;
@@ -196,33 +172,14 @@ static void arrive(struct state *state, int64_t at) {
     poll(state, time);
 }
 
-enum { SOONER = 16 };
-
-// ResultGaps.longest
-static double longest_gap(const double *smoothed, const double *variation) {
-    return *smoothed + fmax(4 * *variation, *smoothed);
-}
-
-// The time after a result in which the next one of this stream is expected: NaN before any sample.
-static double silence(const double *gaps, int64_t streams, int64_t stream, double least) {
-    const double *smoothed = gaps + streams + stream;
-    double longest = longest_gap(smoothed, smoothed + streams);
-    return isnan(longest) ? longest : larger(least / SOONER, longest);
-}
-
-// LossDetector.timeouts
-static double timeout_of(const struct releases *r, int64_t stream) {
-    double timeout = r->timeouts[stream];
-    return r->gaps ? fmin(timeout, silence(r->gaps, r->w->streams, stream, r->least)) : timeout;
-}
-
 // Sets a stream's timer to that of its last result: results are visited backwards.
 static void ring_last(struct state *state, int64_t result) {
     const struct releases *r = state->r;
     int64_t stream = state->w->stream[r->rows[result]];
     if (!isfinite(r->rings[stream]))
-        r->rings[stream] =
-            r->gaps ? r->gaps[stream] + timeout_of(r, stream) : state->ring[result];
+        r->rings[stream] = r->detection->lossy
+                               ? r->detection->last[stream] + timeout_of(r->detection, stream)
+                               : state->ring[result];
 }
 
 // Sets deadlines of packets sent: a timer restarts with every later result of its stream.
@@ -237,7 +194,7 @@ static void set_deadlines(struct state *state) {
             ring_last(state, result - 1);
         int64_t stream = state->w->stream[r->sent_rows[i]];
         if (isfinite(latest[stream]))
-            r->sent_deadlines[i] = larger(latest[stream], r->sent_leave[i] + timeout_of(r, stream));
+            r->sent_deadlines[i] = larger(latest[stream], r->sent_leave[i] + timeout_of(r->detection, stream));
     }
     for (; result > 0; result--)
         ring_last(state, result - 1);
@@ -320,6 +277,9 @@ int release_steps(struct releases *r) {
     return made ? RELEASED : NO_MEMORY;
 }
 
+// Checked by hosts/worker/native_state.py.
+const int64_t releases_bytes = sizeof(struct releases);
+
 // Writes the rows of the longest prefix of results that are plain (NativeState.plain) and returns
 // its length. `open` has each stream's left and next.
 int64_t plain_results(const struct worker *w, const struct header *headers,
@@ -332,114 +292,47 @@ int64_t plain_results(const struct worker *w, const struct header *headers,
             if (w->probe_pending[row] || (w->due[row] && w->progress[row].sent))
                 return 0;
         }
-    for (int64_t i = 0; i < n; i++) {
-        const struct header *header = &headers[i];
-        int64_t stream = w->stream_index[header->stream];
-        if ((i && times[i] <= times[i - 1]) || stream < 0 || op_of(header) != RESULT ||
-            header->flags & (OVERFLOW | NONFINITE | DIRECT) || two(header->job) != w->job ||
-            two(header->epoch) != w->epoch || two(header->workers) != w->world)
+    const struct arrived arrived = {headers, peers, words, stride, full};
+    for (int64_t i = 0; i < n; i++)
+        if ((i && times[i] <= times[i - 1]) || !is_plain(w, &arrived, i, rows))
             return i;
-        uint32_t seq = four(header->seq);
-        int64_t row = rows[i] = row_of(w, stream, seq);
-        const struct entry *entry = &w->entry[row];
-        if (w->seq[row] != seq || w->stage[row] != WAITING || w->progress[row].sent != 1 ||
-            entry->chunk != four(header->chunk) || entry->lanes != two(header->lanes) ||
-            header->exponent != w->exponent[row] ||
-            memcmp(&peers[i], &w->servers[w->server[row]], sizeof *peers))
-            return i;
-        int64_t before = w->mark[row];
-        if (before >= 0 && before < i && rows[before] == row)
-            return i;
-        w->mark[row] = i;
-        uint32_t sum = w->hash[row] * (uint32_t)w->world;
-        const word *row_words = (const word *)(words + i * stride);
-        for (int64_t j = 0; full[i] && j < w->width; j++)
-            sum += four(row_words[j]);
-        if (sum != four(header->checksum))
-            return i;
-    }
     return n;
 }
 
-// State of loss detection (LossDetector in hosts/worker/loss_detection.py): `latest` by way, a
-// copy; the others by stream, as in RoundTrips.
-struct quiet {
-    double *latest, *lowest;
-    double *gaps; // (3, streams) of ResultGaps, where packets were lost of late; else NULL
-    const double *smoothed, *timeouts;
-    double least;
-    int64_t servers, kinds;
-};
-
-// Checked by hosts/worker/native_state.py.
-const int64_t releases_bytes = sizeof(struct releases), quiet_bytes = sizeof(struct quiet),
-              sooner = SOONER;
-
-// LossDetector._ways
-static int64_t way_of(const struct worker *w, const struct quiet *q, int64_t row) {
-    int64_t kind = w->stage[row] == DIRECTLY ? 2 : w->entry[row].exponent_round;
-    return q->kinds * (w->stream[row] * q->servers + w->server[row]) + kind;
-}
-
-static int overtakes(const struct worker *w, const struct quiet *q, int64_t row) {
-    const struct progress *progress = &w->progress[row];
-    double last = larger(progress->sent_last, progress->probed_last);
-    double heard = fmax(last, progress->state_time);
-    return q->latest[way_of(w, q, row)] > heard + q->lowest[w->stream[row]] / 4;
-}
-
-// ResultGaps.sample
-static void sample_gap(double *last, double *smoothed, double *variation, double now, double sent) {
-    double gap = now - *last;
-    *last = now;
-    if (sent > now - gap)
-        return;
-    if (isnan(*smoothed)) {
-        *smoothed = gap;
-        *variation = gap / 2;
-        return;
-    }
-    gap = fmin(gap, 2 * longest_gap(smoothed, variation));
-    *variation = 0.75 * *variation + 0.25 * fabs(*smoothed - gap);
-    *smoothed = 0.875 * *smoothed + 0.125 * gap;
-}
-
 // Returns 1 if no result of this stream, nor the last of all, comes later than the one before it
-// lets expect: LossDetector.timeouts. Updates `gaps`.
-static int regular(const struct worker *w, const struct quiet *q, const double *times,
+// lets expect: LossDetector.timeouts. Updates the gaps.
+static int regular(const struct worker *w, struct detection *d, const double *times,
                    const int64_t *rows, int64_t n, int64_t stream) {
-    double *last = &q->gaps[stream], *smoothed = last + w->streams;
-    double *variation = smoothed + w->streams;
     int any = 0;
     for (int64_t i = 0; i < n; i++)
         if (w->stream[rows[i]] == stream) {
-            if (any && times[i] - *last >= silence(q->gaps, w->streams, stream, q->least))
+            if (any && times[i] - d->last[stream] >= silence(d, stream))
                 return 0;
-            sample_gap(last, smoothed, variation, times[i], w->progress[rows[i]].sent_last);
+            sample_gap(d, times[i], stream, w->progress[rows[i]].sent_last);
             any = 1;
         }
-    return !any || !(times[n - 1] - *last >= silence(q->gaps, w->streams, stream, q->least));
+    return !any || !(times[n - 1] - d->last[stream] >= silence(d, stream));
 }
 
 // Returns 1 if plain results of these rows, in order, lead to no probe and meet no timer:
-// NativeState.quiet. Updates `lowest`.
-int stay_quiet(const struct worker *w, const struct quiet *q, const double *times,
+// NativeState.quiet. Updates `lowest`, `latest` and the gaps.
+int stay_quiet(const struct worker *w, struct detection *d, const double *times,
                const int64_t *rows, int64_t n, const int64_t *open) {
     for (int64_t i = 0; i < n; i++) {
         const struct progress *progress = &w->progress[rows[i]];
         double took = larger(0.0, times[i] - progress->sent_last);
-        double *lowest = &q->lowest[w->stream[rows[i]]];
+        double *lowest = &d->lowest[w->stream[rows[i]]];
         if (progress->clean && took < *lowest)
             *lowest = took;
     }
     for (int64_t i = 0; i < n; i++) {
-        int64_t row = rows[i], way = way_of(w, q, row);
-        if (overtakes(w, q, row))
+        int64_t row = rows[i], way = way_of(w, d, row);
+        if (is_overtaken(w, d, row))
             return 0;
-        q->latest[way] = larger(q->latest[way], w->progress[row].sent_last);
+        d->latest[way] = larger(d->latest[way], w->progress[row].sent_last);
     }
     for (int64_t stream = 0; stream < w->streams; stream++) {
-        double sample = q->smoothed[stream], before = times[0], gap = 0, first = times[n - 1];
+        double sample = d->smoothed[stream], before = times[0], gap = 0, first = times[n - 1];
         for (int64_t i = n - 1; i >= 0; i--)
             if (w->stream[rows[i]] == stream) {
                 if (!w->entry[rows[i]].exponent_round)
@@ -451,17 +344,17 @@ int stay_quiet(const struct worker *w, const struct quiet *q, const double *time
                 gap = larger(gap, times[i] - before);
                 before = times[i];
             }
-        double timeout = fmin(fmax(2 * sample, q->least), q->timeouts[stream]);
+        double timeout = fmin(fmax(2 * sample, d->least), d->timeouts[stream]);
         if (larger(gap, times[n - 1] - before) >= timeout)
             return 0;
-        if (q->gaps && !regular(w, q, times, rows, n, stream))
+        if (d->lossy && !regular(w, d, times, rows, n, stream))
             return 0;
         for (int64_t number = open[2 * stream]; number < open[2 * stream + 1]; number++) {
             int64_t row = row_of(w, stream, number), place = w->mark[row];
-            if (w->deadline[row] <= first || (q->gaps && w->progress[row].backoff))
+            if (w->deadline[row] <= first || (d->lossy && w->progress[row].backoff))
                 return 0;
             int taken = place >= 0 && place < n && rows[place] == row;
-            if (!taken && isfinite(w->deadline[row]) && overtakes(w, q, row))
+            if (!taken && isfinite(w->deadline[row]) && is_overtaken(w, d, row))
                 return 0;
         }
     }

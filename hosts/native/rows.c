@@ -10,7 +10,7 @@
 #include "worker.h"
 
 // Codec.scale
-static int64_t scale(const struct worker *w, int exponent) {
+int64_t scale_of(const struct worker *w, int exponent) {
     int bits = w->world > 1 ? 64 - __builtin_clzll((uint64_t)w->world - 1) : 0;
     int64_t digits = w->sum_digits - bits - exponent;
     return digits < w->finest_scale ? digits : w->finest_scale;
@@ -64,7 +64,7 @@ int64_t take_results(const struct worker *w, const int64_t *rows, const struct h
             continue;
         }
         out->coarse += reported != NO_EXPONENT &&
-                        reported + scale(w, w->exponent[row]) < w->least_digits; // Codec.coarse
+                        reported + scale_of(w, w->exponent[row]) < w->least_digits; // Codec.coarse
         fold(w, entry->chunk, entry->round, reported);
         out->rows[data] = row;
         out->tickets[data] = entry->ticket;
@@ -150,7 +150,7 @@ double rearm_timers(const struct worker *w, int64_t stream, int64_t left, int64_
     return first;
 }
 
-// Writes CONTRIBUTEs, headers only, of chunks without payload: Contributions.packets.
+// Writes the headers of CONTRIBUTEs, with the checksum of no payload: Contributions.packets.
 void write_contributions(const struct worker *w, const int64_t *rows, uint64_t n,
                          uint8_t *headers, size_t stride, uint8_t *full, struct peer *peers) {
     for (uint64_t i = 0; i < n; i++) {
@@ -166,7 +166,8 @@ void write_contributions(const struct worker *w, const int64_t *rows, uint64_t n
             header->node = 0;
             header->sender = (uint8_t)w->rank;
         } else if (!entry->exponent_round) {
-            w->flags[row] = entry->unfit;
+            int fits = entry->own <= w->exponent[row];
+            w->flags[row] = (uint8_t)(entry->unfit | (fits ? 0 : OVERFLOW));
         }
         header->flags = (uint8_t)(w->flags[row] | (direct ? DIRECT : 0) |
                                   (w->progress[row].sent > 0 ? RETRANSMIT : 0));

@@ -71,4 +71,13 @@ static inline int is_ready(const struct worker *w, int64_t chunk, int64_t round)
     return round == 0 ? w->contacted[chunk] : w->folded[chunk] > round - 1;
 }
 
+// See rows.c.
+int64_t scale_of(const struct worker *w, int exponent);
+void note_sent(const struct worker *w, const int64_t *rows, uint64_t n, const double *times,
+               const double *deadlines);
+double rearm_timers(const struct worker *w, int64_t stream, int64_t left, int64_t next,
+                    double after, double timeout);
+void write_contributions(const struct worker *w, const int64_t *rows, uint64_t n,
+                         uint8_t *headers, size_t stride, uint8_t *full, struct peer *peers);
+
 #endif

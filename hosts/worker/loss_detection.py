@@ -68,7 +68,7 @@ class LossDetector:
         self.servers = len(plan.servers)
         # By way (stream, server and kind): latest send time among numbers with a result.
         self.latest = np.full(KINDS * len(slots.windows) * self.servers, -np.inf)
-        self._news = False  # since the last `overtaken`
+        self.news = False  # results since the last `overtaken`
         self._nodes = np.array([stream.node for stream in plan.streams])
         self._children = np.array([stream.sender for stream in plan.streams])
         self.gaps = ResultGaps(len(plan.streams))
@@ -211,9 +211,9 @@ class LossDetector:
 
     def overtaken(self) -> Rows:
         """Returns the rows to probe at once, because sums of later numbers have arrived."""
-        if not self._news:
+        if not self.news:
             return _NONE
-        self._news = False
+        self.news = False
         rows = np.isfinite(self._slots.deadline).nonzero()[0]
         overtaken: Rows = rows[self.latest[self._ways(rows)] > self._margins(rows)]
         return overtaken
@@ -270,25 +270,25 @@ class LossDetector:
         streams = np.bincount(slots.stream[rows], minlength=len(slots.windows)) > 0
         slots.probe_pending |= (slots.deadline <= now) & streams[slots.stream]
 
-    def take(self, rows: Rows, latest: Times | None = None, gaps: Times | None = None) -> None:
-        """Records results of these rows; their timers are already set. latest, gaps: `self.latest`
-        and `gaps.state` after them, if known."""
+    def take(self, rows: Rows) -> None:
+        """Records results of these rows, whose timers are already set."""
         slots = self._slots
-        if gaps is not None:
-            self.gaps.state = gaps
-        if latest is not None:
-            self.latest = latest
-        else:
-            once = slots.sent[rows] == 1
-            np.maximum.at(self.latest, self._ways(rows[once]), slots.sent_last[rows[once]])
-            for row in rows[~once].tolist():
-                before = np.isfinite(slots.deadline) & (slots.order < slots.order[row])
-                self._probe_overtaken(before.nonzero()[0], row)
-        self._news = True
+        once = slots.sent[rows] == 1
+        np.maximum.at(self.latest, self._ways(rows[once]), slots.sent_last[rows[once]])
+        for row in rows[~once].tolist():
+            before = np.isfinite(slots.deadline) & (slots.order < slots.order[row])
+            self._probe_overtaken(before.nonzero()[0], row)
+        self.news = True
 
     def count(self, results: int) -> None:
         """Counts results that arrived."""
         self._since_loss += results
+
+    def adopt(self, results: int, latest: Times, gaps: Times) -> None:
+        """Takes the state after so many results, computed elsewhere: `latest` and `gaps.state`."""
+        self.count(results)
+        self.latest[:], self.gaps.state[:] = latest, gaps
+        self.news = True
 
     def _probe_overtaken(self, rows: Rows, by: int) -> None:
         """Marks those of the rows for probing that the retransmission of row `by` overtook."""

@@ -24,7 +24,7 @@ from hosts.net.arrivals import Clock, Numbers, Seconds
 from hosts.net.pacer import Pacer
 from hosts.worker.chunk_queues import ENTRY
 from hosts.worker.loss_detection import KINDS, SOONER, LossDetector
-from hosts.worker.round_trips import Measured, RoundTrips
+from hosts.worker.round_trips import RoundTrips
 from hosts.worker.slots import DONE, PROGRESS, Rows, Slots
 from protocol.exponents import Exponents
 from protocol.header import HEADER_BYTES, PEER, Array, Batch
@@ -56,29 +56,54 @@ class _Releases(ctypes.Structure):
         *(
             (name, ctypes.c_void_p)
             for name in (
-                "worker", "left", "next", "taken", "entries", "starts", "smoothed", "variation",
-                "timeouts", "late", "rings", "after", "times", "rows", "gaps", "released",
-                "sent_rows", "sent_sizes", "sent_times", "sent_leave", "sent_deadlines",
+                "worker", "left", "next", "taken", "entries", "starts", "detection", "rings",
+                "after", "times", "rows", "released", "sent_rows", "sent_sizes", "sent_times",
+                "sent_leave", "sent_deadlines",
             )
         ),
         *((name, ctypes.c_int64) for name in ("results", "large", "small")),
         *(
             (name, ctypes.c_double)
-            for name in ("rate", "backlog", "clear", "least", "most", "tick", "second", "following")
+            for name in ("rate", "backlog", "clear", "tick", "second", "following")
         ),
         *((name, ctypes.c_int64) for name in ("releases", "sent", "spent")),
     )  # fmt: skip
 
 
-class _Quiet(ctypes.Structure):
-    """`struct quiet` of hosts/native/releases.c."""
+class Detection(ctypes.Structure):
+    """`struct detection` of hosts/native/detection.h."""
 
     _fields_ = (
-        *((name, ctypes.c_void_p) for name in ("latest", "lowest", "gaps", "smoothed", "timeouts")),
-        ("least", ctypes.c_double),
-        ("servers", ctypes.c_int64),
-        ("kinds", ctypes.c_int64),
-    )
+        *(
+            (name, ctypes.c_void_p)
+            for name in (
+                "latest", "smoothed", "variation", "timeouts", "late", "lowest", "last", "gap",
+                "gap_variation",
+            )
+        ),
+        *((name, ctypes.c_double) for name in ("least", "most")),
+        *((name, ctypes.c_int64) for name in ("servers", "lossy")),
+    )  # fmt: skip
+
+    @classmethod
+    def of(
+        cls,
+        detector: LossDetector,
+        trips: RoundTrips,
+        latest: Seconds,
+        state: Seconds,
+        gaps: Seconds,
+    ) -> Detection:
+        """Returns the structure for these arrays: `LossDetector.latest`, and `state` of RoundTrips
+        and ResultGaps, or copies."""
+        rows = [
+            address(array) + row * array.strides[0]
+            for array in (state, gaps)
+            for row in range(len(array))
+        ]
+        return cls(
+            address(latest), *rows, trips.least, trips.most, detector.servers, detector.lossy
+        )
 
 
 class _Taken(ctypes.Structure):
@@ -116,15 +141,16 @@ class Taken(NamedTuple):
 
 
 class Quiet(NamedTuple):
-    """State after results that lead to no probe.
+    """State of loss detection after results that lead to no probe; its arrays are copies.
 
-    lowest: (streams,) lowest round trips.
-    latest, gaps: see LossDetector.take.
+    native: the same, for C.
+    latest, trips, gaps: of LossDetector, RoundTrips and ResultGaps.
     """
 
-    lowest: Seconds
+    native: Detection
     latest: Seconds
-    gaps: Seconds | None
+    trips: Seconds
+    gaps: Seconds
 
 
 class SendSchedule(NamedTuple):
@@ -138,7 +164,6 @@ class SendSchedule(NamedTuple):
     following: time of the next poll.
     released: rows that were held and became due.
     after: by stream, for each entry that could enter, 1 if the entry before it finds its exponent.
-    measured: round trips after the results (see RoundTrips.take).
     clear: of the pacer.
     """
 
@@ -153,7 +178,6 @@ class SendSchedule(NamedTuple):
     following: float
     released: Rows
     after: list[npt.NDArray[np.uint8]]
-    measured: Measured
     clear: float
 
 
@@ -198,7 +222,7 @@ class NativeState:
             job=plan.job, epoch=plan.epoch,
             **{name: getattr(plan.codec, name) for name in _OF_CODEC},
         )  # fmt: skip
-        self._at = ctypes.addressof(self._worker)
+        self.at = ctypes.addressof(self._worker)
         self._rows = len(slots.stage)
         self._most = 3 * sum(slots.windows)  # due at first, activated, and entering
 
@@ -214,10 +238,10 @@ class NativeState:
         own, and nothing else is due in the transport meanwhile. Headers and peers must be
         contiguous.
         """
-        n, words, numbers = len(times), batch.payloads, self._open()
+        n, words, numbers = len(times), batch.payloads, self.open()
         rows = np.empty(n, np.intp)
         plain = self._lib.plain_results(
-            self._at, address(batch.headers), address(batch.peers),
+            self.at, address(batch.headers), address(batch.peers),
             words.__array_interface__["data"][0], words.strides[0], address(batch.full),
             address(times), n, address(numbers), address(rows),
         )  # fmt: skip
@@ -228,40 +252,35 @@ class NativeState:
     ) -> Quiet | None:
         """Returns the state after these results, or None if they may lead to a probe, or a timer
         may expire before the last of them."""
-        latest, lowest, numbers = detector.latest.copy(), trips.lowest.copy(), self._open()
-        gaps = detector.gaps.state.copy() if detector.lossy else None
-        native = _Quiet(
-            address(latest), address(lowest), None if gaps is None else address(gaps),
-            address(trips.smoothed), address(trips.timeouts), trips.least, detector.servers, KINDS,
-        )  # fmt: skip
+        latest, state, gaps = detector.latest.copy(), trips.state.copy(), detector.gaps.state.copy()
+        native, windows = Detection.of(detector, trips, latest, state, gaps), self.open()
         quiet = self._lib.stay_quiet(
-            self._at, ctypes.byref(native), address(times), address(rows), len(rows),
-            address(numbers),
+            self.at, ctypes.byref(native), address(times), address(rows), len(rows),
+            address(windows),
         )  # fmt: skip
-        return Quiet(lowest, latest, gaps) if quiet else None
+        return Quiet(native, latest, state, gaps) if quiet else None
 
     def steps(
         self,
         times: Seconds,
         rows: Rows,
-        trips: RoundTrips,
+        quiet: Quiet,
         pacer: Pacer,
         entries: Sequence[Array],
         sizes: tuple[int, int],
         clock: Clock,
-        gaps: Seconds | None,
     ) -> SendSchedule | None:
         """Moves windows, sends what the link has room for and sets timers, result by result.
 
         Returns None if something waits for more than these results. Values are not touched.
 
         times, rows: of the results.
-        trips, pacer: before the results.
+        quiet: after the results, but for round trips, which change.
+        pacer: before the results.
         entries: by stream, those that could enter.
         sizes: bytes on the wire without and with payload.
-        gaps: of LossDetector after the results.
         """
-        slots, measured = self._slots, trips.copies()
+        slots = self._slots
         streams, most = len(slots.windows), self._most
         starts = [0, *itertools.accumulate(map(len, entries))]
         places = [one.ctypes.data for one in entries]
@@ -271,16 +290,13 @@ class NativeState:
         sent = np.empty((6, most), np.int64)
         leaving = sent[3:].view(np.float64)
         first, row, at, wide = address(numbers), 8 * streams, address(sent), 8 * most
-        smoothed, variation, timeouts, late = measured
         small, large = sizes
         native = _Releases(
-            self._at, first, first + row, first + 2 * row, first + 3 * row, first + 4 * row,
-            address(smoothed), address(variation), address(timeouts), address(late),
-            address(rings), address(after), address(times), address(rows),
-            None if gaps is None else address(gaps),
-            at, at + wide, at + 2 * wide, at + 3 * wide, at + 4 * wide, at + 5 * wide,
-            len(times), large, small, pacer.rate, pacer.backlog, pacer.clear, trips.least,
-            trips.most, clock.tick, clock.second, math.inf, 0, 0, 0,
+            self.at, first, first + row, first + 2 * row, first + 3 * row, first + 4 * row,
+            ctypes.addressof(quiet.native), address(rings), address(after), address(times),
+            address(rows), *(at + place * wide for place in range(6)),
+            len(times), large, small, pacer.rate, pacer.backlog, pacer.clear, clock.tick,
+            clock.second, math.inf, 0, 0, 0,
         )  # fmt: skip
         result = self._lib.release_steps(ctypes.byref(native))
         if result == _NO_MEMORY:
@@ -300,7 +316,6 @@ class NativeState:
             native.following,
             sent[0, : native.releases],
             [after[a:b] for a, b in itertools.pairwise(starts)],
-            measured,
             native.clear,
         )
 
@@ -313,7 +328,7 @@ class NativeState:
         flags = address(small)
         taken = _Taken(first, first + 8 * n, first + 16 * n, flags, first + 24 * n, flags + n)
         count = self._lib.take_results(
-            self._at, address(rows), address(headers), n, ctypes.byref(taken)
+            self.at, address(rows), address(headers), n, ctypes.byref(taken)
         )
         found, exponents = numbers[2, count:], small[1, count:].view(np.int8)
         rows, tickets, chunks, places = numbers[:, :count]
@@ -323,28 +338,28 @@ class NativeState:
 
     def first_open(self, stream: int, left: int, following: int) -> int:
         """Returns the lowest number of a stream from `left` on that has no result."""
-        return int(self._lib.first_open(self._at, stream, left, following))
+        return int(self._lib.first_open(self.at, stream, left, following))
 
     def enter(self, stream: int, number: int, entries: Array) -> None:
         """Does `Slots.enter` for entries that get consecutive numbers from `number` on, except for
         values."""
-        self._lib.enter_rows(self._at, stream, number, address(entries), len(entries))
+        self._lib.enter_rows(self.at, stream, number, address(entries), len(entries))
 
     def activate_held(self, stage: int) -> None:
         """Makes held data due in `stage` where its exponent is known:
         `WorkerTransport._advance`."""
-        self._lib.activate_held(self._at, self._rows, stage)
+        self._lib.activate_held(self.at, self._rows, stage)
 
     def note_sent(self, rows: Rows, times: Seconds, deadlines: Seconds) -> None:
         """Records the first transmission of CONTRIBUTEs: `WorkerTransport._account`."""
-        self._lib.note_sent(self._at, address(rows), len(rows), address(times), address(deadlines))
+        self._lib.note_sent(self.at, address(rows), len(rows), address(times), address(deadlines))
 
     def rearm_timers(self, rings: Sequence[float], timeouts: Sequence[float]) -> float:
         """Runs `LossDetector.restart` for each stream; returns the earliest deadline."""
         slots = self._slots
         first: float = min(
             self._lib.rearm_timers(
-                self._at, stream, slots.left[stream], slots.next[stream], ring, timeout
+                self.at, stream, slots.left[stream], slots.next[stream], ring, timeout
             )
             for stream, (ring, timeout) in enumerate(zip(rings, timeouts, strict=True))
         )
@@ -355,12 +370,12 @@ class NativeState:
         destinations (n,) PEER."""
         peers = np.empty(len(rows), PEER)
         self._lib.write_contributions(
-            self._at, address(rows), len(rows), headers.ctypes.data, headers.strides[0],
+            self.at, address(rows), len(rows), headers.ctypes.data, headers.strides[0],
             address(full), address(peers),
         )  # fmt: skip
         return peers
 
-    def _open(self) -> Numbers:
+    def open(self) -> Numbers:
         """Returns (streams, 2): each stream's left and next."""
         numbers: Numbers = np.array([self._slots.left, self._slots.next], np.int64).T.copy()
         return numbers
@@ -369,11 +384,19 @@ class NativeState:
 @functools.cache
 def _check(lib: ctypes.CDLL) -> None:
     """Raises RuntimeError if structures or numbers here differ from those of the C code."""
-    structures = {"worker": _Worker, "releases": _Releases, "quiet": _Quiet, "taken": _Taken}
+    structures = {"worker": _Worker, "releases": _Releases, "detection": Detection, "taken": _Taken}
     sizes = {f"{name}_bytes": ctypes.sizeof(one) for name, one in structures.items()}
     records = {"entry_bytes": ENTRY.itemsize, "progress_bytes": PROGRESS.itemsize}
     check_constants(
-        lib, {**sizes, **records, "done_stage": DONE, "no_exponent": NO_EXPONENT, "sooner": SOONER}
+        lib,
+        {
+            **sizes,
+            **records,
+            "done_stage": DONE,
+            "no_exponent": NO_EXPONENT,
+            "sooner": SOONER,
+            "kinds": KINDS,
+        },
     )
 
 

@@ -93,12 +93,11 @@ class ReadAhead:
         entries = [queue.first(window) for queue, window in windows]
         sizes = Pacer.wire_bytes(np.array([False, True]), self._plan.lanes)
         small, large = (int(size) for size in sizes)
-        found = native.steps(times, rows, trips, pacer, entries, (small, large), clock, quiet.gaps)
+        found = native.steps(times, rows, quiet, pacer, entries, (small, large), clock)
         if found is None or not self._fits(found) or not clock.room(found.times, found.sizes):
             return None
-        trips.take(found.measured, quiet.lowest)
-        self._detector.count(len(rows))
-        self._detector.take(rows, quiet.latest, quiet.gaps)
+        trips.state[:] = quiet.trips
+        self._detector.adopt(len(rows), quiet.latest, quiet.gaps)
         native.rearm_timers(found.rings.tolist(), self._detector.timeouts().tolist())
         congested = int(np.count_nonzero(batch.headers["flags"] & np.uint8(Flag.ECN)))
         statistics.congested += congested

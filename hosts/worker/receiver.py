@@ -12,6 +12,7 @@ import numpy.typing as npt
 from hosts.data.reports import Failure, Statistics
 from hosts.worker.congestion.control import CongestionControl
 from hosts.worker.loss_detection import LossDetector
+from hosts.worker.native_steps import NativeSteps
 from hosts.worker.slots import DIRECT, EMPTY, WAITING, Rows, Slots
 from hosts.worker.verification import Mask, wrong
 from protocol.header import FLAGGED, Array, Batch, Flag, Op, Phase, ops, peer_keys, phases
@@ -32,6 +33,7 @@ class Receiver:
     servers: (n,) PEER by rank.
     stream_index: (256,) index by the stream number in packets; -1: none.
     complete: takes good results: rows, headers, payloads and the stage that they end.
+    steps: takes plain results natively.
     """
 
     def __init__(
@@ -44,11 +46,12 @@ class Receiver:
         servers: Array,
         stream_index: npt.NDArray[np.intp],
         complete: Callable[[Rows, Array, Any, int], None],
+        steps: NativeSteps | None,
     ) -> None:
         self._plan, self._slots, self._detector = plan, slots, detector
         self._statistics, self._congestion = statistics, congestion
         self._server_keys, self._stream_index = peer_keys(servers), stream_index
-        self._complete = complete
+        self._complete, self._steps = complete, steps
         self._failures: list[Failure] = []
 
     def take_failures(self) -> list[Failure]:
@@ -58,6 +61,8 @@ class Receiver:
 
     def take(self, now: float, batch: Batch) -> None:
         """Takes packets that arrived by `now`; packets for no number in flight are counted."""
+        if self._steps is not None and self._take_plain(self._steps, now, batch):
+            return
         slots = self._slots
         headers = batch.headers
         kind = ops(headers)
@@ -86,6 +91,18 @@ class Receiver:
                 self._on_results(now, batch.select(candidates), rows[candidates], stage)
         if states.any():
             self._on_states(now, headers[states], rows[states], direct[states])
+
+    def _take_plain(self, steps: NativeSteps, now: float, batch: Batch) -> bool:
+        """Takes packets natively if all are plain results; returns whether they were."""
+        taken = steps.receive(now, batch)
+        if taken is None:
+            return False
+        rows, congested = taken
+        self._statistics.congested += congested
+        if self._congestion.adapts:
+            self._congestion.on_results(rows, (batch.headers["flags"] & _ECN) != 0)
+        self._complete(rows, batch.headers, batch.payloads, WAITING)
+        return True
 
     def _on_results(self, now: float, batch: Batch, rows: Rows, stage: int) -> None:
         """Takes RESULTs for these rows, all DIRECT or none."""

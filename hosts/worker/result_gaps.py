@@ -16,8 +16,8 @@ from hosts.worker.round_trips import Times
 class ResultGaps:
     """Smoothed gaps of n streams and their variation, in seconds, with the weights of RFC 6298.
 
-    state: (3, n): time of the last result, smoothed gap (NaN before the first), variation. Public
-        for `NativeState`.
+    state: (3, n), in place, so that native code can use it: rows are the time of the last result,
+        the smoothed gap (NaN before the first) and its variation.
     """
 
     def __init__(self, streams: int) -> None:

@@ -20,7 +20,6 @@ _APART = ("none", "core", "core-server")
 _SUMMED = "two-level"
 
 Times = npt.NDArray[np.float64]
-Measured = tuple[Times, Times, Times, Times]
 
 
 class RoundTrips:
@@ -30,7 +29,9 @@ class RoundTrips:
 
     initial: timeout before the first sample.
     least, most: bounds of a timeout.
-    lowest: (n,) lowest round trip of a result, not of an answer; inf before the first.
+    state: (5, n), in place, so that native code can use it: rows are smoothed round trips and their
+        variation, timeouts, when a sample that waited was last counted, and the lowest round trip
+        of a result, not of an answer (inf before the first).
     """
 
     def __init__(self, streams: int, initial: float, least: float, most: float) -> None:
@@ -39,11 +40,14 @@ class RoundTrips:
         self._initial = initial
         self.least = least
         self.most = most
-        self.smoothed = np.full(streams, np.nan)
-        self._variation = np.zeros(streams)
-        self.timeouts = np.full(streams, initial)
-        self.lowest = np.full(streams, np.inf)
-        self._late = np.full(streams, -np.inf)  # when a sample that waited was last counted
+        self.state: Times = np.zeros((5, streams))
+        self.smoothed: Times = self.state[0]
+        self._variation: Times = self.state[1]
+        self.timeouts: Times = self.state[2]
+        self._late: Times = self.state[3]
+        self.lowest: Times = self.state[4]
+        self.smoothed[:], self.timeouts[:] = np.nan, initial
+        self._late[:], self.lowest[:] = -np.inf, np.inf
 
     @classmethod
     def of(
@@ -66,19 +70,6 @@ class RoundTrips:
     def fresh(self, streams: int) -> RoundTrips:
         """Returns round trips of other streams, without samples, with the same bounds."""
         return RoundTrips(streams, self._initial, self.least, self.most)
-
-    def copies(self) -> Measured:
-        """Copies smoothed round trips, variations, timeouts and late-sample marks, (n,) each, for
-        `take`."""
-        return (
-            self.smoothed.copy(), self._variation.copy(), self.timeouts.copy(), self._late.copy(),
-        )  # fmt: skip
-
-    def take(self, measured: Measured, lowest: Times | None = None) -> None:
-        """Adopts these arrays, measured elsewhere, without copying. lowest None: unchanged."""
-        self.smoothed, self._variation, self.timeouts, self._late = measured
-        if lowest is not None:
-            self.lowest = lowest
 
     def sample(
         self, now: float, streams: npt.NDArray[np.intp], times: npt.NDArray[np.float64]

@@ -94,6 +94,7 @@ class Slots:
         self.unfit = self.entry["unfit"]
         self.row = self.entry["row"]
         self.submission = np.full(n, None, object)  # until it is complete
+        self.values_at = np.zeros(n, np.uint64)  # where its values are, as long
         self.exponent = np.zeros(n, np.int16)
         self.flags = np.zeros(n, np.uint8)
         self.hash = np.zeros(n, np.uint32)
@@ -160,6 +161,7 @@ class Slots:
             numbers = np.arange(number, following)
             rows = self.rows(stream, numbers)
             self.submission[rows] = submission
+            self.values_at[rows] = submission.values_at(entries["row"])
             if self.native is not None:
                 self.native.enter(stream, number, entries)
                 continue

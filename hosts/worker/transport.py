@@ -36,6 +36,7 @@ from hosts.worker.epoch_transfer import check_successor, incomplete, kept, lacki
 from hosts.worker.explanation import Outline, Waiting, explain, streams_of, unanswered
 from hosts.worker.loss_detection import LossDetector
 from hosts.worker.native_state import NativeState
+from hosts.worker.native_steps import NativeSteps
 from hosts.worker.read_ahead import ReadAhead
 from hosts.worker.receiver import Receiver
 from hosts.worker.round_trips import RoundTrips
@@ -128,9 +129,16 @@ class WorkerTransport:
         self._frozen = False
         self._link_rate = link_rate
         self._completion = Completion(plan, self._slots, exponents, self.statistics, sums, native)
+        self._steps: NativeSteps | None = None
+        if native is not None and NativeSteps.can(plan):
+            self._steps = NativeSteps(
+                *(plan, self._slots, native, self._detector, self.round_trips),
+                *(self._pacer, header_room),
+            )
         self._receiver = Receiver(
             *(plan, self._slots, self._detector, self.statistics),
             *(self._congestion, servers, stream_index, self._take),
+            steps=self._steps,
         )
         self._ahead: ReadAhead | None = None
         if native is not None and ReadAhead.can(plan) and not self._congestion.adapts:
@@ -295,6 +303,10 @@ class WorkerTransport:
         slots = self._slots
         if self._moved:
             self._advance()
+        sent = self._steps.send(now) if self._steps is not None else None
+        if sent is not None:
+            self.statistics.sent += 0 if sent.batch is None else len(sent.batch)
+            return sent
         late, timed = self._detector.late(now)
         due = self._most_urgent(slots.due.nonzero()[0])
         late, due, left_over = self._within_rate(now, self._most_urgent(late), due)
