@@ -49,7 +49,7 @@ _AGGREGATING = np.uint8(Phase.AGGREGATING)
 _FINAL = np.uint8(Phase.FINAL)
 _NONE = np.zeros(0, np.intp)
 KINDS = 3  # integer sums, exponent rounds, float32 sums
-UNASKED = 0.4  # share of answers that show a loss
+UNASKED = 0.5  # share of answers that show a loss
 ASK_EVERY = 4
 _WEIGHT = 1 / 16  # of an answer in that share
 _LOSSY = 4096  # results after a loss, at least
@@ -100,7 +100,9 @@ class LossDetector:
         if slots.probe_pending.any():
             late = np.union1d(late, slots.probe_pending.nonzero()[0])
         if len(late):
-            self._learn(1.0, int(np.count_nonzero(slots.probes[late])))
+            asked = slots.probed_last[late] + self._trips.timeouts[slots.stream[late]]
+            unanswered = (slots.probes[late] > 0) & (asked <= now)
+            self._learn(1.0, int(np.count_nonzero(unanswered)))
             if unasked:
                 late = self._retransmit(late)
         return late, timed
