@@ -72,6 +72,10 @@ _FUNCTIONS: Functions = {
     "stay_quiet": (ctypes.c_int, [*[_POINTER] * 4, ctypes.c_int64, _POINTER]),
     "release_steps": (ctypes.c_int, [_POINTER]),
     "take_results": (ctypes.c_int64, [*[_POINTER] * 3, _SIZE, _POINTER]),
+    "keep_sums": (
+        ctypes.c_int,
+        [_POINTER, _POINTER, ctypes.c_int64, _POINTER, ctypes.c_int64, _POINTER, _POINTER],
+    ),
     "first_open": (ctypes.c_int64, [_POINTER, *[ctypes.c_int64] * 3]),
     "enter_rows": (None, [_POINTER, *[ctypes.c_int64] * 2, _POINTER, _SIZE]),
     "activate_held": (None, [_POINTER, ctypes.c_int64, ctypes.c_int]),

@@ -6,6 +6,7 @@
 // themselves.
 
 #include <math.h>
+#include <stdlib.h>
 
 #include "worker.h"
 
@@ -73,6 +74,24 @@ int64_t take_results(const struct worker *w, const int64_t *rows, const struct h
         out->places[data++] = (int64_t)i;
     }
     return data;
+}
+
+// Copies the words of results with data to their rows of `kept`, and writes them as float32 to the
+// addresses `sums_at` (by row). Returns 0 if a scale is too extreme for one multiplication.
+int keep_sums(const struct worker *w, const int64_t *rows, int64_t n, const uint8_t *words,
+              int64_t stride, float *const *sums_at, uint32_t *kept) {
+    for (int64_t i = 0; i < n; i++)
+        if (!w->entry[rows[i]].exponent_round && labs(scale_of(w, w->exponent[rows[i]])) > 126)
+            return 0;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t row = rows[i];
+        if (w->entry[row].exponent_round)
+            continue;
+        float factor = ldexpf(1, -(int)scale_of(w, w->exponent[row]));
+        dequantise_rows(words + i * stride, 0, 1, (uint64_t)w->width, &factor, &sums_at[row], kept,
+                        &row);
+    }
+    return 1;
 }
 
 // Returns the lowest number of a stream from `left` on that has no result.

@@ -71,7 +71,10 @@ static inline int is_ready(const struct worker *w, int64_t chunk, int64_t round)
     return round == 0 ? w->contacted[chunk] : w->folded[chunk] > round - 1;
 }
 
-// See rows.c.
+// See chunks.c and rows.c.
+void dequantise_rows(const uint8_t *words, uint64_t stride, uint64_t n, uint64_t width,
+                     const float *factors, float *const *out, uint32_t *kept,
+                     const int64_t *rows);
 int64_t scale_of(const struct worker *w, int exponent);
 void note_sent(const struct worker *w, const int64_t *rows, uint64_t n, const double *times,
                const double *deadlines);

@@ -172,7 +172,7 @@ class Completion:
         self._statistics.coarse += taken.coarse
         if done < len(rows):
             places = places.select(taken.places)
-        if slots.width:
+        if slots.width and not native.keep_sums(rows, words):
             data = words if done == len(rows) else words[taken.places]
             exponents, keep = slots.exponent[taken.rows], slots.result_words
             codec = self._plan.codec

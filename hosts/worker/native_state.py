@@ -27,7 +27,7 @@ from hosts.worker.loss_detection import KINDS, SOONER, LossDetector
 from hosts.worker.round_trips import RoundTrips
 from hosts.worker.slots import DONE, PROGRESS, Rows, Slots
 from protocol.exponents import Exponents
-from protocol.header import HEADER_BYTES, PEER, Array, Batch
+from protocol.header import HEADER_BYTES, LANE, LANE_BYTES, PEER, Array, Batch
 from protocol.payloads import NO_EXPONENT
 from protocol.plan import WorkerPlan
 from switch.ports.paced_line import address
@@ -224,6 +224,8 @@ class NativeState:
         )  # fmt: skip
         self.at = ctypes.addressof(self._worker)
         self._rows = len(slots.stage)
+        self._nearest = plan.codec.rounds_to_nearest
+        self._sums = address(slots.sums_at), address(slots.result_words)
         self._most = 3 * sum(slots.windows)  # due at first, activated, and entering
 
     @staticmethod
@@ -335,6 +337,20 @@ class NativeState:
         return Taken(
             rows, tickets, chunks, small[0, :count], places, taken.coarse, found, exponents
         )
+
+    def keep_sums(self, rows: Rows, words: Any) -> bool:
+        """Keeps the words of results with data and writes their sums: `keep_and_dequantise`.
+
+        Returns whether it could.
+        """
+        if not self._nearest or words.dtype != LANE or words.strides[1] != LANE_BYTES:
+            return False
+        return bool(
+            self._lib.keep_sums(
+                self.at, address(rows), len(rows), words.__array_interface__["data"][0],
+                words.strides[0], *self._sums,
+            )
+        )  # fmt: skip
 
     def first_open(self, stream: int, left: int, following: int) -> int:
         """Returns the lowest number of a stream from `left` on that has no result."""

@@ -94,7 +94,9 @@ class Slots:
         self.unfit = self.entry["unfit"]
         self.row = self.entry["row"]
         self.submission = np.full(n, None, object)  # until it is complete
-        self.values_at = np.zeros(n, np.uint64)  # where its values are, as long
+        # Where its values are, and where its sums go, as long.
+        self.values_at = np.zeros(n, np.uint64)
+        self.sums_at = np.zeros(n, np.uint64)
         self.exponent = np.zeros(n, np.int16)
         self.flags = np.zeros(n, np.uint8)
         self.hash = np.zeros(n, np.uint32)
@@ -162,6 +164,7 @@ class Slots:
             rows = self.rows(stream, numbers)
             self.submission[rows] = submission
             self.values_at[rows] = submission.values_at(entries["row"])
+            self.sums_at[rows] = submission.sums_at(entries["row"])
             if self.native is not None:
                 self.native.enter(stream, number, entries)
                 continue
