@@ -79,7 +79,8 @@ def describe_incast(
         frames = sum(min(streams * window, chunks) for streams in one.senders.values())
         return math.ceil(frames * waiting(one))
 
-    worst = min(every, key=lambda one: held(one) / max(1, meeting(one)))
+    # Of equal ones always the same.
+    worst = min(every, key=lambda one: (held(one) / max(1, meeting(one)), one.node, one.peer))
     queue = f"the queue from {worst.node} to {worst.peer}"
     text = describe_overflow(queue, held(worst), meeting(worst))
     if not text:

@@ -128,7 +128,7 @@ def test_events_go_to_a_function_and_warnings_to_the_log(
     assert [one["event"] for one in events][:2] == ["starting", "running"]
     assert [one["iteration"] for one in events if one["event"] == "progress"] == [1, 2, 3, 4, 5, 6]
     (warning,) = [one.getMessage() for one in caplog.records if one.name == "rackhub"]
-    assert warning.startswith("brief: window: the queue from tor")
+    assert warning.startswith("brief: window: the queue from tor0 to s0 has room for 4 of")
 
 
 def test_progress_is_shown(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
