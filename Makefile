@@ -62,7 +62,7 @@ cli-reference: setup ## write docs/reference/cli.md from the commands' own help
 summary-reference: setup ## write the keys and the schema of summary.json from their model
 	@$(PYTHON) scripts/summary_reference.py
 
-lint: setup-lint docs ## format, style, types, layers, shell scripts, merges, documentation
+lint: setup-lint docs ## format, style, types, layers, shell scripts, environments, merges, documentation
 	@.venv/bin/ruff check .
 	@.venv/bin/ruff format --check .
 	@.venv/bin/mypy
@@ -71,6 +71,7 @@ lint: setup-lint docs ## format, style, types, layers, shell scripts, merges, do
 	@shellcheck scripts/*.sh .ci/run
 	@$(PYTHON) scripts/cli_reference.py --check
 	@$(PYTHON) scripts/summary_reference.py --check
+	@for each in .venv*; do $$each/bin/python -m pip --disable-pip-version-check check || exit; done
 	@! git grep -nE '^(<{7}|>{7}) ' # what a merge left behind
 
 setup: ## install what running needs (apt with sudo if need be, .venv)
