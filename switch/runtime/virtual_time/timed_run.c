@@ -151,7 +151,8 @@ static void run_all(struct timed_part *parts, uint64_t count, int64_t lookahead,
             return;
         // Reached by another switch's next packet, or by its reaction to a packet of this one.
         int64_t reached = until - lookahead > second ? second + lookahead : until;
-        if (until - 2 * lookahead > first->next && first->next + 2 * lookahead < reached)
+        // Twice the look-ahead is less than what is left; of one switch alone it has no limit.
+        if (lookahead <= (until - first->next - 1) / 2 && first->next + 2 * lookahead < reached)
             reached = first->next + 2 * lookahead;
         forward(first, count > 1 ? reached : until);
     }

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs tests of a worker with its C code, and that of virtual time, built with the address and
+undefined-behaviour sanitizers."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).resolve()
+SANITIZED = "gcc -g -fsanitize=address,undefined -fno-sanitize-recover=undefined"
+# Python itself loads libraries that are not built so.
+OPTIONS = {"ASAN_OPTIONS": "detect_leaks=0:detect_odr_violation=0"}
+
+
+def runtime_of(library: str) -> Path | None:
+    """The path of a sanitizer's runtime; None if this gcc has none."""
+    try:
+        found = subprocess.run(
+            ["gcc", f"-print-file-name={library}"], capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    path = Path(found.stdout.strip())
+    return path if path.is_absolute() else None
+
+
+def test_native_code_of_workers_has_no_undefined_behaviour(tmp_path: Path) -> None:
+    runtimes = [runtime_of("libasan.so"), runtime_of("libubsan.so")]
+    if None in runtimes:
+        pytest.skip("gcc's sanitizers are not installed")
+    tests = [HERE.with_name("test_transport_network.py"), HERE.with_name("test_releases.py")]
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "0"),
+            *("-k", "network or losses or float32", *map(str, tests)),
+        ],
+        cwd=HERE.parents[3],
+        env={
+            **{name: value for name, value in os.environ.items() if "PYTEST" not in name},
+            **OPTIONS,
+            "CC": SANITIZED,
+            "XDG_CACHE_HOME": str(tmp_path),  # other builds stay as they are
+            "LD_PRELOAD": " ".join(map(str, runtimes)),
+        },
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    assert "passed" in done.stdout
+    assert list(tmp_path.glob("rackhub/hosts-*.so"))
