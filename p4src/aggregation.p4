@@ -26,46 +26,24 @@
 
 @name("Ingress")
 control IngressPipeline(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
-    counter<Outcome>((bit<32>)OUTCOMES, CounterType.packets) outcomes;
+    counter<Outcome>((bit<32>)OUTCOMES, CounterType.packets) outcomes;  // each part counts what it does with a packet
     Arrival() arrival;
     SourceGuard() source_guard;
     Forwarding() forwarding;
     Node() aggregation;
-    Outcome outcome;
-    Outcome routed;
-    bool on_its_way;
-    bool permitted;
-    bool taken;
 
     apply {
-        mark_to_drop(standard_metadata);  // unless something below sends it
-        arrival.apply(hdr, meta, standard_metadata, outcome, on_its_way);
-        if (on_its_way) {
-            if (!hdr.ipv4.isValid() || hdr.ipv4.version != IPV4_VERSION || hdr.ipv4.ihl < IPV4_WORDS) {
-                outcome = Outcome.NOT_IPV4;
-            } else if (standard_metadata.checksum_error == 1) {
-                outcome = Outcome.BAD_IPV4_CHECKSUM;
-            } else {
-                source_guard.apply(hdr, meta, permitted);
-                if (!permitted) {
-                    outcome = Outcome.SPOOFED_SOURCE;
-                } else {
-                    aggregation.apply(hdr, meta, standard_metadata, outcome, taken);
-                    if (!taken || outcome == Outcome.QUERY_ANSWERED) {
-                        forwarding.apply(hdr, standard_metadata, routed);
-                        if (!taken || routed != Outcome.FORWARDED) {
-                            outcome = routed;
-                        }
-                    }
-                }
+        arrival.apply(outcomes, hdr, meta, standard_metadata);
+        if (!hdr.ipv4.isValid() || hdr.ipv4.version != IPV4_VERSION || hdr.ipv4.ihl < IPV4_WORDS) {
+            outcomes.count(Outcome.NOT_IPV4);
+        } else if (standard_metadata.checksum_error == 1) {
+            outcomes.count(Outcome.BAD_IPV4_CHECKSUM);
+        } else {
+            source_guard.apply(outcomes, hdr, meta);
+            aggregation.apply(outcomes, hdr, meta, standard_metadata);
+            if (meta.taken == 0) {
+                forwarding.apply(outcomes, hdr, meta, standard_metadata);
             }
-        }
-        outcomes.count(outcome);
-        if (meta.completed == 1) {
-            outcomes.count(meta.node.is_root == 1 ? Outcome.COMPLETED : Outcome.PARTIAL_SENT);
-        }
-        if (meta.overflowed == 1) {
-            outcomes.count(Outcome.OVERFLOWED);
         }
     }
 }

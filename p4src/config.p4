@@ -15,11 +15,6 @@
 // of its own, to compare with: the same program, only summed as other data planes for BMv2 do it (benchmarks/forwarding/p4).
 #define BLOCK_BITS 2048
 #define BLOCK_BYTES 256
-#ifdef LANE_BY_LANE
-#define WORD_BITS 32
-#else
-#define WORD_BITS BLOCK_BITS
-#endif
 
 // FOR_EACH_BLOCK(X) expands X(0) .. X(BLOCKS-1). P4 has no loop over separately declared registers.
 #define BLOCKS_4(X, a, b, c, d) X(a) X(b) X(c) X(d)

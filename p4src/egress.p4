@@ -8,6 +8,10 @@
 
 // Addresses a result to one child: the copy that multicast made for it, or the only one of a replay.
 control Receivers(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
+    action name_child() {
+        meta.child = standard_metadata.egress_rid != 0 ? standard_metadata.egress_rid - 1 : meta.child;
+    }
+
     action address(ipv4_t destination, bit<16> udp_port, mac_t mac, bit<16> node) {
         hdr.ipv4.destination = destination;
         hdr.udp.destination = udp_port;
@@ -30,9 +34,7 @@ control Receivers(inout headers_t hdr, inout metadata_t meta, inout standard_met
     }
 
     apply {
-        if (standard_metadata.egress_rid != 0) {
-            meta.child = standard_metadata.egress_rid - 1;
-        }
+        name_child();
         if (!children.apply().hit) {
             mark_to_drop(standard_metadata);  // the entry was deleted while the packet was queued
         }
@@ -41,10 +43,8 @@ control Receivers(inout headers_t hdr, inout metadata_t meta, inout standard_met
 
 // Marks what found a long queue: in the IP header where the sender allows it (RFC 3168), and in a contribution's own
 // flags, which the next node ORs into the sum. DIRECT and BYPASS chunks are summed by no switch and get the IP mark alone.
-control Congestion(inout headers_t hdr, inout standard_metadata_t standard_metadata) {
-    bool congested;
-
-    action mark_above(bit<19> depth) { congested = standard_metadata.enq_qdepth > depth; }
+control Congestion(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
+    action mark_above(bit<19> depth) { meta.congested = standard_metadata.enq_qdepth > depth; }
 
     table thresholds {
         key = { standard_metadata.egress_port: exact @name("egress_port"); }
@@ -54,18 +54,18 @@ control Congestion(inout headers_t hdr, inout standard_metadata_t standard_metad
     }
 
     apply {
-        congested = false;
-        thresholds.apply();
-        if (congested) {
-            if (hdr.ipv4.isValid() && (hdr.ipv4.ecn == ECN_CAPABLE_0 || hdr.ipv4.ecn == ECN_CAPABLE_1)) {
-                hdr.ipv4.checksum = checksum_after(hdr.ipv4.checksum,
-                                                   (bit<16>)(CONGESTION_EXPERIENCED - hdr.ipv4.ecn));
-                hdr.ipv4.ecn = CONGESTION_EXPERIENCED;
-            }
-            if (hdr.aggregation.isValid() && hdr.aggregation.version == VERSION &&
-                hdr.aggregation.op == CONTRIBUTE && (hdr.aggregation.flags & UNTOUCHED) == 0) {
-                hdr.aggregation.flags = hdr.aggregation.flags | ECN;
-                hdr.udp.checksum = 0;
+        if (thresholds.apply().hit) {
+            if (meta.congested) {
+                if (hdr.ipv4.isValid() && (hdr.ipv4.ecn == ECN_CAPABLE_0 || hdr.ipv4.ecn == ECN_CAPABLE_1)) {
+                    hdr.ipv4.checksum = checksum_after(hdr.ipv4.checksum,
+                                                       (bit<16>)(CONGESTION_EXPERIENCED - hdr.ipv4.ecn));
+                    hdr.ipv4.ecn = CONGESTION_EXPERIENCED;
+                }
+                if (hdr.aggregation.isValid() && hdr.aggregation.version == VERSION &&
+                    hdr.aggregation.op == CONTRIBUTE && (hdr.aggregation.flags & UNTOUCHED) == 0) {
+                    hdr.aggregation.flags = hdr.aggregation.flags | ECN;
+                    hdr.udp.checksum = 0;
+                }
             }
         }
     }
@@ -104,7 +104,7 @@ control EgressPipeline(inout headers_t hdr, inout metadata_t meta, inout standar
                 if (meta.for_child == 1) {
                     receivers.apply(hdr, meta, standard_metadata);
                 }
-                congestion.apply(hdr, standard_metadata);
+                congestion.apply(hdr, meta, standard_metadata);
                 departure.apply(hdr, meta, standard_metadata);
             }
         }

@@ -7,18 +7,19 @@
 #include "checksums.p4"
 
 // Plain IPv4 routing of all that no node here takes.
-control Forwarding(inout headers_t hdr, inout standard_metadata_t standard_metadata, out Outcome outcome) {
+control Forwarding(counter<Outcome> outcomes, inout headers_t hdr, in metadata_t meta,
+                   inout standard_metadata_t standard_metadata) {
     action forward(port_t port, mac_t mac) {
         standard_metadata.egress_spec = port;
         hdr.ethernet.source = hdr.ethernet.destination;
         hdr.ethernet.destination = mac;
         hdr.ipv4.ttl = hdr.ipv4.ttl - 1;
         hdr.ipv4.checksum = checksum_after(hdr.ipv4.checksum, ONE_HOP);
-        outcome = Outcome.FORWARDED;
+        outcomes.count(meta.routed);
     }
 
     action no_route() {
-        outcome = Outcome.NO_ROUTE;
+        outcomes.count(Outcome.NO_ROUTE);
     }
 
     table routes {
@@ -29,9 +30,10 @@ control Forwarding(inout headers_t hdr, inout standard_metadata_t standard_metad
     }
 
     apply {
-        outcome = Outcome.TTL_EXPIRED;
         if (hdr.ipv4.ttl > 1) {
             routes.apply();
+        } else {
+            outcomes.count(Outcome.TTL_EXPIRED);
         }
     }
 }

@@ -8,6 +8,8 @@
 typedef bit<48> mac_t;
 typedef bit<32> ipv4_t;
 typedef bit<9> port_t;
+const port_t DROP_PORT = 511;
+
 typedef bit<32> seq_t;       // serial-number arithmetic (RFC 1982)
 typedef bit<32> children_t;  // one bit per child of a node
 

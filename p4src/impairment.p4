@@ -11,54 +11,36 @@
 
 // One draw. CRC alone is linear, so that draws of one packet would be copies of each other; between two CRCs stands the
 // bijection x + (x*x | 5) mod 2^32 (Klimov and Shamir, CHES 2002). The extern calls also keep p4c from substituting one
-// step into the next, which doubles the expression each time.
-control Draw(in bit<32> seed, in bit<32> count, in port_t port, in bit<8> kind, out bit<32> value) {
-    bit<32> x;
-
-    apply {
-        hash(x, HashAlgorithm.crc32, 32w0, { seed, count, (bit<16>)port, kind }, 33w0x100000000);
-        x = x + (x * x | 5);
-        hash(value, HashAlgorithm.crc32, 32w0, { x, seed }, 33w0x100000000);
-    }
-}
-
-struct quality_t {
-    bit<32> seed;
-    bit<32> loss;
-    bit<32> duplicate;
-    bit<32> reorder;
-    bit<32> corrupt;
-}
-
-struct draws_t {
-    bool lost;
-    bool duplicated;
-    bool reordered;
-    bool corrupted;
-    bit<32> noise;  // never 0
-}
-
-control Draws(in port_t port, in quality_t quality, out draws_t draws) {
+// step into the next, which doubles the expression each time. Each hash has one argument: p4c makes a variable of each.
+control Draws(in port_t port, inout metadata_t meta) {
     register<bit<32>, bit<32>>(PORTS) packets;
-    Draw() draw_loss;
-    Draw() draw_duplicate;
-    Draw() draw_reorder;
-    Draw() draw_corrupt;
     bit<32> count;
+    bit<8> kind;
+    bit<32> x;
     bit<32> value;
+
+    action draw() {
+        hash(x, HashAlgorithm.crc32, 32w0, { meta.quality.seed ++ count ++ (bit<16>)port ++ kind }, 33w0x100000000);
+        x = x + (x * x | 5);
+        hash(value, HashAlgorithm.crc32, 32w0, { x ++ meta.quality.seed }, 33w0x100000000);
+    }
 
     apply {
         packets.read(count, (bit<32>)port);
         packets.write((bit<32>)port, count + 1);
-        draw_loss.apply(quality.seed, count, port, 0, value);
-        draws.lost = value < quality.loss;
-        draw_duplicate.apply(quality.seed, count, port, 1, value);
-        draws.duplicated = value < quality.duplicate;
-        draw_reorder.apply(quality.seed, count, port, 2, value);
-        draws.reordered = value < quality.reorder;
-        draw_corrupt.apply(quality.seed, count, port, 3, value);
-        draws.corrupted = value < quality.corrupt;
-        draws.noise = value | 1;
+        kind = 0;
+        draw();
+        meta.draws.lost = value < meta.quality.loss;
+        kind = 1;
+        draw();
+        meta.draws.duplicated = value < meta.quality.duplicate;
+        kind = 2;
+        draw();
+        meta.draws.reordered = value < meta.quality.reorder;
+        kind = 3;
+        draw();
+        meta.draws.corrupted = value < meta.quality.corrupt;
+        meta.draws.noise = value | 1;
     }
 }
 
@@ -78,20 +60,18 @@ control Corrupt(inout headers_t hdr, in bit<32> noise) {
 
 // Packets coming in. A duplicate is a clone of the packet as it arrived, sent round through recirculation to arrive once
 // more; a reordered packet goes the same way itself and so falls behind those queued after it.
-control Arrival(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata,
-                out Outcome outcome, out bool on_its_way) {
+control Arrival(counter<Outcome> outcomes, inout headers_t hdr, inout metadata_t meta,
+                inout standard_metadata_t standard_metadata) {
     counter<Impaired>((bit<32>)IMPAIRMENTS, CounterType.packets) impaired;
-    quality_t quality;
     Draws() draw;
     Corrupt() corruption;
-    draws_t draws;
 
     action impair(bit<32> seed, bit<32> loss, bit<32> duplicate, bit<32> reorder, bit<32> corrupt) {
-        quality.seed = seed;
-        quality.loss = loss;
-        quality.duplicate = duplicate;
-        quality.reorder = reorder;
-        quality.corrupt = corrupt;
+        meta.quality.seed = seed;
+        meta.quality.loss = loss;
+        meta.quality.duplicate = duplicate;
+        meta.quality.reorder = reorder;
+        meta.quality.corrupt = corrupt;
     }
 
     table impairments {
@@ -102,37 +82,36 @@ control Arrival(inout headers_t hdr, inout metadata_t meta, inout standard_metad
     }
 
     apply {
-        quality = { 0, 0, 0, 0, 0 };
-        outcome = Outcome.IMPAIRED;
-        on_its_way = true;
-        meta.ingress_port = standard_metadata.ingress_port;
-        if (standard_metadata.instance_type == INSTANCE_RECIRCULATED && meta.detour.kind == Detour.DEPARTURE) {
-            standard_metadata.egress_spec = meta.detour.port;
-            on_its_way = false;
-        } else if (standard_metadata.instance_type == INSTANCE_RECIRCULATED) {
+        if (standard_metadata.instance_type == INSTANCE_RECIRCULATED) {
+            if (meta.detour.kind == Detour.DEPARTURE) {
+                standard_metadata.egress_spec = meta.detour.port;
+                outcomes.count(Outcome.IMPAIRED);
+                exit;
+            }
             meta.ingress_port = meta.detour.port;
         } else if (impairments.apply().hit) {
-            draw.apply(meta.ingress_port, quality, draws);
+            draw.apply(meta.ingress_port, meta);
             meta.detour.kind = Detour.ARRIVAL;
             meta.detour.port = meta.ingress_port;
-            if (draws.lost) {
+            if (meta.draws.lost) {
                 impaired.count(Impaired.LOST);
-                on_its_way = false;
-            } else {
-                if (draws.duplicated) {
-                    impaired.count(Impaired.DUPLICATED);
-                    clone_preserving_field_list(CloneType.I2E, (bit<32>)meta.ingress_port, DETOUR_FIELDS);
-                }
-                if (draws.corrupted) {
-                    impaired.count(Impaired.CORRUPTED);
-                    corruption.apply(hdr, draws.noise);
-                }
-                if (draws.reordered) {
-                    impaired.count(Impaired.REORDERED);
-                    meta.recirculate = 1;
-                    standard_metadata.egress_spec = meta.ingress_port;
-                    on_its_way = false;
-                }
+                outcomes.count(Outcome.IMPAIRED);
+                exit;
+            }
+            if (meta.draws.duplicated) {
+                impaired.count(Impaired.DUPLICATED);
+                clone_preserving_field_list(CloneType.I2E, (bit<32>)meta.ingress_port, DETOUR_FIELDS);
+            }
+            if (meta.draws.corrupted) {
+                impaired.count(Impaired.CORRUPTED);
+                corruption.apply(hdr, meta.draws.noise);
+            }
+            if (meta.draws.reordered) {
+                impaired.count(Impaired.REORDERED);
+                meta.recirculate = 1;
+                standard_metadata.egress_spec = meta.ingress_port;
+                outcomes.count(Outcome.IMPAIRED);
+                exit;
             }
         }
     }
@@ -141,17 +120,15 @@ control Arrival(inout headers_t hdr, inout metadata_t meta, inout standard_metad
 // Packets going out. A duplicate is a clone of the finished packet; a reordered one goes round and leaves as it is.
 control Departure(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
     counter<Impaired>((bit<32>)IMPAIRMENTS, CounterType.packets) impaired;
-    quality_t quality;
     Draws() draw;
     Corrupt() corruption;
-    draws_t draws;
 
     action impair(bit<32> seed, bit<32> loss, bit<32> duplicate, bit<32> reorder, bit<32> corrupt) {
-        quality.seed = seed;
-        quality.loss = loss;
-        quality.duplicate = duplicate;
-        quality.reorder = reorder;
-        quality.corrupt = corrupt;
+        meta.quality.seed = seed;
+        meta.quality.loss = loss;
+        meta.quality.duplicate = duplicate;
+        meta.quality.reorder = reorder;
+        meta.quality.corrupt = corrupt;
     }
 
     table impairments {
@@ -162,22 +139,21 @@ control Departure(inout headers_t hdr, inout metadata_t meta, inout standard_met
     }
 
     apply {
-        quality = { 0, 0, 0, 0, 0 };
         if (impairments.apply().hit) {
-            draw.apply(standard_metadata.egress_port, quality, draws);
-            if (draws.lost) {
+            draw.apply(standard_metadata.egress_port, meta);
+            if (meta.draws.lost) {
                 impaired.count(Impaired.LOST);
                 mark_to_drop(standard_metadata);
             } else {
-                if (draws.duplicated) {
+                if (meta.draws.duplicated) {
                     impaired.count(Impaired.DUPLICATED);
                     clone_preserving_field_list(CloneType.E2E, (bit<32>)standard_metadata.egress_port, DETOUR_FIELDS);
                 }
-                if (draws.corrupted) {
+                if (meta.draws.corrupted) {
                     impaired.count(Impaired.CORRUPTED);
-                    corruption.apply(hdr, draws.noise);
+                    corruption.apply(hdr, meta.draws.noise);
                 }
-                if (draws.reordered) {
+                if (meta.draws.reordered) {
                     impaired.count(Impaired.REORDERED);
                     meta.detour.kind = Detour.DEPARTURE;
                     meta.detour.port = standard_metadata.egress_port;

@@ -5,46 +5,51 @@
 #include "metadata.p4"
 #include "outcomes.p4"
 #include "slots.p4"
-#include "blocks.p4"
 
 // The state machine of one node of an aggregation tree (docs/reference/protocol.md, "A node"). A packet with no entry in `nodes` is
-// not for this switch and left alone (taken = false): that makes aggregation transparent. A QUERY_ANSWERED packet is a STATE
-// for the caller to route.
-control Node(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata,
-             out Outcome outcome, out bool taken) {
-    Slots() slots;
-    Blocks() blocks;
+// not for this switch and left alone (meta.taken = 0): that makes aggregation transparent. So is a STATE, which answers a
+// QUERY, once it is made.
+control Node(counter<Outcome> outcomes, inout headers_t hdr, inout metadata_t meta,
+             inout standard_metadata_t standard_metadata) {
+    @name("slots.number") register<bit<64>, bit<32>>(SLOTS) numbers;
+    @name("slots.origin") register<bit<64>, bit<32>>(SLOTS) origins;
+    @name("slots.tally") register<bit<64>, bit<32>>(SLOTS) tallies;
+    @name("slots.state") register<bit<64>, bit<32>>(SLOTS) states;
+#include "blocks.p4"  // store_blocks, add_blocks, load_blocks
 
-    bool newer;           // the packet's chunk is newer than the slot's, or the slot is another job's
-    bool current;         // the packet is about the slot's chunk
-    bool same_number;     // the slot's number in the stream; `current` also says the same chunk and server
-    bool sum_has_payload;
-    bool lanes_overflowed;
-    bool well_formed;
-    bit<16> expected_length;
-    bit<16> server_port;  // of the packet: where it goes, or a RESULT comes from
-    seq_t age;
-    children_t bit_of_sender;
     ipv4_t asker;
     bit<16> asker_port;
 
     // -- tables -----------------------------------------------------------------------------------------------------
 
-    action root(bit<32> base, bit<32> mask, children_t full, bit<16> group) {
-        meta.node.is_root = 1;
-        meta.node.base = base;
-        meta.node.mask = mask;
+    // In another action than the index: in one p4c would have it computed for each register.
+    action recall() {
+        numbers.read(meta.slot.number, meta.index);
+        origins.read(meta.slot.origin, meta.index);
+        tallies.read(meta.slot.tally, meta.index);
+        states.read(meta.slot.state, meta.index);
+        meta.age = hdr.aggregation.seq - SLOT_SEQ(meta.slot);
+    }
+
+    // Everything that is needed of a packet for this node, whatever its operation.
+    action take(bit<32> base, bit<32> mask, children_t full, bit<16> group) {
+        meta.taken = 1;
         meta.node.full = full;
         meta.node.group = group;
+        meta.index = base + (hdr.aggregation.seq & mask);
+        meta.server_port = hdr.aggregation.op == RESULT ? hdr.udp.source : hdr.udp.destination;
+        meta.bit_of_sender = (children_t)1 << hdr.aggregation.sender;
+        hdr.aggregation.flags = hdr.aggregation.flags | (hdr.ipv4.ecn == CONGESTION_EXPERIENCED ? ECN : 0);
+    }
+
+    action root(bit<32> base, bit<32> mask, children_t full, bit<16> group) {
+        take(base, mask, full, group);
+        meta.node.is_root = 1;
     }
 
     action inner(bit<32> base, bit<32> mask, children_t full, bit<16> group, port_t parent_port, mac_t parent_mac,
                  bit<16> parent, bit<8> sender, ipv4_t address) {
-        meta.node.is_root = 0;
-        meta.node.base = base;
-        meta.node.mask = mask;
-        meta.node.full = full;
-        meta.node.group = group;
+        take(base, mask, full, group);
         meta.node.parent_port = parent_port;
         meta.node.parent_mac = parent_mac;
         meta.node.parent = parent;
@@ -65,15 +70,16 @@ control Node(inout headers_t hdr, inout metadata_t meta, inout standard_metadata
     }
 
     action worker(ipv4_t source, bit<16> workers) {
-        meta.from_child.source = source;
-        meta.from_child.workers = workers;
-        meta.from_child.is_subtree = 0;
+        recall();
+        meta.wrong_source = hdr.ipv4.source != source;
+        meta.wrong_workers = hdr.aggregation.workers != workers;
     }
 
+    // The TTL tells that a switch sent a QUERY itself, for one of its workers.
     action subtree(ipv4_t source, bit<16> workers) {
-        meta.from_child.source = source;
-        meta.from_child.workers = workers;
-        meta.from_child.is_subtree = 1;
+        recall();
+        meta.wrong_source = hdr.ipv4.source != source && (hdr.aggregation.op != QUERY || hdr.ipv4.ttl != NEIGHBOUR_TTL);
+        meta.wrong_workers = hdr.aggregation.workers != workers;
     }
 
     table children {
@@ -90,55 +96,72 @@ control Node(inout headers_t hdr, inout metadata_t meta, inout standard_metadata
         size = MAX_CHILDREN;
     }
 
-    // -- what a contribution does to the slot ------------------------------------------------------------------------
+    // -- the packet against the slot ------------------------------------------------------------------------------------
+
+#define PACKET_NUMBER (hdr.aggregation.job ++ hdr.aggregation.epoch ++ hdr.aggregation.seq)
+#define PACKET_STATE (hdr.aggregation.workers ++ hdr.aggregation.lanes ++ (bit<8>)hdr.aggregation.exponent ++ \
+                     (bit<8>)hdr.aggregation.max_exponent ++ (hdr.aggregation.flags & (FLAGGED | ECN)))
+#define SAME_NUMBER (meta.slot.number == PACKET_NUMBER)
+#define CURRENT (SAME_NUMBER && SLOT_CHUNK(meta.slot) == hdr.aggregation.chunk)
+#define NEWER (SLOT_JOB_EPOCH(meta.slot) != hdr.aggregation.job ++ hdr.aggregation.epoch || (meta.age != 0 && meta.age[31:31] == 0))
+#define SUM_HAS_PAYLOAD (SLOT_LANES(meta.slot) != 0 && (SLOT_FLAGS(meta.slot) & FLAGGED) == 0)
+#define HAS_ROOM (meta.has_payload == 1 || !SUM_HAS_PAYLOAD)  // for the sum
+#define SAME_CHUNK (SAME_NUMBER && meta.slot.origin == hdr.aggregation.chunk ++ hdr.ipv4.destination && \
+                    SLOT_SERVER_PORT(meta.slot) == meta.server_port[3:0])
+#define AWAITED (SAME_CHUNK && (SLOT_CHILDREN(meta.slot) & meta.bit_of_sender) == 0 && \
+                 (SLOT_PHASE(meta.slot) == Phase.AGGREGATING || (SLOT_PHASE(meta.slot) == Phase.PARTIAL && HAS_ROOM)))
+
+    // -- what a packet does to the slot ------------------------------------------------------------------------------
 
     action claim() {
-        meta.slot.job = hdr.aggregation.job;
-        meta.slot.epoch = hdr.aggregation.epoch;
-        meta.slot.seq = hdr.aggregation.seq;
-        meta.slot.chunk = hdr.aggregation.chunk;
-        meta.slot.server = hdr.ipv4.destination;
-        meta.slot.server_port = server_port[3:0];
-        meta.slot.children = bit_of_sender;
-        meta.slot.workers = hdr.aggregation.workers;
-        meta.slot.lanes = hdr.aggregation.lanes;
-        meta.slot.checksum = hdr.aggregation.checksum;
-        meta.slot.exponent = hdr.aggregation.exponent;
-        meta.slot.max_exponent = hdr.aggregation.max_exponent;
-        meta.slot.flags = hdr.aggregation.flags & (FLAGGED | ECN);
-        meta.slot.phase = Phase.AGGREGATING;
+        numbers.write(meta.index, PACKET_NUMBER);
+        origins.write(meta.index, hdr.aggregation.chunk ++ hdr.ipv4.destination);
+        meta.slot.tally = meta.bit_of_sender ++ hdr.aggregation.checksum;
+        meta.slot.state = PACKET_STATE ++ 2w0 ++ meta.server_port[3:0] ++ Phase.AGGREGATING;
+        tallies.write(meta.index, meta.slot.tally);
+        states.write(meta.index, meta.slot.state);
+        outcomes.count(Outcome.CLAIMED);
     }
 
     action add() {
-        meta.slot.children = meta.slot.children | bit_of_sender;
-        meta.slot.workers = meta.slot.workers + hdr.aggregation.workers;
-        meta.slot.checksum = meta.slot.checksum + hdr.aggregation.checksum;
-        meta.slot.flags = meta.slot.flags | (hdr.aggregation.flags & (FLAGGED | ECN));
+        meta.slot.tally = (SLOT_CHILDREN(meta.slot) | meta.bit_of_sender) ++
+                          (SLOT_CHECKSUM(meta.slot) + hdr.aggregation.checksum);
+        meta.slot.state = (SLOT_WORKERS(meta.slot) + hdr.aggregation.workers) ++ meta.slot.state[47:24] ++
+                         (hdr.aggregation.max_exponent > (int<8>)SLOT_MAX_EXPONENT(meta.slot)
+                              ? (bit<8>)hdr.aggregation.max_exponent
+                              : SLOT_MAX_EXPONENT(meta.slot)) ++
+                         (SLOT_FLAGS(meta.slot) | (hdr.aggregation.flags & (FLAGGED | ECN))) ++ meta.slot.state[7:0];
+        tallies.write(meta.index, meta.slot.tally);
+        states.write(meta.index, meta.slot.state);
+        outcomes.count(Outcome.ADDED);
+    }
+
+    action overflow() {
+        meta.slot.state = meta.slot.state | SLOT_OVERFLOW;
+        states.write(meta.index, meta.slot.state);
+        outcomes.count(Outcome.OVERFLOWED);
     }
 
     // The parent's sum takes the place of this node's own.
     action store_result() {
-        meta.slot.workers = hdr.aggregation.workers;
-        meta.slot.lanes = hdr.aggregation.lanes;
-        meta.slot.checksum = hdr.aggregation.checksum;
-        meta.slot.exponent = hdr.aggregation.exponent;
-        meta.slot.max_exponent = hdr.aggregation.max_exponent;
-        meta.slot.flags = hdr.aggregation.flags & (FLAGGED | ECN);
-        meta.slot.phase = Phase.FINAL;
+        SLOT_CHECKSUM(meta.slot) = hdr.aggregation.checksum;
+        meta.slot.state = PACKET_STATE ++ 2w0 ++ SLOT_SERVER_PORT(meta.slot) ++ Phase.FINAL;
+        tallies.write(meta.index, meta.slot.tally);
+        states.write(meta.index, meta.slot.state);
+        outcomes.count(Outcome.RESULT_DOWN);
     }
 
     // -- what leaves ------------------------------------------------------------------------------------------------
 
-    // The slot's sum in the packet at hand. The blocks are filled by `blocks`.
+    // The slot's sum in the packet at hand, which is about the slot's chunk. The blocks have been filled.
     action fill_sum() {
-        hdr.aggregation.flags = meta.slot.flags;
-        hdr.aggregation.chunk = meta.slot.chunk;
-        hdr.aggregation.children = meta.slot.children;
-        hdr.aggregation.workers = meta.slot.workers;
-        hdr.aggregation.lanes = meta.slot.lanes;
-        hdr.aggregation.checksum = meta.slot.checksum;
-        hdr.aggregation.exponent = meta.slot.exponent;
-        hdr.aggregation.max_exponent = meta.slot.max_exponent;
+        hdr.aggregation.flags = SLOT_FLAGS(meta.slot);
+        hdr.aggregation.children = SLOT_CHILDREN(meta.slot);
+        hdr.aggregation.workers = SLOT_WORKERS(meta.slot);
+        hdr.aggregation.lanes = SLOT_LANES(meta.slot);
+        hdr.aggregation.checksum = SLOT_CHECKSUM(meta.slot);
+        hdr.aggregation.exponent = (int<8>)SLOT_EXPONENT(meta.slot);
+        hdr.aggregation.max_exponent = (int<8>)SLOT_MAX_EXPONENT(meta.slot);
         hdr.udp.checksum = 0;
         hdr.ipv4.ttl = INITIAL_TTL;
     }
@@ -154,6 +177,7 @@ control Node(inout headers_t hdr, inout metadata_t meta, inout standard_metadata
 
     // A contribution of this node to its parent, still addressed to the chunk's server.
     action send_up() {
+        fill_sum();
         hdr.aggregation.op = CONTRIBUTE;
         hdr.aggregation.node = meta.node.parent;
         hdr.aggregation.sender = meta.node.sender;
@@ -164,22 +188,45 @@ control Node(inout headers_t hdr, inout metadata_t meta, inout standard_metadata
         standard_metadata.egress_spec = meta.node.parent_port;
     }
 
-    // A result, as if from the chunk's server; egress addresses it to each child.
-    action send_down() {
+    // A result, from the chunk's server or as if from there; egress addresses it to each child.
+    action answer() {
+        fill_sum();
         hdr.aggregation.op = RESULT;
-        hdr.ipv4.source = meta.slot.server;
-        hdr.udp.source = SERVER_PORTS | (bit<16>)meta.slot.server_port;
+        hdr.udp.source = meta.server_port;
         meta.for_child = 1;
+    }
+
+    action send_down() {
+        answer();
         standard_metadata.mcast_grp = meta.node.group;
     }
 
     action reply_to_child() {
-        hdr.aggregation.op = RESULT;
-        hdr.ipv4.source = meta.slot.server;
-        hdr.udp.source = SERVER_PORTS | (bit<16>)meta.slot.server_port;
-        meta.for_child = 1;
+        answer();
+        hdr.ipv4.source = hdr.ipv4.destination;
         meta.child = (bit<16>)hdr.aggregation.sender;
         standard_metadata.egress_spec = meta.ingress_port;
+        outcomes.count(Outcome.REPLAYED);
+    }
+
+    action complete_root() {
+        SLOT_PHASE(meta.slot) = Phase.FINAL;
+        states.write(meta.index, meta.slot.state);
+        send_down();
+        hdr.ipv4.source = hdr.ipv4.destination;
+        outcomes.count(Outcome.COMPLETED);
+    }
+
+    action complete_inner() {
+        SLOT_PHASE(meta.slot) = Phase.PARTIAL;
+        states.write(meta.index, meta.slot.state);
+        send_up();
+        outcomes.count(Outcome.PARTIAL_SENT);
+    }
+
+    action send_up_again() {
+        send_up();
+        outcomes.count(Outcome.RESENT);
     }
 
     // The worker that asked stays the source: the answer goes to it straight from whoever knows. The TTL tells the parent
@@ -187,16 +234,19 @@ control Node(inout headers_t hdr, inout metadata_t meta, inout standard_metadata
     action pass_query_up() {
         hdr.aggregation.node = meta.node.parent;
         hdr.aggregation.sender = meta.node.sender;
-        hdr.aggregation.workers = meta.slot.workers;
+        hdr.aggregation.workers = SLOT_WORKERS(meta.slot);
         hdr.udp.checksum = 0;
         hdr.ipv4.ttl = NEIGHBOUR_TTL;
         hdr.ethernet.source = hdr.ethernet.destination;
         hdr.ethernet.destination = meta.node.parent_mac;
         standard_metadata.egress_spec = meta.node.parent_port;
+        outcomes.count(Outcome.QUERY_PASSED_UP);
     }
 
     // Routed to the worker like any packet.
     action answer_query(children_t seen, Phase phase) {
+        meta.taken = 0;
+        meta.routed = Outcome.QUERY_ANSWERED;
         asker = hdr.ipv4.source;
         asker_port = hdr.udp.source;
         hdr.ipv4.source = hdr.ipv4.destination;
@@ -210,157 +260,106 @@ control Node(inout headers_t hdr, inout metadata_t meta, inout standard_metadata
         hdr.aggregation.children = seen;
     }
 
-    // -- the packet against the slot ------------------------------------------------------------------------------------
-
-    action locate() {
-        meta.index = meta.node.base + (hdr.aggregation.seq & meta.node.mask);
-        bit_of_sender = (children_t)1 << hdr.aggregation.sender;
-    }
-
-    action compare() {
-        age = hdr.aggregation.seq - meta.slot.seq;
-        same_number = meta.slot.job == hdr.aggregation.job && meta.slot.epoch == hdr.aggregation.epoch && age == 0;
-        newer = meta.slot.job != hdr.aggregation.job || meta.slot.epoch != hdr.aggregation.epoch ||
-                (age != 0 && age[31:31] == 0);
-        current = same_number && meta.slot.chunk == hdr.aggregation.chunk;
-        sum_has_payload = meta.slot.lanes != 0 && (meta.slot.flags & FLAGGED) == 0;
-    }
-
-    // Lengths must add up, or a sum written into this packet would not fit it. Without blocks a payload has any length. The
-    // port must be a server's, as its last bits stand for it in the slot.
-    action check_form() {
-        server_port = hdr.aggregation.op == RESULT ? hdr.udp.source : hdr.udp.destination;
-        expected_length = UDP_BYTES + AGGREGATION_BYTES + (meta.has_payload == 1 ? PAYLOAD_BYTES : 0);
+// Lengths must add up, or a sum written into this packet would not fit it. Without blocks a payload has any length.
 #if BLOCKS == 0
-        expected_length = meta.has_payload == 1 ? hdr.udp.length : expected_length;
+#define UDP_LENGTH_FITS (meta.has_payload == 1 || hdr.udp.length == UDP_BYTES + AGGREGATION_BYTES)
+#else
+#define UDP_LENGTH_FITS (hdr.udp.length == UDP_BYTES + AGGREGATION_BYTES + (bit<16>)meta.has_payload * PAYLOAD_BYTES)
 #endif
-        well_formed = standard_metadata.parser_error == error.NoError &&
-                      (server_port & SERVER_PORTS_MASK) == SERVER_PORTS &&
-                      hdr.udp.length == expected_length &&
-                      hdr.ipv4.total_length == expected_length + IPV4_BYTES &&
-                      standard_metadata.packet_length == (bit<32>)(expected_length + IPV4_BYTES + ETHERNET_BYTES);
-    }
 
     apply {
-        taken = false;
-        outcome = Outcome.MALFORMED;
         if (hdr.aggregation.isValid() && hdr.aggregation.version == VERSION &&
             (hdr.aggregation.flags & UNTOUCHED) == 0 &&
             (hdr.aggregation.op == CONTRIBUTE || hdr.aggregation.op == RESULT || hdr.aggregation.op == QUERY)) {
-            taken = nodes.apply().hit;
+            nodes.apply();
         }
-        if (taken) {
-            check_form();
-            if (well_formed) {
-                if (hdr.ipv4.ecn == CONGESTION_EXPERIENCED) {
-                    hdr.aggregation.flags = hdr.aggregation.flags | ECN;
+        if (meta.taken == 1) {
+            // The port must be a server's, as its last bits stand for it in the slot.
+            if (standard_metadata.parser_error != error.NoError ||
+                (meta.server_port & SERVER_PORTS_MASK) != SERVER_PORTS || !UDP_LENGTH_FITS ||
+                hdr.ipv4.total_length != hdr.udp.length + IPV4_BYTES ||
+                standard_metadata.packet_length != (bit<32>)(hdr.ipv4.total_length + ETHERNET_BYTES)) {
+                outcomes.count(Outcome.MALFORMED);
+            } else if (hdr.aggregation.op == RESULT) {
+                recall();
+                if (meta.node.is_root == 1 || meta.ingress_port != meta.node.parent_port ||
+                    hdr.ipv4.source != SLOT_SERVER(meta.slot) || meta.server_port[3:0] != SLOT_SERVER_PORT(meta.slot)) {
+                    outcomes.count(Outcome.RESULT_REJECTED);
+                } else if (!CURRENT || SLOT_PHASE(meta.slot) != Phase.PARTIAL) {
+                    outcomes.count(Outcome.RESULT_UNEXPECTED);
+                } else {
+                    store_result();
+                    if (meta.has_payload == 1) {
+                        store_blocks();
+                    }
+                    send_down();
                 }
-                locate();
-                slots.apply(meta, false);
-                compare();
-                if (hdr.aggregation.op == RESULT) {
-                    if (meta.node.is_root == 1 || meta.ingress_port != meta.node.parent_port ||
-                        hdr.ipv4.source != meta.slot.server || server_port[3:0] != meta.slot.server_port) {
-                        outcome = Outcome.RESULT_REJECTED;
-                    } else if (!current || meta.slot.phase != Phase.PARTIAL) {
-                        outcome = Outcome.RESULT_UNEXPECTED;
+            } else if (!children.apply().hit) {
+                outcomes.count(Outcome.NOT_A_CHILD);
+            } else if (meta.wrong_source || meta.wrong_workers) {
+                if (meta.wrong_source) {
+                    outcomes.count(Outcome.WRONG_SOURCE);
+                } else {
+                    outcomes.count(Outcome.WRONG_WORKERS);
+                }
+            } else if (hdr.aggregation.op == CONTRIBUTE && (NEWER || AWAITED)) {
+                if (NEWER) {
+                    claim();
+                    if (meta.has_payload == 1) {
+                        store_blocks();
+                    }
+                } else {
+                    add();
+                    if (hdr.aggregation.exponent != (int<8>)SLOT_EXPONENT(meta.slot) ||
+                        hdr.aggregation.lanes != SLOT_LANES(meta.slot)) {
+                        overflow();
+                    } else if (meta.has_payload == 1 && SUM_HAS_PAYLOAD) {
+#if BLOCKS > 0
+                        add_blocks();
+                        if ((overflowed & SIGNS) != 0) {
+                            overflow();
+                        }
+#endif
+                    }
+                }
+                if (SLOT_CHILDREN(meta.slot) == meta.node.full) {
+                    if (meta.node.is_root == 1) {
+                        complete_root();
                     } else {
-                        outcome = Outcome.RESULT_DOWN;
-                        store_result();
-                        if (meta.has_payload == 1) {
-                            meta.payload = Payload.STORE;
-                        }
-                        fill_sum();
-                        send_down();
+                        complete_inner();
                     }
-                } else if (!children.apply().hit) {
-                    outcome = Outcome.NOT_A_CHILD;
-                } else if (hdr.ipv4.source != meta.from_child.source &&
-                           !(hdr.aggregation.op == QUERY && meta.from_child.is_subtree == 1 &&
-                             hdr.ipv4.ttl == NEIGHBOUR_TTL)) {
-                    outcome = Outcome.WRONG_SOURCE;
-                } else if (hdr.aggregation.workers != meta.from_child.workers) {
-                    outcome = Outcome.WRONG_WORKERS;
-                } else if (hdr.aggregation.op == QUERY) {
-                    if (newer) {  // nobody has contributed yet
-                        outcome = Outcome.QUERY_ANSWERED;
-                        answer_query(0, Phase.AGGREGATING);
-                    } else if (!current) {
-                        outcome = Outcome.QUERY_STALE;
-                    } else if (meta.slot.phase == Phase.PARTIAL) {
-                        outcome = Outcome.QUERY_PASSED_UP;
-                        pass_query_up();
-                    } else {
-                        outcome = Outcome.QUERY_ANSWERED;
-                        answer_query(meta.slot.children, meta.slot.phase);
-                    }
-                } else {  // CONTRIBUTE
-                    if (newer) {
-                        outcome = Outcome.CLAIMED;
-                        claim();
-                        if (meta.has_payload == 1) {
-                            meta.payload = Payload.STORE;
-                        }
-                    } else if (!same_number) {
-                        outcome = Outcome.STALE;
-                    } else if (!current || meta.slot.server != hdr.ipv4.destination ||
-                               meta.slot.server_port != server_port[3:0]) {
-                        outcome = Outcome.OTHER_CHUNK;
-                    } else if (meta.slot.phase != Phase.AGGREGATING && sum_has_payload && meta.has_payload == 0) {
-                        outcome = Outcome.MALFORMED;  // no room for the answer
-                    } else if (meta.slot.phase == Phase.FINAL) {
-                        outcome = Outcome.REPLAYED;
-                    } else if ((meta.slot.children & bit_of_sender) == 0) {
-                        outcome = Outcome.ADDED;
-                        if (hdr.aggregation.exponent != meta.slot.exponent ||
-                            hdr.aggregation.lanes != meta.slot.lanes) {
-                            meta.overflowed = 1;
-                        } else if (sum_has_payload && meta.has_payload == 1) {
-                            meta.payload = Payload.ADD;
-                        }
-                        if (hdr.aggregation.max_exponent > meta.slot.max_exponent) {
-                            meta.slot.max_exponent = hdr.aggregation.max_exponent;
-                        }
-                        add();
-                    } else if (meta.slot.phase == Phase.PARTIAL) {
-                        outcome = Outcome.RESENT;
-                    } else {
-                        outcome = Outcome.DUPLICATE;
-                    }
-
-                    if (outcome == Outcome.CLAIMED || outcome == Outcome.ADDED) {
-                        if (meta.slot.children == meta.node.full) {
-                            meta.completed = 1;
-                            meta.slot.phase = meta.node.is_root == 1 ? Phase.FINAL : Phase.PARTIAL;
-                        }
-                    } else if ((outcome == Outcome.REPLAYED || outcome == Outcome.RESENT) && sum_has_payload) {
-                        meta.payload = Payload.LOAD;
-                    }
-                }
-
-                blocks.apply(hdr, meta, lanes_overflowed);
-                if (lanes_overflowed) {
-                    meta.overflowed = 1;
-                }
-                if (meta.overflowed == 1) {
-                    meta.slot.flags = meta.slot.flags | OVERFLOW;
-                }
-
-                if (outcome == Outcome.CLAIMED || outcome == Outcome.ADDED || outcome == Outcome.RESULT_DOWN) {
-                    slots.apply(meta, true);
-                }
-                if (meta.completed == 1 || outcome == Outcome.REPLAYED || outcome == Outcome.RESENT) {
-                    fill_sum();
-                    if (outcome == Outcome.REPLAYED) {
-                        reply_to_child();
-                    } else if (meta.slot.phase == Phase.FINAL) {
-                        send_down();
-                    } else {
-                        send_up();
-                    }
-                    if (meta.slot.lanes == 0 || (meta.slot.flags & FLAGGED) != 0) {
+                    if (!SUM_HAS_PAYLOAD) {
                         without_payload();
                     }
+                }
+            } else if (hdr.aggregation.op == QUERY) {
+                if (NEWER) {  // nobody has contributed yet
+                    answer_query(0, Phase.AGGREGATING);
+                } else if (!CURRENT) {
+                    outcomes.count(Outcome.QUERY_STALE);
+                } else if (SLOT_PHASE(meta.slot) == Phase.PARTIAL) {
+                    pass_query_up();
+                } else {
+                    answer_query(SLOT_CHILDREN(meta.slot), (Phase)SLOT_PHASE(meta.slot));
+                }
+            } else if (!SAME_NUMBER) {
+                outcomes.count(Outcome.STALE);
+            } else if (!SAME_CHUNK) {
+                outcomes.count(Outcome.OTHER_CHUNK);
+            } else if (SLOT_PHASE(meta.slot) != Phase.AGGREGATING && !HAS_ROOM) {
+                outcomes.count(Outcome.MALFORMED);
+            } else if (SLOT_PHASE(meta.slot) == Phase.AGGREGATING) {
+                outcomes.count(Outcome.DUPLICATE);
+            } else {
+                if (SUM_HAS_PAYLOAD) {
+                    load_blocks();
+                } else {
+                    without_payload();
+                }
+                if (SLOT_PHASE(meta.slot) == Phase.FINAL) {
+                    reply_to_child();
+                } else {
+                    send_up_again();
                 }
             }
         }

@@ -9,6 +9,8 @@
 parser PacketParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
                     inout standard_metadata_t standard_metadata) {
     state start {
+        standard_metadata.egress_spec = DROP_PORT;  // unless something sends it: as mark_to_drop, without a table of its own
+        meta.ingress_port = standard_metadata.ingress_port;
         packet.extract(hdr.ethernet);
         transition select(hdr.ethernet.type) {
             ETHERTYPE_IPV4: parse_ipv4;

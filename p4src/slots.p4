@@ -2,60 +2,39 @@
 #ifndef RACKHUB_SLOTS
 #define RACKHUB_SLOTS
 
-#include "metadata.p4"
+#include "headers.p4"
 
-// The state of every slot, one register access to read it and one to write it: slot_t packed into 256 bits, since BMv2
-// has no struct registers. P4Runtime cannot clear registers either: job and epoch in the slot tell an old owner's
-// leftovers from a chunk in flight, and job 0, which a register never written holds, is no job.
-control Slots(inout metadata_t meta, in bool save) {
-    register<bit<256>, bit<32>>(SLOTS) state;
-    bit<256> packed;
-
-    action unpack() {
-        meta.slot.job = packed[255:240];
-        meta.slot.epoch = packed[239:224];
-        meta.slot.seq = packed[223:192];
-        meta.slot.chunk = packed[191:160];
-        meta.slot.server = packed[159:128];
-        meta.slot.children = packed[127:96];
-        meta.slot.checksum = packed[95:64];
-        meta.slot.workers = packed[63:48];
-        meta.slot.lanes = packed[47:32];
-        meta.slot.exponent = (int<8>)packed[31:24];
-        meta.slot.max_exponent = (int<8>)packed[23:16];
-        meta.slot.flags = packed[15:8];
-        meta.slot.server_port = packed[5:2];
-        meta.slot.phase = (Phase)packed[1:0];
-    }
-
-    action pack() {
-        packed[255:240] = meta.slot.job;
-        packed[239:224] = meta.slot.epoch;
-        packed[223:192] = meta.slot.seq;
-        packed[191:160] = meta.slot.chunk;
-        packed[159:128] = meta.slot.server;
-        packed[127:96] = meta.slot.children;
-        packed[95:64] = meta.slot.checksum;
-        packed[63:48] = meta.slot.workers;
-        packed[47:32] = meta.slot.lanes;
-        packed[31:24] = (bit<8>)meta.slot.exponent;
-        packed[23:16] = (bit<8>)meta.slot.max_exponent;
-        packed[15:8] = meta.slot.flags;
-        packed[7:6] = 0;
-        packed[5:2] = meta.slot.server_port;
-        packed[1:0] = meta.slot.phase;
-    }
-
-    apply {
-        packed = 0;
-        if (save) {
-            pack();
-            state.write(meta.index, packed);
-        } else {
-            state.read(packed, meta.index);
-            unpack();
-        }
-    }
+enum bit<2> Phase {
+    AGGREGATING = 0,  // some children are missing
+    PARTIAL = 1,      // own sum complete and sent up, the parent's result awaited
+    FINAL = 2         // the result is here
 }
+
+// What a slot remembers of its chunk between packets: four words, a register of each, which are used as they are. As a
+// variable for each field they would cost more, since a target reads, copies and writes each, and only a completed sum needs
+// most of them. P4Runtime cannot clear registers: job and epoch in the slot tell an old owner's leftovers from a chunk in
+// flight, and job 0, which a register never written holds, is no job.
+struct slot_t {
+    bit<64> number;  // job, epoch and seq
+    bit<64> origin;  // chunk; server where the contributions were addressed: a RESULT must come from there
+    bit<64> tally;   // children, checksum
+    bit<64> state;   // workers, lanes, exponent, max_exponent, flags, 2 bits of 0, server_port (which of SERVER_PORTS), phase
+}
+
+#define SLOT_JOB_EPOCH(slot) slot.number[63:32]
+#define SLOT_SEQ(slot) slot.number[31:0]
+#define SLOT_CHUNK(slot) slot.origin[63:32]
+#define SLOT_SERVER(slot) slot.origin[31:0]
+#define SLOT_CHILDREN(slot) slot.tally[63:32]
+#define SLOT_CHECKSUM(slot) slot.tally[31:0]
+#define SLOT_WORKERS(slot) slot.state[63:48]
+#define SLOT_LANES(slot) slot.state[47:32]
+#define SLOT_EXPONENT(slot) slot.state[31:24]
+#define SLOT_MAX_EXPONENT(slot) slot.state[23:16]
+#define SLOT_FLAGS(slot) slot.state[15:8]
+#define SLOT_SERVER_PORT(slot) slot.state[5:2]
+#define SLOT_PHASE(slot) slot.state[1:0]
+
+const bit<64> SLOT_OVERFLOW = (bit<64>)OVERFLOW << 8;
 
 #endif

@@ -3,13 +3,14 @@
 #define RACKHUB_SOURCE_GUARD
 
 #include "metadata.p4"
+#include "outcomes.p4"
 
 // Edge ports take only their own host's source addresses, so that everything behind this line may trust a source address.
 // For an edge port the control plane writes (port, address/32) -> permit per address, and (port, 0.0.0.0/0) -> deny;
 // ports between switches have no entry.
-control SourceGuard(in headers_t hdr, in metadata_t meta, out bool permitted) {
-    action permit() { permitted = true; }
-    action deny() { permitted = false; }
+control SourceGuard(counter<Outcome> outcomes, in headers_t hdr, in metadata_t meta) {
+    action permit() {}
+    action deny() {}
 
     table sources {
         key = {
@@ -22,8 +23,12 @@ control SourceGuard(in headers_t hdr, in metadata_t meta, out bool permitted) {
     }
 
     apply {
-        permitted = true;
-        sources.apply();
+        switch (sources.apply().action_run) {
+            deny: {
+                outcomes.count(Outcome.SPOOFED_SOURCE);
+                exit;
+            }
+        }
     }
 }
 

@@ -1,39 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef RACKHUB_LANE_BLOCKS
-#define RACKHUB_LANE_BLOCKS
-
-#include "metadata.p4"
-
+// In place of the words of p4src/blocks.p4 an array of registers for each lane: read, add and write, 64 times. What overflows
+// wraps round and is not noted, as that would cost this form still more.
 const bit<32> SIGNS = 0x80000000;
 
-// One block of every slot, an array of registers for each lane: read, add and write, 64 times. What overflows wraps round and
-// is not noted, as that would cost this form still more.
-control Block(inout block_h block, inout metadata_t meta) {
-#define DECLARE_REGISTER(i) register<bit<32>, bit<32>>(SLOTS) lanes##i;
-    FOR_EACH_LANE(DECLARE_REGISTER)
-#undef DECLARE_REGISTER
-    bit<32> stored;
-    bit<32> sum;
+#define QUOTED(name) #name
+#define REGISTER(b, i) @name(QUOTED(blocks.block##b.lanes##i)) register<bit<32>, bit<32>>(SLOTS) block##b##_lane##i;
+#define REGISTERS(b) FOR_EACH_LANE_OF(b, REGISTER)
+FOR_EACH_BLOCK(REGISTERS)
+#undef REGISTERS
 
-    apply {
-        if (meta.payload == Payload.STORE) {
-#define STORE_LANE(i) lanes##i.write(meta.index, block.lane##i);
-            FOR_EACH_LANE(STORE_LANE)
-#undef STORE_LANE
-        } else if (meta.payload == Payload.ADD) {
-#define ADD_LANE(i) \
-            lanes##i.read(stored, meta.index); \
-            sum = stored + block.lane##i; \
-            lanes##i.write(meta.index, sum); \
-            block.lane##i = sum;
-            FOR_EACH_LANE(ADD_LANE)
-#undef ADD_LANE
-        } else if (meta.payload == Payload.LOAD) {
-#define LOAD_LANE(i) lanes##i.read(block.lane##i, meta.index);
-            FOR_EACH_LANE(LOAD_LANE)
-#undef LOAD_LANE
-        }
-    }
+bit<32> stored;
+bit<32> overflowed;
+
+action store_blocks() {
+#define STORE_LANE(b, i) block##b##_lane##i.write(meta.index, hdr.block##b.lane##i);
+#define STORE(b) FOR_EACH_LANE_OF(b, STORE_LANE)
+    FOR_EACH_BLOCK(STORE)
+#undef STORE
 }
 
-#endif
+action add_blocks() {
+    overflowed = 0;
+#define ADD_LANE(b, i) \
+    block##b##_lane##i.read(stored, meta.index); \
+    hdr.block##b.lane##i = stored + hdr.block##b.lane##i; \
+    block##b##_lane##i.write(meta.index, hdr.block##b.lane##i);
+#define ADD(b) FOR_EACH_LANE_OF(b, ADD_LANE)
+    FOR_EACH_BLOCK(ADD)
+#undef ADD
+}
+
+action load_blocks() {
+#define LOAD_LANE(b, i) block##b##_lane##i.read(hdr.block##b.lane##i, meta.index);
+#define LOAD(b) FOR_EACH_LANE_OF(b, LOAD_LANE)
+    FOR_EACH_BLOCK(LOAD)
+#undef LOAD
+}

@@ -15,7 +15,7 @@ from switch.pipeline import Pipeline
 from testbed.targets import DEVICE_ID
 
 SLOTS = 8192  # p4src/config.p4, with blocks of 1 KiB
-CELLS = 6  # that a first contribution touches: the slot's state, twice, and four blocks
+CELLS = 12  # that a first contribution touches: four words of the slot, twice, and four blocks
 
 
 @pytest.fixture
