@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import grpc
 from google.rpc import code_pb2, status_pb2
@@ -291,7 +291,7 @@ class DeviceConnection(_Base):
             raise SwitchError(self.name, f"{failed}{error}") from error
 
 
-class _Client:
+class GrpcClient:
     """A client over gRPC that is primary from its start on.
 
     Its start takes at most ``seconds`` for each of three steps. Raises ConnectionError, RpcError.
@@ -343,24 +343,32 @@ class _Client:
         return None
 
     def _receive(self) -> None:
-        """Reads the stream until its end; packets and notices are of no interest."""
+        """Reads the stream until its end."""
         with suppress(grpc.RpcError):
             for message in self._stream:
                 if message.HasField("arbitration"):
                     self._answers.put(message.arbitration)
+                else:
+                    self.notice(message)
         self._answers.put(None)
+
+    def notice(self, message: p4runtime_pb2.StreamMessageResponse) -> None:
+        """Takes a packet or notice, which the controller has no use for."""
 
 
 class GrpcConnection(_Base):
     """A connection over gRPC.
 
     address: gRPC's notation (unix:/path, host:port).
+    client: the client that it opens.
     """
+
+    client: ClassVar[type[GrpcClient]] = GrpcClient
 
     def __init__(self, name: str, address: str, device_id: int) -> None:
         super().__init__(name, device_id)
         self.address = address
-        self._client: _Client | None = None
+        self._client: GrpcClient | None = None
 
     @property
     def alive(self) -> bool:
@@ -375,7 +383,7 @@ class GrpcConnection(_Base):
         seconds = CONNECT_SECONDS if seconds is None else seconds
         try:
             _wait_for_socket(self.address, seconds)
-            self._client = _Client(self._messages, self.address, seconds)
+            self._client = self.client(self._messages, self.address, seconds)
         except (ConnectionError, grpc.RpcError) as error:
             raise SwitchError(self.name, f"P4Runtime at {self.address}: {error}") from error
 

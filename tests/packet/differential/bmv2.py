@@ -17,8 +17,9 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from queue import Empty, SimpleQueue
 
-from controller.p4rt.connection import GrpcConnection, SwitchError
+from controller.p4rt.connection import GrpcClient, GrpcConnection, SwitchError
 from switch.p4runtime.stubs import p4runtime_pb2 as p4rt
 from testbed import targets
 from tests.packet.differential.case import (
@@ -39,6 +40,22 @@ _STARTS = 30.0
 _LATE = 10.0  # seconds to wait for a packet that this target sent
 _SILENT, _GOES_ROUND = 0.003, 0.15  # for a packet of which nothing comes, perhaps after rounds
 _END = 0.3
+
+
+class _Listener(GrpcClient):
+    """A client that keeps the digests that come."""
+
+    def __init__(self, *arguments) -> None:
+        self.digests: SimpleQueue[p4rt.DigestList] = SimpleQueue()
+        super().__init__(*arguments)
+
+    def notice(self, message) -> None:
+        if message.HasField("digest"):
+            self.digests.put(message.digest)
+
+
+class _Connection(GrpcConnection):
+    client = _Listener
 
 
 class Bmv2:
@@ -88,7 +105,7 @@ class Bmv2:
             cwd=directory, stdout=log, stderr=log,
         )  # fmt: skip
         self._stack.callback(self._end)
-        self.connection = GrpcConnection("BMv2", f"unix:{directory}/grpc", DEVICE)
+        self.connection = _Connection("BMv2", f"unix:{directory}/grpc", DEVICE)
         self.connection.open(_STARTS)
         self._stack.callback(self.connection.close)
 
@@ -166,9 +183,10 @@ class Bmv2:
     def _learn(self, answer: Answer) -> None:
         """Collects the digests received."""
         client = self.connection._client
-        assert client is not None
-        while (message := client.get_stream_packet("digest", timeout=_END)) is not None:
-            answer.learn(self.case, message.digest)
+        assert isinstance(client, _Listener)
+        with suppress(Empty):
+            while True:
+                answer.learn(self.case, client.digests.get(timeout=_END))
 
     def _give(self, port: int) -> None:
         """Gives BMv2 the next packet of a port, or the end of its input."""

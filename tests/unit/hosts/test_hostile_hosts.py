@@ -60,7 +60,7 @@ def flagged(machine: WorkerTransport) -> int:
 
 
 # What counts, and what C gets of the same arrays.
-_BUT = ("statistics", "_statistics", "counters", "_counters", "foreign", "native")
+_BUT = ("statistics", "_statistics", "counters", "_counters", "foreign", "native", "_steps")
 
 
 def held(value: Any, but: tuple[str, ...] = _BUT) -> Any:
