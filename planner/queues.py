@@ -79,8 +79,11 @@ def describe_incast(
         frames = sum(min(streams * window, chunks) for streams in one.senders.values())
         return math.ceil(frames * waiting(one))
 
-    # Of equal ones always the same.
-    worst = min(every, key=lambda one: (held(one) / max(1, meeting(one)), one.node, one.peer))
+    def order(one: TreeLink) -> tuple[float, bool, str, str]:
+        """The least room first; of equal ones, those that contributions meet at, by name."""
+        return held(one) / max(1, meeting(one)), not one.up, one.node, one.peer
+
+    worst = min(every, key=order)
     queue = f"the queue from {worst.node} to {worst.peer}"
     text = describe_overflow(queue, held(worst), meeting(worst))
     if not text:
