@@ -24,8 +24,7 @@ from hosts.data.tensors import Tensors
 from hosts.net.driver import drive
 from hosts.session.job_service import Service, create_service
 from hosts.session.participation import Participation
-from hosts.worker.contributions import Contributions
-from hosts.worker.read_ahead import ReadAhead
+from hosts.worker.core import Core
 from hosts.worker.transport import WorkerTransport
 from simulation.kernel.calls import ask
 from simulation.kernel.engine import Engine
@@ -61,10 +60,7 @@ _STAGES = {
     VirtualEndpoint.ahead.__code__: "hosts: packets that arrive",
     Framing.frames.__code__: "hosts: frames",
     arrived.__code__: "hosts: packets that arrive",
-    ReadAhead.release.__code__: "transport: windows, pacing, timers",
-    WorkerTransport._take.__code__: "transport: results, dequantised",
-    Contributions.packets.__code__: "transport: contributions, quantised",
-    WorkerTransport._advance.__code__: "transport: what enters the window",
+    Core.run.__code__: "transport: trains of packets",
     WorkerTransport.submit.__code__: "transport: submission",
     WorkerTransport.on_packets.__code__: "transport: packets one by one",
     WorkerTransport.poll.__code__: "transport: packets one by one",

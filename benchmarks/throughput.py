@@ -31,11 +31,7 @@ from hosts.net.offload import PLAIN_VARIABLE
 from hosts.net.trains import send
 from hosts.net.udp import Endpoint
 from hosts.session.calls import Calls
-from hosts.worker.contributions import Contributions
-from hosts.worker.slots import Slots
 from hosts.worker.transport import WorkerTransport
-from hosts.worker.verification import wrong
-from protocol.codecs.fixed32 import Fixed32
 from protocol.header import encode_runs
 from protocol.payloads import Floats
 from specs.paths import ROOT
@@ -49,15 +45,11 @@ _DIGITS = 20
 # Functions by stage; callees count for their caller unless they are listed themselves.
 STAGES = {
     "submit": (Client.push,),
-    "enter windows": (Slots.enter,),
-    "quantise": (Fixed32.encode,),
-    "packetise": (Contributions.packets, Endpoint.send, encode_runs),
-    "send": (Endpoint.flush, send),
+    "contribute": (WorkerTransport.poll,),
+    "send": (Endpoint.send, Endpoint.flush, send, encode_runs),
     "receive": (Endpoint.receive,),
-    "check": (wrong,),
-    "dequantise": (Fixed32.decode,),
+    "take results": (WorkerTransport.on_packets, WorkerTransport.take_completed),
     "collect": (Calls.take,),
-    "state machine": (WorkerTransport.poll, WorkerTransport.on_packets),
     "driver": (drive,),
 }
 

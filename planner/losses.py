@@ -2,9 +2,10 @@
 """Mean delay by packet loss, given the transport's loss detection.
 
 A worker probes a sequence number when a result arrives whose contribution was sent more than a
-quarter of a round trip later (``hosts.worker.loss_detection``); without one, the RTO has to expire.
-Windows advance in order: while a chunk is missing the rest of its window completes, the links fall
-idle, and after the recovery a whole window leaves at once. An iteration consists of such turns:
+quarter of a round trip later (``hosts/native/loss_detection.c``); without one, the RTO has to
+expire. Windows advance in order: while a chunk is missing the rest of its window completes, the
+links fall idle, and after the recovery a whole window leaves at once. An iteration consists of such
+turns:
 
 - The first missing chunk is the j-th with probability (1 - p)^j p; the turn covers W + j chunks,
   whose losses are detected together with it.

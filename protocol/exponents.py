@@ -62,12 +62,13 @@ class Exponents:
         self._reported = np.full((chunks, depth), _UNREPORTED, np.int16)
 
     def columns(self) -> dict[str, npt.NDArray[Any]]:
-        """Returns the arrays by chunk, without staleness, for code that does `ready`, `exponents`
-        and `complete` in place; they are never replaced."""
+        """Returns the arrays by chunk for code that does `ready`, `exponents` and `complete` in
+        place; they are never replaced."""
         return {
             "contacted": self._contacted,
             "first": self._first,
             "after": self._after,
+            "reported": self._reported,
             "folded": self._folded,
         }
 

@@ -4,29 +4,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from protocol.exponents import Exponents
-from protocol.payloads import chunk_exponents
+from protocol.payloads import NO_EXPONENT, chunk_exponents
 from protocol.reference import reference_sums
 
 
 class Contacts(Exponents):
     """An exponent policy that exposes the results of its exponent rounds."""
 
-    def __init__(self, chunks: int, world: int) -> None:
-        super().__init__(chunks, world)
-        self.found: dict[int, int] = {}
+    @property
+    def found(self) -> dict[int, int]:
+        """The exponent that the exponent round of each chunk found, as far as it is complete."""
+        columns = self.columns()
+        contacted = np.flatnonzero(columns["contacted"])
+        return dict(zip(contacted.tolist(), columns["first"][contacted].tolist(), strict=True))
 
-    def contact(self, chunks: Any, max_exponents: Any) -> None:
-        pairs = zip(np.asarray(chunks).tolist(), np.asarray(max_exponents).tolist(), strict=True)
-        for chunk, exponent in pairs:
-            assert chunk not in self.found, f"chunk {chunk} was contacted twice"
-            self.found[chunk] = exponent
-        super().contact(chunks, max_exponents)
+
+def first_exponent(found: int) -> int:
+    """The exponent of a chunk's first round, given what its exponent round found."""
+    return 0 if found == NO_EXPONENT else found
 
 
 def history(
@@ -49,7 +49,7 @@ def history(
     for chunk, exponent in found.items():
         own = chunk_exponents(values[0, :, chunk])[0]
         possible = {
-            int(own[list(members)].max())
+            first_exponent(int(own[list(members)].max()))
             for members in worlds.values()
             if set(members) >= set(worlds[int(workers[0, chunk])])
         }

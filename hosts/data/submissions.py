@@ -6,7 +6,7 @@ Neither is copied on the way: code that processes chunks gets their addresses.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,8 +14,7 @@ import numpy.typing as npt
 
 from protocol.payloads import Floats
 
-Addresses = npt.NDArray[np.uint64]
-Rows = npt.NDArray[np.int64]
+_identifiers = itertools.count(1)
 
 
 class Submission:
@@ -23,14 +22,18 @@ class Submission:
 
     They may be one array: a chunk's values are not read again once its sum has arrived. Raises
     ValueError for sums of another shape or type.
+
+    identifier: differs from that of any other in this process.
+    missing: chunks without a sum.
     """
 
-    __slots__ = ("_sums_at", "_values_at", "_width", "sums", "values")
+    __slots__ = ("_sums_at", "_values_at", "_width", "identifier", "missing", "sums", "values")
 
     def __init__(self, values: Floats, sums: Floats) -> None:
         if sums.shape != values.shape or sums.dtype != np.float32 or not sums.flags.c_contiguous:
             raise ValueError(f"sums of {values.shape} float32 do not come into {sums.shape}")
         self.values, self.sums = values, sums
+        self.identifier, self.missing = next(_identifiers), len(values)
         self._values_at, self._sums_at = values.ctypes.data, sums.ctypes.data
         self._width = values.shape[1] * values.itemsize
 
@@ -53,47 +56,9 @@ class ChunkRefs(NamedTuple):
         """Returns some of them, or another order."""
         return ChunkRefs(self.submissions[which], self.rows[which])
 
-    def values_at(self) -> Addresses:
-        """Returns the addresses (n,) of their values."""
-        return self._addresses(Submission.values_at)
-
-    def sums_at(self) -> Addresses:
-        """Returns the addresses (n,) of their sums."""
-        return self._addresses(Submission.sums_at)
-
-    def values(self, lanes: int) -> Floats:
-        """Returns a copy of their values (n, lanes)."""
-        found = np.empty((len(self.rows), lanes), np.float32)
-        for one, where, rows in self._together():
-            found[where] = one.values[rows]
-        return found
-
     def sums(self, lanes: int) -> Floats:
         """Returns a copy of their sums (n, lanes)."""
         found = np.empty((len(self.rows), lanes), np.float32)
-        for one, where, rows in self._together():
-            found[where] = one.sums[rows]
+        for place, (one, row) in enumerate(zip(self.submissions, self.rows, strict=True)):
+            found[place] = one.sums[row]
         return found
-
-    def put(self, sums: Floats) -> None:
-        """Stores their sums (n, lanes)."""
-        for one, where, rows in self._together():
-            one.sums[rows] = sums[where]
-
-    def _addresses(self, of: Any) -> Addresses:
-        found = np.empty(len(self.rows), np.uint64)
-        for one, where, rows in self._together():
-            found[where] = of(one, rows)
-        return found
-
-    def _together(self) -> Iterator[tuple[Submission, Any, npt.NDArray[np.int64]]]:
-        """Yields each submission, an index of its chunks, and their rows."""
-        left = np.arange(len(self.rows))
-        while len(left):
-            first = self.submissions[left[0]]
-            mine = self.submissions[left] == first
-            if mine.all() and len(left) == len(self.rows):
-                yield first, slice(None), self.rows
-                return
-            yield first, left[mine], self.rows[left[mine]]
-            left = left[~mine]

@@ -46,42 +46,13 @@ _FUNCTIONS: Functions = {
     ),
     "seal_sums": (ctypes.c_int, [_POINTER, _POINTER, _SIZE]),
     "write_results": (None, [_POINTER, _POINTER, _SIZE, _POINTER, _POINTER]),
-    "plain_results": (
-        ctypes.c_int64,
-        [
-            *[_POINTER] * 4, ctypes.c_int64, _POINTER, _POINTER, ctypes.c_int64, _POINTER,
-            _POINTER,
-        ],
-    ),
-    "receive_results": (
-        ctypes.c_int64,
-        [
-            _POINTER, _POINTER, ctypes.c_double, *[_POINTER] * 3, ctypes.c_int64, _POINTER,
-            ctypes.c_int64, _POINTER, _POINTER,
-        ],
-    ),
-    "find_due": (None, [_POINTER, _POINTER, ctypes.c_double, ctypes.c_int, _POINTER, _POINTER]),
-    "fitting": (ctypes.c_int64, [*[_POINTER] * 3, ctypes.c_double]),
-    "send_due": (
-        ctypes.c_int,
-        [
-            *[_POINTER] * 4, ctypes.c_double, ctypes.c_int64, _POINTER, _POINTER, _SIZE,
-            *[_POINTER] * 3,
-        ],
-    ),
-    "stay_quiet": (ctypes.c_int, [*[_POINTER] * 4, ctypes.c_int64, _POINTER]),
-    "release_steps": (ctypes.c_int, [_POINTER]),
-    "take_results": (ctypes.c_int64, [*[_POINTER] * 3, _SIZE, _POINTER]),
-    "keep_sums": (
-        ctypes.c_int,
-        [_POINTER, _POINTER, ctypes.c_int64, _POINTER, ctypes.c_int64, _POINTER, _POINTER],
-    ),
-    "first_open": (ctypes.c_int64, [_POINTER, *[ctypes.c_int64] * 3]),
-    "enter_rows": (None, [_POINTER, *[ctypes.c_int64] * 2, _POINTER, _SIZE]),
-    "activate_held": (None, [_POINTER, ctypes.c_int64, ctypes.c_int]),
-    "note_sent": (None, [_POINTER, _POINTER, _SIZE, _POINTER, _POINTER]),
-    "rearm_timers": (ctypes.c_double, [_POINTER, *[ctypes.c_int64] * 3, *[ctypes.c_double] * 2]),
-    "write_contributions": (None, [_POINTER, _POINTER, _SIZE, _POINTER, _SIZE, *[_POINTER] * 2]),
+    "worker_receive": (None, [_POINTER, _POINTER, ctypes.c_double]),
+    "worker_prepare": (ctypes.c_int64, [_POINTER, ctypes.c_double]),
+    "worker_poll": (None, [_POINTER, ctypes.c_double, _POINTER]),
+    "worker_run": (ctypes.c_int64, [*[_POINTER] * 4]),
+    "find_tickets": (None, [*[_POINTER] * 3]),
+    "complete_rows": (None, [*[_POINTER] * 3]),
+    "check_results": (None, [*[_POINTER] * 4]),
     "read_frames": (
         ctypes.c_int,
         [_POINTER, _SIZE, _SIZE, _POINTER, _POINTER, ctypes.c_int64, *[_POINTER] * 3],
@@ -98,9 +69,6 @@ _FUNCTIONS: Functions = {
         ],
     ),
     "largest_values": (None, [_POINTER, _SIZE, _SIZE, _POINTER]),
-    "quantise_rows": (None, [_POINTER, _SIZE, _SIZE, _POINTER, _POINTER, _SIZE, _POINTER]),
-    "sum_rows": (None, [_POINTER, *[_SIZE] * 3, _POINTER]),
-    "dequantise_rows": (None, [_POINTER, *[_SIZE] * 3, *[_POINTER] * 4]),
     "alike": (ctypes.c_int, [_POINTER, _SIZE]),
 }  # fmt: skip
 
@@ -110,10 +78,20 @@ def load_native() -> ctypes.CDLL | None:
     return None if os.environ.get(VARIABLE) == "1" else _loaded()
 
 
+def native() -> ctypes.CDLL:
+    """Returns the compiled functions, which workers need. Raises CompilerError, OSError."""
+    return _library()
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    return load_library("hosts", _RUNTIME, _FUNCTIONS, flags=_FLAGS)
+
+
 @functools.cache
 def _loaded() -> ctypes.CDLL | None:
     try:
-        return load_library("hosts", _RUNTIME, _FUNCTIONS, flags=_FLAGS)
+        return _library()
     except (CompilerError, OSError) as error:
         log.warning("no native code, numpy is used, several times slower: %s", error)
         return None

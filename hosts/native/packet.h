@@ -31,7 +31,7 @@ typedef uint32_t word __attribute__((aligned(1), may_alias));
 typedef uint16_t half __attribute__((aligned(1), may_alias));
 
 enum { VERSION = 1 };
-enum { CONTRIBUTE = 1, RESULT = 2, STATE = 4 };
+enum { CONTRIBUTE = 1, RESULT = 2, QUERY = 3, STATE = 4 };
 enum { OVERFLOW = 0x01, RETRANSMIT = 0x02, DIRECT = 0x04, NONFINITE = 0x08, ECN = 0x40 };
 
 static inline uint16_t two(uint16_t value) { return be16toh(value); }

@@ -1,86 +1,245 @@
 // SPDX-License-Identifier: Apache-2.0
-// A worker's transport as arrays: its slots (hosts/worker/slots.py), by row, and what they depend
-// on.
+// A worker's transport: the state of its chunks in flight, and what the files beside this one do
+// with it. hosts/worker/core.py makes ctypes structures and numpy types of the structures here, so
+// each is declared once; it owns all memory.
+//
+// A row is one slot of a stream's window; hosts/worker/slots.py says which numbers are in which
+// rows. Numbers `left` to `next` of a stream are open: they have entered the window, and those
+// before `left` have their results. A row is
+//   EMPTY     before its first number,
+//   HELD      while the exponent of its chunk is not known; then it is in the list `held_first`,
+//   WAITING   for the integer sum,
+//   DIRECTLY  for the float32 sum of a server,
+//   DONE      with its result, kept until another number takes the row.
+// A row in WAITING or DIRECTLY is either `due`, with an infinite deadline, or in flight, with the
+// finite time at which it is to be probed. All other rows are neither.
 #ifndef RACKHUB_WORKER_H
 #define RACKHUB_WORKER_H
 
+#include <math.h>
+#include <stdbool.h>
+#include <string.h>
+
 #include "packet.h"
 
-// The stage of a number: hosts/worker/slots.py.
 enum { EMPTY, HELD, WAITING, DIRECTLY, DONE };
-enum { NO_EXPONENT = -128 }; // protocol/payloads.py
+enum { NO_EXPONENT = -128 };     // protocol/payloads.py
+enum { UNREPORTED = -(1 << 15) }; // protocol/exponents.py
+enum { KINDS = 3 };              // of ways: integer sums, exponent rounds, float32 sums
+enum { MOST_CHILDREN = 32 };     // protocol/plan.py
 
-// ENTRY in hosts/worker/chunk_queues.py.
+// A number of a stream: hosts/worker/chunk_queues.py.
 struct entry {
-    uint8_t exponent_round, unfit;
+    bool exponent_round;
+    uint8_t unfit;
     uint16_t lanes;
     int16_t own;
-    int64_t chunk, round, ticket, order, row;
+    int64_t chunk, round, ticket, order, row, submission;
+    uint64_t values_at, sums_at;
 };
 
-// PROGRESS in hosts/worker/slots.py.
+// Progress of a number in its stage. Times are in seconds; those of sending are when a packet
+// leaves the host: a window may be handed over at once, but its packets leave one by one.
 struct progress {
-    int64_t sent;
+    int64_t sent; // CONTRIBUTEs
     double sent_first, sent_last;
-    int64_t backoff, probes;
+    int64_t backoff, probes; // timeouts in a row; unanswered QUERYs
     double probed_last;
-    uint8_t clean, failed;
-    uint16_t state_node;
+    bool clean;  // its round trip may be a sample
+    bool failed; // a result of the last CONTRIBUTE failed its check
+    uint16_t state_node; // of the last STATE; time NaN if there was none
     uint8_t state_phase;
     uint32_t state_children;
     double state_time;
+    int64_t restarts; // of the stream's timer, when the deadline was set
 };
 
-// The arrays of NativeState in hosts/worker/native_state.py, in this order.
+// The entries of a stream that are not yet in its window.
+struct queue {
+    const struct entry *entries;
+    int64_t head, tail;
+};
+
+// A packet to send, in a heap: the higher priority first, then the lower order.
+struct due {
+    int64_t rank, order, row; // rank: less the stream's priority
+};
+
+// A sum that has arrived.
+struct sum {
+    int64_t ticket, chunk, row, submission; // row: in the submission
+    uint8_t flags;
+};
+
+// A chunk that failed for good.
+struct failure {
+    int64_t stream, seq, chunk;
+    bool exponent_round;
+};
+
+// Statistics in hosts/data/reports.py, and the causes of drops.
+struct counts {
+    int64_t sent, retransmitted, queries, states, completed, completed_direct, exponent_rounds,
+        coarse, initial, ahead, most_ahead, congested, duplicates, wrong_checksum;
+    int64_t foreign, stale, other_chunk, wrong_source, unexpected, unasked, wrong_workers,
+        wrong_lanes, wrong_exponent;
+};
+
+// Policies in Python, by function pointer.
+typedef int adapt_window(int64_t stream); // sets `limits`; returns 1 after an exception
+// Both return 1 after an exception. `words` are in network order.
+typedef int encode_chunk(uint64_t values_at, int exponent, uint8_t *words, uint32_t *sum);
+typedef int decode_chunk(const uint8_t *words, int exponent, uint64_t sums_at);
+
 struct worker {
     // By row.
-    uint8_t *stage, *flags, *due, *probe_pending;
+    uint8_t *stage, *flags;
+    bool *due, *probe_pending;
     uint32_t *seq, *hash;
-    int64_t *server, *failures, *mark;
+    int64_t *server, *failures, *held_next;
+    int64_t *mark; // `stamp` where a pass over packets has met the row
     int16_t *exponent;
     struct entry *entry;
     struct progress *progress;
-    double *deadline; // when to probe
+    double *deadline; // see deadline_of()
     struct header *results;
+    uint8_t *words; // of results
     const int64_t *stream;
-    // By stream.
+    // By stream. The state of timers is that of loss_detection.c.
     const struct header *common; // fields shared by its packets
-    const int64_t *bases, *masks;
-    const int64_t *limits;     // most numbers in flight
-    const int64_t *priorities; // of the scheduler
-    const int64_t *stream_index; // by stream number in packets; -1: none
-    // By chunk: the state of Exponents, and the server.
-    const uint8_t *contacted;
-    const int16_t *first;
-    int16_t *after;
+    const int64_t *bases, *masks, *nodes, *senders, *priorities;
+    int64_t *left, *next;
+    int64_t *limits; // most numbers in flight
+    struct queue *queues;
+    double *smoothed, *variation, *timeouts, *late, *lowest; // RoundTrips in round_trips.py
+    double *gap_last, *gap, *gap_variation;
+    double *ring, *ring_timeout, *heard, *longest, *earliest;
+    int64_t *restarts, *backed_off;
+    int64_t *met, *marked, *retransmitted, *trip_ends; // of the round trip (CongestionControl)
+    // By stream number in packets: the stream; -1: none.
+    const int64_t *stream_index;
+    // By way (way_of()).
+    double *latest;
+    // By chunk: the state of Exponents (those of rounds by chunk and round mod `depth`), the
+    // server, the list of HELD rows; the last results, if servers optimize.
+    bool *contacted;
+    int16_t *first, *after, *reported;
     int64_t *folded;
+    int32_t *held_first;
     const int64_t *chunk_server;
+    struct header *last_headers;
+    uint8_t *last_words;
     const struct peer *servers; // by rank
-    // Scalars.
-    int64_t streams, chunks, width, exponent_headroom, world, rank, job, epoch;
-    // Of the codec: Codec in protocol/codecs/codec.py.
+    // For one call: by packet that arrives; by row.
+    int64_t *places, *kinds, *taken, *probed, *chosen;
+    struct due *heap;
+    struct sum *sums;
+    struct failure *failed;
+    adapt_window *adapt;
+    encode_chunk *encode; // NULL: round to nearest
+    decode_chunk *decode;
+    struct counts counts;
+    // Of the plan, and of its codec (Codec in protocol/codecs/codec.py).
+    int64_t streams, chunks, rows, width, exponent_headroom, depth, world, rank, job, epoch;
+    int64_t servers_count, is_asynchronous, optimizes, pulls, adapts;
     int64_t sum_digits, finest_scale, least_digits, least_exponent, most_exponent;
+    // The link that packets leave on: Pacer in hosts/net/pacer.py.
+    double rate, backlog, clear;
+    int64_t small, large; // bytes on the wire of packets without and with payload
+    // Loss detection.
+    double least, most; // bounds of timeouts
+    double lost;        // share of probes that no answer or a loss followed
+    double soonest;     // no deadline is earlier
+    int64_t since_loss, memory, news, pending; // pending: rows with probe_pending
+    // Lengths and flags.
+    int64_t heap_length, sums_length, failed_length, probed_length, chosen_length;
+    int64_t incomplete; // numbers submitted that have no result
+    int64_t moved;      // windows may move
+    int64_t prepared;   // `probed` is of a poll whose packets are not built
+    int64_t expired;    // that poll met expired timers, of the rows in `chosen`
+    int64_t stamp, error;
 };
+
+// Packets that arrived (Batch in protocol/header.py). times: NULL if all arrived at once.
+struct arrivals {
+    const struct header *headers;
+    const struct peer *peers;
+    const uint8_t *words; // `stride` bytes apart
+    const bool *full;
+    const double *times;
+    int64_t stride, count;
+};
+
+// Packets to send, `stride` bytes apart; `room` of them fit.
+struct departures {
+    uint8_t *packets;
+    bool *full;
+    struct peer *peers;
+    double *times; // when they are handed over
+    int64_t stride, room, count;
+    double following; // time of the next poll
+};
+
+static inline double larger(double a, double b) { return a > b ? a : b; }
 
 static inline int64_t row_of(const struct worker *w, int64_t stream, int64_t number) {
     return w->bases[stream] + (number & w->masks[stream]);
 }
 
-// See Exponents.ready() in protocol/exponents.py, without staleness.
-static inline int is_ready(const struct worker *w, int64_t chunk, int64_t round) {
-    return round == 0 ? w->contacted[chunk] : w->folded[chunk] > round - 1;
+static inline int in_flight(const struct worker *w, int64_t row) {
+    return isfinite(w->deadline[row]);
 }
 
-// See chunks.c and rows.c.
-void dequantise_rows(const uint8_t *words, uint64_t stride, uint64_t n, uint64_t width,
-                     const float *factors, float *const *out, uint32_t *kept,
-                     const int64_t *rows);
+static inline void set_probe(struct worker *w, int64_t row, bool pending) {
+    w->pending += pending - w->probe_pending[row];
+    w->probe_pending[row] = pending;
+}
+
+static inline void set_backoff(struct worker *w, int64_t row, int64_t backoff) {
+    int64_t *held = &w->progress[row].backoff;
+    w->backed_off[w->stream[row]] += (backoff > 0) - (*held > 0);
+    *held = backoff;
+}
+
+// A row's deadline. Each result restarts its stream's timer, which moves the deadlines of all
+// rows in flight: this computes them when they are needed. Rows with a backoff are moved at once.
+static inline double deadline_of(const struct worker *w, int64_t row) {
+    const struct progress *progress = &w->progress[row];
+    int64_t stream = w->stream[row];
+    if (progress->restarts == w->restarts[stream] || progress->backoff || !in_flight(w, row))
+        return w->deadline[row];
+    return larger(w->ring[stream], progress->sent_last + w->ring_timeout[stream]);
+}
+
+static inline void set_deadline(struct worker *w, int64_t row, double deadline) {
+    w->deadline[row] = deadline;
+    w->progress[row].restarts = w->restarts[w->stream[row]];
+    w->soonest = fmin(w->soonest, deadline);
+}
+
+// window.c
+void advance(struct worker *w);
+void make_due(struct worker *w, int64_t row);
+int64_t first_due(struct worker *w); // -1: none
+void restart_progress(struct worker *w, int64_t row);
+void complete(struct worker *w, int64_t row, const struct header *header, const uint8_t *words,
+              int stage);
 int64_t scale_of(const struct worker *w, int exponent);
-void note_sent(const struct worker *w, const int64_t *rows, uint64_t n, const double *times,
-               const double *deadlines);
-double rearm_timers(const struct worker *w, int64_t stream, int64_t left, int64_t next,
-                    double after, double timeout);
-void write_contributions(const struct worker *w, const int64_t *rows, uint64_t n,
-                         uint8_t *headers, size_t stride, uint8_t *full, struct peer *peers);
+
+// loss_detection.c
+void detect_from_results(struct worker *w, const int64_t *packets, int64_t n,
+                         const struct arrivals *a, double now);
+void detect_from_states(struct worker *w, const int64_t *packets, int64_t n,
+                        const struct arrivals *a, double now);
+void prepare_probes(struct worker *w, double now);
+void note_probed(struct worker *w, int64_t row, double now, double leave);
+double first_deadline(struct worker *w);
+
+// receive.c
+void receive(struct worker *w, const struct arrivals *a, int64_t first, int64_t last, double now);
+
+// send.c
+int send_now(struct worker *w, double now, struct departures *out);
+void prepare_poll(struct worker *w, double now);
 
 #endif

@@ -28,11 +28,14 @@ class Clock(NamedTuple):
     tick: shortest wait in seconds after a poll that sent nothing.
     room: returns true if frames of these sizes (n,) in bytes, handed over at these times (n,), fit
         into the queue.
+    queue: returns the bytes that leave the queue each second, at least; those that wait in it now;
+        and its limit.
     """
 
     second: float
     tick: float
     room: Callable[[Seconds, Numbers], bool]
+    queue: Callable[[], tuple[float, float, float]]
 
     def alarm(self, now: float, seconds: float) -> float:
         """Returns the time of the alarm for a wait of `seconds` that begins at `now`."""
@@ -46,11 +49,11 @@ class Released(NamedTuple):
     batch: packets to send, None if there are none.
     times: (n,) when each of them leaves.
     sent: true if a packet left at the time of the last processed arrival.
-    following: time of the next poll.
+    following: time of the next poll; None: now.
     """
 
     taken: int
     batch: Batch | None
     times: Seconds
     sent: bool
-    following: float
+    following: float | None

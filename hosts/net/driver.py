@@ -117,6 +117,7 @@ def drive(
     """
     while not until():
         ahead = None if on_train is None else endpoint.ahead()
+        released = None
         if ahead is not None and on_train is not None:
             released = on_train(ahead.times, ahead.batch, ahead.clock)
             if released is not None:
@@ -124,11 +125,14 @@ def drive(
                 if until():
                     return True
                 now = clock()
-                idle = max(0.0 if released.sent else endpoint.tick, released.following - now)
-                endpoint.wait(_span(idle, deadline - now, endpoint.tick))
-                continue
-            ahead.refuse()
-        batch = endpoint.receive()
+                if released.following is not None:
+                    idle = max(0.0 if released.sent else endpoint.tick, released.following - now)
+                    endpoint.wait(_span(idle, deadline - now, endpoint.tick))
+                    continue
+            else:
+                ahead.refuse()
+                released = None
+        batch = endpoint.receive() if released is None else None
         now = clock()
         if batch is not None:
             machine.on_packets(now, batch)

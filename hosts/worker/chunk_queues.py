@@ -8,83 +8,48 @@ of each, and urgent chunks go into streams of higher priority.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator, Sequence
-
 import numpy as np
 import numpy.typing as npt
 
 from hosts.data.submissions import Submission
+from hosts.native.structures import structures
 from hosts.worker.scheduling.scheduler import ChunkScheduler
 from protocol.header import Array
+from switch.ports.paced_line import address
 
-# One number in a stream. `row` is that of its chunk in the submission it came with; `own` is the
-# chunk's own exponent, and `unfit` the flags of data that cannot be integers of any exponent
+# One number in a stream. `row` is that of its chunk in `submission`; `own` is the chunk's own
+# exponent, and `unfit` the flags of data that cannot be integers of any exponent
 # (`chunk_exponents`); `order` is the position among all that got numbers.
-ENTRY = np.dtype(
-    [
-        ("exponent_round", "?"),
-        ("unfit", "u1"),
-        ("lanes", "u2"),
-        ("own", "i2"),
-        ("chunk", "i8"),
-        ("round", "i8"),
-        ("ticket", "i8"),
-        ("order", "i8"),
-        ("row", "i8"),
-    ],
-    align=True,
-)
+ENTRY = np.dtype(structures("worker.h")["entry"])
+QUEUE = np.dtype(structures("worker.h")["queue"])
 
 
-class Queue:
-    """The entries of one stream that are not yet in the window."""
+class Queues:
+    """The entries of n streams that are not yet in a window, first in, first out.
 
-    def __init__(self) -> None:
-        self._blocks: deque[tuple[Array, Submission]] = deque()
-        self._taken = 0  # of the first block
-        self._length = 0
+    table: (n,) QUEUE: where each stream's entries are. Entries up to `head` were taken.
+    """
 
-    def __len__(self) -> int:
-        return self._length
+    def __init__(self, streams: int) -> None:
+        self.table: Array = np.zeros(streams, QUEUE)
+        self._entries: list[Array] = [np.zeros(0, ENTRY) for _ in range(streams)]
 
-    def push(self, entries: Array, submission: Submission) -> None:
-        """Appends entries of a submission."""
-        if len(entries):
-            self._blocks.append((entries, submission))
-            self._length += len(entries)
+    def push(self, stream: int, entries: Array) -> None:
+        """Appends entries to a stream."""
+        pending = self.pending(stream)
+        kept, at = self._entries[stream], int(self.table["tail"][stream])
+        if at + len(entries) > len(kept):  # no room behind: make it, without what was taken
+            kept = np.empty(2 * (len(pending) + len(entries)), ENTRY)
+            kept[: len(pending)] = pending
+            self._entries[stream], at = kept, len(pending)
+            self.table[stream] = address(kept), 0, at
+        kept[at : at + len(entries)] = entries
+        self.table["tail"][stream] = at + len(entries)
 
-    def first(self, most: int) -> Array:
-        """Returns the entries that `take(most)` would return, without removing them."""
-        pieces, left = [], most
-        for entries, _ in self.pending():
-            pieces.append(entries[:left])
-            left -= len(pieces[-1])
-            if not left:
-                break
-        if len(pieces) == 1:
-            return pieces[0]
-        return np.concatenate(pieces, dtype=ENTRY) if pieces else np.zeros(0, ENTRY)
-
-    def pending(self) -> Iterator[tuple[Array, Submission]]:
-        """Yields all entries in order, as `take` does, without removing them."""
-        taken = self._taken
-        for entries, submission in self._blocks:
-            yield entries[taken:], submission
-            taken = 0
-
-    def take(self, most: int) -> Iterator[tuple[Array, Submission]]:
-        """Removes up to `most` entries in order: pieces of (entries, the submission they index)."""
-        while most > 0 and self._blocks:
-            entries, submission = self._blocks[0]
-            piece = entries[self._taken : self._taken + most]
-            self._taken += len(piece)
-            self._length -= len(piece)
-            most -= len(piece)
-            if self._taken == len(entries):
-                self._blocks.popleft()
-                self._taken = 0
-            yield piece, submission
+    def pending(self, stream: int) -> Array:
+        """Returns the entries of a stream, in order."""
+        _, head, tail = self.table[stream].tolist()
+        return self._entries[stream][head:tail]
 
 
 def entries_of(
@@ -97,6 +62,7 @@ def entries_of(
     lanes: npt.NDArray[np.int64],
     ticket: int,
     order: int,
+    submission: Submission,
 ) -> Array:
     """Returns the entries of n chunks of one submission, in the order of their numbers; the
     chunks' rows are 0..n-1.
@@ -122,16 +88,17 @@ def entries_of(
     entries["own"] = own[source]
     entries["unfit"][data] = unfit[arranged]
     entries["row"] = source
+    entries["submission"] = submission.identifier
+    entries["values_at"] = submission.values_at(source)
+    entries["sums_at"] = submission.sums_at(source)
     return entries
 
 
-def enqueue(
-    scheduler: ChunkScheduler, queues: Sequence[Queue], entries: Array, submission: Submission
-) -> None:
+def enqueue(scheduler: ChunkScheduler, queues: Queues, entries: Array) -> None:
     """Appends entries to the queues of their chunks' streams, one queue per stream of the plan."""
-    if len(queues) == 1:
-        queues[0].push(entries, submission)
+    if len(queues.table) == 1:
+        queues.push(0, entries)
         return
     streams = scheduler.streams(entries["chunk"])
     for stream in np.unique(streams).tolist():
-        queues[stream].push(entries[streams == stream], submission)
+        queues.push(stream, entries[streams == stream])

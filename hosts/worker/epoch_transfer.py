@@ -17,10 +17,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hosts.data.submissions import Submission
-from hosts.worker.chunk_queues import ENTRY, Queue
+from hosts.worker.chunk_queues import ENTRY, Queues
+from hosts.worker.core import Core
 from hosts.worker.slots import DIRECT, DONE, EMPTY, WAITING, Rows, Slots
-from hosts.worker.verification import wrong
 from protocol import jobs_pb2
 from protocol.header import (
     FLAGGED,
@@ -62,7 +61,7 @@ def last_kept(
     levels: (chunks,). Older results have reached every worker, as their successors were sent.
     """
     rows = np.flatnonzero(slots.stage == DONE)
-    following = np.array(slots.next, np.int64)[slots.stream[rows]]
+    following = slots.next[slots.stream[rows]]
     age = (following - slots.seq[rows]) & 0xFFFFFFFF
     recent = age <= np.array(slots.windows)[slots.stream[rows]]
     last = rows[recent & (levels_of(slots, rows) == levels[slots.chunk[rows]])]
@@ -105,6 +104,7 @@ def kept(slots: Slots, wants: Iterable[tuple[int, int]]) -> list[jobs_pb2.Result
 def lacking(
     plan: WorkerPlan,
     slots: Slots,
+    core: Core,
     levels: npt.NDArray[np.uint32],
     results: Sequence[jobs_pb2.Result],
 ) -> tuple[Rows, Batch]:
@@ -138,13 +138,10 @@ def lacking(
         ("a flagged sum is no result", direct | ((headers["flags"] & FLAGGED) == 0)),
     ):
         _need(news, holds, cause)
-    for of_server in (False, True):
-        mine = np.flatnonzero(direct == of_server)
-        causes = wrong(plan, slots, batch.select(mine), rows[mine], of_server)
-        for cause, failed in causes.items():
-            _need([news[i] for i in mine.tolist()], ~failed, cause.replace("_", " "))
-    first = slots.first_of_each(rows)
-    return rows[first], batch.select(first)
+    for result, cause in zip(news, core.wrong(rows, batch), strict=True):
+        _need([result], np.array([not cause]), cause.replace("_", " "))
+    rows, first = np.unique(rows, return_index=True)
+    return rows, batch.select(first)
 
 
 def _is_news(result: jobs_pb2.Result, levels: npt.NDArray[np.uint32]) -> bool:
@@ -209,19 +206,15 @@ def _need(results: Sequence[jobs_pb2.Result], holds: npt.NDArray[np.bool_], othe
         )
 
 
-def incomplete(slots: Slots, queues: Iterable[Queue]) -> list[tuple[Array, Submission]]:
-    """Returns the entries (ENTRY) without a result, by submission, in order of submission."""
-    found: dict[Submission, list[Array]] = {}
-    for row in np.flatnonzero((slots.stage != EMPTY) & (slots.stage != DONE)).tolist():
-        found.setdefault(slots.submission[row], []).append(slots.entry[row : row + 1])
-    for queue in queues:
-        for entries, submission in queue.pending():
-            found.setdefault(submission, []).append(entries)
-    pieces = []
-    for submission, parts in found.items():
-        every = np.concatenate(parts, dtype=ENTRY)
-        pieces.append((every[np.argsort(every["order"])], submission))
-    return sorted(pieces, key=lambda piece: int(piece[0]["order"][0]))
+def incomplete(slots: Slots, queues: Queues) -> list[Array]:
+    """Returns the entries (ENTRY) without a result, an array for each submission, in order of
+    submission."""
+    open_rows = (slots.stage != EMPTY) & (slots.stage != DONE)
+    waiting = [queues.pending(stream) for stream in range(len(queues.table))]
+    entries = np.concatenate([slots.entry[open_rows], *waiting], dtype=ENTRY)
+    entries = entries[np.argsort(entries["order"])]
+    ends = np.flatnonzero(np.diff(entries["submission"])) + 1
+    return [piece for piece in np.split(entries, ends) if len(piece)]
 
 
 def check_successor(before: WorkerPlan, after: WorkerPlan) -> None:

@@ -92,7 +92,7 @@ def streams_of(
     """Returns an outline of each stream, with up to `most` of its oldest open numbers."""
     outlines = []
     for index, stream in enumerate(plan.streams):
-        left, following = slots.left[index], slots.next[index]
+        left, following = int(slots.left[index]), int(slots.next[index])
         rows = slots.rows(index, np.arange(left, following))
         rows = rows[slots.stage[rows] != DONE]
         outlines.append(
@@ -121,7 +121,8 @@ def unanswered(slots: Slots, now: float) -> float:
     rows = np.flatnonzero((slots.stage != EMPTY) & (slots.stage != DONE) & (slots.sent > 0))
     if not len(rows):
         return 0.0
-    heard = np.fmax(slots.sent_first[rows], slots.state_time[rows])
+    progress = slots.progress[rows]
+    heard = np.fmax(progress["sent_first"], progress["state_time"])
     return max(0.0, now - float(heard.min()))
 
 
@@ -131,20 +132,20 @@ def _explain(slots: Slots, row: int, now: float) -> Waiting:
         kind = "held"
     elif slots.stage[row] == DIRECT:
         kind = "direct sum"
-    sent = bool(slots.sent[row])
-    heard = not np.isnan(slots.state_time[row])
+    progress = slots.progress[row]
+    sent, heard = bool(progress["sent"]), not np.isnan(progress["state_time"])
     return Waiting(
         stream=int(slots.stream_number[row]),
         seq=int(slots.seq[row]),
         chunk=int(slots.chunk[row]),
         kind=kind,
-        sent=int(slots.sent[row]),
-        sent_first=max(0.0, now - float(slots.sent_first[row])) if sent else None,
-        sent_last=max(0.0, now - float(slots.sent_last[row])) if sent else None,
-        asked_last=now - float(slots.probed_last[row]) if slots.probed_last[row] else None,
-        unanswered_queries=int(slots.probes[row]),
-        node=int(slots.state_node[row]) if heard else None,
-        phase=Phase(int(slots.state_phase[row])).name if heard else None,
-        children=int(slots.state_children[row]) if heard else None,
-        heard=now - float(slots.state_time[row]) if heard else None,
+        sent=int(progress["sent"]),
+        sent_first=max(0.0, now - float(progress["sent_first"])) if sent else None,
+        sent_last=max(0.0, now - float(progress["sent_last"])) if sent else None,
+        asked_last=now - float(progress["probed_last"]) if progress["probed_last"] else None,
+        unanswered_queries=int(progress["probes"]),
+        node=int(progress["state_node"]) if heard else None,
+        phase=Phase(int(progress["state_phase"])).name if heard else None,
+        children=int(progress["state_children"]) if heard else None,
+        heard=now - float(progress["state_time"]) if heard else None,
     )

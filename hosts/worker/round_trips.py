@@ -3,9 +3,6 @@
 
 from __future__ import annotations
 
-import math
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
@@ -29,9 +26,9 @@ class RoundTrips:
 
     initial: timeout before the first sample.
     least, most: bounds of a timeout.
-    state: (5, n), in place, so that native code can use it: rows are smoothed round trips and their
-        variation, timeouts, when a sample that waited was last counted, and the lowest round trip
-        of a result, not of an answer (inf before the first).
+    state: (5, n), changed by ``hosts/native/loss_detection.c``: rows are smoothed round trips,
+        their variation, timeouts, when a sample that waited was last counted, and the lowest round
+        trip of a result, not of an answer (inf before the first).
     """
 
     def __init__(self, streams: int, initial: float, least: float, most: float) -> None:
@@ -42,12 +39,10 @@ class RoundTrips:
         self.most = most
         self.state: Times = np.zeros((5, streams))
         self.smoothed: Times = self.state[0]
-        self._variation: Times = self.state[1]
         self.timeouts: Times = self.state[2]
-        self._late: Times = self.state[3]
         self.lowest: Times = self.state[4]
         self.smoothed[:], self.timeouts[:] = np.nan, initial
-        self._late[:], self.lowest[:] = -np.inf, np.inf
+        self.state[3], self.lowest[:] = -np.inf, np.inf
 
     @classmethod
     def of(
@@ -70,49 +65,3 @@ class RoundTrips:
     def fresh(self, streams: int) -> RoundTrips:
         """Returns round trips of other streams, without samples, with the same bounds."""
         return RoundTrips(streams, self._initial, self.least, self.most)
-
-    def sample(
-        self, now: float, streams: npt.NDArray[np.intp], times: npt.NDArray[np.float64]
-    ) -> None:
-        """Takes round trips that end now: the slowest of a stream represents its batch.
-
-        Excluded are packets sent or probed twice (Karn's algorithm) and header-only ones, which
-        return long before packets with payload.
-        """
-        if len(self.timeouts) == 1:
-            self.sample_one(now, 0, float(times.max()))
-            return
-        for stream in set(streams.tolist()):
-            self.sample_one(now, stream, float(times[streams == stream].max()))
-
-    def sample_one(self, now: float, stream: int, time: float) -> None:
-        """Takes one round trip, as `sample` does."""
-        # What took far longer than others waited for another worker, perhaps until that one's
-        # timeout. If all of it counted, workers' timeouts would drive each other up as soon as
-        # packets are lost; if none of it did, longer round trips would never be known. Of what
-        # waited together, for one thing, one counts, as a timeout at most: a window of them would
-        # make the timeout hundreds of times as long.
-        timeout, smoothed = float(self.timeouts[stream]), float(self.smoothed[stream])
-        if time > min(2 * smoothed, timeout):  # not before the first: NaN
-            if now - time < self._late[stream]:
-                return
-            self._late[stream] = now
-        time = min(time, timeout)
-        if math.isnan(smoothed):
-            smoothed, variation = time, time / 2
-        else:
-            variation = 0.75 * float(self._variation[stream]) + 0.25 * abs(smoothed - time)
-            smoothed = 0.875 * smoothed + 0.125 * time
-        self.smoothed[stream] = smoothed
-        self._variation[stream] = variation
-        # Two round trips at least (as RFC 8985, 7.2): variation goes to 0 where all is regular.
-        timeout = min(max(smoothed + max(4 * variation, smoothed), self.least), self.most)
-        self.timeouts[stream] = timeout
-
-    def after(self, streams: Any, backoffs: Any) -> npt.NDArray[np.float64]:
-        """Returns (n,) seconds to wait on each stream after `backoffs` consecutive timeouts
-        (doubling)."""
-        if isinstance(backoffs, int) and backoffs == 0:
-            return np.asarray(self.timeouts[streams], np.float64)
-        doubled = self.timeouts[streams] * np.exp2(np.minimum(backoffs, 30))
-        return np.asarray(np.minimum(doubled, self.most), np.float64)

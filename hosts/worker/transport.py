@@ -2,12 +2,13 @@
 """A worker's side of the protocol: submitted chunks in, packets out and in, sums out.
 
 A state machine without socket, clock or thread: `on_packets` takes arrivals, `poll` returns packets
-to send and the time of the next poll. It is deterministic in the calls made to it.
+to send and the time of the next poll. It is deterministic in the calls made to it. What happens
+packet by packet is in C (`hosts.worker.core`).
 
 - A number `seq` of a stream is sent only after the result of `seq - W` has arrived.
 - When later sums have arrived, or after a timeout, it sends a probe (QUERY). It retransmits its
   contribution only when the answer (STATE) shows that it was lost or that the sum is complete. So
-  waiting for stragglers costs few packets, of headers only (`hosts.worker.loss_detection`).
+  waiting for stragglers costs few packets, of headers only (``hosts/native/loss_detection.c``).
 - A sum flagged OVERFLOW or NONFINITE is requested from the chunk's server in float32 (DIRECT).
 - A result that fails its check is dropped; when the same chunk fails twice, a Failure is reported.
 - In an asynchronous job every chunk is DIRECT from the start and needs no exponents; its result
@@ -24,37 +25,30 @@ import numpy as np
 import numpy.typing as npt
 
 from hosts.data.reports import Completed, Failure, Statistics, Sums
-from hosts.data.submissions import Submission
+from hosts.data.submissions import ChunkRefs, Submission
 from hosts.native.quantization import exponents_in
 from hosts.net.arrivals import Clock, Enough, Released, Seconds
-from hosts.net.pacer import BACKLOG, Pacer
-from hosts.worker.chunk_queues import Queue, enqueue, entries_of
-from hosts.worker.completion import Completion
+from hosts.net.pacer import BACKLOG, wire_bytes
+from hosts.worker.chunk_queues import Queues, enqueue, entries_of
 from hosts.worker.congestion.control import CongestionControl
-from hosts.worker.contributions import Contributions
-from hosts.worker.epoch_transfer import check_successor, incomplete, kept, lacking, last_kept
+from hosts.worker.core import Core
+from hosts.worker.epoch_transfer import (
+    check_successor,
+    incomplete,
+    kept,
+    lacking,
+    last_kept,
+    last_of,
+)
 from hosts.worker.explanation import Outline, Waiting, explain, streams_of, unanswered
-from hosts.worker.loss_detection import LossDetector
-from hosts.worker.native_state import NativeState
-from hosts.worker.native_steps import NativeSteps
-from hosts.worker.read_ahead import ReadAhead
-from hosts.worker.receiver import Receiver
 from hosts.worker.round_trips import RoundTrips
 from hosts.worker.scheduling.registry import scheduler_for
-from hosts.worker.slots import DIRECT, HELD, WAITING, Rows, Slots
+from hosts.worker.slots import Slots
 from protocol import jobs_pb2
 from protocol.exponents import Exponents
-from protocol.header import (
-    Array,
-    Batch,
-    Flag,
-    opaque,
-    peer_array,
-)
-from protocol.payloads import Floats
+from protocol.header import HEADER, LANE, Array, Batch, Words, peer_array
+from protocol.payloads import Floats, floats_of
 from protocol.plan import WorkerPlan
-
-_DIRECT_FLAG = np.uint8(Flag.DIRECT)
 
 
 class WorkerTransport:
@@ -63,10 +57,12 @@ class WorkerTransport:
     exponents: the policy, which outlives epochs.
     rto_*: timeouts in seconds (see RoundTrips), at least the time of `LEAST_PACKETS` on the link.
     link_rate: bit/s to pace by; None: the plan's, 0: no pacing.
-    backlog: see Pacer.
+    backlog: seconds of the link that are handed over ahead of time.
     payload: true if chunks have one; else the values of each are (0,).
     header_room: see HostEnvironment.
     former: the transport of the previous epoch, which is continued.
+
+    Raises CompilerError without a C compiler.
     """
 
     def __init__(
@@ -89,69 +85,57 @@ class WorkerTransport:
             raise ValueError(f"exponents of {exponents.codec.name}, plan of {plan.codec.name}")
         self.plan = plan
         self.lanes = plan.lanes
-        sums = Sums(plan.epoch, plan.tree, plan.roots)
-        self.statistics: Statistics = former.statistics if former is not None else Statistics()
-        self.statistics.plans.append(sums)
+        self._sums = Sums(plan.epoch, plan.tree, plan.roots)
+        self._statistics = former.statistics if former is not None else Statistics()
+        self._statistics.plans.append(self._sums)
         rate = plan.link_rate if link_rate is None else link_rate
-        packet = int(Pacer.wire_bytes(np.ones(1, np.bool_), plan.lanes)[0])
-        seconds = 8 * packet / rate if rate else 0.0
+        seconds = 8 * wire_bytes(plan.lanes)[1] / rate if rate else 0.0
         if former is None:
             self.round_trips = RoundTrips.of(plan, seconds, rto_initial, rto_least, rto_most)
         else:
             self.round_trips = former.round_trips.fresh(len(plan.streams))
         self._exponents = exponents
-        self._payload, self._header_room = payload, header_room
-        self._slots = Slots(plan, payload=payload)
-        self._detector = LossDetector(self._slots, plan, self.round_trips)
-        self._congestion = CongestionControl(plan, self._slots, self.round_trips)
+        self._payload, self._header_room, self._backlog = payload, header_room, backlog
+        self._slots = slots = Slots(plan, payload=payload)
         self._scheduler = scheduler_for(plan)
-        self._priorities = self._scheduler.priorities()
-        self._queues = [Queue() for _ in plan.streams]
-        self._pacer = Pacer(rate, backlog)
-        self._backlog = backlog
-        servers = peer_array([server.pair() for server in plan.servers])
-        self._contributions = Contributions(plan, self._slots, servers, header_room)
+        self._queues = Queues(len(plan.streams))
         if plan.is_asynchronous:
             exponents.contact_none()
-        stream_index = np.full(256, -1, np.intp)
-        stream_index[[s.stream for s in plan.streams]] = np.arange(len(plan.streams))
-        native: NativeState | None = None
-        if NativeState.can(plan, exponents):
-            common = self._contributions.common
-            native = NativeState(
-                plan, self._slots, exponents, common, servers, stream_index, self._priorities
-            )
-        self._native = self._contributions.native = self._slots.native = native
+        # Each chunk's last result, if servers optimize: in case all of them die.
+        held = exponents.chunks if plan.optimizer is not None else 0
+        self._last_headers: Array = np.zeros(held, HEADER)
+        self._last_words: Words = np.zeros((held, slots.width), LANE)
         self._tickets: int = former._tickets if former is not None else 0
         self._order: int = former._order if former is not None else 0
-        self._incomplete = 0  # numbers submitted that have no result
-        self._moved = False  # windows may move or exponents have become known
+        self._completed: list[Completed] = []  # of former epochs
+        if former is not None:
+            self._completed.append(former.take_completed())
+            slots.submissions = former._slots.submissions
+            if held:
+                self._last_headers, self._last_words = former._last_headers, former._last_words
         self._frozen = False
         self._link_rate = link_rate
-        self._completion = Completion(plan, self._slots, exponents, self.statistics, sums, native)
-        self._steps: NativeSteps | None = None
-        if native is not None and NativeSteps.can(plan):
-            self._steps = NativeSteps(
-                *(plan, self._slots, native, self._detector, self.round_trips),
-                *(self._pacer, header_room),
-            )
-        self._receiver = Receiver(
-            *(plan, self._slots, self._detector, self.statistics),
-            *(self._congestion, servers, stream_index, self._take),
-            steps=self._steps,
+        self._core = Core(
+            *(plan, slots, self._queues, exponents, self.round_trips),
+            *(CongestionControl(plan, slots, self.round_trips), self._scheduler.priorities()),
+            peer_array([server.pair() for server in plan.servers]),
+            rate=rate,
+            backlog=backlog,
+            header_room=header_room,
+            last_headers=self._last_headers,
+            last_words=self._last_words,
         )
-        self._ahead: ReadAhead | None = None
-        if native is not None and ReadAhead.can(plan) and not self._congestion.adapts:
-            self._ahead = ReadAhead(
-                *(plan, self._slots, native, exponents, self._queues, self._detector),
-                *(self._contributions, self.round_trips, self._pacer, self.statistics),
-                self._complete,
-            )
+
+    @property
+    def statistics(self) -> Statistics:
+        """Counts of packets and chunks since the start of the job."""
+        self._core.count(self._statistics, self._sums)
+        return self._statistics
 
     @property
     def idle(self) -> bool:
         """True if every submitted chunk is complete."""
-        return self._incomplete == 0
+        return self._core.incomplete == 0
 
     def submit(self, chunks: Any, values: Floats, lanes: Any, into: Floats | None = None) -> int:
         """Queues one round of each of n chunks; every worker must make the same submissions in the
@@ -184,20 +168,45 @@ class WorkerTransport:
             own, unfit = exponents_in(values)
         arranged = self._scheduler.arrange(rows)
         columns = rows, rounds, first, own, unfit, widths
-        entries = entries_of(arranged, *columns, ticket, self._order)
-        enqueue(self._scheduler, self._queues, entries, submission)
+        entries = entries_of(arranged, *columns, ticket, self._order, submission)
+        if n:
+            self._slots.submissions[submission.identifier] = submission
+        enqueue(self._scheduler, self._queues, entries)
         self._order += len(entries)
-        self._incomplete += len(entries)
-        self._moved = True
+        self._core.note_submitted(len(entries))
         return ticket
 
     def take_completed(self) -> Completed:
         """Returns the sums that arrived since the last call."""
-        return self._completion.collect()
+        found, former = self._core.take_sums(), self._completed
+        self._completed = []
+        if len(found) or not former:
+            former.append(self._complete(found))
+        return Completed.concatenate(former, self._slots.width)
+
+    def _complete(self, found: Array) -> Completed:
+        """Returns sums (n,) SUM as the caller gets them; forgets submissions that are complete."""
+        submissions, identifiers = self._slots.submissions, found["submission"]
+        places = np.empty(len(found), object)
+        for identifier in dict.fromkeys(identifiers.tolist()):
+            one = submissions[identifier]
+            mine = identifiers == identifier
+            places[mine] = one
+            one.missing -= int(np.count_nonzero(mine))
+            if not one.missing:
+                del submissions[identifier]
+        return Completed(
+            found["ticket"],
+            found["chunk"],
+            ChunkRefs(places, found["row"]),
+            found["flags"],
+            np.full(len(found), self.plan.world),
+            self._slots.width,
+        )
 
     def take_failures(self) -> list[Failure]:
         """Returns the chunks that failed for good since the last call."""
-        return self._receiver.take_failures()
+        return self._core.take_failures()
 
     def explain(self, now: float) -> list[Waiting]:
         """Returns each number in flight, the longest submitted first."""
@@ -235,24 +244,40 @@ class WorkerTransport:
             return []  # no other worker can use them
         if wants is None:
             return kept(self._slots, last_kept(self.plan, self._slots, self.levels()))
-        return self._completion.results(wants)
+        if self.plan.optimizer is None:
+            return kept(self._slots, wants)
+        levels, results = self.levels(), []
+        for chunk, level in wants:
+            if level == levels[chunk] > 1:
+                header, words = self._last_headers[chunk], self._last_words[chunk]
+                results.append(
+                    jobs_pb2.Result(
+                        chunk=chunk, level=level, header=header.tobytes(), payload=words.tobytes()
+                    )
+                )
+            else:
+                results += kept(self._slots, [(chunk, level)])
+        return results
 
     def last_results(self) -> tuple[bytes, bytes]:
         """Returns headers and payloads of each chunk's last result, for a worker that joins a job
         whose servers optimize."""
-        return self._completion.last_results()
+        return self._last_headers.tobytes(), self._last_words.tobytes()
 
     def keep(self, headers: bytes, payloads: bytes) -> None:
         """Takes `last_results` of another worker, whose levels this one has adopted.
 
         Raises ValueError if they are inconsistent.
         """
-        self._completion.keep(headers, payloads)
+        kept_headers, words = last_of(headers, payloads, self.levels())
+        if words.shape != self._last_words.shape:
+            raise ValueError(f"last results {words.shape}, of a job {self._last_words.shape}")
+        self._last_headers[:], self._last_words[:] = kept_headers, words
 
     def parameters(self) -> tuple[Floats, npt.NDArray[np.int64]]:
         """Returns the last results (chunks, lanes) of a job whose servers optimize, and the number
         of workers in each (chunks,)."""
-        return self._completion.parameters()
+        return floats_of(self._last_words), self._last_headers["workers"].astype(np.int64)
 
     def take_results(self, results: Sequence[jobs_pb2.Result]) -> None:
         """Takes results of this epoch from other workers as if they had arrived: all or none.
@@ -260,11 +285,8 @@ class WorkerTransport:
         Results already complete are ignored. Raises ValueError, naming chunk and cause, for an
         invalid one.
         """
-        rows, batch = lacking(self.plan, self._slots, self.levels(), results)
-        direct = (batch.headers["flags"] & _DIRECT_FLAG) != 0
-        for mine, stage in ((~direct, WAITING), (direct, DIRECT)):
-            if mine.any():
-                self._take(rows[mine], batch.headers[mine], batch.payloads[mine], stage)
+        rows, batch = lacking(self.plan, self._slots, self._core, self.levels(), results)
+        self._core.complete(rows, batch)
 
     def successor(self, plan: WorkerPlan) -> WorkerTransport:
         """Returns the same worker's transport in a newer epoch; this one must be frozen and
@@ -286,139 +308,32 @@ class WorkerTransport:
             header_room=self._header_room,
             former=self,
         )
-        next_epoch._completion.inherit(self._completion)
-        for entries, submission in incomplete(self._slots, self._queues):
-            enqueue(next_epoch._scheduler, next_epoch._queues, entries, submission)
-            next_epoch._incomplete += len(entries)
-        next_epoch._moved = True
+        for entries in incomplete(self._slots, self._queues):
+            enqueue(next_epoch._scheduler, next_epoch._queues, entries)
+            next_epoch._core.note_submitted(len(entries))
         return next_epoch
 
-    # -- sending ----------------------------------------------------------------------------------
+    # -- packets ----------------------------------------------------------------------------------
 
     def poll(self, now: float) -> tuple[Batch | None, float]:
         """Returns packets to send now, and the time of the next poll (sooner after packets or a
         submission)."""
         if self._frozen:
             return None, math.inf
-        slots = self._slots
-        if self._moved:
-            self._advance()
-        sent = self._steps.send(now) if self._steps is not None else None
-        if sent is not None:
-            self.statistics.sent += 0 if sent.batch is None else len(sent.batch)
-            return sent
-        late, timed = self._detector.late(now)
-        due = self._most_urgent(slots.due.nonzero()[0])
-        late, due, left_over = self._within_rate(now, self._most_urgent(late), due)
-        batch = None
-        if len(late) or len(due):
-            batch = self._contributions.packets(late, due)
-            sizes = Pacer.wire_bytes(batch.full, self.lanes)
-            leave = self._pacer.hand_over_all(now, sizes)
-            self._account(now, late, due, leave)
-        # Overdue numbers that may not be probed yet must not cause polls.
-        timers = slice(None) if timed is None else np.concatenate((timed, due))
-        following = float(slots.deadline[timers].min())
-        if left_over:
-            following = max(now, self._pacer.next_time())
-        return batch, following
-
-    def _advance(self) -> None:
-        """Moves windows, and makes data due whose exponent has become known."""
-        self._moved = False
-        slots = self._slots
-        for stream, queue in enumerate(self._queues):
-            if len(queue):
-                if self._congestion.adapts:
-                    self._congestion.update(stream)
-                slots.enter(stream, queue, self.plan)
-        if self._native is not None:
-            self._native.activate_held(WAITING)
-            return
-        held = (slots.stage == HELD).nonzero()[0]
-        if len(held):
-            held = held[self._exponents.ready(slots.chunk[held], slots.round[held])]
-            slots.exponent[held] = self._exponents.exponents(slots.chunk[held], slots.round[held])
-            slots.stage[held] = DIRECT if self.plan.is_asynchronous else WAITING
-            slots.due[held] = True
-
-    def _most_urgent(self, rows: Rows) -> Rows:
-        """Sorts rows by the priority of their streams, then in the order of their numbering."""
-        if len(rows) < 2:
-            return rows
-        order = self._slots.order[rows]
-        if len(self._queues) == 1:
-            return rows[np.argsort(order)]
-        return rows[np.lexsort((order, -self._priorities[self._slots.stream[rows]]))]
-
-    def _within_rate(self, now: float, late: Rows, due: Rows) -> tuple[Rows, Rows, bool]:
-        """Returns the prefix of `late` and `due` that the link has room for now, and whether some
-        remain."""
-        room = self._pacer.room(now)
-        if math.isinf(room) or not (len(late) or len(due)):
-            return late, due, False
-        full = np.concatenate((np.zeros(len(late), np.bool_), self._contributions.carry(due)))
-        sizes = Pacer.wire_bytes(full, self.lanes)
-        fits = int(np.searchsorted(np.cumsum(sizes) - sizes, room, side="left"))
-        return late[:fits], due[: max(0, fits - len(late))], fits < len(full)
-
-    def _account(self, now: float, late: Rows, due: Rows, leave: Seconds) -> None:
-        """Records QUERYs of `late` and CONTRIBUTEs of `due`, sent now, that leave the host at
-        `leave`."""
-        slots = self._slots
-        leaving = leave[len(late) :]
-        if len(due):
-            again = slots.sent[due] > 0
-            repeated = int(np.count_nonzero(again))
-            progress = slots.progress.take(due)
-            if repeated:
-                progress["sent_first"] = np.where(again, progress["sent_first"], leaving)
-            else:
-                progress["sent_first"] = leaving
-            progress["sent_last"] = leaving
-            progress["sent"] += 1
-            progress["clean"] = ~again
-            progress["failed"] = False
-            progress["probes"] = 0
-            progress["backoff"] = 0
-            opaque(slots.progress)[due] = opaque(progress)
-            slots.deadline[due] = leaving + self.round_trips.after(slots.stream[due], 0)
-            slots.due[due] = False
-            self.statistics.sent += len(due)
-            self.statistics.retransmitted += repeated
-            if repeated and self._congestion.adapts:
-                self._congestion.on_retransmitted(due[again])
-        if len(late):
-            self._detector.on_probed(now, late, leave[: len(late)])
-            self.statistics.queries += len(late)
-
-    # -- receiving --------------------------------------------------------------------------------
-
-    def on_train(
-        self, times: Seconds, batch: Batch, clock: Clock, enough: Enough
-    ) -> Released | None:
-        """Takes a batch of results with arrival times (n,), see hosts.worker.read_ahead.
-
-        Returns None if the first must be processed singly.
-        """
-        if self._ahead is None or self._frozen or self._moved:
-            return None
-        return self._ahead.release(times, batch, clock, enough)
+        return self._core.send(now)
 
     def on_packets(self, now: float, batch: Batch) -> None:
         """Takes packets that arrived by `now`; packets for no number in flight are counted."""
         if self._frozen:
-            self.statistics.dropped["frozen"] += len(batch)
+            self._statistics.dropped["frozen"] += len(batch)
         elif len(batch):
-            self._receiver.take(now, batch)
+            self._core.receive(now, batch)
 
-    def _take(self, rows: Rows, headers: Array, words: Any, stage: int) -> None:
-        """Completes rows with good results."""
-        self._incomplete -= len(rows)
-        self._moved = True
-        self._completion.take(rows, headers, words, stage)
+    def on_train(
+        self, times: Seconds, batch: Batch, clock: Clock, enough: Enough
+    ) -> Released | None:
+        """Takes a prefix of packets with arrival times (n,), which ends at `enough`.
 
-    def _complete(self, rows: Rows, headers: Array, words: Any) -> None:
-        """Completes rows with good integer sums of a batch."""
-        self._take(rows, headers, words, WAITING)
-        self._advance()
+        Returns None if the first must be processed singly.
+        """
+        return None if self._frozen else self._core.run(times, batch, clock, enough)

@@ -15,6 +15,7 @@ import numpy as np
 from hosts.native.loader import load_native
 from hosts.net.arrivals import Clock, Released, Seconds
 from hosts.net.driver import Ahead, Counters
+from hosts.net.pacer import wire_bytes
 from protocol.ethernet import FRAMING
 from protocol.frames import Interface
 from protocol.header import (
@@ -38,6 +39,7 @@ from topologies.model.addressing import Addressing, HostInterface
 _FIRST_PORT = 49152  # the first ephemeral port (RFC 6335)
 _RECEIVE_BUFFER = 4 << 20
 _FEW = 8  # the least packets that are not offered after a refusal
+_LEAST_FRAME, _ = wire_bytes(0)
 _QUEUE_SHARE = 4  # a blocked sender continues when 1/4 of the queue is free
 
 
@@ -364,13 +366,15 @@ class VirtualEndpoint:
             self.counters.receive_calls += 1
             self.counters.received += released.taken
             node.wanted(train, released.taken)
+            times = np.rint(released.times * SECOND).astype(np.int64)
             if released.batch is not None:
                 frames, lengths = self._framing.frames(released.batch)
-                times = np.rint(released.times * SECOND).astype(np.int64)
                 node.transmit([(self._number, Train(times, frames, lengths))])
                 self.counters.send_calls += 1
                 self.counters.sent += len(times)
             last = int(train.times[released.taken - 1])
+            if len(times):
+                last = max(last, int(times[-1]))
             if last > node.now:
                 node.tasks.pause(deque(), (last - node.now) / SECOND)
 
@@ -378,7 +382,7 @@ class VirtualEndpoint:
             node.give_back(train)
             self._woken = False  # the caller is awake
 
-        clock = Clock(SECOND, self.tick, self._room)
+        clock = Clock(SECOND, self.tick, self._room, self._waiting)
         return Ahead(train.times / SECOND, batch, clock, done, refuse)
 
     def _only_mine(self, train: Train) -> Batch | None:
@@ -416,6 +420,15 @@ class VirtualEndpoint:
         level = np.cumsum(sizes) - gone + link.waiting(int(queued[0]))
         lowest = np.minimum(0.0, np.minimum.accumulate(level - sizes))
         return not (level - lowest > self._queue_bytes - 2 * sizes).any()
+
+    def _waiting(self) -> tuple[float, float, float]:
+        """Returns how fast the link's queue drains, at least, what waits in it, and its limit."""
+        link, node = self._link, self._node
+        pace = link.spec.rate / 8 if node.immediate else 0.0
+        if link.spec.framing:
+            pace *= _LEAST_FRAME / (_LEAST_FRAME + FRAMING)
+        reached = node.queued(np.array([node.now]), np.array([_LEAST_FRAME]))
+        return pace, link.waiting(int(reached[0])), self._queue_bytes
 
     def receive(self) -> Batch | None:
         """Implements Endpoint."""

@@ -10,45 +10,42 @@ from hosts.worker.congestion.registry import windows_for
 from hosts.worker.congestion.window import RoundTrip
 from hosts.worker.policies import naming
 from hosts.worker.round_trips import RoundTrips
-from hosts.worker.slots import Rows, Slots
+from hosts.worker.slots import Slots
 from protocol.plan import WorkerPlan
 
 _WHAT = "congestion window"
 
 
 class CongestionControl:
-    """Measures the round trips of each stream and sets its limit in `slots`.
+    """Sets the limit of each stream in `slots` when a round trip has ended.
 
-    adapts: false if limits never change; then only the constructor need be called.
+    adapts: false if limits never change; then `update` need not be called.
     """
 
     def __init__(self, plan: WorkerPlan, slots: Slots, trips: RoundTrips) -> None:
         self._slots, self._trips = slots, trips
         self._windows = windows_for(plan)
         self.adapts = any(window.adapts for window in self._windows)
-        streams = len(self._windows)
         for stream, window in enumerate(self._windows):
             with naming(_WHAT, type(window)):
                 self._limit(stream, window.first())
-        # By stream: the number whose result ends the round trip, and what it has had so far.
-        self._ends = slots.limits.tolist()
+        # By stream: what the round trip has had so far, and the number whose result ends it.
+        streams = len(self._windows)
         self._results, self._marked, self._retransmitted = np.zeros((3, streams), np.int64)
+        self._ends = slots.limits.copy()
 
-    def on_results(self, rows: Rows, marked: npt.NDArray[np.bool_]) -> None:
-        """Counts results of these rows; marked: mask (n,) of those that met congestion."""
-        np.add.at(self._results, self._slots.stream[rows], 1)
-        np.add.at(self._marked, self._slots.stream[rows[marked]], 1)
-
-    def on_retransmitted(self, rows: Rows) -> None:
-        """Counts contributions that are retransmitted."""
-        np.add.at(self._retransmitted, self._slots.stream[rows], 1)
+    def columns(self) -> dict[str, npt.NDArray[np.int64]]:
+        """Returns the counts by stream, for code that counts, and calls `update`."""
+        return {
+            "met": self._results,
+            "marked": self._marked,
+            "retransmitted": self._retransmitted,
+            "trip_ends": self._ends,
+        }
 
     def update(self, stream: int) -> None:
-        """Sets the limit of a stream if a round trip has ended; call it before numbers enter."""
+        """Sets the limit of a stream whose round trip has ended, before numbers enter."""
         slots, trips = self._slots, self._trips
-        left = slots.pass_complete(stream)
-        if left < self._ends[stream]:
-            return
         trip = RoundTrip(
             results=int(self._results[stream]),
             marked=int(self._marked[stream]),
@@ -61,7 +58,8 @@ class CongestionControl:
         window = self._windows[stream]
         with naming(_WHAT, type(window)):
             self._limit(stream, window.following(trip))
-        self._ends[stream] = max(slots.next[stream], left + int(slots.limits[stream]))
+        left, following = int(slots.left[stream]), int(slots.next[stream])
+        self._ends[stream] = max(following, left + int(slots.limits[stream]))
 
     def _limit(self, stream: int, window: int) -> None:
         self._slots.limits[stream] = min(max(1, window), self._slots.windows[stream])

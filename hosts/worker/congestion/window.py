@@ -35,11 +35,10 @@ class CongestionWindow(ABC):
     One instance serves one stream of one worker in one epoch. The slots of switches and servers
     bound the window: results outside 1..slots are clipped. Workers need not agree on it, and sums
     do not depend on it. A window in bytes is divided by the bytes of a chunk
-    on the wire (`Pacer.wire_bytes`).
+    on the wire (`hosts.net.pacer.wire_bytes`).
 
     slots: the stream's window in the plan, in chunks.
-    adapts: false if the window never changes; only then can virtual time read ahead
-        (hosts.worker.read_ahead).
+    adapts: false if the window never changes; `following` is then not called.
     """
 
     adapts: ClassVar[bool] = True

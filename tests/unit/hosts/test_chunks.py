@@ -14,12 +14,9 @@ from hypothesis import strategies as st
 
 from hosts.data.chunks import Layout
 from hosts.data.tensors import DTYPES, Tensors, dtype_of
-from hosts.net.pacer import Pacer
 from hosts.optimizers import Optimizer
 from hosts.server.conflict_free_batches import waves
-from hosts.worker.chunk_queues import ENTRY, Queue
-from hosts.worker.round_trips import RoundTrips
-from protocol.header import HEADER_BYTES
+from hosts.worker.chunk_queues import ENTRY, Queues
 from protocol.optimizer_plan import OptimizerPlan
 
 
@@ -86,69 +83,24 @@ def test_doubles_are_rounded_with_one_warning_and_refused_beyond_float32() -> No
         tensors.pack({"n": np.array([np.inf, -1e39])})
 
 
-@given(st.lists(st.integers(0, 9), max_size=8), st.lists(st.integers(1, 7), max_size=20))
+@given(st.lists(st.one_of(st.integers(0, 9), st.integers(-7, -1)), max_size=30))
 @settings(max_examples=60, deadline=None)
-def test_a_queue_is_first_in_first_out_whatever_the_pieces(
-    blocks: list[int], takes: list[int]
-) -> None:
-    queue = Queue()
-    total = 0
-    for size in blocks:
-        entries = np.zeros(size, ENTRY)
-        entries["order"] = total + np.arange(size)
-        entries["row"] = np.arange(size)
-        values = (total + np.arange(size, dtype=np.float32))[:, None]
-        queue.push(entries, values)
-        total += size
-    out: list[int] = []
-    for most in takes:
-        for entries, values in queue.take(most):
-            assert (values[entries["row"], 0] == entries["order"]).all()
-            out += entries["order"].tolist()
-        assert len(queue) == total - len(out)
-    assert out == list(range(min(total, sum(takes))))
-
-
-def test_pacing_hands_over_the_links_rate_and_no_more() -> None:
-    rate = 10_000_000  # bit/s
-    pacer = Pacer(rate, backlog=0.004)
-    packet = int(Pacer.wire_bytes(np.array([True]), 256)[0])
-    assert packet == 14 + 20 + 8 + HEADER_BYTES + 1024
-    now, sent = 0.0, 0
-    while now < 1.0:
-        while pacer.room(now) > 0:
-            pacer.hand_over(now, packet)
-            sent += packet
-        now = max(pacer.next_time(), now + 1e-9)
-    assert rate <= sent * 8 <= rate * 1.004 + 2 * packet * 8
-    assert Pacer(0).room(0.0) == np.inf
-
-
-def test_timeouts_follow_rfc_6298() -> None:
-    trips = RoundTrips(2, initial=0.5, least=0.001, most=4.0)
-    assert trips.timeouts.tolist() == [0.5, 0.5]
-    trips.sample(0.1, np.array([0, 0]), np.array([0.08, 0.1]))
-    assert trips.timeouts[0] == pytest.approx(0.1 + 4 * 0.05)
-    assert trips.timeouts[1] == 0.5
-    trips.sample(0.3, np.array([0]), np.array([0.2]))
-    assert trips.timeouts[0] == pytest.approx(0.1125 + 4 * (0.75 * 0.05 + 0.25 * 0.1))
-    doubled = trips.after(np.array([1, 1, 1, 1]), np.array([0, 1, 2, 9]))
-    assert doubled.tolist() == [0.5, 1.0, 2.0, 4.0]
-
-
-def test_a_window_that_waits_for_one_thing_counts_as_one_sample() -> None:
-    one, window = (RoundTrips(1, initial=0.25, least=0.001, most=1.0) for _ in range(2))
-    for trips, waited in (one, 1), (window, 100):
-        for n in range(1, 50):
-            trips.sample(n * 1e-3, np.array([0]), np.array([4e-4]))
-        assert trips.timeouts[0] == 0.001
-        for n in range(waited):
-            trips.sample(0.2 + n * 1e-6, np.array([0]), np.array([0.1]))
-    assert window.timeouts[0] == one.timeouts[0] < 0.004
-    # What is sent after that and takes as long tells of a longer way.
-    for n in range(1, 30):
-        window.sample(0.2 + 0.11 * n, np.array([0]), np.array([0.1]))
-    assert window.timeouts[0] > 0.1
+def test_a_queue_is_first_in_first_out_whatever_the_pieces(steps: list[int]) -> None:
+    """Positive: entries that are pushed; negative: how many are taken at once, as C takes them."""
+    queues = Queues(2)
+    pushed, taken = 0, 0
+    for step in steps:
+        if step >= 0:
+            entries = np.zeros(step, ENTRY)
+            entries["order"] = pushed + np.arange(step)
+            queues.push(1, entries)
+            pushed += step
+        else:
+            count = min(-step, pushed - taken)
+            queues.table["head"][1] += count
+            taken += count
+        assert queues.pending(1)["order"].tolist() == list(range(taken, pushed))
+    assert not len(queues.pending(0))
 
 
 @given(st.lists(st.integers(0, 4), max_size=30))

@@ -20,6 +20,7 @@ import pytest
 from hosts.net.offload import PLAIN, Offload, available, segment_size_message
 from hosts.net.udp import _MOST_DATAGRAMS, Endpoint
 from hosts.server.state import ServerState
+from hosts.worker.core import Core
 from hosts.worker.transport import WorkerTransport
 from protocol.header import HEADER_BYTES, decode
 from tests.unit.hosts.hostile_packets import mutated
@@ -60,7 +61,12 @@ def flagged(machine: WorkerTransport) -> int:
 
 
 # What counts, and what C gets of the same arrays.
-_BUT = ("statistics", "_statistics", "counters", "_counters", "foreign", "native", "_steps")
+_BUT = ("statistics", "_statistics", "counters", "_counters", "foreign", "native")
+# Of the numbers that a worker's C code keeps: all but counts, addresses, and the number of passes.
+_NUMBERS = (
+    *("clear", "lost", "soonest", "since_loss", "news", "pending", "incomplete", "moved"),
+    *("heap_length", "sums_length", "failed_length", "probed_length", "chosen_length"),
+)
 
 
 def held(value: Any, but: tuple[str, ...] = _BUT) -> Any:
@@ -71,6 +77,10 @@ def held(value: Any, but: tuple[str, ...] = _BUT) -> Any:
         return {key: held(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [held(inner) for inner in value]
+    if isinstance(value, Core):
+        numbers = [getattr(value._worker, name) for name in _NUMBERS]
+        arrays = {name: held(one) for name, one in value._arrays.items() if name != "mark"}
+        return numbers, arrays
     if type(value).__module__.split(".")[0] in ("hosts", "protocol", "tests"):
         names = list(getattr(value, "__dict__", ())) or list(getattr(type(value), "__slots__", ()))
         return {name: held(getattr(value, name)) for name in names if name not in but}

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shlex
 import shutil
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 
 from hosts.data.array_pool import ArrayPool
 from hosts.native import loader
+from hosts.native.structures import structures
 from hosts.net.broadcast_batch import BroadcastBatch
 from hosts.net.offload import MAX_SEGMENTS, available
 from hosts.net.udp import Endpoint
@@ -313,9 +315,10 @@ def test_a_compiler_takes_the_sources() -> None:
 def test_structures_that_differ_from_those_of_c_are_refused() -> None:
     lib = loader.load_native()
     assert lib is not None
-    loader.check_constants(lib, {"no_exponent": -128})
+    size = ctypes.sizeof(structures("worker.h")["worker"])
+    loader.check_constants(lib, {"worker_bytes": size})
     with pytest.raises(RuntimeError, match=r"root_bytes is .* in C and 7 in Python"):
-        loader.check_constants(lib, {"no_exponent": -128, "root_bytes": 7})
+        loader.check_constants(lib, {"worker_bytes": size, "root_bytes": 7})
 
 
 def test_without_a_compiler_numpy_does_it(
@@ -323,6 +326,7 @@ def test_without_a_compiler_numpy_does_it(
 ) -> None:
     monkeypatch.setenv("CC", "no-such-compiler")
     loader._loaded.cache_clear()
+    loader._library.cache_clear()
     try:
         assert loader.load_native() is None
         assert "no-such-compiler" in caplog.text
@@ -334,3 +338,4 @@ def test_without_a_compiler_numpy_does_it(
         assert len(pending_packets(state)) == WINDOW * WORLD
     finally:
         loader._loaded.cache_clear()
+        loader._library.cache_clear()

@@ -8,9 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from hosts.net.pacer import wire_bytes
 from hosts.worker.transport import WorkerTransport
 from protocol.exponents import Exponents
 from protocol.header import (
+    HEADER_BYTES,
     Batch,
     Flag,
     Op,
@@ -374,3 +376,54 @@ def test_partial_window_does_not_delay_probes() -> None:
         assert sent(transport, asked_at) == [(Op.QUERY, 0, 0)]
         asked.append(asked_at)
     assert asked[1] == asked[0]
+
+
+def test_timeouts_follow_rfc_6298() -> None:
+    transport = lone(window=4, rto_initial=0.5, rto_most=4.0)
+    trips = transport.round_trips
+    assert trips.timeouts.tolist() == [0.5]
+    now, smoothed, variation = 0.0, 0.1, 0.05  # after a sample of 0.1
+    for number, trip in enumerate([0.1, 0.12, 0.09, 0.17]):
+        submit(transport, 0, 1)
+        while not transport.idle:
+            batch, _ = transport.poll(now)
+            assert batch is not None
+            transport.on_packets(now + trip, results_of(batch))
+            now += trip
+        if number:
+            variation = 0.75 * variation + 0.25 * abs(smoothed - trip)
+            smoothed = 0.875 * smoothed + 0.125 * trip
+        assert trips.smoothed[0] == pytest.approx(smoothed)
+        assert trips.timeouts[0] == pytest.approx(smoothed + max(4 * variation, smoothed))
+        now += 1.0
+
+
+def test_queries_without_an_answer_wait_twice_as_long_each() -> None:
+    transport = lone(window=1, rto_initial=0.5, rto_most=4.0)
+    submit(transport, 0)
+    now, waits = 0.0, []
+    for _ in range(6):
+        _, following = transport.poll(now)
+        waits.append(following - now)
+        now = following
+    assert waits == pytest.approx([0.5, 1.0, 2.0, 4.0, 4.0, 4.0])
+
+
+def test_pacing_hands_over_the_links_rate_and_no_more() -> None:
+    rate = 1_000_000  # bit/s
+    transport = lone(window=64, link_rate=rate, backlog=0.004, rto_initial=100.0, rto_most=1000.0)
+    small, large = wire_bytes(transport.lanes)
+    assert (small, large) == (14 + 20 + 8 + HEADER_BYTES, small + 16)
+    now, bits, began = 0.0, 0, None
+    while began is None or now < began + 1.0:
+        if transport.idle:
+            began = now if bits and began is None else began
+            bits = 0 if began == now else bits
+            submit(transport, *range(64))
+        batch, following = transport.poll(now)
+        if batch is None:
+            now = following
+            continue
+        bits += 8 * int(np.where(batch.full, large, small).sum())
+        transport.on_packets(now, results_of(batch))
+    assert rate <= bits <= rate * 1.004 + 2 * 8 * large

@@ -1,0 +1,416 @@
+// SPDX-License-Identifier: Apache-2.0
+// Detects lost packets, and decides which numbers to probe or to retransmit (RACK, RFC 8985).
+//
+// A probe is a QUERY. All workers submit in the same order, so while the oldest number of a stream
+// waits for a straggler the later ones do too, and one probe of the oldest is enough. A window of
+// probes from every worker would be a burst: it fills queues that count packets, and delayed
+// packets become lost ones. So a stream's timer restarts with every result (RFC 6298, section 5.3),
+// and when it expires the oldest number without a result is probed (5.4).
+//
+// After a loss the results of later numbers arrive without the lost one, long before a timer. So a
+// number is probed as soon as a sum arrives that was sent later by more than reordering explains
+// (RFC 8985, section 6.2), and again when one arrives that was sent after the probe, or after an
+// answer that said to wait. Each probe needs a result of something sent later, and the window
+// bounds those, so probes are few. The last CONTRIBUTE counts as the time of sending: recovering
+// one number shows what else was lost before it. If an answer after a timeout shows a loss, all
+// overdue numbers of the stream are probed, so a burst of losses costs one timeout. Results are
+// compared only with numbers of the same way: stream, server and kind (exponent round, integer sum,
+// float32 sum). Others take another path or another order: a chunk's data leaves when its exponent
+// round is complete, and where a server answers workers one by one, only some have sent later
+// exponent rounds by then. Within a way all workers send in order of submission, so without loss or
+// reordering nothing overtakes.
+//
+// Where packets were lost of late (is_lossy()), a stream's timer is the time in which the next
+// result is usual (sample_gap()), so that the last chunks of an iteration, which no later result
+// overtakes, do not wait for a timeout. Where most answers show a loss (`lost` above UNASKED), what
+// is late is retransmitted without a probe: that is half the hops, and each node that it reaches
+// keeps it or passes on what it has. One try in ASK_EVERY is still a probe, whose answer tells
+// losses from stragglers; a number that waits for a straggler is probed only. Retransmissions do
+// not back off.
+//
+// A sum that was lost between nodes is missed by all workers below: the first child of each node
+// retransmits, the others only if the next answer is the same.
+//
+// Progress is certain: the lowest of all workers' oldest numbers is probed by every worker that
+// lacks its sum, which suffices to complete it.
+
+#include "worker.h"
+
+enum { AGGREGATING, PARTIAL, FINAL }; // Phase in protocol/header.py
+enum { ASK_EVERY = 4 };
+enum { SOONER = 16 }; // least timeout over the least time for which a missing result is waited for
+static const double UNASKED = 0.5;    // share of answers that show a loss
+static const double WEIGHT = 1.0 / 16; // of an answer in that share
+
+// True if a packet was found lost among the last results.
+static int is_lossy(const struct worker *w) { return w->since_loss < w->memory; }
+
+static int64_t way_of(const struct worker *w, int64_t row) {
+    int64_t kind = w->stage[row] == DIRECTLY ? 2 : w->entry[row].exponent_round;
+    return KINDS * (w->stream[row] * w->servers_count + w->server[row]) + kind;
+}
+
+// --- time-outs ---
+
+// Takes a round trip that ends now: RFC 6298, section 2. Excluded are packets sent or probed twice
+// (Karn's algorithm) and header-only ones, which return long before packets with payload.
+//
+// What took far longer than others waited for another worker, perhaps until that one's timeout. If
+// all of it counted, workers' timeouts would drive each other up as soon as packets are lost; if
+// none of it did, longer round trips would never be known. Of what waited together, for one thing,
+// one counts, as a timeout at most: a window of them would make the timeout hundreds of times as
+// long.
+static void sample_trip(struct worker *w, double now, int64_t stream, double time) {
+    double smoothed = w->smoothed[stream], variation, timeout = w->timeouts[stream];
+    if (time > 2 * smoothed || (time > timeout && !isnan(smoothed))) {
+        if (now - time < w->late[stream])
+            return;
+        w->late[stream] = now;
+    }
+    time = time < timeout ? time : timeout;
+    if (isnan(smoothed)) {
+        smoothed = time;
+        variation = time / 2;
+    } else {
+        variation = 0.75 * w->variation[stream] + 0.25 * fabs(smoothed - time);
+        smoothed = 0.875 * smoothed + 0.125 * time;
+    }
+    w->smoothed[stream] = smoothed;
+    w->variation[stream] = variation;
+    // Two round trips at least (as RFC 8985, 7.2): variation goes to 0 where all is regular.
+    timeout = larger(smoothed + larger(4 * variation, smoothed), w->least);
+    w->timeouts[stream] = timeout < w->most ? timeout : w->most;
+}
+
+// The time after a result in which the next one is expected; NaN before any sample.
+static double longest_gap(const struct worker *w, int64_t stream) {
+    return w->gap[stream] + fmax(4 * w->gap_variation[stream], w->gap[stream]);
+}
+
+// Takes the time between results of a stream, the earliest sent at `sent`: the last arrives now.
+// All workers send in the same order, so results come as regularly as the slowest worker's packets
+// leave it. A gap of twice the usual is seen long before a timeout, which has to allow for a whole
+// window in a queue: the probe timeout of RFC 8985, section 7.2. It is no sample if none of the
+// results was on its way when the one before arrived.
+static void sample_gap(struct worker *w, double now, int64_t stream, double sent) {
+    double gap = now - w->gap_last[stream];
+    w->gap_last[stream] = now;
+    if (sent > now - gap)
+        return;
+    if (isnan(w->gap[stream])) {
+        w->gap[stream] = gap;
+        w->gap_variation[stream] = gap / 2;
+        return;
+    }
+    gap = fmin(gap, 2 * longest_gap(w, stream)); // a straggler or a loss must not hide the next one
+    w->gap_variation[stream] =
+        0.75 * w->gap_variation[stream] + 0.25 * fabs(w->gap[stream] - gap);
+    w->gap[stream] = 0.875 * w->gap[stream] + 0.125 * gap;
+}
+
+// The time after a result until the oldest number of a stream is probed.
+static double timeout_of(const struct worker *w, int64_t stream) {
+    double timeout = w->timeouts[stream], longest = longest_gap(w, stream);
+    if (!is_lossy(w) || isnan(longest))
+        return timeout;
+    return fmin(timeout, larger(w->least / SOONER, longest));
+}
+
+// The time to wait for the answer to a probe of a row, or its result: doubled with each timeout.
+static double patience(const struct worker *w, int64_t row) {
+    int64_t stream = w->stream[row], backoff = w->progress[row].backoff;
+    double shortest = w->timeouts[stream];
+    if (is_lossy(w))
+        shortest = fmin(shortest, fmax(timeout_of(w, stream), w->smoothed[stream]));
+    return fmin(ldexp(shortest, backoff < 30 ? (int)backoff : 30), w->most);
+}
+
+// Restarts the timer of a stream, see deadline_of(). Numbers that were probed in vain keep their
+// deadline if it is later; all others get the timeout that holds now, counted from when they leave.
+static void restart(struct worker *w, int64_t stream, double now) {
+    double timeout = timeout_of(w, stream), ring = now + timeout;
+    if (w->backed_off[stream])
+        for (int64_t number = w->left[stream]; number < w->next[stream]; number++) {
+            int64_t row = row_of(w, stream, number);
+            if (w->progress[row].backoff && in_flight(w, row)) {
+                double leaves = w->progress[row].sent_last + timeout;
+                w->deadline[row] = fmax(w->deadline[row], fmax(ring, leaves));
+            }
+        }
+    w->ring[stream] = ring;
+    w->ring_timeout[stream] = timeout;
+    w->restarts[stream]++;
+    w->soonest = fmin(w->soonest, ring);
+}
+
+// Returns the earliest deadline.
+double first_deadline(struct worker *w) {
+    double first = INFINITY;
+    for (int64_t stream = 0; stream < w->streams; stream++)
+        for (int64_t number = w->left[stream]; number < w->next[stream]; number++)
+            first = fmin(first, deadline_of(w, row_of(w, stream, number)));
+    return w->soonest = first;
+}
+
+// --- what arrives ---
+
+// Takes `answers` answers, `lost` of which, as a share, showed a loss.
+static void learn(struct worker *w, double lost, int64_t answers) {
+    w->lost += (1 - pow(1 - WEIGHT, (double)answers)) * (lost - w->lost);
+}
+
+// Makes a row due that is to be retransmitted.
+static void retransmit(struct worker *w, int64_t row) {
+    set_probe(w, row, false);
+    make_due(w, row);
+    w->since_loss = 0;
+}
+
+// When a row was last sent or probed, or heard of.
+static double heard_last(const struct worker *w, int64_t row) {
+    const struct progress *progress = &w->progress[row];
+    return fmax(larger(progress->sent_last, progress->probed_last), progress->state_time);
+}
+
+// Marks rows for probing that the retransmission of a row overtook.
+static void probe_before(struct worker *w, int64_t by) {
+    int64_t stream = w->stream[by], way = way_of(w, by);
+    for (int64_t number = w->left[stream]; number < w->next[stream]; number++) {
+        int64_t row = row_of(w, stream, number);
+        if (in_flight(w, row) && w->entry[row].order < w->entry[by].order &&
+            way_of(w, row) == way &&
+            w->progress[by].sent_last > heard_last(w, row) + w->lowest[stream] / 4)
+            set_probe(w, row, true);
+    }
+}
+
+// Takes the arrival of results of one stage for distinct rows. packets: indices of the packets,
+// whose rows are in `places`.
+void detect_from_results(struct worker *w, const int64_t *packets, int64_t n,
+                         const struct arrivals *a, double now) {
+    for (int64_t i = 0; i < n; i++) {
+        int64_t row = w->places[packets[i]], stream = w->stream[row];
+        const struct progress *progress = &w->progress[row];
+        int own = progress->clean;
+        double took = larger(now - progress->sent_last, 0.0);
+        if (w->pulls && progress->probes == 1) { // a requested result waits for no other worker
+            took = larger(now - progress->probed_last, 0.0);
+            own = 1;
+        }
+        if (own && took < w->lowest[stream])
+            w->lowest[stream] = took;
+        if (own && a->full[packets[i]])
+            w->longest[stream] = larger(w->longest[stream], took);
+        w->earliest[stream] = fmin(w->earliest[stream], progress->sent_last);
+    }
+    w->since_loss += n;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t stream = w->stream[w->places[packets[i]]];
+        if (isinf(w->earliest[stream]))
+            continue; // done
+        if (w->longest[stream] >= 0)
+            sample_trip(w, now, stream, w->longest[stream]);
+        if (is_lossy(w))
+            sample_gap(w, now, stream, w->earliest[stream]);
+        restart(w, stream, now);
+        w->earliest[stream] = INFINITY;
+        w->longest[stream] = -1;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        int64_t row = w->places[packets[i]];
+        struct progress *progress = &w->progress[row];
+        // A result faster than any round trip answers the first CONTRIBUTE (RFC 8985, 6.2).
+        if (progress->sent > 1 && now - progress->sent_last < w->lowest[w->stream[row]])
+            progress->sent_last = progress->sent_first;
+        double *latest = &w->latest[way_of(w, row)];
+        if (progress->sent == 1)
+            *latest = larger(*latest, progress->sent_last);
+    }
+    for (int64_t i = 0; i < n; i++)
+        if (w->progress[w->places[packets[i]]].sent > 1)
+            probe_before(w, w->places[packets[i]]);
+    w->news |= n > 0;
+}
+
+// Takes STATEs that answer probes of distinct rows; what is lost becomes due.
+void detect_from_states(struct worker *w, const int64_t *packets, int64_t n,
+                        const struct arrivals *a, double now) {
+    enum { SHOWS_LOSS = 1 };
+    int64_t losses = 0;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t row = w->places[packets[i]], stream = w->stream[row];
+        if (w->progress[row].probes == 1)
+            w->longest[stream] =
+                larger(w->longest[stream], larger(now - w->progress[row].probed_last, 0.0));
+    }
+    for (int64_t stream = 0; n && stream < w->streams; stream++) {
+        if (w->longest[stream] >= 0)
+            sample_trip(w, now, stream, w->longest[stream]);
+        w->longest[stream] = -1;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        int64_t row = w->places[packets[i]], stream = w->stream[row];
+        const struct header *header = &a->headers[packets[i]];
+        struct progress *progress = &w->progress[row];
+        uint32_t children = four(header->children);
+        int phase = header->flags >> 4 & 3, direct = (header->flags & DIRECT) != 0;
+        int bit = direct ? (int)(w->rank % MOST_CHILDREN) : header->sender;
+        int node = two(header->node), absent = (children >> bit & 1) == 0;
+        // Probes of a number that waits for others back off, but restart after any change of state:
+        // the next result may get lost on the way to this worker.
+        int moved = progress->state_node != node || progress->state_phase != phase ||
+                    progress->state_children != children;
+        int known = isfinite(progress->state_time);
+        if (moved && known)
+            set_backoff(w, row, 0);
+        progress->state_node = (uint16_t)node;
+        progress->state_phase = (uint8_t)phase;
+        progress->state_children = children;
+        progress->state_time = now;
+        progress->probes = 0;
+        int above = !direct && node != w->nodes[stream], first = w->senders[stream] == 0;
+        int again = phase == FINAL || (phase == AGGREGATING && absent);
+        again = again && (!above || first || (known && !moved));
+        w->kinds[packets[i]] = again ? SHOWS_LOSS : 0;
+        losses += again;
+    }
+    if (n)
+        learn(w, (double)losses / (double)n, n);
+    for (int64_t i = 0; i < n; i++)
+        if (w->kinds[packets[i]] == SHOWS_LOSS)
+            retransmit(w, w->places[packets[i]]);
+    for (int64_t i = 0; i < n; i++) {
+        int64_t row = w->places[packets[i]];
+        set_probe(w, row, false);
+        if (w->kinds[packets[i]] != SHOWS_LOSS)
+            set_deadline(w, row, now + patience(w, row));
+    }
+    // One loss makes others likely: probe all overdue numbers of the stream.
+    for (int64_t i = 0; i < n; i++) {
+        int64_t stream = w->stream[w->places[packets[i]]];
+        if (w->kinds[packets[i]] != SHOWS_LOSS)
+            continue;
+        for (int64_t number = w->left[stream]; number < w->next[stream]; number++) {
+            int64_t row = row_of(w, stream, number);
+            if (deadline_of(w, row) <= now)
+                set_probe(w, row, true);
+        }
+    }
+}
+
+// --- what to probe ---
+
+// Puts the oldest number in flight of each stream into `chosen`: those to probe once overdue.
+static void choose_oldest(struct worker *w) {
+    w->chosen_length = 0;
+    for (int64_t stream = 0; stream < w->streams; stream++) {
+        int64_t oldest = -1;
+        for (int64_t number = w->left[stream]; number < w->next[stream]; number++) {
+            int64_t row = row_of(w, stream, number);
+            if (in_flight(w, row) &&
+                (oldest < 0 || w->entry[row].order < w->entry[oldest].order))
+                oldest = row;
+        }
+        if (oldest >= 0)
+            w->chosen[w->chosen_length++] = oldest;
+    }
+}
+
+// Adds the rows sent a timeout ago, except those behind an oldest row that waits for another
+// worker.
+static void choose_overdue(struct worker *w, double now) {
+    int64_t streams = w->chosen_length;
+    for (int64_t i = 0; i < streams; i++) {
+        int64_t oldest = w->chosen[i], stream = w->stream[oldest];
+        if (isfinite(w->progress[oldest].state_time) && w->progress[oldest].backoff)
+            continue;
+        for (int64_t number = w->left[stream]; number < w->next[stream]; number++) {
+            int64_t row = row_of(w, stream, number);
+            if (row != oldest && in_flight(w, row) &&
+                w->progress[row].sent_last + w->timeouts[stream] <= now)
+                w->chosen[w->chosen_length++] = row;
+        }
+    }
+}
+
+// Marks rows for probing that sums of later numbers have overtaken. `heard` is at most the earliest
+// time at which a row in flight of the stream was last heard of, so most results need no look at
+// the window.
+static void probe_overtaken(struct worker *w) {
+    w->news = 0;
+    for (int64_t stream = 0; stream < w->streams; stream++) {
+        int64_t ways = KINDS * w->servers_count;
+        double *latest = &w->latest[stream * ways], last = -INFINITY;
+        for (int64_t way = 0; way < ways; way++)
+            last = larger(last, latest[way]);
+        double margin = w->lowest[stream] / 4;
+        if (last <= w->heard[stream] + margin)
+            continue;
+        double heard = INFINITY;
+        for (int64_t number = w->left[stream]; number < w->next[stream]; number++) {
+            int64_t row = row_of(w, stream, number);
+            if (!in_flight(w, row))
+                continue;
+            double one = heard_last(w, row);
+            heard = fmin(heard, one);
+            if (w->latest[way_of(w, row)] > one + margin)
+                set_probe(w, row, true);
+        }
+        // What is sent later is heard of later. Without rows in flight nothing is known of that.
+        w->heard[stream] = isinf(heard) ? last : heard;
+    }
+}
+
+// Chooses the rows to probe now (`probed`); rows to retransmit unasked become due.
+void prepare_probes(struct worker *w, double now) {
+    int unasked = w->lost > UNASKED && !w->pulls;
+    int64_t late = 0;
+    w->expired = w->soonest <= now && first_deadline(w) <= now;
+    if (w->news)
+        probe_overtaken(w);
+    w->stamp++;
+    if (w->expired) {
+        choose_oldest(w);
+        if (unasked)
+            choose_overdue(w, now);
+        for (int64_t i = 0; i < w->chosen_length; i++)
+            if (deadline_of(w, w->chosen[i]) <= now) {
+                w->probed[late++] = w->chosen[i];
+                w->mark[w->chosen[i]] = w->stamp;
+            }
+    }
+    if (w->pending)
+        for (int64_t row = 0; row < w->rows; row++)
+            if (w->probe_pending[row] && w->mark[row] != w->stamp)
+                w->probed[late++] = row;
+    int64_t unanswered = 0;
+    for (int64_t i = 0; i < late; i++) {
+        const struct progress *progress = &w->progress[w->probed[i]];
+        unanswered += progress->probes > 0 &&
+                      progress->probed_last + w->timeouts[w->stream[w->probed[i]]] <= now;
+    }
+    if (unanswered)
+        learn(w, 1, unanswered);
+    w->probed_length = unasked ? 0 : late;
+    for (int64_t i = 0; unasked && i < late; i++) {
+        int64_t row = w->probed[i];
+        const struct progress *progress = &w->progress[row];
+        int waits = isfinite(progress->state_time) && progress->sent_last < progress->state_time;
+        int turn = (progress->sent + progress->probes + row) % ASK_EVERY == 0;
+        if ((waits || turn) && progress->probes == 0)
+            w->probed[w->probed_length++] = row;
+        else
+            retransmit(w, row);
+    }
+}
+
+// Records a QUERY for a row that is sent now and leaves the host at `leave`.
+void note_probed(struct worker *w, int64_t row, double now, double leave) {
+    struct progress *progress = &w->progress[row];
+    set_probe(w, row, false);
+    progress->probes++;
+    progress->probed_last = leave;
+    set_backoff(w, row, progress->backoff + (deadline_of(w, row) <= now));
+    progress->clean = false;
+    set_deadline(w, row, leave + patience(w, row));
+}

@@ -1,0 +1,413 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A worker's transport in C (``hosts/native/worker.h``): its memory, and the calls.
+
+All that happens packet by packet is there: matching and checking results, loss detection, windows,
+pacing, quantisation, building packets. Here are the arrays that it works on, and what it calls in
+Python: congestion windows once a round trip, and codecs that do not round to nearest.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import math
+from typing import Any
+
+import numpy as np
+
+from hosts.data.array_pool import ArrayPool
+from hosts.data.reports import Failure, Statistics, Sums
+from hosts.native.loader import check_constants, native
+from hosts.native.structures import structures
+from hosts.net.arrivals import EXACT, Clock, Enough, Numbers, Released, Seconds
+from hosts.net.pacer import wire_bytes
+from hosts.worker.chunk_queues import Queues
+from hosts.worker.congestion.control import CongestionControl
+from hosts.worker.round_trips import RoundTrips
+from hosts.worker.slots import Rows, Slots
+from protocol.codecs.codec import Codec
+from protocol.exponents import Exponents
+from protocol.header import (
+    HEADER,
+    HEADER_BYTES,
+    LANE,
+    LANE_BYTES,
+    PEER,
+    Array,
+    Batch,
+    Op,
+    Words,
+    blank,
+    packet_bytes,
+    parts_of,
+)
+from protocol.payloads import Floats
+from protocol.plan import WorkerPlan
+from switch.ports.paced_line import address
+
+_STRUCTURES = structures("worker.h")
+_Worker, _Arrivals = _STRUCTURES["worker"], _STRUCTURES["arrivals"]
+_Departures, _Driver = _STRUCTURES["departures"], structures("read_ahead.c")["driver"]
+SUM, _FAILURE = np.dtype(_STRUCTURES["sum"]), np.dtype(_STRUCTURES["failure"])
+_DUE = np.dtype(_STRUCTURES["due"])
+_COUNTS = [name for name, *_ in _STRUCTURES["counts"]._fields_]
+
+_KINDS = 3  # of ways, in worker.h
+_CHECKS = ("wrong_workers", "wrong_lanes", "wrong_exponent", "wrong_checksum")
+# Lost packets are remembered for so many results at least.
+_LOSSY = 4096
+_OF_CODEC = ("sum_digits", "finest_scale", "least_digits", "least_exponent", "most_exponent")
+_OF_TRIPS = ("smoothed", "variation", "timeouts", "late", "lowest")
+_OF_GAPS = ("gap_last", "gap", "gap_variation")
+_SPARE = 64  # packets that a batch of arrivals may lead to, beside two for each
+
+_ADAPT = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int64)
+_ENCODE = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.c_uint64, ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(ctypes.c_uint32)
+)
+_DECODE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint64)
+
+
+class Core:
+    """The native part of one transport, whose other parts are passed in.
+
+    peers: (n,) PEER of the servers, by rank.
+    rate: of the link in bit/s, 0: no pacing.
+    backlog: seconds of the link that may be handed over ahead.
+    header_room: bytes reserved before each packet.
+    last_headers, last_words: by chunk, the last results, if servers optimize.
+    """
+
+    def __init__(
+        self,
+        plan: WorkerPlan,
+        slots: Slots,
+        queues: Queues,
+        exponents: Exponents,
+        trips: RoundTrips,
+        congestion: CongestionControl,
+        priorities: Numbers,
+        peers: Array,
+        *,
+        rate: float,
+        backlog: float,
+        header_room: int,
+        last_headers: Array,
+        last_words: Words,
+    ) -> None:
+        self._lib: Any = native()
+        _check(self._lib)
+        self._plan, self._slots, self._codec = plan, slots, plan.codec
+        self._header_room, self._packet_bytes = header_room, packet_bytes(slots.width)
+        self._memory = ArrayPool()
+        self._error: BaseException | None = None
+        self._congestion = congestion
+        rows, streams, chunks = len(slots.stage), len(plan.streams), exponents.chunks
+        shares, servers = plan.shares.servers, len(plan.servers)
+        stream_index = np.full(256, -1, np.int64)
+        stream_index[[s.stream for s in plan.streams]] = np.arange(streams)
+        gaps = np.full((3, streams), np.nan)
+        gaps[0] = -np.inf
+        small, large = wire_bytes(plan.lanes)
+        self._failed = np.zeros(rows, _FAILURE)
+        self._arrays: dict[str, Any] = {
+            # By row.
+            "stage": slots.stage, "flags": np.zeros(rows, np.uint8),
+            "due": np.zeros(rows, np.bool_), "probe_pending": np.zeros(rows, np.bool_),
+            "seq": slots.seq, "hash": np.zeros(rows, np.uint32),
+            "server": np.zeros(rows, np.int64), "failures": np.zeros(rows, np.int64),
+            "held_next": np.zeros(rows, np.int64), "mark": np.zeros(rows, np.int64),
+            "exponent": np.zeros(rows, np.int16), "entry": slots.entry,
+            "progress": slots.progress, "deadline": np.full(rows, np.inf),
+            "results": slots.result_headers, "words": slots.result_words,
+            "stream": slots.stream, "probed": np.zeros(rows, np.int64),
+            "chosen": np.zeros(rows, np.int64), "heap": np.zeros(2 * rows + 1, _DUE),
+            "failed": self._failed,
+            # By stream.
+            "common": _common(plan), "bases": slots.bases, "masks": slots.masks,
+            "nodes": np.array([stream.node for stream in plan.streams], np.int64),
+            "senders": np.array([stream.sender for stream in plan.streams], np.int64),
+            "priorities": np.ascontiguousarray(priorities, np.int64),
+            "left": slots.left, "next": slots.next, "limits": slots.limits,
+            "queues": queues.table,
+            **dict(zip(_OF_TRIPS, trips.state, strict=True)),
+            **dict(zip(_OF_GAPS, gaps, strict=True)),
+            "ring": np.zeros(streams), "ring_timeout": np.zeros(streams),
+            "heard": np.full(streams, -np.inf), "longest": np.full(streams, -1.0),
+            "earliest": np.full(streams, np.inf), "restarts": np.zeros(streams, np.int64),
+            "backed_off": np.zeros(streams, np.int64), **congestion.columns(),
+            "stream_index": stream_index, "latest": np.full(_KINDS * streams * servers, -np.inf),
+            # By chunk, and by server.
+            **exponents.columns(), "held_first": np.full(chunks, -1, np.int32),
+            "chunk_server": shares, "last_headers": last_headers, "last_words": last_words,
+            "servers": peers,
+        }  # fmt: skip
+        self._worker = _Worker(
+            **{name: address(array) for name, array in self._arrays.items()},
+            streams=streams, chunks=len(shares) - 1, rows=rows, width=slots.width,
+            exponent_headroom=exponents.exponent_headroom, depth=exponents.staleness + 1,
+            world=plan.world, rank=plan.rank, job=plan.job, epoch=plan.epoch,
+            servers_count=servers, is_asynchronous=plan.is_asynchronous,
+            optimizes=plan.optimizer is not None, pulls=plan.pipeline.pulls,
+            adapts=congestion.adapts, **{name: getattr(plan.codec, name) for name in _OF_CODEC},
+            rate=rate, backlog=backlog, clear=-math.inf, small=small, large=large,
+            least=trips.least, most=trips.most, soonest=math.inf,
+            since_loss=max(_LOSSY, 4 * sum(slots.windows)),
+            memory=max(_LOSSY, 4 * sum(slots.windows)),
+        )  # fmt: skip
+        self._at = ctypes.addressof(self._worker)
+        self._scratch = self._sums = np.zeros(0)
+        self._arrived, self._out, self._driver = _Arrivals(), _Departures(), _Driver()
+        self._arrived_at = ctypes.addressof(self._arrived)
+        self._out_at = ctypes.addressof(self._out)
+        self._make_room(_SPARE)
+        self._policies = [_ADAPT(functools.partial(self._call, congestion.update))]
+        self._point("adapt", self._policies[0])
+        if not plan.codec.rounds_to_nearest and slots.width:
+            coder = _Coder(plan.codec, plan.world, slots.width)
+            for name, kind, function in (
+                ("encode", _ENCODE, coder.encode),
+                ("decode", _DECODE, coder.decode),
+            ):
+                self._policies.append(kind(functools.partial(self._call, function)))
+                self._point(name, self._policies[-1])
+
+    def _point(self, name: str, function: Any) -> None:
+        setattr(self._worker, name, ctypes.cast(function, ctypes.c_void_p).value)
+
+    def _call(self, function: Any, *arguments: Any) -> int:
+        """Calls Python from C, which stops after an exception; `_raise` raises that."""
+        try:
+            function(*arguments)
+        except BaseException as error:
+            self._error = error
+            return 1
+        return 0
+
+    def _raise(self) -> None:
+        if self._worker.error:
+            self._worker.error = 0
+            error, self._error = self._error, None
+            assert error is not None
+            raise error
+
+    # -- numbers submitted and done ---------------------------------------------------------------
+
+    @property
+    def incomplete(self) -> int:
+        """Numbers submitted that have no result."""
+        count: int = self._worker.incomplete
+        return count
+
+    def note_submitted(self, numbers: int) -> None:
+        """Records that numbers were added to the queues."""
+        self._worker.incomplete += numbers
+        self._worker.moved = 1
+
+    def take_sums(self) -> Array:
+        """Returns the sums (n,) SUM that arrived since the last call."""
+        n = self._worker.sums_length
+        self._worker.sums_length = 0
+        return self._sums[:n].copy()
+
+    def take_failures(self) -> list[Failure]:
+        """Returns the chunks that failed for good since the last call."""
+        n, self._worker.failed_length = self._worker.failed_length, 0
+        return [self._failure(*one) for one in self._failed[:n].tolist()]
+
+    def _failure(self, stream: int, seq: int, chunk: int, exponent_round: bool) -> Failure:
+        reason = "its sum failed the check twice"
+        if exponent_round:
+            reason = (
+                "its exponent round failed the check twice: corrupted, or the workers do not "
+                "submit the same chunks in the same order"
+            )
+        return Failure(self._plan.streams[stream].stream, seq, chunk, reason)
+
+    def count(self, statistics: Statistics, sums: Sums) -> None:
+        """Adds what was counted since the last call; `sums` gets the chunks summed."""
+        counts = self._worker.counts
+        for name in _COUNTS:
+            value = getattr(counts, name)
+            if not value:
+                continue
+            if name == "most_ahead":
+                statistics.most_ahead = max(statistics.most_ahead, value)
+            elif hasattr(statistics, name):
+                setattr(statistics, name, getattr(statistics, name) + value)
+            else:
+                statistics.dropped[name] += value
+            if name == "completed":
+                sums.chunks += value
+            setattr(counts, name, 0)
+
+    # -- packets ----------------------------------------------------------------------------------
+
+    def receive(self, now: float, batch: Batch) -> None:
+        """Takes packets that have arrived by `now`."""
+        kept = self._arrive(batch)
+        self._lib.worker_receive(self._at, self._arrived_at, now)
+        del kept
+        self._raise()
+
+    def send(self, now: float) -> tuple[Batch | None, float]:
+        """Returns packets to send now, and the time of the next poll."""
+        most = self._lib.worker_prepare(self._at, now)
+        self._raise()
+        kept = self._depart(most)
+        self._lib.worker_poll(self._at, now, self._out_at)
+        self._raise()
+        return self._departed(kept), self._out.following
+
+    def run(self, times: Seconds, batch: Batch, clock: Clock, enough: Enough) -> Released | None:
+        """Takes a prefix of packets that arrived at these ascending times (n,), and sends what
+        polls between them would.
+
+        The prefix ends at `enough`, or where what is sent might not fit into the queue. Returns
+        None, with nothing changed, if it is empty.
+        """
+        if float(times[-1]) * clock.second >= EXACT / 2:
+            return None
+        kept = self._arrive(batch)
+        n = len(batch)
+        tickets = np.empty(n, np.int64)
+        self._lib.find_tickets(self._at, self._arrived_at, address(tickets))
+        most = enough(tickets)
+        while 0 < most < n and times[most] <= times[most - 1]:
+            most -= 1  # both arrive at the same time
+        if not most:
+            return None
+        self._arrived.count, self._arrived.times = most, address(times)
+        pace, waiting, room = clock.queue()
+        driver = self._driver
+        driver.second, driver.tick, driver.pace = clock.second, clock.tick, pace
+        driver.bytes, driver.waiting, driver.since = room, waiting, float(times[0])
+        sent = self._depart(2 * most + self._worker.heap_length + _SPARE)
+        taken = self._lib.worker_run(
+            self._at, self._arrived_at, ctypes.addressof(driver), self._out_at
+        )
+        self._arrived.times = None
+        del kept
+        self._raise()
+        following = self._out.following
+        packets = self._departed(sent)
+        leaving = sent[3][: self._out.count]
+        return Released(taken, packets, leaving, True, None if math.isnan(following) else following)
+
+    def complete(self, rows: Rows, batch: Batch) -> None:
+        """Takes good results (n,) of these rows that came another way than by the network."""
+        kept = self._arrive(batch)
+        self._lib.complete_rows(self._at, address(rows), self._arrived_at)
+        del kept
+        self._raise()
+
+    def wrong(self, rows: Rows, batch: Batch) -> list[str]:
+        """Returns the check that each result (n,) for a row fails; "" if it passes all."""
+        failed = np.zeros(len(rows), np.int64)
+        kept = self._arrive(batch)
+        self._lib.check_results(self._at, self._arrived_at, address(rows), address(failed))
+        del kept
+        return [_CHECKS[check - 1] if check else "" for check in failed.tolist()]
+
+    def _arrive(self, batch: Batch) -> tuple[Any, ...]:
+        """Points to packets; returns the arrays that have to be kept while C reads them."""
+        n, words, arrived = len(batch), batch.payloads, self._arrived
+        headers, peers, full = batch.headers, batch.peers, batch.full
+        if headers.strides[0] != HEADER_BYTES:
+            headers = np.ascontiguousarray(headers)
+        if peers.strides[0] != PEER.itemsize:
+            peers = np.ascontiguousarray(peers)
+        if not full.flags.c_contiguous:
+            full = np.ascontiguousarray(full)
+        if self._slots.width and n:
+            if words.shape[1] != self._slots.width:
+                raise ValueError(f"packets of {words.shape[1]} lanes, not {self._slots.width}")
+            if words.strides[1] != LANE_BYTES or words.dtype != LANE:
+                words = np.ascontiguousarray(words, LANE)
+        if n > self._room or n > len(self._sums) - self._worker.sums_length:
+            self._make_room(n)
+        arrived.headers, arrived.peers = address(headers), address(peers)
+        arrived.full = address(full)
+        arrived.words, arrived.stride = words.__array_interface__["data"][0], words.strides[0]
+        arrived.count = n
+        return headers, peers, full, words
+
+    def _make_room(self, packets: int) -> None:
+        """Makes room for so many packets that arrive, and for their sums."""
+        held, worker = self._worker.sums_length, self._worker
+        sums = np.empty(2 * (held + packets), SUM)
+        sums[:held] = self._sums[:held]
+        self._room, self._sums = 2 * packets, sums
+        self._scratch = np.empty((3, self._room), np.int64)
+        worker.sums = address(sums)
+        worker.places, worker.kinds, worker.taken = (
+            address(self._scratch[row]) for row in range(3)
+        )
+
+    def _depart(self, most: int) -> tuple[Any, ...]:
+        """Makes memory for packets to send."""
+        out = self._out
+        out.count, out.room = 0, most
+        if not most:
+            return ()
+        room = self._memory.empty((most, self._header_room + self._packet_bytes), np.uint8)
+        full, peers, times = np.empty(most, np.bool_), np.empty(most, PEER), np.empty(most)
+        out.packets, out.stride = address(room) + self._header_room, room.shape[1]
+        out.full, out.peers, out.times = address(full), address(peers), address(times)
+        return room, full, peers, times
+
+    def _departed(self, made: tuple[Any, ...]) -> Batch | None:
+        """Returns the packets that were written to memory of `_depart`."""
+        n = self._out.count
+        if not n:
+            return None
+        room, full, peers, _ = made
+        if 2 * n < len(room):  # not to hold all of it while these are on their way
+            kept = self._memory.empty((n, room.shape[1]), np.uint8)
+            kept[:] = room[:n]
+            room, full, peers = kept, full[:n].copy(), peers[:n].copy()
+        elif n < len(room):
+            room, full, peers = room[:n], full[:n], peers[:n]
+        wire = room[:, self._header_room :]
+        headers, payloads = parts_of(wire)
+        return Batch(headers, payloads, full, peers, wire, room)
+
+
+class _Coder:
+    """Calls a codec for one chunk in memory."""
+
+    def __init__(self, codec: Codec, world: int, width: int) -> None:
+        self._codec, self._world, self._width = codec, world, width
+
+    def encode(self, values_at: int, exponent: int, words_at: int, total: Any) -> None:
+        words = self._codec.encode(self._floats(values_at), [exponent], self._world)[0]
+        ctypes.memmove(words_at, words.ctypes.data, words.nbytes)
+        total[0] = int(words.sum(dtype=np.int64)) & 0xFFFFFFFF
+
+    def decode(self, words_at: int, exponent: int, sums_at: int) -> None:
+        buffer = (ctypes.c_uint8 * (LANE_BYTES * self._width)).from_address(words_at)
+        words: Words = np.ctypeslib.as_array(buffer).view(LANE)[None]
+        self._floats(sums_at)[:] = self._codec.decode(words, [exponent], self._world)
+
+    def _floats(self, at: int) -> Floats:
+        buffer = (ctypes.c_float * self._width).from_address(at)
+        floats: Floats = np.ctypeslib.as_array(buffer)[None]
+        return floats
+
+
+def _common(plan: WorkerPlan) -> Array:
+    """Returns the fields that all packets of a stream share (streams,) HEADER."""
+    common = blank(len(plan.streams), Op.CONTRIBUTE)
+    common["job"], common["epoch"], common["workers"] = plan.job, plan.epoch, 1
+    common["stream"] = [stream.stream for stream in plan.streams]
+    common["sender"] = [stream.sender for stream in plan.streams]
+    common["node"] = [stream.node for stream in plan.streams]
+    return common
+
+
+@functools.cache
+def _check(lib: ctypes.CDLL) -> None:
+    """Raises RuntimeError if structures here differ from those of the C code."""
+    structures = _Worker, _Arrivals, _Departures, _Driver
+    check_constants(lib, {f"{one.__name__}_bytes": ctypes.sizeof(one) for one in structures})
+    assert HEADER.itemsize == HEADER_BYTES
