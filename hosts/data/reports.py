@@ -62,13 +62,14 @@ class Completed:
             return parts[0]
         if not parts:
             none = np.zeros(0, np.int64)
-            places = ChunkRefs(none.astype(object), none)
+            places = ChunkRefs({}, none, none)
             return Completed(none, none, places, none.astype(np.uint8), none, lanes)
         return Completed(
             np.concatenate([part.tickets for part in parts]),
             np.concatenate([part.chunks for part in parts]),
             ChunkRefs(
-                np.concatenate([part.places.submissions for part in parts]),
+                dict(item for part in parts for item in part.places.submissions.items()),
+                np.concatenate([part.places.identifiers for part in parts]),
                 np.concatenate([part.places.rows for part in parts]),
             ),
             np.concatenate([part.flags for part in parts]),

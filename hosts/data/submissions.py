@@ -47,18 +47,23 @@ class Submission:
 
 
 class ChunkRefs(NamedTuple):
-    """References to n chunks: the Submission (n,) of each and its row there (n,)."""
+    """References to n chunks.
 
-    submissions: npt.NDArray[np.object_]
+    submissions: by identifier.
+    identifiers, rows: (n,) of each chunk's submission, and its row there.
+    """
+
+    submissions: dict[int, Submission]
+    identifiers: npt.NDArray[np.int64]
     rows: npt.NDArray[np.int64]
 
     def select(self, which: Any) -> ChunkRefs:
         """Returns some of them, or another order."""
-        return ChunkRefs(self.submissions[which], self.rows[which])
+        return ChunkRefs(self.submissions, self.identifiers[which], self.rows[which])
 
     def sums(self, lanes: int) -> Floats:
         """Returns a copy of their sums (n, lanes)."""
         found = np.empty((len(self.rows), lanes), np.float32)
-        for place, (one, row) in enumerate(zip(self.submissions, self.rows, strict=True)):
-            found[place] = one.sums[row]
+        for place, (one, row) in enumerate(zip(self.identifiers, self.rows, strict=True)):
+            found[place] = self.submissions[int(one)].sums[row]
         return found

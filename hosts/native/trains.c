@@ -12,7 +12,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "packet.h"
+#include "trains.h"
 
 #ifndef UDP_SEGMENT
 #define UDP_SEGMENT 103
@@ -22,13 +22,6 @@
 #endif
 
 enum { LARGEST_RECEIVE = 1 << 16 };
-
-// Result of receive_trains: _Arrivals in hosts/net/trains.py.
-struct arrivals {
-    uint64_t trains, packets; // packets: decoded ones, see `regular`
-    int32_t error; // errno; 0 if nothing was left or no more would fit
-    int32_t regular; // 1 if all packets are well-formed and have a payload
-};
 
 // A received train: a row of Receiver._trains.
 struct received {
@@ -58,12 +51,12 @@ static uint32_t segment_of(struct msghdr *message, uint32_t length) {
 // Copies headers to contiguous memory and sets `full` for packets with payload: decode_wire() in
 // protocol/header.py. Returns 1 if all `n` packets are well-formed.
 static int decode(const uint8_t *wire, size_t n, size_t wide, struct header *headers,
-                  uint8_t *full) {
+                  bool *full) {
     int good = 1;
     for (size_t i = 0; i < n; i++) {
         struct header *header = &headers[i];
         memcpy(header, wire + i * wide, sizeof *header);
-        full[i] = (uint8_t)carries_payload(header);
+        full[i] = carries_payload(header);
         int op = op_of(header);
         good &= header->version_op >> 4 == VERSION && op >= CONTRIBUTE && op <= STATE;
         good &= full[i] || wide == sizeof *header;
@@ -71,23 +64,19 @@ static int decode(const uint8_t *wire, size_t n, size_t wide, struct header *hea
     return good;
 }
 
-// Receives trains into `arena` until nothing is left, `most` datagrams have arrived, or the next
-// train might not fit in `room`.
-//
-// `trains` has room for `most`. As long as trains consist of packets of `wide` bytes, these are
-// decoded: `headers`, `full` and `sources` have room for `most` plus LARGEST_RECEIVE / wide.
-void receive_trains(int socket, uint8_t *arena, size_t room, size_t most, size_t wide,
-                    struct received *trains, struct header *headers, uint8_t *full,
-                    struct peer *sources, struct arrivals *out) {
-    size_t at = 0, datagrams = 0;
-    *out = (struct arrivals){.regular = 1};
-    while (at + LARGEST_RECEIVE <= room && datagrams < most) {
+// Receives trains until nothing is left, `most` datagrams have arrived, or the next train might not
+// fit into the arena.
+void receive_trains(int socket, struct inbox *inbox) {
+    int64_t at = 0, datagrams = 0;
+    inbox->trains_length = inbox->packets = inbox->error = 0;
+    inbox->regular = 1;
+    while (at + LARGEST_RECEIVE <= inbox->room && datagrams < inbox->most) {
         struct sockaddr_in source = {0};
         union {
             char bytes[CMSG_SPACE(sizeof(int))];
             struct cmsghdr aligned;
         } control;
-        struct iovec memory = {arena + at, LARGEST_RECEIVE};
+        struct iovec memory = {inbox->arena + at, LARGEST_RECEIVE};
         struct msghdr message = {
             .msg_name = &source,
             .msg_namelen = sizeof source,
@@ -100,29 +89,30 @@ void receive_trains(int socket, uint8_t *arena, size_t room, size_t most, size_t
         if (length < 0) {
             if (errno == EINTR)
                 continue;
-            out->error = errno == EAGAIN || errno == EWOULDBLOCK ? 0 : errno;
+            inbox->error = errno == EAGAIN || errno == EWOULDBLOCK ? 0 : errno;
             break;
         }
-        struct received *train = &trains[out->trains++];
+        struct received *train = &inbox->trains[inbox->trains_length++];
         train->bytes = (uint32_t)length;
         train->segment = segment_of(&message, (uint32_t)length);
         train->source = (struct peer){source.sin_addr.s_addr, source.sin_port};
-        size_t count = train->segment ? (size_t)length / train->segment : 0;
-        out->regular &= train->segment == wide && count * wide == (size_t)length;
-        if (out->regular) {
-            size_t first = out->packets;
-            out->regular = decode(arena + at, count, wide, headers + first, full + first);
-            for (size_t i = 0; i < count; i++)
-                sources[first + i] = train->source;
-            out->packets += count;
+        int64_t count = train->segment ? length / train->segment : 0;
+        inbox->regular &= train->segment == inbox->wide && count * inbox->wide == length;
+        if (inbox->regular) {
+            int64_t first = inbox->packets;
+            inbox->regular = decode(inbox->arena + at, (size_t)count, (size_t)inbox->wide,
+                                    inbox->headers + first, inbox->full + first);
+            for (int64_t i = 0; i < count; i++)
+                inbox->sources[first + i] = train->source;
+            inbox->packets += count;
         }
         datagrams += count ? count : 1;
-        at += (size_t)length;
+        at += length;
     }
 }
 
-static int send_train(int socket, const uint8_t *packets, size_t size, size_t count,
-                      const struct peer *destination) {
+int send_train(int socket, const uint8_t *packets, size_t size, size_t count,
+               const struct peer *destination) {
     struct sockaddr_in to = {
         .sin_family = AF_INET,
         .sin_port = destination->port,

@@ -106,6 +106,7 @@ def drive(
     deadline: float = math.inf,
     clock: Callable[[], float] = REAL.now,
     on_train: OnTrain | None = None,
+    on_turn: Callable[[], float | None] | None = None,
 ) -> bool:
     """Runs `machine` over `endpoint` until `until()` is true; returns False if `deadline` passed
     first.
@@ -113,9 +114,20 @@ def drive(
     `until` is evaluated after every arrival, timer and `Endpoint.wake`. `deadline` is a time of
     `clock`. While the socket's send buffer is full the machine is not polled, so urgent packets do
     not queue behind others. on_train: takes packets that an endpoint gives ahead of time, see
-    Ahead. Raises what `machine`, `until` and sending raise.
+    Ahead. on_turn: receives, polls and sends in one call, and returns the time of the next poll;
+    None if the machine has to be driven step by step. Raises what `machine`, `until` and sending
+    raise.
     """
     while not until():
+        following = None if on_turn is None else on_turn()
+        if following is not None:
+            if until():
+                return True
+            now = clock()
+            if now >= deadline:
+                return False
+            endpoint.wait(_span(max(endpoint.tick, following - now), deadline - now, endpoint.tick))
+            continue
         ahead = None if on_train is None else endpoint.ahead()
         released = None
         if ahead is not None and on_train is not None:

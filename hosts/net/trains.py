@@ -4,12 +4,15 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from hosts.native.loader import check_constants
+from hosts.native.structures import structures
 from hosts.net.broadcast_batch import BroadcastBatch
 from protocol.header import (
     HEADER,
@@ -22,23 +25,14 @@ from protocol.header import (
     packet_bytes,
     parts_of,
 )
+from switch.ports.paced_line import address
 
 LARGEST_RECEIVE = 1 << 16
 """Room that a train needs to be received."""
 
 _TRAIN = np.dtype([("bytes", "u4"), ("segment", "u4"), ("source", PEER)])
+INBOX = structures("trains.h")["inbox"]
 _MOST_BEYOND = LARGEST_RECEIVE // HEADER_BYTES
-
-
-class _Arrivals(ctypes.Structure):
-    """`struct arrivals` of hosts/native/trains.c."""
-
-    _fields_ = (
-        ("trains", ctypes.c_uint64),
-        ("packets", ctypes.c_uint64),
-        ("error", ctypes.c_int32),
-        ("regular", ctypes.c_int32),
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,53 +46,57 @@ class Arrived:
 
 
 class Receiver:
-    """Reads up to a fixed number of datagrams at once into `arena`."""
+    """Reads up to a fixed number of datagrams at once into `arena`.
+
+    inbox: `struct inbox` of hosts/native/trains.h, for other native code that receives; `at`: its
+        address.
+    most_packets: that one call may read.
+    """
 
     def __init__(self, lib: ctypes.CDLL, arena: npt.NDArray[np.uint8], most_datagrams: int) -> None:
+        _check(lib)
         self._lib = lib
         self._arena = arena
-        self._most = most_datagrams
-        most_packets = most_datagrams + _MOST_BEYOND
+        self.most_packets = most_packets = most_datagrams + _MOST_BEYOND
         self._trains = np.empty(most_datagrams, _TRAIN)
         self._headers = np.empty((most_packets, HEADER_BYTES), np.uint8)
         self._full = np.empty(most_packets, np.bool_)
         self._sources = np.empty(most_packets, PEER)
-        self._arrivals = _Arrivals()
-        # Cached: reading an array's address takes as long as much of the work here.
-        self._arena_at = arena.ctypes.data
-        self._pointers = [
-            self._trains.ctypes.data,
-            self._headers.ctypes.data,
-            self._full.ctypes.data,
-            self._sources.ctypes.data,
-            ctypes.addressof(self._arrivals),
-        ]
+        self.inbox = INBOX(
+            arena=address(arena), trains=address(self._trains), headers=address(self._headers),
+            full=address(self._full), sources=address(self._sources), room=len(arena),
+            most=most_datagrams,
+        )  # fmt: skip
+        self.at = ctypes.addressof(self.inbox)
 
     def receive(self, socket: int, lanes: int) -> Arrived | None:
         """Reads what has arrived at a socket (file descriptor), with payloads in the arena.
 
         Returns None if nothing has. Raises OSError.
         """
-        arrivals, wide, arena = self._arrivals, packet_bytes(lanes), self._arena
-        self._lib.receive_trains(
-            socket, self._arena_at, len(arena), self._most, wide, *self._pointers
-        )
-        if arrivals.error:
-            raise OSError(arrivals.error, os.strerror(arrivals.error))
-        if not arrivals.trains:
+        self.inbox.wide = packet_bytes(lanes)
+        self._lib.receive_trains(socket, self.at)
+        return self.received(lanes)
+
+    def received(self, lanes: int) -> Arrived | None:
+        """Returns what the last call has read into `inbox`. Raises OSError."""
+        inbox = self.inbox
+        if inbox.error:
+            raise OSError(inbox.error, os.strerror(inbox.error))
+        if not inbox.trains_length:
             return None
-        n = arrivals.packets
-        if not arrivals.regular:
-            return self._sort_out(lanes)
-        wire = arena[: n * wide].reshape(n, wide)
+        n, wide = inbox.packets, packet_bytes(lanes)
+        if not inbox.regular:
+            return self._sort_out(inbox.trains_length, lanes)
+        wire = self._arena[: n * wide].reshape(n, wide)
         headers = self._headers[:n].copy().view(HEADER)[:, 0]
         sources = opaque(self._sources)[:n].copy().view(PEER)
         batch = Batch(headers, parts_of(wire)[1], self._full[:n].copy(), sources)
-        return Arrived(batch, 0, arrivals.trains)
+        return Arrived(batch, 0, inbox.trains_length)
 
-    def _sort_out(self, lanes: int) -> Arrived:
-        """Separates packets of different sizes."""
-        trains, wide = self._trains[: self._arrivals.trains], packet_bytes(lanes)
+    def _sort_out(self, count: int, lanes: int) -> Arrived:
+        """Separates packets of different sizes in so many trains."""
+        trains, wide = self._trains[:count], packet_bytes(lanes)
         lengths, sizes = trains["bytes"].astype(np.int64), trains["segment"]
         ends = np.cumsum(lengths)
         if (sizes == wide).all() and not (lengths % wide).any():
@@ -139,3 +137,9 @@ def send(lib: ctypes.CDLL, socket: int, batch: Batch, most_packets: int) -> tupl
         packets,
     )  # fmt: skip
     return trains, packets.value
+
+
+@functools.cache
+def _check(lib: ctypes.CDLL) -> None:
+    """Raises RuntimeError if the structure here differs from that of the C code."""
+    check_constants(lib, {"inbox_bytes": ctypes.sizeof(INBOX)})

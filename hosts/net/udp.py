@@ -30,7 +30,7 @@ from hosts.net.offload import (
     received_segment_size,
     segment_size_message,
 )
-from hosts.net.trains import LARGEST_RECEIVE, Receiver, send
+from hosts.net.trains import LARGEST_RECEIVE, Arrived, Receiver, send
 from protocol.header import (
     LARGEST_DATAGRAM,
     PEER,
@@ -104,9 +104,9 @@ class Endpoint:
         self._arena_bytes = np.frombuffer(self._arena, np.uint8)
         self._sources: dict[tuple[str, int], tuple[int, int]] = {}
         self._native = load_native()
-        self._receiver = None
+        self.receiver: Receiver | None = None
         if self._native is not None:
-            self._receiver = Receiver(self._native, self._arena_bytes, _MOST_DATAGRAMS)
+            self.receiver = Receiver(self._native, self._arena_bytes, _MOST_DATAGRAMS)
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
         try:
             self._socket.setblocking(False)
@@ -153,9 +153,9 @@ class Endpoint:
     def configure(self, lanes: int, link_rate: int) -> None:
         """Sets the payload size (int32 lanes) and the link's rate (bit/s, 0: unknown)."""
         self.lanes = lanes
-        self._datagram_bytes = packet_bytes(lanes)
-        wire_bytes = self._datagram_bytes + _WIRE_OVERHEAD
-        packets: float = min(MAX_SEGMENTS, LARGEST_DATAGRAM // self._datagram_bytes)
+        self.datagram_bytes = packet_bytes(lanes)
+        wire_bytes = self.datagram_bytes + _WIRE_OVERHEAD
+        packets: float = min(MAX_SEGMENTS, LARGEST_DATAGRAM // self.datagram_bytes)
         if link_rate:
             packets = min(packets, link_rate / 8 * _TRAIN_SECONDS / wire_bytes)
         if self._queue_bytes is not None:
@@ -173,8 +173,18 @@ class Endpoint:
         windows by."""
         # Each may come alone, and then takes a power of two for its data and headers (the
         # kernel's allocator) and the bookkeeping of a socket buffer.
-        data = 1 << (self._datagram_bytes + 512 - 1).bit_length()
+        data = 1 << (self.datagram_bytes + 512 - 1).bit_length()
         return self.receive_buffer // (data + 256)
+
+    @property
+    def socket(self) -> int:
+        """The socket's file descriptor."""
+        return self._socket.fileno()
+
+    @property
+    def train_packets(self) -> int:
+        """Most packets of a train."""
+        return self._train_packets if self.offload.segment else 1
 
     @property
     def blocked(self) -> bool:
@@ -204,13 +214,17 @@ class Endpoint:
         Order is kept per destination; several destinations take turns, one train each. Raises
         OSError, naming the destination, for errors that waiting does not cure.
         """
-        most = self._train_packets if self.offload.segment else 1
+        most = self.train_packets
         sent = 0 if self._native is None else self._send_natively(self._native, batch, most)
         if sent is not None:
-            # Trains that the socket has not taken are sent, or fail, one by one.
-            trains = _in_turns(encode_runs(_by_destination(batch), most))
-            self._pending.extend(trains[sent:])
-            self.flush()
+            self.send_rest(batch, sent)
+
+    def send_rest(self, batch: Batch, sent: int) -> None:
+        """Queues a batch but for the trains that were sent, as `send` does: what the socket has not
+        taken is sent, or fails, train by train."""
+        trains = _in_turns(encode_runs(_by_destination(batch), self.train_packets))
+        self._pending.extend(trains[sent:])
+        self.flush()
 
     def _send_natively(self, lib: ctypes.CDLL, batch: Batch, most: int) -> int | None:
         """Sends packets in wire format; returns the number of trains sent, None if all were."""
@@ -260,9 +274,16 @@ class Endpoint:
         batch can be empty. It may be a view of the endpoint's own memory, valid until the next
         call.
         """
-        if self._receiver is None:
+        if self.receiver is None:
             return self._receive()
-        found = self._receiver.receive(self._socket.fileno(), self.lanes)
+        return self._counted(self.receiver.receive(self._socket.fileno(), self.lanes))
+
+    def received(self) -> Batch | None:
+        """Returns what native code has read into the inbox of `receiver`. Raises OSError."""
+        assert self.receiver is not None
+        return self._counted(self.receiver.received(self.lanes))
+
+    def _counted(self, found: Arrived | None) -> Batch | None:
         if found is None:
             return None
         self.counters.receive_calls += found.calls
@@ -289,7 +310,7 @@ class Endpoint:
             at += length
         if not buffers:
             return None
-        wide = self._datagram_bytes
+        wide = self.datagram_bytes
         if all(size == wide and len(b) % wide == 0 for size, b in zip(sizes, buffers, strict=True)):
             counts = [len(buffer) // wide for buffer in buffers]
             wire = self._arena_bytes[:at].reshape(-1, wide)

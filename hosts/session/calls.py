@@ -114,8 +114,14 @@ class Calls:
                 most = min(most, int(np.flatnonzero(places == place)[missing - 1]) + 1)
         return most
 
-    def take(self, completed: Completed) -> list[Call]:
-        """Takes sums; returns the calls that they complete."""
+    @property
+    def fewest(self) -> int:
+        """Returns the least number of sums that may complete a call."""
+        return min([call.missing for call in self.open], default=0)
+
+    def take(self, completed: Completed, arrived: float) -> list[Call]:
+        """Takes sums, the last of which arrived at this time; returns the calls that they
+        complete."""
         if not len(completed):
             return []
         if len(self.open) == 1:
@@ -125,7 +131,7 @@ class Calls:
                 if place >= 0:
                     self.open[place].take(completed)
         for call in self.open:
-            call.patience.moved(call.missing)
+            call.patience.moved(call.missing, arrived)
         done = [call for call in self.open if not call.missing]
         if done:
             self.open = [call for call in self.open if call.missing]

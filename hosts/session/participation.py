@@ -19,6 +19,7 @@ from hosts.errors import CallOrderError, ClientError, JobRefusedError, UseAfterL
 from hosts.net.arrivals import Clock, Released, Seconds
 from hosts.net.driver import Attachment, drive
 from hosts.net.environment import HERE, HostEnvironment
+from hosts.net.udp import Endpoint
 from hosts.session.calls import Call, Calls
 from hosts.session.membership import Membership
 from hosts.worker.epoch_change import WorkerEpochs
@@ -66,6 +67,7 @@ class Participation:
             tuple[Call, BaseException | None]
         ] = []  # their futures are to be completed
         self._unsettled: list[Call] = []  # calls whose futures are not done
+        self._arrived, self._arrived_at = 0, 0.0  # sums not taken yet, and when the last came
         self._due = math.inf  # deadline of `drive`
         self._wake_up = self._runtime.event()  # wakes a driver that has stopped driving
         self._stopped = False
@@ -224,7 +226,17 @@ class Participation:
         with self.turn:
             if not self._calls.open or float(times[-1]) >= self._due:
                 return None
+            self._collect(every=True)  # `until_done` counts what is missing
             return self.follower.on_train(times, batch, clock, self._calls.until_done)
+
+    def on_turn(self) -> float | None:
+        """See WorkerTransport."""
+        follower, endpoint = self.follower, self._endpoint
+        if not isinstance(endpoint, Endpoint):
+            return None
+        with self.turn:
+            transport = None if follower is None else follower.transport
+            return None if transport is None else transport.turn(endpoint)
 
     def poll(self, now: float) -> tuple[Batch | None, float]:
         """See WorkerTransport."""
@@ -244,6 +256,7 @@ class Participation:
                     deadline=self._due,
                     clock=self._runtime.now,
                     on_train=self.on_train,
+                    on_turn=self.on_turn,
                 )
                 self._look_at_the_clock()
         except Exception as error:
@@ -264,17 +277,30 @@ class Participation:
             self._obey()
             self._collect()
             due = self._calls.next
-        self._settle()
+        if self._settled:
+            self._settle()
         return self._stopped or due < self._due
 
-    def _collect(self) -> None:
-        """Takes sums, and ends calls that cannot complete; hold the turn."""
+    def _collect(self, every: bool = False) -> None:
+        """Takes sums if they complete a call, or `every` one, and ends calls that cannot complete;
+        hold the turn."""
         follower, rounds = self.follower, self._rounds
         assert follower is not None
         assert rounds is not None
-        if not self._calls.open or follower.transport is None:
+        transport = follower.transport
+        if not self._calls.open or transport is None:
             return
-        done = self._calls.take(follower.transport.take_completed())
+        if transport.arrived != self._arrived:
+            self._arrived, self._arrived_at = transport.arrived, self._runtime.now()
+        if not (
+            every
+            or transport.arrived >= self._calls.fewest
+            or transport.failing
+            or self.membership.failure is not None
+        ):
+            return
+        done = self._calls.take(transport.take_completed(), self._arrived_at)
+        self._arrived = 0
         for call in done:
             # No worker joins within a round, so equal numbers have equal members.
             call.members = {number: follower.members[number] for number in call.workers}
@@ -290,6 +316,10 @@ class Participation:
             self._break(ClientError(str(error)))
 
     def _look_at_the_clock(self) -> None:
+        with self.turn:
+            if self._calls.open:
+                self._collect(every=True)
+        self._settle()
         late = self._calls.overdue()  # calls the application, so without the turn
         if late is not None:
             with self.turn:
@@ -361,6 +391,8 @@ class Participation:
         if not self.turn.acquire(timeout=_HEARTBEAT_WAIT):
             return 0, ""
         try:
+            if self._calls.open:
+                self._collect(every=True)
             awaited = self._calls.awaited
         finally:
             self.turn.release()

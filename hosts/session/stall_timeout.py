@@ -81,9 +81,9 @@ class StallTimeout:
         """Begins the call after a boundary has held it back."""
         self._begun, self._moved = True, self._clock()
 
-    def moved(self, missing: int) -> None:
-        """Records that a sum has arrived."""
-        self.missing, self._moved = missing, self._clock()
+    def moved(self, missing: int, at: float) -> None:
+        """Records that a sum has arrived at this time."""
+        self.missing, self._moved = missing, at
 
     @property
     def late(self) -> bool:

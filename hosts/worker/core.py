@@ -21,6 +21,8 @@ from hosts.native.loader import check_constants, native
 from hosts.native.structures import structures
 from hosts.net.arrivals import EXACT, Clock, Enough, Numbers, Released, Seconds
 from hosts.net.pacer import wire_bytes
+from hosts.net.trains import Receiver
+from hosts.net.udp import Endpoint
 from hosts.worker.chunk_queues import Queues
 from hosts.worker.congestion.control import CongestionControl
 from hosts.worker.round_trips import RoundTrips
@@ -48,6 +50,7 @@ from switch.ports.paced_line import address
 _STRUCTURES = structures("worker.h")
 _Worker, _Arrivals = _STRUCTURES["worker"], _STRUCTURES["arrivals"]
 _Departures, _Driver = _STRUCTURES["departures"], structures("read_ahead.c")["driver"]
+_Turn = structures("turn.c")["turn"]
 SUM, _FAILURE = np.dtype(_STRUCTURES["sum"]), np.dtype(_STRUCTURES["failure"])
 _DUE = np.dtype(_STRUCTURES["due"])
 _COUNTS = [name for name, *_ in _STRUCTURES["counts"]._fields_]
@@ -158,6 +161,8 @@ class Core:
         self._at = ctypes.addressof(self._worker)
         self._scratch = self._sums = np.zeros(0)
         self._arrived, self._out, self._driver = _Arrivals(), _Departures(), _Driver()
+        self._turn, self._window = _Turn(), ()
+        self._turn_at = ctypes.addressof(self._turn)
         self._arrived_at = ctypes.addressof(self._arrived)
         self._out_at = ctypes.addressof(self._out)
         self._make_room(_SPARE)
@@ -203,6 +208,17 @@ class Core:
         """Records that numbers were added to the queues."""
         self._worker.incomplete += numbers
         self._worker.moved = 1
+
+    @property
+    def arrived(self) -> int:
+        """Sums that arrived since the last `take_sums`."""
+        count: int = self._worker.sums_length
+        return count
+
+    @property
+    def failing(self) -> bool:
+        """True if `take_failures` would return any."""
+        return bool(self._worker.failed_length)
 
     def take_sums(self) -> Array:
         """Returns the sums (n,) SUM that arrived since the last call."""
@@ -258,6 +274,46 @@ class Core:
         self._lib.worker_poll(self._at, now, self._out_at)
         self._raise()
         return self._departed(kept), self._out.following
+
+    def turn(self, endpoint: Endpoint, receiver: Receiver) -> float:
+        """Takes what has arrived at a socket, polls, and sends; returns the time of the next poll.
+
+        receiver: the endpoint's. Raises OSError.
+        """
+        turn, inbox, counters = self._turn, receiver.inbox, endpoint.counters
+        if turn.inbox != receiver.at:
+            turn.inbox = receiver.at
+            self._window = self._depart(sum(self._slots.windows))
+        if receiver.most_packets > min(self._room, len(self._sums) - self._worker.sums_length):
+            self._make_room(receiver.most_packets)
+        blocked = not endpoint.flush()
+        turn.socket, turn.most, turn.blocked = endpoint.socket, endpoint.train_packets, blocked
+        inbox.wide, self._out.following = endpoint.datagram_bytes, math.inf
+        self._lib.worker_turn(self._at, self._turn_at, self._out_at)
+        self._raise()
+        counters.sent += turn.sent
+        counters.send_calls += turn.calls
+        if turn.irregular or inbox.error:
+            found = endpoint.received()
+            assert found is not None
+            self.receive(turn.now, found)
+            if blocked:
+                return math.inf
+            batch, following = self.send(turn.now)
+            self._window = self._depart(sum(self._slots.windows))
+            if batch is not None:
+                endpoint.send(batch)
+            return following
+        counters.received += inbox.packets
+        counters.receive_calls += inbox.trains_length
+        if turn.first < self._out.count:
+            batch = self._departed(self._window)
+            assert batch is not None
+            self._window = self._depart(sum(self._slots.windows))
+            endpoint.send_rest(batch.select(slice(turn.first, turn.last)), turn.trains_sent)
+            if turn.last < len(batch):
+                endpoint.send(batch.select(slice(turn.last, None)))
+        return float(self._out.following)
 
     def run(self, times: Seconds, batch: Batch, clock: Clock, enough: Enough) -> Released | None:
         """Takes a prefix of packets that arrived at these ascending times (n,), and sends what
@@ -408,6 +464,6 @@ def _common(plan: WorkerPlan) -> Array:
 @functools.cache
 def _check(lib: ctypes.CDLL) -> None:
     """Raises RuntimeError if structures here differ from those of the C code."""
-    structures = _Worker, _Arrivals, _Departures, _Driver
+    structures = _Worker, _Arrivals, _Departures, _Driver, _Turn
     check_constants(lib, {f"{one.__name__}_bytes": ctypes.sizeof(one) for one in structures})
     assert HEADER.itemsize == HEADER_BYTES

@@ -18,6 +18,7 @@ packet by packet is in C (`hosts.worker.core`).
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -29,6 +30,7 @@ from hosts.data.submissions import ChunkRefs, Submission
 from hosts.native.quantization import exponents_in
 from hosts.net.arrivals import Clock, Enough, Released, Seconds
 from hosts.net.pacer import BACKLOG, wire_bytes
+from hosts.net.udp import Endpoint
 from hosts.worker.chunk_queues import Queues, enqueue, entries_of
 from hosts.worker.congestion.control import CongestionControl
 from hosts.worker.core import Core
@@ -176,6 +178,17 @@ class WorkerTransport:
         self._core.note_submitted(len(entries))
         return ticket
 
+    @property
+    def arrived(self) -> int:
+        """Sums that `take_completed` would return."""
+        former = sum(map(len, self._completed)) if self._completed else 0
+        return self._core.arrived + former
+
+    @property
+    def failing(self) -> bool:
+        """True if `take_failures` would return any."""
+        return self._core.failing
+
     def take_completed(self) -> Completed:
         """Returns the sums that arrived since the last call."""
         found, former = self._core.take_sums(), self._completed
@@ -186,19 +199,16 @@ class WorkerTransport:
 
     def _complete(self, found: Array) -> Completed:
         """Returns sums (n,) SUM as the caller gets them; forgets submissions that are complete."""
-        submissions, identifiers = self._slots.submissions, found["submission"]
-        places = np.empty(len(found), object)
-        for identifier in dict.fromkeys(identifiers.tolist()):
-            one = submissions[identifier]
-            mine = identifiers == identifier
-            places[mine] = one
-            one.missing -= int(np.count_nonzero(mine))
+        held, submissions = {}, self._slots.submissions
+        for identifier, n in Counter(found["submission"].tolist()).items():
+            held[identifier] = one = submissions[identifier]
+            one.missing -= n
             if not one.missing:
                 del submissions[identifier]
         return Completed(
             found["ticket"],
             found["chunk"],
-            ChunkRefs(places, found["row"]),
+            ChunkRefs(held, found["submission"], found["row"]),
             found["flags"],
             np.full(len(found), self.plan.world),
             self._slots.width,
@@ -321,6 +331,15 @@ class WorkerTransport:
         if self._frozen:
             return None, math.inf
         return self._core.send(now)
+
+    def turn(self, endpoint: Endpoint) -> float | None:
+        """Takes what has arrived at a socket, polls and sends, in one native call.
+
+        Returns the time of the next poll; None if it has to be done step by step.
+        """
+        if self._frozen or endpoint.receiver is None or endpoint.lanes != self._slots.width:
+            return None
+        return self._core.turn(endpoint, endpoint.receiver)
 
     def on_packets(self, now: float, batch: Batch) -> None:
         """Takes packets that arrived by `now`; packets for no number in flight are counted."""
