@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from math import inf
 from pathlib import Path
 
 from controller.p4rt.dataplane import DataPlane
@@ -93,7 +94,8 @@ class Network:
             if any(port.out.on_departure is not None for port in switch.ports.values()):
                 switch.lines.watch()
         if self.together and SwitchGroup.possible(switches, self._between):
-            self.engine.unite(SwitchGroup(switches, self._between), switches)
+            group = SwitchGroup(switches, self._between, self.engine.control_latency)
+            self.engine.unite(group, switches)
 
     def _connect(self, framing: bool) -> None:
         for node in self.topology.hosts:
@@ -152,8 +154,11 @@ class Network:
             node = self.hosts[unit.host]
             endpoint = node.endpoint(str(unit.address), unit.port)
             rate = unit.interface.outgoing.rate
-            process = ServerProcess(endpoint, SERVICE, rate, self.environment(node))
+            environment = self.environment(node)
+            process = ServerProcess(endpoint, SERVICE, rate, environment)
             self.servers[name] = process
+            # Servers with an optimizer call each other, and others nobody.
+            environment.expect(endpoint, lambda: (0, 0) if process.optimizes else (inf, inf))
             node.tasks.thread(process.run, name=f"server-{name}").start()
         return self.servers[name]
 

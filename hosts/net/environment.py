@@ -91,6 +91,14 @@ class HostEnvironment:
         """Returns a worker's endpoint, see ``hosts.net.udp.worker_endpoint``."""
         return worker_endpoint(address, **options)
 
+    def expect(self, endpoint: Attachment, expected: Callable[[], tuple[float, float]]) -> None:
+        """Declares what the driver of an endpoint awaits; of use in virtual time only.
+
+        expected: returns how many packets arrive at least, and a time of the runtime's clock that
+            is reached, before the driver calls or wakes anything but its endpoint. Called while it
+            waits there.
+        """
+
     def service(self, service: str) -> Connection:
         """Connects to the job service; raises what ``socket_path`` raises."""
         path = socket_path(service)

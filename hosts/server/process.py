@@ -106,6 +106,11 @@ class ServerProcess:
             for departure in self._departures:
                 departure.join()
 
+    @property
+    def optimizes(self) -> bool:
+        """True if it runs an optimizer, whose updates it replicates by calls."""
+        return self.state.optimizes
+
     def stop(self) -> None:
         """Makes `run` return; callable from any thread and from signal handlers."""
         self._stopped = True

@@ -246,6 +246,11 @@ class ServerState:
         return shards.levels.astype("<u4").tobytes()
 
     @property
+    def optimizes(self) -> bool:
+        """True if a job has an optimizer here."""
+        return bool(self._shards)
+
+    @property
     def has_updates(self) -> bool:
         """Returns true if `take_updates` would return one."""
         return any(job.steps is not None and job.steps.pending for job in self._jobs.values())

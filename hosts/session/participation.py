@@ -72,6 +72,7 @@ class Participation:
         self._wake_up = self._runtime.event()  # wakes a driver that has stopped driving
         self._stopped = False
         self._driver = self._runtime.thread(self._run, name=f"worker-{rank}", daemon=True)
+        environment.expect(endpoint, self._expected)
         self.membership = Membership(
             service,
             nonce,
@@ -270,6 +271,19 @@ class Participation:
             self._wake_up.clear()
             with self.turn:
                 self._obey()
+
+    def _expected(self) -> tuple[float, float]:
+        """See HostEnvironment.expect: nobody hears of less than a call's sums, unless some fail
+        their check twice."""
+        transport = self.transport
+        if transport is None or self.broken is not None:
+            return 0, 0
+        if not self._calls.open:
+            return math.inf, self._due
+        found = transport.statistics
+        if found.wrong_checksum or any(cause.startswith("wrong_") for cause in found.dropped):
+            return 0, 0
+        return self._calls.fewest - transport.arrived, self._due
 
     def _attend(self) -> bool:
         """Does the work between packets; returns true if `drive` must return."""

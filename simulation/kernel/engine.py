@@ -18,13 +18,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from simulation.errors import CausalityError, DeadlockError, LinkError
+from simulation.kernel.call_bounds import CallBounds
 from simulation.kernel.horizons import Horizons
 from simulation.kernel.signals import deferred_signals
 from simulation.links.link import Link, LinkSpec
 from simulation.links.trains import NEVER, SECOND, Train
 
 CONTROL_LATENCY = SECOND // 1000
-_SPAN = SECOND // 100
+_SPAN = SECOND // 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +56,14 @@ class Node(ABC):
     answered: it may run as if its packets had no answers, and stops by itself before its horizon
         where an answer could arrive.
     patient: it runs only if others could soon be affected, to process more events at once.
+    hears: packets may lead it to call other nodes.
     """
 
     latency = 0
     eager = False
     answered = False
     patient = False
+    hears = True
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -77,6 +80,14 @@ class Node(ABC):
         Arriving packets do not count. Nodes with other events than calls extend this.
         """
         return self._calls[0][0] if self._calls else NEVER
+
+    def outlook(self) -> tuple[int, int]:
+        """Returns the time before which it calls no other node, unless a packet leads it to; and
+        how many packets, those in flight included, may arrive before one does.
+
+        Called after it has run. Nodes that know better extend this.
+        """
+        return self.next(), 0
 
     @abstractmethod
     def run(self, until: int) -> None:
@@ -143,6 +154,9 @@ class Engine:
         self._ways: list[list[tuple[Link, int]]] = []  # of each node: its links and their receivers
         self._due: list[int] = []  # see `_next`
         self._horizons = Horizons(0, [], control_latency)
+        self._calls = CallBounds(0, [])
+        # Of each node: the links of which it is an end, as far as calls depend on them.
+        self._heard: list[tuple[list[int], list[Link]]] = []
         self._there_and_back = 0  # ps of the shortest round trip to a neighbour
         self._within: dict[int, int] = {}  # nodes that run within another
         # Called once at the first `run`.
@@ -210,9 +224,15 @@ class Engine:
             )
         source._posted += 1
         heapq.heappush(target._calls, (at, source.number, source._posted, work))
+        if at < target.now:
+            raise CausalityError(
+                f"{source.name} calls {target.name} for {at} ps, which is at {target.now} ps"
+                " already"
+            )
         if self._due:
             number = self._within.get(target.number, target.number)
             self._due[number] = min(self._due[number], at)
+            self._calls.own[number] = min(self._calls.own[number], at)
 
     def run(self, until: Callable[[], bool]) -> None:
         """Runs rounds until the condition, checked after each, holds.
@@ -236,6 +256,17 @@ class Engine:
         answered = [node.number for node in self.nodes if node.answered]
         self._horizons = Horizons(len(self.nodes), links, self.control_latency, answered)
         self._due = [NEVER if node.number in within else self._next(node) for node in self.nodes]
+        nodes = self.nodes
+        heard = [(link, to) for link, _, to in links if nodes[to].hears]
+        self._calls = CallBounds(len(nodes), heard)
+        near: list[list[Link]] = [[] for _ in nodes]  # links by either end
+        for link, sender, receiver in links:
+            near[sender].append(link)
+            near[receiver].append(link)
+        self._heard = [self._calls.rows(one) for one in near]
+        for node in nodes:
+            if node.number not in within:
+                self._listen(node)
         with deferred_signals() as handle_signals:
             while not until():
                 if not self._round():
@@ -267,7 +298,7 @@ class Engine:
         self.rounds += 1
         due, nodes = self._due, self.nodes
         times = np.array(due, np.int64)
-        earliest, horizons = self._horizons.bounds(times)
+        earliest, horizons = self._horizons.bounds(times, *self._calls.bounds(times))
         ran = {sender for link, sender in self._settling if link.settle(int(earliest[sender]))}
         moved = bool(ran)
         ready = [nodes[number] for number in np.flatnonzero(times < horizons).tolist()]
@@ -324,11 +355,20 @@ class Engine:
         for number in ran:
             due[number] = self._next(nodes[number])
             self._horizons.left(number)
+            self._listen(nodes[number])
         for number in ran:
             for link, receiver in self._ways[number]:
                 if link.head < due[receiver]:
                     self._check(link, nodes[receiver])
                     due[receiver] = link.head
+
+    def _listen(self, node: Node) -> None:
+        """Updates when a node that has run, or the receivers of its packets, may make calls."""
+        self._calls.own[node.number], silent = node.outlook()
+        if node.hears:
+            for port in node.ports.values():
+                port.into.listen(silent if len(node.ports) == 1 else 0)
+        self._calls.update(*self._heard[node.number])
 
     def _why(self) -> str:
         waiting = "; ".join(

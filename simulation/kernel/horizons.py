@@ -58,8 +58,8 @@ class Horizons:
         self._leaves = np.array(leaves, np.intp)
         self._hubs = np.array([hubs[n] for n in leaves], np.intp)
         self._inner = np.setdiff1d(np.arange(count), self._leaves)
-        self._up = _LinkBank([out[n][0][0] for n in leaves])
-        self._down = _LinkBank([into[n][0] for n in leaves])
+        self._up = LinkBank([out[n][0][0] for n in leaves])
+        self._down = LinkBank([into[n][0] for n in leaves])
         found, firsts = np.unique(self._hubs, return_index=True)
         self._with_leaves: list[int] = found.tolist()
         self._firsts = firsts
@@ -68,13 +68,8 @@ class Horizons:
             [] if n in outer else [(link, to) for link, to in out[n] if to not in outer]
             for n in range(count)
         ]
-        places = {
-            one.number: (lines, row)
-            for lines in (self._up, self._down)
-            for row, one in enumerate(lines.links)
-        }
         self._places = [
-            [(link, *places[link.number]) for link, _ in out[n] if link.number in places]
+            [place for lines in (self._up, self._down) if (place := lines.place(out[n]))]
             for n in range(count)
         ]
 
@@ -85,27 +80,26 @@ class Horizons:
 
     def left(self, number: int) -> None:
         """Records that a node has run, so its links may be busy for longer."""
-        for link, lines, row in self._places[number]:
-            lines.free[row] = link.free
+        for lines, rows, links in self._places[number]:
+            lines.free[rows] = [link.free for link in links]
 
-    def bounds(self, due: Times) -> tuple[Times, Times]:
+    def bounds(self, due: Times, calls: Times, known: int) -> tuple[Times, Times]:
         """Computes for each node the earliest possible event, and its horizon.
 
         due: the time of each node's own next event.
+        calls: the time of each node's next call, at least.
+        known: the time of the next call of any node, at least, unless a packet that has not been
+            sent yet leads to one.
         """
         latency, leaves = self._latency, self._leaves
-        called = min(int(due.min()) + latency, NEVER)
+        called = min(int(calls.min()) + latency, NEVER)
+        surely = min(known + latency, NEVER)
         earliest = np.minimum(due, called)
         horizons = np.full(len(earliest), NEVER, np.int64)
         own = earliest[leaves]
         reached = self._first(self._up.earliest(own))
         first = dict(zip(self._with_leaves, reached, strict=True))
-        unanswered = {
-            number: min(
-                [first.get(number, NEVER), *(link.earliest(int(earliest[n])) for link, n in into)]
-            )
-            for number, into in self._answered.items()
-        }
+        unanswered = self._unanswered(due, surely)
         for hub, at in first.items():
             earliest[hub] = min(int(earliest[hub]), at)
         self._search(earliest, horizons)
@@ -114,14 +108,33 @@ class Horizons:
         back = self._first(self._up.earliest(own))
         for hub, at in zip(self._with_leaves, back, strict=True):
             horizons[hub] = min(int(horizons[hub]), at)
-        for number, at in unanswered.items():
-            horizons[number] = at
         # A node's own calls are no news to it.
-        lowest, second = np.partition(np.append(earliest, [NEVER, NEVER]), 1)[:2].tolist()
+        calls = np.minimum(calls, called)
+        lowest, second = np.partition(np.append(calls, [NEVER, NEVER]), 1)[:2].tolist()
         others = np.where(
-            earliest == lowest, min(second + latency, NEVER), min(lowest + latency, NEVER)
+            calls == lowest, min(second + latency, NEVER), min(lowest + latency, NEVER)
         )
-        return earliest, np.minimum(horizons, others)
+        horizons = np.minimum(horizons, others)
+        for number, at in unanswered.items():
+            horizons[number] = min(at, surely)
+        return earliest, horizons
+
+    def _unanswered(self, due: Times, called: int) -> dict[int, int]:
+        """Computes when a packet can reach each answered node that no packet of its own led to.
+
+        called: the earliest such call of any node.
+        """
+        if not self._answered:
+            return {}
+        times = np.minimum(due, called)
+        reached = self._first(self._up.earliest(times[self._leaves]))
+        first = dict(zip(self._with_leaves, reached, strict=True))
+        return {
+            number: min(
+                [first.get(number, NEVER), *(link.earliest(int(times[n])) for link, n in into)]
+            )
+            for number, into in self._answered.items()
+        }
 
     def _first(self, times: Times) -> list[int]:
         """Returns the minimum over each hub's leaves."""
@@ -152,7 +165,7 @@ class Horizons:
             horizons[number] = limit
 
 
-class _LinkBank:
+class LinkBank:
     """Vectorized `Link.earliest` for links without priorities."""
 
     def __init__(self, links: Sequence[Link]) -> None:
@@ -161,6 +174,14 @@ class _LinkBank:
         self._latency = np.array([link.latency for link in links], np.int64)
         self._least = np.array([link.least for link in links], np.int64)
         self._most = NEVER - self._latency - self._least
+        self._rows = {link.number: row for row, link in enumerate(links)}
+
+    def place(
+        self, out: Sequence[tuple[Link, int]]
+    ) -> tuple[LinkBank, list[int], list[Link]] | None:
+        """Returns itself, and the rows of those of a node's links that it has; None without any."""
+        links = [link for link, _ in out if link.number in self._rows]
+        return (self, [self._rows[link.number] for link in links], links) if links else None
 
     def earliest(self, senders: Times) -> Times:
         """Computes the earliest arrivals of unknown packets if senders are idle until then."""

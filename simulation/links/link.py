@@ -128,6 +128,9 @@ class Link:
     least: lower bound in ps from a frame's start to its arrival.
     free: time (ps) when all decided packets have left.
     head: arrival time of the first packet not taken; NEVER if none is in flight.
+    news: arrival time of the first packet in flight that may lead the receiver to call another
+        node; NEVER without one.
+    silent: how many more packets may be sent that do not.
     queue_counters: the queue's counters; a switch has its own.
     passed: returns the traffic since the last call that bypassed this object
         (``switch.ports.virtual_time``); None if there is none.
@@ -136,7 +139,8 @@ class Link:
     def __init__(self, spec: LinkSpec, name: str = "", number: int = 0) -> None:
         self.spec, self.name, self.number = spec, name, number
         self.latency = self.free = 0
-        self.head = NEVER
+        self.head = self.news = NEVER
+        self.silent = 0
         self.line_rate = LineRate.of(spec.rate, spec.framing)
         self.line = self.line_rate.line(spec.queue_bytes, spec.mtu)
         # Called with every departing train (times are those of last bits), before faults, and the
@@ -310,6 +314,23 @@ class Link:
         first = int(self._arriving[0].times[0]) if self._arriving else NEVER
         self.head = min(first, self._late[0][0]) if self._late else first
 
+    def listen(self, silent: int) -> None:
+        """Sets how many of the packets that are in flight, or follow, lead the receiver to no
+        call."""
+        if self._faulty:
+            self.silent, self.news = 0, self.head
+            return
+        self.silent, self.news = silent, NEVER
+        for train in self._arriving:
+            self._pass_silently(train)
+
+    def _pass_silently(self, train: Train) -> None:
+        if len(train) <= self.silent:
+            self.silent -= len(train)
+        elif self.news == NEVER:
+            self.news = int(train.times[self.silent])
+            self.silent = 0
+
     @property
     def under_way(self) -> int:
         """Number of packets between the line and the receiver."""
@@ -356,9 +377,13 @@ class Link:
         if self._faulty:
             train = self._impair(train, first)
         if len(train):
-            self._arriving.append(train.at(train.times + self.spec.delay))
+            train = train.at(train.times + self.spec.delay)
+            self._arriving.append(train)
+            self._pass_silently(train)
         if self.head == NEVER or self._faulty:
             self._look_ahead()
+            if self._faulty:
+                self.news = self.head
 
     def _impair(self, train: Train, first: int) -> Train:
         """Applies faults to packets `first` on; puts reordered ones aside."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from ipaddress import IPv4Address
 from typing import Any
 
+from hosts.net.driver import Attachment
 from hosts.net.environment import Connection, HostEnvironment
 from hosts.net.pacer import BACKLOG
 from protocol.frames import OVERHEAD
@@ -48,6 +49,8 @@ class VirtualHostEnvironment(HostEnvironment):
         self._controller, self._service = controller, service
         self._shards = shards
         self._hosts = hosts
+        ends = [end for link in addressing.topology.links for end in (link.forward, link.backward)]
+        self._corrupts = any(end.corrupt for end in ends)
 
     def check_service(self, service: str) -> None:
         """Implements HostEnvironment."""
@@ -58,6 +61,12 @@ class VirtualHostEnvironment(HostEnvironment):
         while (made := self._node.endpoint(address)).port in SERVER_PORTS:
             pass
         return made
+
+    def expect(self, endpoint: Attachment, expected: Callable[[], tuple[float, float]]) -> None:
+        """Implements HostEnvironment. A corrupted packet may lead to calls at any time."""
+        assert isinstance(endpoint, VirtualEndpoint)
+        if not self._corrupts:
+            endpoint.expected = expected
 
     def backlog(self, rate: int, queue_bytes: int | None, payload: int) -> float:
         """Returns a backlog so small that the queue of the host's link always has room."""

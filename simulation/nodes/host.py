@@ -7,7 +7,7 @@ import copy
 import heapq
 import math
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -29,7 +29,16 @@ from protocol.header import (
 from simulation.kernel.task_node import TaskNode
 from simulation.kernel.tasks import Alarm, Waiter
 from simulation.links.link import Link
-from simulation.links.trains import NEVER, SECOND, Frames, Lengths, Times, Train, joined
+from simulation.links.trains import (
+    NEVER,
+    SECOND,
+    Frames,
+    Lengths,
+    Times,
+    Train,
+    joined,
+    picoseconds,
+)
 from simulation.links.trains import train as train_of
 from simulation.nodes.costs import Core, of_hosts, of_servers
 from simulation.nodes.frames import Arrived, Framing, arrived
@@ -38,6 +47,7 @@ from topologies.model.addressing import Addressing, HostInterface
 
 _FIRST_PORT = 49152  # the first ephemeral port (RFC 6335)
 _RECEIVE_BUFFER = 4 << 20
+_MANY = 1 << 40  # packets
 _FEW = 8  # the least packets that are not offered after a refusal
 _LEAST_FRAME, _ = wire_bytes(0)
 _QUEUE_SHARE = 4  # a blocked sender continues when 1/4 of the queue is free
@@ -137,6 +147,18 @@ class HostNode(TaskNode):
         super().run(until)
         if self._receiving is not None:  # events may be left after the arrivals
             self.now = max(self.now, until)
+
+    def outlook(self) -> tuple[int, int]:
+        """Implements Node; programs say what they await (`VirtualEndpoint.outlook`)."""
+        if self.tasks.busy or self.arrival() != NEVER or len(self._endpoints) != 1:
+            return self.next(), 0
+        (endpoint,) = self._endpoints.values()
+        found = endpoint.outlook()
+        if found is None:
+            return self.next(), 0
+        until, silent = found
+        other = min(self.next_call(), self.tasks.due_beside(endpoint.alarm))
+        return max(self.next(), min(until, other)), silent
 
     def arrival(self) -> int:
         """Implements TaskNode."""
@@ -286,6 +308,8 @@ class VirtualEndpoint:
         self._waiters: deque[Waiter] = deque()
         self._ahead: Train | None = None
         self._asked = False  # the driver accepts packets ahead of time
+        # See HostEnvironment.expect.
+        self.expected: Callable[[], tuple[float, float]] | None = None
         cost = node.server_cost if port in SERVER_PORTS else None
         self._core = Core(cost) if cost is not None else None
 
@@ -322,6 +346,14 @@ class VirtualEndpoint:
         if not self._woken:
             self._node.tasks.pause(self._waiters, None if timeout == math.inf else timeout)
         self._woken = False
+
+    def outlook(self) -> tuple[int, int] | None:
+        """Returns when its driver, and with how many packets before, may call or wake others; None
+        if that is not known."""
+        if self.expected is None or not self._waiters or self._inbox or self._woken:
+            return None
+        packets, until = self.expected()
+        return picoseconds(until), max(0, int(min(packets, _MANY)) - 1)
 
     def arrive(self, found: Arrived) -> None:
         """Handles arriving datagrams, by the processor if there is one."""

@@ -34,6 +34,7 @@ class SwitchNode(Node):
     """
 
     eager = True
+    hears = False
 
     def __init__(
         self, name: str, *, device_id: int = 1, cpu_port: int | None = None, latency: int = 0
@@ -77,6 +78,10 @@ class SwitchNode(Node):
     def next(self) -> int:
         """Returns the time of the first call or recirculated packet."""
         return min(self.next_call(), self.lines.next())
+
+    def outlook(self) -> tuple[int, int]:
+        """Implements Node: it makes no calls but answers."""
+        return self.next_call(), 0
 
     def run(self, until: int) -> None:
         """Processes packets up to each call, which may change tables, then the call."""

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -21,7 +20,7 @@ from simulation.kernel.engine import Node
 from simulation.links.link import Link
 from simulation.links.trains import NEVER, Train
 from simulation.nodes.switch import SwitchNode
-from switch.ports.virtual_time import PORTS, Arrivals, run_together
+from switch.ports.virtual_time import ECHO, PORTS, Arrivals, run_together
 
 
 class SwitchGroup(Node):
@@ -29,11 +28,13 @@ class SwitchGroup(Node):
 
     eager = True
     answered = True
+    hears = False
 
     def __init__(
         self,
         switches: Sequence[SwitchNode],
         between: Sequence[tuple[SwitchNode, int, SwitchNode, int, Link]],
+        control_latency: int,
     ) -> None:
         super().__init__("switches")
         self._switches, self._between = switches, between
@@ -46,17 +47,22 @@ class SwitchGroup(Node):
         ]
         self.ports = dict(enumerate(outer))
         self._lookahead = min((link.latency + link.least for *_, link in between), default=NEVER)
-        # Of hosts: the time when their links are free, and the delay of their first answer.
-        self._echoes = np.full((len(switches), PORTS + 1, 3), NEVER, np.int64)
-        self._answers: list[tuple[Any, Link]] = []
-        for echoes, switch in zip(self._echoes, switches, strict=True):
+        # Of hosts: the time when their links are free, the delay of their first answer, how many
+        # packets lead them to no call, and the delay of the call after that.
+        self._echoes = np.full((len(switches), PORTS + 1, ECHO), NEVER, np.int64)
+        self._hosts: list[tuple[Link, Link]] = []
+        places: list[tuple[int, int]] = []
+        for row, (echoes, switch) in enumerate(zip(self._echoes, switches, strict=True)):
             switch.lines.set_echoes(echoes)
             for port in switch.ports.values():
                 if port.out.number not in inner:
                     echo = echoes[port.number]
                     echo[1] = port.out.spec.delay + port.into.latency
                     echo[2] = port.into.least
-                    self._answers.append((echo, port.into))
+                    echo[4] = control_latency - port.into.latency
+                    places.append((row, port.number))
+                    self._hosts.append((port.into, port.out))
+        self._places = np.array(places, np.intp).reshape(-1, 2).T
         for sender, number, receiver, to, link in between:
             sender.lines.wire(number, receiver.lines, to, link.spec.delay, link.number)
             link.passed = partial(sender.lines.carried, number)
@@ -78,6 +84,10 @@ class SwitchGroup(Node):
     def next(self) -> int:
         """Returns the time of the members' first event."""
         return min(switch.next() for switch in self._switches)
+
+    def outlook(self) -> tuple[int, int]:
+        """Implements Node: its members make no calls but answers."""
+        return min(switch.next_call() for switch in self._switches), 0
 
     def run(self, until: int) -> None:
         """Processes packets up to each call, which may change tables, then the call."""
@@ -112,8 +122,9 @@ class SwitchGroup(Node):
             parts.append((switch, arrivals))
         if not there:
             return until, False
-        for echo, link in self._answers:
-            echo[0] = link.free
+        row, port = self._places
+        self._echoes[row, port, 0] = [into.free for into, _ in self._hosts]
+        self._echoes[row, port, 3] = [out.silent for _, out in self._hosts]
         given = [(switch.lines, arrivals) for switch, arrivals in parts]
         came = run_together(given, self._lookahead, until)
         for (switch, arrivals), departures, taken in zip(

@@ -40,6 +40,9 @@ __all__ = ["NEVER", "Arrivals", "Departures", "Line", "LineCounters", "TimedPort
 PORTS = 511
 """Port numbers of a switch are below this."""
 
+ECHO = 5
+"""64-bit fields of struct timed_echo."""
+
 
 class TimedPortsError(Exception):
     """The ports cannot carry out a request; the message gives the port, the reason and the
@@ -249,8 +252,10 @@ class TimedPorts:
         """Bounds how far `run_together` runs: peers at the ports may answer, and no packet is
         forwarded that such an answer could precede.
 
-        echoes: (PORTS, 3) ps by port, read at each call: when the peer's line is free (NEVER if
-        there is no peer), the delay of a packet to it, and the least delay of an answer back.
+        echoes: (PORTS, ECHO) by port, read at each call: when the peer's line is free (ps, NEVER
+        if there is no peer), the delay of a packet to it, and the least delay of an answer back;
+        how many packets cause no other event, and the delay of the earliest event that the next
+        one causes. The fourth is changed by calls.
         """
         self._echoes = echoes
         self._native.timed_echoes(self._handle, address(echoes))

@@ -187,6 +187,18 @@ static void note(const struct timed *timed, struct outlet *outlet, size_t length
                  });
 }
 
+// Lets the call end before the peer's first answer to a packet that leaves at a time, or its effect.
+static void await(struct timed *timed, struct timed_echo *echo, int64_t leaves) {
+    int64_t there = leaves + echo->delay;
+    int64_t first = (echo->free > there ? echo->free : there) + echo->least;
+    if (echo->silent > 0)
+        echo->silent--;
+    else if (there + echo->effect < first)
+        first = there + echo->effect;
+    if (first < *timed->until)
+        *timed->until = first;
+}
+
 static void leave(struct timed *timed, struct sw_packet *packet) {
     struct outlet *outlet = packet->port < SW_PORTS ? timed->outlets[packet->port] : NULL;
     int64_t start;
@@ -225,13 +237,8 @@ static void leave(struct timed *timed, struct sw_packet *packet) {
         outlet->line.free = start;
     else
         outlet->occupied += line_occupy(&outlet->line, length);
-    if (timed->echoes) {
-        const struct timed_echo *echo = &timed->echoes[packet_port];
-        int64_t there = outlet->line.free + echo->delay;
-        int64_t answer = echo->free > there ? echo->free : there;
-        if (echo->free != TIMED_NEVER && answer + echo->least < *timed->until)
-            *timed->until = answer + echo->least;
-    }
+    if (timed->echoes && timed->echoes[packet_port].free != TIMED_NEVER)
+        await(timed, &timed->echoes[packet_port], outlet->line.free);
     note(timed, outlet, length, stored, priority);
 }
 
@@ -303,7 +310,7 @@ void timed_watch(struct timed *timed) {
         timed->outlets[timed->ports[i]]->departed.watched = true;
 }
 
-void timed_echoes(struct timed *timed, const struct timed_echo *echoes) {
+void timed_echoes(struct timed *timed, struct timed_echo *echoes) {
     timed->echoes = echoes;
 }
 

@@ -97,14 +97,16 @@ int timed_wire_read(struct timed *from, uint32_t port, struct timed_carried *car
 void timed_watch(struct timed *timed);
 
 // The peer at a port may answer a packet: not before it has arrived, `delay` ps later, and not
-// before the peer's own line is free; its answer takes at least `least` ps. free is INT64_MAX
-// without a peer. Read whenever a packet leaves.
+// before the peer's own line is free; its answer takes at least `least` ps. `silent` more packets
+// cause nothing else; from the next one on, another event may follow `effect` ps after what
+// arrives. free is INT64_MAX without a peer. Read whenever a packet leaves, which counts `silent`
+// down.
 struct timed_echo {
-    int64_t free, delay, least;
+    int64_t free, delay, least, silent, effect;
 };
 
 // Sets the peers by port, SW_PORTS of them, owned by the caller; NULL: no peers.
-void timed_echoes(struct timed *timed, const struct timed_echo *echoes);
+void timed_echoes(struct timed *timed, struct timed_echo *echoes);
 
 // One of several switches and its trains, in the order of their ranks. totals are the call's
 // results.
@@ -117,7 +119,7 @@ struct timed_part {
 
 // Processes all that is due before `until` in switches that have wires to no others: their trains,
 // packets on wires, and recirculated ones. `until` becomes the first time at which an answer to a
-// departure could arrive, if that is earlier. lookahead: ps that every wire takes at least. Returns
+// departure could arrive, or its effect, if that is earlier. lookahead: ps that every wire takes at least. Returns
 // 0, SW_NO_MEMORY, SW_RANGE: packets recirculate without time passing, or SW_EXISTS: a packet has a
 // priority, but its line is not `unqueued`.
 int timed_run(struct timed_part *parts, uint64_t count, int64_t lookahead, int64_t *until);

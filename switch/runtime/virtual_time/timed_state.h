@@ -52,7 +52,7 @@ struct timed {
     uint64_t wire_count;
     struct head *heads;
     uint64_t head_count, heads_room;
-    const struct timed_echo *echoes;
+    struct timed_echo *echoes;
     int64_t *until;     // of this call
     int64_t next, last; // of the next event; of the last recirculation
     uint32_t again;     // recirculations since time passed

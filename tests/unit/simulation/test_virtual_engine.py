@@ -97,6 +97,68 @@ class Gossip(Node):
             self.alarm = self.now + 1 + self.state % 40_000_000
 
 
+class Counting(Gossip):
+    """Calls others when it has seen so many packets since its last call, and says so."""
+
+    every = 9
+
+    def __init__(self, name: str, engine: Engine, chatty: bool) -> None:
+        super().__init__(name, engine, chatty)
+        self.left = self.every
+        self.says = True
+
+    def outlook(self) -> tuple[int, int]:
+        return (NEVER, self.left - 1) if self.says else super().outlook()
+
+    def see(self, at: int, what: str, value: int) -> None:
+        super().see(at, what, value)
+        self.left -= what.startswith("port")
+
+    def react(self) -> None:
+        if self.now > END:
+            return
+        rows = np.zeros((1 + self.state % 2, SIZE), np.uint8)
+        rows[:, -4:] = np.frombuffer(self.state.to_bytes(4, "big"), np.uint8)
+        self.ports[0].send(train(self.now, rows))
+        if self.left <= 0:
+            self.left = self.every
+            peer = self.engine.nodes[self.state // 64 % len(self.engine.nodes)]
+            value = self.state
+            at = self.now + LATENCY + self.state % 7
+            self.engine.post(self, peer, at, lambda: peer.see(at, "call", value))
+        if self.alarm == NEVER:
+            self.alarm = self.now + 1 + self.state % 40_000_000
+
+
+def counted(says: bool, **options: object) -> tuple[list[list[tuple[int, str, int]]], int]:
+    engine = Engine(LATENCY, **options)  # type: ignore[arg-type]
+    nodes = [Counting(f"n{i}", engine, True) for i in range(6)]
+    for node in nodes:
+        node.says = says
+        engine.add(node)
+    for a, b in zip(nodes[::2], nodes[1::2], strict=True):
+        engine.connect(a, 0, b, 0, LinkSpec(10**8))
+    engine.run(lambda: engine.settled() > END)
+    return [[one for one in node.log if one[0] <= END] for node in nodes], engine.rounds
+
+
+def test_nodes_that_say_when_they_may_call_let_others_run_ahead() -> None:
+    """The same happens, in fewer rounds."""
+    logs, rounds = counted(True)
+    assert sum(what == "call" for log in logs for _, what, _ in log) > 10
+    assert counted(True, span=LATENCY // 5, order=lambda nodes: nodes[::-1])[0] == logs
+    asked, more = counted(False)
+    assert asked == logs
+    assert rounds < more
+
+
+def test_a_node_cannot_be_called_in_its_past() -> None:
+    engine, a, b = pair(None, LinkSpec(10**9))
+    b.now = 2 * LATENCY
+    with pytest.raises(CausalityError, match="a calls b for 5000000 ps, which is at 10000000 ps"):
+        engine.post(a, b, LATENCY, lambda: None)
+
+
 def ring(
     seed: int, span: int, order: Callable[[list[Node]], list[Node]] | None
 ) -> tuple[list[list[tuple[int, str, int]]], Engine]:

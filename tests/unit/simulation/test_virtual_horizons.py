@@ -47,17 +47,19 @@ def test_horizons_are_shortest_ways(network: tuple[int, Links], data: st.DataObj
         horizons.left(sender)
     due = data.draw(st.lists(TIMES, min_size=count, max_size=count))
 
-    first = [min(one, min(due) + calls, NEVER) for one in due]
+    out = data.draw(st.lists(TIMES, min_size=count, max_size=count))  # times of calls
+    first = [min(one, min(out) + calls, NEVER) for one in due]
     for _ in range(count):
         for link, sender, receiver in links:
             first[receiver] = min(first[receiver], link.earliest(first[sender]))
     limits = []
     for node in range(count):
-        values = [first[other] + calls for other in range(count) if other != node]
+        others = [min(out[other], min(out) + calls) for other in range(count) if other != node]
+        values = [other + calls for other in others]
         came = [link.earliest(first[sender]) for link, sender, to in links if to == node]
         limits.append(min([NEVER, *values, *came]))
 
-    earliest, until = horizons.bounds(np.array(due, np.int64))
+    earliest, until = horizons.bounds(np.array(due, np.int64), np.array(out, np.int64), min(out))
     # Where nothing is due before NEVER, any time that no run reaches is as good.
     far = NEVER - 10**9
     assert np.minimum(earliest, far).tolist() == [min(one, far) for one in first]
