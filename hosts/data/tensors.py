@@ -39,6 +39,8 @@ def as_float32(name: str, value: Any) -> Floats:
     Raises, naming the key, WrongTypeError for anything else, and TooLargeError for finite values
     that float32 does not have.
     """
+    if isinstance(value, np.ndarray) and value.dtype == np.float32:
+        return value
     _check_type(name, value)
     # Signalling NaNs become quiet ones, which is not worth a warning.
     with np.errstate(invalid="ignore", over="raise", under="ignore"):

@@ -8,6 +8,7 @@
 // over to, which sends `pace` bytes a second. `waiting` of its `bytes` were taken at `since`.
 struct driver {
     double second, tick, pace, bytes, waiting, since;
+    int64_t polls_last; // 1: poll after the last packet, too
 };
 
 // True if what a poll sends now fits into the queue and into `out`.
@@ -60,10 +61,15 @@ int64_t worker_run(struct worker *w, const struct arrivals *a, struct driver *dr
         receive(w, a, taken, end, now);
         taken = end;
         out->following = NAN;
-        if (w->error || taken == a->count)
+        int last = taken == a->count;
+        if (w->error || (last && !driver->polls_last))
             break;
-        double next = a->times[taken];
-        if (!poll(w, driver, out, now, next))
+        double next = last ? INFINITY : a->times[taken];
+        if (!poll(w, driver, out, now, next)) {
+            out->following = NAN;
+            break;
+        }
+        if (last)
             break;
         int fit = 1;
         for (double wake = out->following; fit && wake < next; wake = out->following) {

@@ -17,8 +17,9 @@ Numbers = npt.NDArray[np.int64]
 # Integers up to here are exact in float64.
 EXACT = 2.0**53
 
-# Returns how many of these tickets' sums, in order of arrival (-1: none), may be taken at once.
-Enough = Callable[[Numbers], int]
+# Returns how many of these tickets' sums, in order of arrival (-1: none), may be taken at once, and
+# true if the last of them may complete a call.
+Enough = Callable[[Numbers], tuple[int, bool]]
 
 
 class Clock(NamedTuple):

@@ -98,21 +98,22 @@ class Calls:
     def __init__(self) -> None:
         self.open: list[Call] = []
 
-    def until_done(self, tickets: npt.NDArray[np.int64]) -> int:
+    def until_done(self, tickets: npt.NDArray[np.int64]) -> tuple[int, bool]:
         """Returns the number of these sums up to the first that completes a call, that one
-        included.
+        included, and whether there is one.
 
         tickets: (n,) in order of arrival, -1: of no call.
         """
         most = len(tickets)
-        if all(call.missing > most for call in self.open):
-            return most
-        places = self._places(tickets)
+        if self.fewest > most:
+            return most, False
+        places, ends = self._places(tickets), False
         for place, count in enumerate(np.bincount(places[places >= 0]).tolist()):
             missing = self.open[place].missing
             if count >= missing:
                 most = min(most, int(np.flatnonzero(places == place)[missing - 1]) + 1)
-        return most
+                ends = True
+        return most, ends
 
     @property
     def fewest(self) -> int:

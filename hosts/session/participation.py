@@ -227,8 +227,11 @@ class Participation:
         with self.turn:
             if not self._calls.open or float(times[-1]) >= self._due:
                 return None
-            self._collect(every=True)  # `until_done` counts what is missing
-            return self.follower.on_train(times, batch, clock, self._calls.until_done)
+            transport, enough = self.follower.transport, None
+            if transport is not None and self._calls.fewest - transport.arrived <= len(times):
+                self._collect(every=True)  # `until_done` counts what is missing
+                enough = self._calls.until_done
+            return self.follower.on_train(times, batch, clock, enough)
 
     def on_turn(self) -> float | None:
         """See WorkerTransport."""

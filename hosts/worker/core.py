@@ -38,6 +38,7 @@ from protocol.header import (
     Array,
     Batch,
     Op,
+    Wire,
     Words,
     blank,
     packet_bytes,
@@ -101,7 +102,7 @@ class Core:
         self._lib: Any = native()
         _check(self._lib)
         self._plan, self._slots, self._codec = plan, slots, plan.codec
-        self._header_room, self._packet_bytes = header_room, packet_bytes(slots.width)
+        self._header_room = header_room
         self._memory = ArrayPool()
         self._error: BaseException | None = None
         self._congestion = congestion
@@ -161,8 +162,12 @@ class Core:
         self._at = ctypes.addressof(self._worker)
         self._scratch = self._sums = np.zeros(0)
         self._arrived, self._out, self._driver = _Arrivals(), _Departures(), _Driver()
-        self._turn, self._window = _Turn(), ()
-        self._turn_at = ctypes.addressof(self._turn)
+        self._turn = _Turn()
+        self._turn_at, self._driver_at = map(ctypes.addressof, (self._turn, self._driver))
+        self._window: Wire | None = None
+        self._full, self._peers = np.empty(0, np.bool_), np.empty(0, PEER)
+        self._leaving = np.empty(0)
+        self._out.stride = header_room + packet_bytes(slots.width)
         self._arrived_at = ctypes.addressof(self._arrived)
         self._out_at = ctypes.addressof(self._out)
         self._make_room(_SPARE)
@@ -281,9 +286,11 @@ class Core:
         receiver: the endpoint's. Raises OSError.
         """
         turn, inbox, counters = self._turn, receiver.inbox, endpoint.counters
-        if turn.inbox != receiver.at:
-            turn.inbox = receiver.at
-            self._window = self._depart(sum(self._slots.windows))
+        turn.inbox, most = receiver.at, sum(self._slots.windows)
+        if self._window is None:
+            self._window = self._depart(most)
+        assert self._window is not None
+        self._out.packets, self._out.room = address(self._window), most
         if receiver.most_packets > min(self._room, len(self._sums) - self._worker.sums_length):
             self._make_room(receiver.most_packets)
         blocked = not endpoint.flush()
@@ -300,55 +307,54 @@ class Core:
             if blocked:
                 return math.inf
             batch, following = self.send(turn.now)
-            self._window = self._depart(sum(self._slots.windows))
             if batch is not None:
                 endpoint.send(batch)
             return following
         counters.received += inbox.packets
         counters.receive_calls += inbox.trains_length
         if turn.first < self._out.count:
-            batch = self._departed(self._window)
+            batch, self._window = self._departed(self._window), None
             assert batch is not None
-            self._window = self._depart(sum(self._slots.windows))
             endpoint.send_rest(batch.select(slice(turn.first, turn.last)), turn.trains_sent)
             if turn.last < len(batch):
                 endpoint.send(batch.select(slice(turn.last, None)))
         return float(self._out.following)
 
-    def run(self, times: Seconds, batch: Batch, clock: Clock, enough: Enough) -> Released | None:
+    def run(
+        self, times: Seconds, batch: Batch, clock: Clock, enough: Enough | None
+    ) -> Released | None:
         """Takes a prefix of packets that arrived at these ascending times (n,), and sends what
         polls between them would.
 
-        The prefix ends at `enough`, or where what is sent might not fit into the queue. Returns
-        None, with nothing changed, if it is empty.
+        The prefix ends at `enough` (None: all), or where what is sent might not fit into the queue.
+        Returns None, with nothing changed, if it is empty.
         """
+        n = most = len(batch)
         if float(times[-1]) * clock.second >= EXACT / 2:
             return None
-        kept = self._arrive(batch)
-        n = len(batch)
-        tickets = np.empty(n, np.int64)
-        self._lib.find_tickets(self._at, self._arrived_at, address(tickets))
-        most = enough(tickets)
-        while 0 < most < n and times[most] <= times[most - 1]:
-            most -= 1  # both arrive at the same time
-        if not most:
-            return None
+        kept, ends = self._arrive(batch), False
+        if enough is not None:
+            tickets = np.empty(n, np.int64)
+            self._lib.find_tickets(self._at, self._arrived_at, address(tickets))
+            most, ends = enough(tickets)
+            while 0 < most < n and times[most] <= times[most - 1]:
+                most -= 1  # both arrive at the same time
+            if not most:
+                return None
         self._arrived.count, self._arrived.times = most, address(times)
-        pace, waiting, room = clock.queue()
         driver = self._driver
-        driver.second, driver.tick, driver.pace = clock.second, clock.tick, pace
-        driver.bytes, driver.waiting, driver.since = room, waiting, float(times[0])
-        sent = self._depart(2 * most + self._worker.heap_length + _SPARE)
-        taken = self._lib.worker_run(
-            self._at, self._arrived_at, ctypes.addressof(driver), self._out_at
-        )
+        driver.second, driver.tick = clock.second, clock.tick
+        driver.pace, driver.waiting, driver.bytes = clock.queue()
+        driver.since = float(times[0])
+        driver.polls_last = not ends  # else the caller of a call may submit first
+        room = self._depart(2 * most + self._worker.heap_length + _SPARE)
+        taken = self._lib.worker_run(self._at, self._arrived_at, self._driver_at, self._out_at)
         self._arrived.times = None
         del kept
         self._raise()
-        following = self._out.following
-        packets = self._departed(sent)
-        leaving = sent[3][: self._out.count]
-        return Released(taken, packets, leaving, True, None if math.isnan(following) else following)
+        following, leaving = self._out.following, self._leaving[: self._out.count].copy()
+        following = None if math.isnan(following) else following
+        return Released(taken, self._departed(room), leaving, True, following)
 
     def complete(self, rows: Rows, batch: Batch) -> None:
         """Takes good results (n,) of these rows that came another way than by the network."""
@@ -400,33 +406,34 @@ class Core:
             address(self._scratch[row]) for row in range(3)
         )
 
-    def _depart(self, most: int) -> tuple[Any, ...]:
-        """Makes memory for packets to send."""
+    def _depart(self, most: int) -> Wire | None:
+        """Returns memory for so many packets to send; None for none."""
         out = self._out
         out.count, out.room = 0, most
         if not most:
-            return ()
-        room = self._memory.empty((most, self._header_room + self._packet_bytes), np.uint8)
-        full, peers, times = np.empty(most, np.bool_), np.empty(most, PEER), np.empty(most)
-        out.packets, out.stride = address(room) + self._header_room, room.shape[1]
-        out.full, out.peers, out.times = address(full), address(peers), address(times)
-        return room, full, peers, times
+            return None
+        if most > len(self._full):
+            self._full, self._leaving = np.empty(2 * most, np.bool_), np.empty(2 * most)
+            self._peers = np.empty(2 * most, PEER)
+            out.full, out.times = address(self._full), address(self._leaving)
+            out.peers = address(self._peers)
+        room = self._memory.empty((most, out.stride), np.uint8)
+        out.packets = address(room) + self._header_room
+        return room
 
-    def _departed(self, made: tuple[Any, ...]) -> Batch | None:
+    def _departed(self, room: Wire | None) -> Batch | None:
         """Returns the packets that were written to memory of `_depart`."""
         n = self._out.count
-        if not n:
+        if room is None or not n:
             return None
-        room, full, peers, _ = made
         if 2 * n < len(room):  # not to hold all of it while these are on their way
             kept = self._memory.empty((n, room.shape[1]), np.uint8)
             kept[:] = room[:n]
-            room, full, peers = kept, full[:n].copy(), peers[:n].copy()
-        elif n < len(room):
-            room, full, peers = room[:n], full[:n], peers[:n]
+            room = kept
+        room = room[:n]
         wire = room[:, self._header_room :]
         headers, payloads = parts_of(wire)
-        return Batch(headers, payloads, full, peers, wire, room)
+        return Batch(headers, payloads, self._full[:n].copy(), self._peers[:n].copy(), wire, room)
 
 
 class _Coder:

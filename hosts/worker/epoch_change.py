@@ -113,7 +113,7 @@ class WorkerEpochs(EpochMember):
             self.transport.on_packets(now, batch)
 
     def on_train(
-        self, times: Seconds, batch: Batch, clock: Clock, enough: Enough
+        self, times: Seconds, batch: Batch, clock: Clock, enough: Enough | None
     ) -> Released | None:
         """See WorkerTransport."""
         if self.transport is None:

@@ -349,9 +349,9 @@ class WorkerTransport:
             self._core.receive(now, batch)
 
     def on_train(
-        self, times: Seconds, batch: Batch, clock: Clock, enough: Enough
+        self, times: Seconds, batch: Batch, clock: Clock, enough: Enough | None
     ) -> Released | None:
-        """Takes a prefix of packets with arrival times (n,), which ends at `enough`.
+        """Takes a prefix of packets with arrival times (n,), which ends at `enough` (None: all).
 
         Returns None if the first must be processed singly.
         """
