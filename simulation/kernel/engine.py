@@ -150,7 +150,7 @@ class Engine:
         self._span = span
         self._order = order
         self._ends: list[tuple[int, int]] = []  # sender and receiver of each link
-        self._settling: list[tuple[Link, int]] = []  # links with priorities, which need `settle`
+        self._settling: list[tuple[Link, int]] = []  # links that need `settle`, and their senders
         self._ways: list[list[tuple[Link, int]]] = []  # of each node: its links and their receivers
         self._due: list[int] = []  # see `_next`
         self._horizons = Horizons(0, [], control_latency)
@@ -207,8 +207,6 @@ class Engine:
         link.latency = a.latency
         self.links.append(link)
         self._ends.append((a.number, b.number))
-        if spec.priorities:
-            self._settling.append((link, a.number))
         return link
 
     def post(self, source: Node, target: Node, at: int, work: Callable[[], None]) -> None:
@@ -251,6 +249,7 @@ class Engine:
             if sender != receiver:
                 links.append((link, sender, receiver))
                 self._ways[sender].append((link, receiver))
+        self._settling = [(link, sender) for link, sender, _ in links if link.by_priority]
         least = min((link.latency + link.least for link, _, _ in links), default=0)
         self._there_and_back = 2 * least
         answered = [node.number for node in self.nodes if node.answered]

@@ -48,7 +48,7 @@ class Horizons:
         def single(number: int) -> bool:
             mine = [*(link for link, _ in out[number]), *into[number]]
             return len(out[number]) == len(into[number]) == 1 and not any(
-                link.spec.priorities for link in mine
+                link.by_priority for link in mine
             )
 
         hubs = {n: out[n][0][1] for n in range(count) if single(n)}
@@ -166,7 +166,7 @@ class Horizons:
 
 
 class LinkBank:
-    """Vectorized `Link.earliest` for links without priorities."""
+    """Vectorized `Link.earliest` for links that do not queue by priority."""
 
     def __init__(self, links: Sequence[Link]) -> None:
         self.links = links

@@ -12,7 +12,7 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,7 @@ from simulation.links.impairments import DUPLICATION, LOSS, REORDERING, chosen, 
 from simulation.links.marking import mark
 from simulation.links.queues import LineRate, StrictPriorityQueue
 from simulation.links.trains import NEVER, Times, Train, joined, picoseconds
-from switch.ports.paced_line import LateError, LineError, LineQueue
+from switch.ports.paced_line import LateError, LineCounters, LineError, LineQueue
 from topologies.model.topology import LinkQuality
 
 _SMALL = 64  # packets: smaller trains are joined, which is cheaper than many trains
@@ -149,7 +149,7 @@ class Link:
         self.passed: Callable[[], tuple[int, int, int, int, int]] | None = None
         self._queue = LineQueue(self.line)
         self._strict = StrictPriorityQueue(self.line_rate, self.line) if spec.priorities else None
-        self.queue_counters = (self._strict or self._queue).counters
+        self.queue_counters: Callable[[], LineCounters] = (self._strict or self._queue).counters
         self.least = self.line_rate.min_time + spec.delay
         self._keys = [key(spec.seed, name, kind) for kind in (LOSS, DUPLICATION, REORDERING)]
         self._faulty = spec.loss > 0 or spec.duplicate > 0 or spec.reorder > 0
@@ -190,9 +190,28 @@ class Link:
 
     @property
     def plain(self) -> bool:
-        """True if the link has no faults, marking or priorities."""
-        spec = self.spec
-        return not (self._faulty or spec.ecn_bytes or spec.priorities)
+        """True if the link has no faults or marking."""
+        return not (self._faulty or self.spec.ecn_bytes)
+
+    @property
+    def by_priority(self) -> bool:
+        """True if this object queues packets by priority: their departures need `settle`."""
+        return self._strict is not None
+
+    @property
+    def marks_by_priority(self) -> bool:
+        """True if it has priorities and marks packets, which a switch's own queues do not."""
+        return self.spec.priorities and self.spec.ecn_bytes > 0
+
+    def leave_queueing(self, counters: Callable[[], LineCounters]) -> None:
+        """Leaves queueing to a sender that calls `carry`, and counts drops."""
+        self.queue_counters, self._strict = counters, None
+
+    def give_no_priorities(self) -> None:
+        """Declares that the sender gives no priorities, so departures are certain on queueing."""
+        if self._strict is not None:
+            self._strict, self._queue = None, LineQueue(replace(self.line, exact=True))
+            self.queue_counters = self._queue.counters
 
     # The sender's end
 
@@ -274,6 +293,13 @@ class Link:
             left = one.at(np.array([end], np.int64))
             self._depart(left, length, self.line_rate.wire_bytes(length), one.times)
         return bool(found)
+
+    @property
+    def undecided_until(self) -> int:
+        """Returns a lower bound on the arrival of undecided packets; NEVER without any."""
+        if self._strict is None or not self._undecided:
+            return NEVER
+        return max(self._strict.pending, self.free) + self.least
 
     def earliest(self, sender: int) -> int:
         """Returns a lower bound on the arrival of unknown packets if the sender is idle until

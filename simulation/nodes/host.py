@@ -26,6 +26,7 @@ from protocol.header import (
     packet_bytes,
     peer_keys,
 )
+from simulation.kernel.engine import Port
 from simulation.kernel.task_node import TaskNode
 from simulation.kernel.tasks import Alarm, Waiter
 from simulation.links.link import Link
@@ -110,6 +111,11 @@ class HostNode(TaskNode):
         return address in self._addresses
 
     # See TaskNode
+
+    def connected(self, port: Port) -> None:
+        """Implements Node: hosts give no priorities."""
+        super().connected(port)
+        port.out.give_no_priorities()
 
     def take(self, until: int) -> None:
         """Implements TaskNode."""

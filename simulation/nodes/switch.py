@@ -46,7 +46,7 @@ class SwitchNode(Node):
             device_id, cpu_port, on_commit=self._commit, on_packet_out=self._packet_out
         )
         if cpu_port is not None:
-            self.lines.add(cpu_port, Line(parts=0), unqueued=True)
+            self.lines.add(cpu_port, Line(parts=0), "outside")
         self._packet_outs: list[Arrivals] = []
         # Captures of arriving and departing packets, by port.
         self.captures: dict[int, tuple[Writer, Writer]] = {}
@@ -71,9 +71,11 @@ class SwitchNode(Node):
         """Configures the port's queue by its outgoing link."""
         super().connected(port)
         link = port.out
-        self.lines.add(port.number, link.line, unqueued=link.spec.priorities)
-        if not link.spec.priorities:
-            link.queue_counters = partial(self.lines.counters, port.number)
+        if link.marks_by_priority:
+            self.lines.add(port.number, link.line, "outside")
+            return
+        self.lines.add(port.number, link.line, "strict" if link.spec.priorities else "fifo")
+        link.leave_queueing(partial(self.lines.counters, port.number))
 
     def next(self) -> int:
         """Returns the time of the first call or recirculated packet."""
@@ -132,14 +134,14 @@ class SwitchNode(Node):
         link = self.ports[one.port].out
         if one.port in self.captures:
             self.captures[one.port][1].write(one.times // _NANOSECOND, one.frames, one.lengths)
-        if link.spec.priorities:
-            link.send(Train(one.times, one.frames, one.lengths, one.priorities))
+        priorities = one.priorities if link.spec.priorities else None
+        train = Train(one.times, one.frames, one.lengths, priorities)
+        if link.by_priority:
+            link.send(train)
+        elif link.passed is not None:
+            link.seen(train, one.came)
         else:
-            train = Train(one.times, one.frames, one.lengths)
-            if link.passed is not None:
-                link.seen(train, one.came)
-            else:
-                link.carry(train, one.length_bytes, one.wire_bytes, one.free, one.came)
+            link.carry(train, one.length_bytes, one.wire_bytes, one.free, one.came)
 
     def _commit(self, pipeline: Pipeline) -> None:
         self.lines.attach(pipeline)

@@ -72,12 +72,12 @@ class SwitchGroup(Node):
         switches: Sequence[SwitchNode],
         between: Sequence[tuple[SwitchNode, int, SwitchNode, int, Link]],
     ) -> bool:
-        """True if the links between are unobserved and without priorities."""
+        """True if no packets are captured, and all queues are the switches'."""
         return (
             all(link.plain for *_, link in between)
             and not any(switch.captures for switch in switches)
             and not any(
-                port.out.spec.priorities for switch in switches for port in switch.ports.values()
+                port.out.by_priority for switch in switches for port in switch.ports.values()
             )
         )
 

@@ -43,6 +43,7 @@ class Line:
     least: bytes; shorter frames take as long as one of this size
     longest: bytes; longer frames are dropped
     queue_bytes: of frames that may wait, beside the one being sent
+    exact: a frame waits to the fraction of a ps, as in a queue with priorities; else to its whole
     """
 
     parts: int
@@ -51,11 +52,13 @@ class Line:
     least: int = 0
     longest: int = 16384
     queue_bytes: int = 128 * 1024
+    exact: bool = False
 
     def options(self) -> LineOptions:
         """Returns the struct that the C library takes."""
         return LineOptions(
-            self.parts, self.whole, self.overhead, self.least, self.longest, self.queue_bytes
+            *(self.parts, self.whole, self.overhead, self.least, self.longest),
+            *(self.queue_bytes, self.exact),
         )
 
 
@@ -79,7 +82,7 @@ class LineOptions(ctypes.Structure):
 
     _fields_ = (
         ("parts", c_uint64), ("whole", c_uint64), ("overhead", c_uint64), ("least", c_uint64),
-        ("longest", c_uint64), ("limit", c_uint64),
+        ("longest", c_uint64), ("limit", c_uint64), ("exact", c_uint64),
     )  # fmt: skip
 
 

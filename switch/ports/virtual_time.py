@@ -18,7 +18,7 @@ from ctypes import POINTER, byref, c_int, c_int64, c_uint32, c_uint64
 from ctypes import c_void_p as pointer
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -42,6 +42,10 @@ PORTS = 511
 
 ECHO = 5
 """64-bit fields of struct timed_echo."""
+
+
+Queue: TypeAlias = Literal["fifo", "strict", "outside"]
+_QUEUES: dict[Queue, int] = {"fifo": 0, "strict": 1, "outside": 2}
 
 
 class TimedPortsError(Exception):
@@ -198,13 +202,15 @@ class TimedPorts:
         program = (None, None) if pipeline is None else (pipeline.handle, pipeline.functions)
         self._native.timed_attach(self._handle, *program)
 
-    def add(self, port: int, line: Line, unqueued: bool = False) -> None:
-        """Adds a line for a port. unqueued: the caller queues and paces departures by their
-        priority; their times are those at which they enter that queue.
+    def add(self, port: int, line: Line, queue: Queue = "fifo") -> None:
+        """Adds a line for a port.
+
+        queue: first in, first out; by strict priority; or outside: the caller queues and paces
+            departures, whose times are those at which they enter that queue.
 
         Raises TimedPortsError if the port has a line or does not exist.
         """
-        result = self._native.timed_line(self._handle, port, byref(line.options()), unqueued)
+        result = self._native.timed_line(self._handle, port, byref(line.options()), _QUEUES[queue])
         if result == abi.EXISTS:
             raise TimedPortsError(f"port {port} has a line already")
         if result == abi.RANGE:
@@ -214,8 +220,8 @@ class TimedPorts:
         self._ports.append(port)
 
     def next(self) -> int:
-        """Returns the time (ps) of the next recirculation or arrival by a wire, NEVER without
-        one."""
+        """Returns the time (ps) of the next recirculation, arrival by a wire, or start of a packet
+        that waits by priority; NEVER without one."""
         return int(self._native.timed_next(self._handle))
 
     def run(self, arrivals: Sequence[Arrivals], until: int) -> list[Departures]:
@@ -240,7 +246,7 @@ class TimedPorts:
         if result == abi.NO_MEMORY:
             raise MemoryError("no memory for a wire between switches")
         if result:
-            raise TimedPortsError(f"port {port} has no line, or a wire already, or is unqueued")
+            raise TimedPortsError(f"port {port} has no line, or a wire already, or no queue")
 
     def watch(self) -> None:
         """Records when packets enter queues (`came`), and reports what leaves by a wire as
@@ -368,7 +374,7 @@ def run_together(
         )
     if result == abi.EXISTS:
         raise TimedPortsError(
-            "the program gives packets priorities: its lines must be unqueued ones"
+            "the program gives packets priorities: its lines must have queues for them"
         )
     if result == abi.NO_MEMORY:
         raise MemoryError("no memory for what leaves the ports of a switch")

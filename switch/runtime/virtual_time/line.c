@@ -77,12 +77,13 @@ int line_wait(struct line *line, int64_t at, uint64_t size, int64_t *start) {
         line->rest = 0;
     }
     *start = line->free;
-    if (*start == at)
+    int64_t leaves = *start + (line->options.exact && line->rest);
+    if (leaves == at)
         return 1;
     if (line->count == line->room && !grow(line))
         return SW_NO_MEMORY;
     line->waiting[(line->first + line->count++) & (line->room - 1)] =
-        (struct line_waiting){*start, size};
+        (struct line_waiting){leaves, size};
     line->held = held;
     return 1;
 }

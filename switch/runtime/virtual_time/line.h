@@ -19,11 +19,13 @@
 
 // A byte takes parts / whole ps (parts 0: no time); each frame has `overhead` bytes more, and
 // counts as `least` bytes at least without these. limit: bytes of frames that may wait. longest:
-// bytes of a frame.
+// bytes of a frame. exact: a packet waits until its start has passed to the fraction of a picosecond,
+// as with priorities; else to its whole.
 struct line_options {
     uint64_t parts, whole;
     uint64_t overhead, least, longest;
     uint64_t limit;
+    uint64_t exact;
 };
 
 struct line_counters {

@@ -55,6 +55,7 @@ void timed_destroy(struct timed *timed) {
     for (uint32_t i = 0; i < timed->port_count; i++) {
         struct outlet *outlet = timed->outlets[timed->ports[i]];
         line_clear(&outlet->line);
+        strict_clear(&outlet->strict);
         departed_clear(&outlet->departed);
         wire_destroy(outlet->wire);
         free(outlet);
@@ -66,7 +67,7 @@ void timed_destroy(struct timed *timed) {
 }
 
 int timed_line(struct timed *timed, uint32_t port, const struct line_options *options,
-               int unqueued) {
+               enum timed_queue queue) {
     if (port >= SW_DROP_PORT || options->whole == 0)
         return SW_RANGE;
     if (timed->outlets[port])
@@ -75,7 +76,8 @@ int timed_line(struct timed *timed, uint32_t port, const struct line_options *op
     if (!outlet)
         return SW_NO_MEMORY;
     line_init(&outlet->line, options);
-    outlet->unqueued = unqueued;
+    outlet->queue = queue;
+    timed->strict |= queue == TIMED_STRICT;
     outlet->departed.watched = timed->watched;
     timed->outlets[port] = outlet;
     uint32_t at = timed->port_count++;
@@ -93,7 +95,7 @@ int timed_wire(struct timed *from, uint32_t from_port, struct timed *to, uint32_
     struct outlet *outlet = from_port < SW_PORTS ? from->outlets[from_port] : NULL;
     if (!outlet)
         return SW_NOT_FOUND;
-    if (outlet->wire || outlet->unqueued)
+    if (outlet->wire || outlet->queue == TIMED_OUTSIDE)
         return SW_EXISTS;
     struct wire *wire = wire_create(to, to_port, delay, rank);
     if (!wire || !grow((void **)&to->wires, sizeof *to->wires, to->wire_count + 1)) {
@@ -118,10 +120,9 @@ int timed_wire_read(struct timed *from, uint32_t port, struct timed_carried *car
     return 0;
 }
 
-static void carry(struct outlet *outlet, size_t length, uint32_t stored) {
-    struct wire *wire = outlet->wire;
-    wire->carried.wire += line_occupy(&outlet->line, length);
-    wire_put(wire, outlet->line.free, (uint32_t)length, stored);
+static void carry(struct wire *wire, const struct departure *one, uint64_t wire_bytes) {
+    wire->carried.wire += wire_bytes;
+    wire_put(wire, one->end, (uint32_t)one->length, one->stored);
     int64_t at = wire_next(wire);
     if (at < wire->to->next)
         wire->to->next = at;
@@ -150,7 +151,7 @@ static bool queued(struct timed *timed, struct outlet *outlet, struct sw_packet 
     packet->enq_us = (uint64_t)at / PICOS;
     packet->enq_qdepth = packet->deq_qdepth = 0;
     *start = at;
-    if (outlet->unqueued)
+    if (outlet->queue != TIMED_FIFO)
         return true;
     timed->prioritised |= packet->priority != 0;
     int taken = line_wait(line, at, packet->length, start);
@@ -174,19 +175,6 @@ static size_t gather(const struct timed *timed, uint8_t *out, size_t length,
     return head + rest;
 }
 
-static void note(const struct timed *timed, struct outlet *outlet, size_t length, uint32_t stored,
-                 uint8_t priority) {
-    departed_add(&outlet->departed,
-                 &(struct departure){
-                     .end = outlet->line.free,
-                     .input = timed->input,
-                     .came = timed->now + (int64_t)timed->latency,
-                     .length = length,
-                     .stored = stored,
-                     .priority = priority,
-                 });
-}
-
 // Lets the call end before the peer's first answer to a packet that leaves at a time, or its effect.
 static void await(struct timed *timed, struct timed_echo *echo, int64_t leaves) {
     int64_t there = leaves + echo->delay;
@@ -199,21 +187,115 @@ static void await(struct timed *timed, struct timed_echo *echo, int64_t leaves) 
         *timed->until = first;
 }
 
+static bool room(struct timed *timed, struct outlet *outlet) {
+    struct wire *wire = outlet->wire;
+    if ((wire && !wire_room(wire)) ||
+        ((!wire || timed->watched) && !departed_room(&outlet->departed)))
+        timed->no_memory = true;
+    return !timed->no_memory;
+}
+
+// Where the bytes of the next departure go.
+static uint8_t *place(const struct outlet *outlet) {
+    return outlet->wire ? wire_end(outlet->wire) : departed_end(&outlet->departed);
+}
+
+// Lets a packet go whose bytes are in their place.
+static void depart(struct timed *timed, struct outlet *outlet, uint32_t port,
+                   const struct departure *one, uint64_t wire_bytes) {
+    struct wire *wire = outlet->wire;
+    if (wire) {
+        if (timed->watched) {
+            memcpy(departed_end(&outlet->departed), wire_end(wire), one->stored);
+            departed_add(&outlet->departed, one);
+        }
+        carry(wire, one, wire_bytes);
+        return;
+    }
+    outlet->occupied += wire_bytes;
+    if (timed->echoes && timed->echoes[port].free != TIMED_NEVER)
+        await(timed, &timed->echoes[port], one->end);
+    departed_add(&outlet->departed, one);
+}
+
+// Lets packets go that start up to a time, and before the end of the call if `reached` is a bound.
+static void settle(struct timed *timed, struct outlet *outlet, uint32_t port, int64_t reached) {
+    struct strict_packet packet;
+    struct departure one = {0};
+    while (!timed->no_memory) {
+        int64_t until = reached < *timed->until ? reached : *timed->until;
+        until = until < TIMED_NEVER - (int64_t)timed->latency ? until + (int64_t)timed->latency
+                                                               : TIMED_NEVER;
+        uint64_t wire_bytes =
+            strict_take(&outlet->strict, &outlet->line, until, &packet, &one.priority);
+        if (!wire_bytes)
+            return;
+        if (room(timed, outlet)) {
+            memcpy(place(outlet), packet.bytes, packet.stored);
+            one.end = outlet->line.free;
+            one.input = packet.input;
+            one.came = packet.at;
+            one.length = packet.length;
+            one.stored = packet.stored;
+            depart(timed, outlet, port, &one, wire_bytes);
+        }
+        free(packet.bytes);
+    }
+}
+
+void timed_settle(struct timed *timed, int64_t reached) {
+    for (uint32_t i = 0; timed->strict && i < timed->port_count; i++) {
+        struct outlet *outlet = timed->outlets[timed->ports[i]];
+        if (outlet->queue == TIMED_STRICT)
+            settle(timed, outlet, timed->ports[i], reached);
+    }
+}
+
+int64_t timed_start(const struct timed *timed) {
+    int64_t first = TIMED_NEVER;
+    for (uint32_t i = 0; timed->strict && i < timed->port_count; i++) {
+        const struct outlet *outlet = timed->outlets[timed->ports[i]];
+        int64_t start = strict_next(&outlet->strict, &outlet->line);
+        first = start < first ? start : first;
+    }
+    return first == TIMED_NEVER ? first : first - (int64_t)timed->latency;
+}
+
+// Queues a packet whose bytes are in `leaving`.
+static void wait_by_priority(struct timed *timed, struct outlet *outlet, const struct departure *one) {
+    struct strict_packet packet = {
+        .at = one->came,
+        .input = one->input,
+        .bytes = malloc(one->stored),
+        .length = (uint32_t)one->length,
+        .stored = one->stored,
+    };
+    if (!packet.bytes) {
+        timed->no_memory = true;
+        return;
+    }
+    memcpy(packet.bytes, timed->leaving, one->stored);
+    if (strict_offer(&outlet->strict, &outlet->line, &packet, one->priority % STRICT_CLASSES))
+        timed->no_memory = true;
+}
+
 static void leave(struct timed *timed, struct sw_packet *packet) {
     struct outlet *outlet = packet->port < SW_PORTS ? timed->outlets[packet->port] : NULL;
     int64_t start;
     timed->no_port += !outlet;
-    struct wire *wire = outlet ? outlet->wire : NULL;
-    if (outlet && ((wire && !wire_room(wire)) ||
-                   ((!wire || timed->watched) && !departed_room(&outlet->departed))))
-        timed->no_memory = true;
-    if (!outlet || timed->no_memory || !queued(timed, outlet, packet, &start)) {
+    if (!outlet || !room(timed, outlet) || !queued(timed, outlet, packet, &start)) {
         timed->call->packet_free(timed->sw, packet);
         return;
     }
     uint32_t packet_port = packet->port;
-    uint8_t priority = (uint8_t)packet->priority;
-    uint8_t *out = wire ? wire_end(wire) : departed_end(&outlet->departed);
+    struct departure one = {
+        .input = timed->input,
+        .came = timed->now + (int64_t)timed->latency,
+        .priority = (uint8_t)packet->priority,
+    };
+    if (outlet->queue == TIMED_STRICT)
+        settle(timed, outlet, packet_port, timed->now);
+    uint8_t *out = outlet->queue == TIMED_STRICT ? timed->leaving : place(outlet);
     struct sw_leaving leaving;
     size_t length = timed->call->send(timed->sw, packet, (uint64_t)start / PICOS, out, SW_MAX_FRAME,
                                   &leaving);
@@ -224,22 +306,19 @@ static void leave(struct timed *timed, struct sw_packet *packet) {
         outlet->line.counters.oversized++;
         return;
     }
-    uint32_t stored = (uint32_t)gather(timed, out, length, &leaving);
-    if (wire) {
-        carry(outlet, length, stored);
-        if (timed->watched) {
-            memcpy(departed_end(&outlet->departed), out, stored);
-            note(timed, outlet, length, stored, priority);
-        }
+    one.length = length;
+    one.stored = (uint32_t)gather(timed, out, length, &leaving);
+    if (outlet->queue == TIMED_STRICT) {
+        wait_by_priority(timed, outlet, &one);
         return;
     }
-    if (outlet->unqueued)
+    uint64_t wire_bytes = 0;
+    if (outlet->queue == TIMED_OUTSIDE)
         outlet->line.free = start;
     else
-        outlet->occupied += line_occupy(&outlet->line, length);
-    if (timed->echoes && timed->echoes[packet_port].free != TIMED_NEVER)
-        await(timed, &timed->echoes[packet_port], outlet->line.free);
-    note(timed, outlet, length, stored, priority);
+        wire_bytes = line_occupy(&outlet->line, length);
+    one.end = outlet->line.free;
+    depart(timed, outlet, packet_port, &one, wire_bytes);
 }
 
 static void drain(struct timed *timed) {

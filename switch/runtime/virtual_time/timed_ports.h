@@ -8,7 +8,8 @@
 // Each port has a line with a rate and a bounded FIFO queue, as in interfaces/, but with times in
 // picoseconds. A packet's departure is certain when it is queued, so its egress runs at once, with
 // the timestamps of later, and its receiver may advance that far. The limits of this: egress sees
-// tables as they are when the packet is queued, and deq_qdepth is 0.
+// tables as they are when the packet is queued, and deq_qdepth is 0. A queue with priorities decides
+// later, and egress sees the timestamps of queueing there.
 //
 // Resubmitted and recirculated packets return when their turn in their queue has come. All events
 // are processed in the order of time, so results depend on times alone, not on how many packets a
@@ -65,17 +66,22 @@ void timed_destroy(struct timed *timed); // recirculating packets are lost
 // in the last program are lost. The switch has no other traffic manager from now on.
 void timed_attach(struct timed *timed, struct sw *sw, const struct sw_functions *call);
 
-// Adds a line for a port. unqueued: the caller queues and paces departures, by their priority; ends
-// are when they get there. 0, or SW_RANGE, SW_EXISTS, SW_NO_MEMORY.
+// How packets wait for a line: first come, first served; by strict priority (strict.h), where a
+// departure is known when it begins; or outside, where the caller queues and paces departures, whose
+// ends are when they get there.
+enum timed_queue { TIMED_FIFO, TIMED_STRICT, TIMED_OUTSIDE };
+
+// Adds a line for a port. 0, or SW_RANGE, SW_EXISTS, SW_NO_MEMORY.
 int timed_line(struct timed *timed, uint32_t port, const struct line_options *options,
-               int unqueued);
+               enum timed_queue queue);
 int timed_line_read(const struct timed *timed, uint32_t port, struct line_counters *counters);
 
 // Packets for ports without a line, and packets that arrived while no program was attached.
 uint64_t timed_no_port(const struct timed *timed);
 uint64_t timed_no_program(const struct timed *timed);
 
-// Returns the time of the next recirculation or arrival by a wire; TIMED_NEVER without one.
+// Returns the time of the next recirculation, arrival by a wire or start of a packet that waits by
+// priority; TIMED_NEVER without one.
 int64_t timed_next(const struct timed *timed);
 
 // Traffic of a wire since the last call; arrived: packets that the receiver has processed.
@@ -86,7 +92,7 @@ struct timed_carried {
 
 // Connects a port's line to a port of another switch, `delay` ps away, which has no other source:
 // what leaves it is no departure. rank: as in struct timed_train. 0, SW_NOT_FOUND: no line,
-// SW_EXISTS: it has a wire or is unqueued, SW_NO_MEMORY. Both switches must outlive the last run of
+// SW_EXISTS: it has a wire or its queue is outside, SW_NO_MEMORY. Both switches must outlive the last run of
 // either.
 int timed_wire(struct timed *from, uint32_t from_port, struct timed *to, uint32_t to_port,
                int64_t delay, uint64_t rank);
@@ -121,7 +127,7 @@ struct timed_part {
 // packets on wires, and recirculated ones. `until` becomes the first time at which an answer to a
 // departure could arrive, or its effect, if that is earlier. lookahead: ps that every wire takes at least. Returns
 // 0, SW_NO_MEMORY, SW_RANGE: packets recirculate without time passing, or SW_EXISTS: a packet has a
-// priority, but its line is not `unqueued`.
+// priority, but its line serves packets as they come.
 int timed_run(struct timed_part *parts, uint64_t count, int64_t lookahead, int64_t *until);
 
 // Copies the departures of the last call.

@@ -31,6 +31,8 @@ static void arrive_by_wire(struct timed *timed, struct head *head) {
 
 int64_t timed_next(const struct timed *timed) {
     int64_t next = rounds_next(&timed->rounds);
+    int64_t start = timed_start(timed);
+    next = start < next ? start : next;
     for (uint64_t i = 0; i < timed->wire_count; i++) {
         int64_t at = wire_next(timed->wires[i]);
         next = at < next ? at : next;
@@ -72,7 +74,9 @@ static struct head *earliest(struct timed *timed) {
 
 static int64_t next_event(struct timed *timed) {
     int64_t again = rounds_next(&timed->rounds);
+    int64_t start = timed_start(timed);
     struct head *head = earliest(timed);
+    again = start < again ? start : again;
     return head && head->at < again ? head->at : again;
 }
 
@@ -125,6 +129,7 @@ static void forward(struct timed *timed, int64_t reached) {
     }
     if (timed->again > MOST_ROUNDS)
         timed_drop_rounds(timed);
+    timed_settle(timed, reached);
     if (timed->sw)
         timed->call->unlock(timed->sw);
     timed->next = next_event(timed);

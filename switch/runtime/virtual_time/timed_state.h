@@ -14,6 +14,7 @@
 
 #include "departures.h"
 #include "recirculation.h"
+#include "strict.h"
 #include "timed_ports.h"
 #include "wire.h"
 
@@ -25,7 +26,8 @@ enum {
 // A port: its line, and its departures in this call.
 struct outlet {
     struct line line;
-    bool unqueued;
+    enum timed_queue queue;
+    struct strict strict;
     struct departed departed;
     uint64_t occupied;
     struct wire *wire; // NULL: packets are departures; else only if the switch is watched
@@ -56,13 +58,14 @@ struct timed {
     int64_t *until;     // of this call
     int64_t next, last; // of the next event; of the last recirculation
     uint32_t again;     // recirculations since time passed
-    bool no_memory, prioritised, watched;
+    bool no_memory, prioritised, watched, strict;
     // The present packet.
     int64_t now;
     int64_t input;
     uint32_t frame_stored;
     uint32_t frame_used; // bytes behind it are zero
     uint8_t frame[SW_MAX_FRAME];
+    uint8_t leaving[SW_MAX_FRAME]; // for a queue with priorities
 };
 
 // Processes a packet at `bytes`. input: its index in the call, -1 if it came by a wire.
@@ -71,5 +74,9 @@ void timed_arrive(struct timed *timed, uint32_t port, int64_t at, int64_t input,
 // Processes the next recirculating packet.
 void timed_recirculate(struct timed *timed);
 void timed_drop_rounds(struct timed *timed);
+// Sends what starts before the call's end, and before no event before `reached` can change it.
+void timed_settle(struct timed *timed, int64_t reached);
+// Returns the time of the event that lets the next packet leave a queue with priorities.
+int64_t timed_start(const struct timed *timed);
 
 #endif

@@ -17,8 +17,8 @@ from controller.p4rt.fabric import of_2_32
 from protocol.frames import ipv4_checksum
 from protocol.header import HEADER_BYTES, Flag
 from simulation.kernel.engine import Engine, Node
-from simulation.links.link import LinkSpec
-from simulation.links.trains import NEVER, train
+from simulation.links.link import Link, LinkSpec
+from simulation.links.trains import NEVER, Train, train
 from simulation.nodes.switch import SwitchNode
 from switch.ports.paced_line import Line
 from switch.ports.virtual_time import Arrivals, Departures, TimedPortsError
@@ -279,7 +279,7 @@ def test_priorities_are_for_a_queue_that_knows_them(switch: Switch) -> None:
     pipeline = switch.node.device.pipeline
     assert pipeline is not None
     pipeline.set_clone_session(SERVER_PORT, [(SERVER_PORT, 1)], priority=3)
-    switch.lines.add(SERVER_PORT, Line(PICOS_PER_BYTE), unqueued=True)
+    switch.lines.add(SERVER_PORT, Line(PICOS_PER_BYTE), "outside")
     frames = contributions(0, range(2), job=99)
     (one,) = switch.lines.run([arrivals(1, [5, 6], frames)], NEVER)
     assert one.priorities.tolist() == [0, 3, 0, 3]
@@ -290,9 +290,59 @@ def test_priorities_are_for_a_queue_that_knows_them(switch: Switch) -> None:
     assert paced.node.device.pipeline is not None
     paced.node.device.pipeline.set_clone_session(SERVER_PORT, [(SERVER_PORT, 1)], priority=3)
     paced.lines_of(1 << 20)
-    with pytest.raises(TimedPortsError, match="must be unqueued"):
+    with pytest.raises(TimedPortsError, match="must have queues"):
         paced.lines.run([arrivals(1, [5, 6], frames)], NEVER)
     paced.node.close()
+
+
+@pytest.mark.parametrize("rate", [RATE, 3 * 10**9 + 7])  # whole picoseconds a byte, and not
+@pytest.mark.parametrize("room", [4000, 1 << 20])
+def test_a_switchs_own_priorities_are_those_of_a_link(room: int, rate: int) -> None:
+    """The same packets leave at the same times, however a run is divided, and as many are dropped.
+    Each packet has a clone of a higher priority."""
+    random_ = random.Random(room + rate)
+    link = Link(LinkSpec(rate, queue_bytes=room, priorities=True), "tor0->s0")
+    times = sorted(random_.randrange(40 * 10**6) for _ in range(60))
+    frames = contributions(0, range(60), job=99)
+    lengths = np.array([random_.randrange(100, frames.shape[1]) for _ in times])
+    found = []
+    for queue, cuts in (("outside", []), ("strict", []), ("strict", sorted(times)[::7])):
+        switch = Switch()
+        switch.to_server()
+        switch.impair(SERVER_PORT, duplicate=0.5)
+        pipeline = switch.node.device.pipeline
+        assert pipeline is not None
+        pipeline.set_clone_session(SERVER_PORT, [(SERVER_PORT, 1)], priority=3)
+        switch.lines.add(SERVER_PORT, link.line, queue)  # type: ignore[arg-type]
+        came: list[Departures] = []
+        at = 0
+        for until in [*cuts, NEVER]:
+            last = int(np.searchsorted(times, until))
+            rows = slice(at, last)
+            given = [Arrivals(1, np.array(times[rows]), frames[rows], lengths[rows])]
+            came += switch.lines.run(given if last > at else [], until)
+            at = last
+        assert switch.lines.next() == NEVER
+        dropped = switch.lines.counters(SERVER_PORT)
+        left: list[Departures] | list[Train] = came
+        if queue == "outside":
+            for one in came:
+                link.send(Train(one.times, one.frames, one.lengths, one.priorities))
+            link.settle(NEVER)
+            left, dropped = link.take(NEVER), link.queue_counters()
+        packets = [
+            (int(at), int(length), int(priority), bytes(frame[:length]))
+            for one in left
+            for at, length, priority, frame in zip(
+                one.times, one.lengths, one.priorities, one.frames, strict=True
+            )
+        ]
+        found.append((packets, dropped))
+        switch.node.close()
+    assert found[1] == found[0]
+    assert found[2] == found[0]
+    assert (found[0][1].dropped > 0) == (room == 4000)
+    assert [row[2] for row in found[0][0]] != sorted(row[2] for row in found[0][0])
 
 
 class Worker(Node):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from observability.record import RunDirectory, known
 from observability.trace import read as read_trace
 from simulation.kernel.calls import ask
 from simulation.kernel.engine import Engine
+from simulation.links.link import LinkSpec
 from simulation.links.trains import SECOND, Train
 from simulation.network import SERVICE, Network
 from specs.p4program import SOURCES
@@ -168,6 +170,20 @@ def test_switches_that_run_together_do_what_each_does_by_itself(played: Played):
     assert apart.times == played.times
     assert apart.counters == played.counters
     assert apart.left == played.left
+
+
+def test_priorities_that_nobody_gives_change_nothing(
+    played: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of = LinkSpec.of
+    monkeypatch.setattr(
+        LinkSpec, "of", lambda *args, **named: replace(of(*args, **named), priorities=True)
+    )
+    for together in (True, False):
+        strict = Played(together=together)
+        assert strict.times == played.times
+        assert strict.counters == played.counters
+        assert strict.left == played.left
 
 
 def test_calls_of_switches_change_no_packets_times(played: Played):
