@@ -45,6 +45,8 @@ class CallBounds:
 
     def update(self, rows: list[int], links: Sequence[Link]) -> None:
         """Takes the state of these links."""
+        if not links:
+            return
         self._links.free[rows] = [link.free for link in links]
         self._known[rows] = [min(link.news, link.undecided_until) for link in links]
         self._silent[rows] = [min(link.silent * link.line_rate.min_time, _LONG) for link in links]

@@ -326,7 +326,7 @@ class Link:
         if self._late and self._late[0][0] < until:
             found = self._merge_late(found, until)
         self._look_ahead()
-        count = sum(map(len, found))
+        count = sum([len(one.times) for one in found])
         self._arrived += count
         return [joined(found)] if found and count < _SMALL * len(found) else found
 

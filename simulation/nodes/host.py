@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 
 import numpy as np
+import numpy.typing as npt
 
 from hosts.native.loader import load_native
 from hosts.net.arrivals import Clock, Released, Seconds
@@ -40,7 +41,6 @@ from simulation.links.trains import (
     joined,
     picoseconds,
 )
-from simulation.links.trains import train as train_of
 from simulation.nodes.costs import Core, of_hosts, of_servers
 from simulation.nodes.frames import Arrived, Framing, arrived
 from switch.ports.paced_line import address
@@ -121,10 +121,8 @@ class HostNode(TaskNode):
         """Implements TaskNode."""
         self._until = until
         found = self.arrivals(until)
-        if len({port for _, port, _ in found}) < 2:
-            self._incoming.extend(
-                train.at(self.received(train.times, train.lengths)) for _, _, train in found
-            )
+        if len(self.ports) == 1 or len({port for _, port, _ in found}) < 2:
+            self._coming(train for _, _, train in found)
             return
         single = [
             (int(train.times[row]), number, train.select(slice(row, row + 1)))
@@ -132,11 +130,12 @@ class HostNode(TaskNode):
             for row in range(len(train))
         ]
         single.sort(key=lambda one: one[:2])
-        self._incoming.extend(
-            train.at(self.received(train.times, train.lengths)) for _, _, train in single
-        )
+        self._coming(train for _, _, train in single)
 
     def _coming(self, trains: Iterable[Train]) -> None:
+        if self._receiving is None:
+            self._incoming.extend(trains)
+            return
         for train in trains:
             self._incoming.append(train.at(self.received(train.times, train.lengths)))
 
@@ -228,11 +227,13 @@ class HostNode(TaskNode):
         found = []
         while self._incoming and int(self._incoming[0].times[0]) < limit:
             train = self._incoming.popleft()
+            if int(train.times[-1]) < limit:
+                found.append(train)
+                continue
             count = int(np.searchsorted(train.times, limit, "left"))
             found.append(train.select(slice(count)))
-            if count < len(train):
-                self._incoming.appendleft(train.select(slice(count, None)))
-                break
+            self._incoming.appendleft(train.select(slice(count, None)))
+            break
         if not found:
             return False
         first = joined(found)
@@ -301,6 +302,7 @@ class VirtualEndpoint:
         self.lanes = 0
         self.receive_buffer = _RECEIVE_BUFFER
         self._node, self._number = node, interface.number
+        self._addresses = [int(one.ipv4) for one in node.interfaces]
         mac, gateway = (
             bytes.fromhex(one.replace(":", "")) for one in (interface.mac, interface.gateway_mac)
         )
@@ -494,10 +496,11 @@ class VirtualEndpoint:
 
     def send(self, batch: Batch) -> None:
         """Implements Endpoint."""
-        remote = ~np.isin(batch.peers["ipv4"], [int(one.ipv4) for one in self._node.interfaces])
-        if remote.all():
+        local = self._local(batch.peers["ipv4"])
+        if local is None:
             self._pending.append(self._framing.frames(batch))
         else:
+            remote = ~local
             if remote.any():
                 self._pending.append(self._framing.frames(batch.select(remote)))
             frames, lengths = self._framing.frames(batch.select(~remote))
@@ -506,17 +509,26 @@ class VirtualEndpoint:
         self.counters.send_calls += 1
         self.flush()
 
+    def _local(self, targets: npt.NDArray[np.uint32]) -> npt.NDArray[np.bool_] | None:
+        """Returns which of these addresses are the host's own; None if none is."""
+        local: npt.NDArray[np.bool_] = targets == self._addresses[0]
+        for one in self._addresses[1:]:
+            local |= targets == one
+        return local if local.any() else None
+
     def flush(self) -> bool:
         """Implements Endpoint."""
+        node = self._node
         while self._pending:
             frames, lengths = self._pending.popleft()
-            now = np.full(len(frames), self._node.now, np.int64)
-            queued = int(self._node.queued(now[:1], lengths[:1])[0])
-            free = self._queue_bytes - self._link.waiting(queued)
-            count = int(np.searchsorted(np.cumsum(lengths), free, "right"))
+            now = np.full(len(frames), node.now, np.int64)
+            queued = node.now if node.immediate else int(node.queued(now[:1], lengths[:1])[0])
+            free, count = self._queue_bytes - self._link.waiting(queued), len(frames)
+            if int(lengths.sum()) > free:
+                count = int(np.searchsorted(np.cumsum(lengths), free, "right"))
             if count:
-                train = train_of(now[:count], frames[:count], lengths[:count])
-                self._node.transmit([(self._number, train)])
+                train = Train(now[:count], frames[:count], lengths[:count])
+                node.transmit([(self._number, train)])
                 self.counters.sent += count
             if count < len(frames):
                 self._pending.appendleft((frames[count:], lengths[count:]))
