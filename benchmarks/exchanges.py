@@ -45,8 +45,13 @@ defaults: {rate: 10 Gbit/s, delay: 0.002 ms, queue_bytes: 4 MiB, mtu: 9000}
 racks: [{workers: 4, servers: 1}, {workers: 4}]
 cores: 1
 """
-_WORKERS = 8
-_CORES = 1
+SLOW_LINK = """
+name: bench
+defaults: {rate: 10 Gbit/s, delay: 0.001 ms, queue_bytes: 4 MiB, ecn_bytes: 0 KiB, mtu: 9000}
+racks: [{workers: 4, servers: 1}, {workers: 4, count: 3}]
+cores: [{racks: 2, cores: 1}, 1]
+links: [{ends: [w3, tor0], rate: 5 Gbit/s}]
+"""
 
 _STAGES = {
     run_together.__code__: "switches: program and ports' queues (C)",
@@ -75,12 +80,15 @@ _STAGES = {
 
 @dataclass(frozen=True)
 class Case:
-    """A workload. sizes: elements of each key; lanes, payload: of a chunk."""
+    """A workload. sizes: elements of each key; lanes, payload: of a chunk; priorities: links serve
+    packets by strict priority."""
 
     sizes: dict[str, int]
     lanes: int
     window: int
     payload: bool
+    topology: str = TOPOLOGY
+    priorities: bool = False
 
     @property
     def chunks(self) -> int:
@@ -90,8 +98,9 @@ class Case:
     @property
     def hops(self) -> int:
         """Packet-hops of a round: each chunk travels between each worker and its switch, and
-        between each rack's switch and the core, in both directions."""
-        return 2 * (_WORKERS + 2 * _CORES) * self.chunks
+        between each switch and the one above it, in both directions."""
+        topology = parse(self.topology)
+        return 2 * (len(topology.workers) + len(topology.switches) - 1) * self.chunks
 
 
 @dataclass
@@ -122,10 +131,12 @@ class _Job:
 
     def __init__(self, case: Case, rounds: int) -> None:
         self._case, self._rounds, self.turn = case, rounds, Turn()
-        topology = parse(TOPOLOGY)
+        topology = parse(case.topology)
         self._addressing = Addressing(topology)
-        self._network = Network(topology, self._addressing, _plane(case))
-        self._values = [self._gradients(rank) for rank in range(_WORKERS)]
+        self._network = Network(
+            topology, self._addressing, _plane(case), priorities=case.priorities
+        )
+        self._values = [self._gradients(rank) for rank in range(len(topology.workers))]
         self._came: dict[str, Any] = {}  # each worker's sums of the last round
 
     def _gradients(self, rank: int) -> dict[str, Any]:
@@ -201,7 +212,10 @@ def case_of(kind: str, chunks: int, window: int) -> Case:
     """Returns the workload of a kind, as `measure` takes it."""
     if kind == "resnet50":
         return Case({n: math.prod(s) for n, s in resnet50().items()}, 2048, min(window, 256), True)
-    return Case({"gradients": 256 * chunks}, 256, window, kind == "payload")
+    if kind == "slow":
+        return Case({"gradients": 2048 * chunks}, 2048, min(window, 32), False, SLOW_LINK)
+    priorities = kind == "priorities"
+    return Case({"gradients": 256 * chunks}, 256, window, kind == "payload", priorities=priorities)
 
 
 def run(case: Case, rounds: int) -> Turn:
@@ -221,7 +235,7 @@ class ExchangeCost(TypedDict):
     """Time of a round with hosts."""
 
     what: str
-    """Kind of workload: payload, headers or resnet50."""
+    """Kind of workload: payload, headers, priorities, slow or resnet50."""
     window: int
     """Chunks of a worker in flight."""
     chunks: int
@@ -244,7 +258,7 @@ def measure(kind: str, chunks: int, window: int, rounds: int) -> ExchangeCost:
     """Measures packet-hops per second of CPU time with hosts, and a profile.
 
     Args:
-        kind: payload, headers or resnet50; the last ignores `chunks`.
+        kind: payload, headers, priorities, slow or resnet50; the last ignores `chunks`.
 
     Raises:
         BenchError

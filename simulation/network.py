@@ -26,7 +26,7 @@ from simulation.nodes.host import HostNode
 from simulation.nodes.switch import SwitchNode
 from simulation.nodes.switch_group import SwitchGroup
 from topologies.model.addressing import Addressing
-from topologies.model.topology import Topology
+from topologies.model.topology import LinkQuality, Topology
 
 SERVICE = "unix:virtual"  # the job service's address for hosts; no socket exists
 
@@ -47,6 +47,7 @@ class Network:
 
     servers: running server processes by name.
     framing: count the framing of frames, whatever the topology says.
+    priorities: serve packets by strict priority on all links.
     host: the class of hosts.
     together: run switches as one node where possible, which is faster.
     """
@@ -58,6 +59,7 @@ class Network:
         dataplane: DataPlane,
         *,
         framing: bool = False,
+        priorities: bool = False,
         engine: Engine | None = None,
         host: type[HostNode] = HostNode,
     ) -> None:
@@ -84,7 +86,9 @@ class Network:
             self.engine.add(node)
         self._task_nodes = [*self.hosts.values(), self.controller, self.operator]
         self._between: list[tuple[SwitchNode, int, SwitchNode, int, Link]] = []
-        self._connect(framing or topology.costs.framing)
+        self._connect(
+            partial(LinkSpec.of, framing=framing or topology.costs.framing, priorities=priorities)
+        )
         self.engine.on_begin = self._unite
 
     def _unite(self) -> None:
@@ -97,7 +101,7 @@ class Network:
             group = SwitchGroup(switches, self._between, self.engine.control_latency)
             self.engine.unite(group, switches)
 
-    def _connect(self, framing: bool) -> None:
+    def _connect(self, spec_of: Callable[[LinkQuality], LinkSpec]) -> None:
         for node in self.topology.hosts:
             for end in self.addressing.host_interfaces(node.name):
                 there, back = self.engine.connect(
@@ -105,8 +109,8 @@ class Network:
                     end.number,
                     self.switches[end.switch],
                     end.switch_port,
-                    LinkSpec.of(end.outgoing, framing=framing),
-                    LinkSpec.of(end.incoming, framing=framing),
+                    spec_of(end.outgoing),
+                    spec_of(end.incoming),
                 )
                 self._links[Direction(node.name, end.interface)] = there
                 port = self.addressing.port(end.switch, end.switch_port)
@@ -123,8 +127,8 @@ class Network:
                     port.number,
                     self.switches[port.peer],
                     port.peer_number,
-                    LinkSpec.of(port.outgoing, framing=framing),
-                    LinkSpec.of(port.incoming, framing=framing),
+                    spec_of(port.outgoing),
+                    spec_of(port.incoming),
                 )
                 self._links[way] = there
                 self._links[Direction(port.peer, port.peer_interface)] = back

@@ -79,7 +79,7 @@ class LinkSpec:
                 raise LinkError(f"{name} of {getattr(self, name)}; allowed: 0 to 1")
 
     @staticmethod
-    def of(quality: LinkQuality, *, framing: bool = False) -> LinkSpec:
+    def of(quality: LinkQuality, *, framing: bool = False, priorities: bool = False) -> LinkSpec:
         """Converts the quality of a topology's link.
 
         Loss, duplication, reordering, corruption and marking are left out: as in emulation, the P4
@@ -91,6 +91,7 @@ class LinkSpec:
             queue_bytes=quality.queue_bytes,
             mtu=quality.mtu,
             framing=framing,
+            priorities=priorities,
         )
 
 

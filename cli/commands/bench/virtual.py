@@ -22,9 +22,12 @@ if TYPE_CHECKING:
     from benchmarks.ns3 import Ns3Comparison
 
 _KINDS = ("payload", "headers")
+_UNLIKE = ("priorities", "slow")
 _TITLES = {
     "payload": "chunks of 1 KiB, summed",
     "headers": "headers only, as long on the wire",
+    "priorities": "headers only, strict priorities on all links",
+    "slow": "a link of 5 Gbit/s among 20 of 10 Gbit/s, chunks of 8 KiB",
     "resnet50": "ResNet-50, chunks of 8 KiB, summed",
 }
 _NS3 = {"udp": "ns-3: UDP, IPv4, static routes", "devices": "ns-3: its links alone"}
@@ -88,7 +91,8 @@ def virtual(
 
     First of the network alone: four workers around a switch that sums, which send frames that lie
     ready. Then with hosts: clients of eight workers in two racks, with all of their code, at 10
-    Gbit/s; and how long an iteration of ResNet-50's gradients takes.
+    Gbit/s, also with strict priorities; sixteen workers in four racks, one of which has half the
+    rate; and how long an iteration of ResNet-50's gradients takes.
     """
     # Takes half a second to import.
     from benchmarks import exchanges, hops
@@ -103,7 +107,7 @@ def virtual(
                 raise click.UsageError(f"--ns3 does not go with {option}: {_ONLY_EXCHANGES}")
         _compare_with_ns3(exchange_chunks, exchange_window, rounds, as_json)
         return
-    kinds = (*_KINDS, "resnet50") if resnet else _KINDS
+    kinds = (*_KINDS, *_UNLIKE, *(["resnet50"] if resnet else []))
     schedule = Schedule(len(_KINDS) * len(windows) + len(kinds), math.inf, say)
 
     def of_network(kind: str, window: int) -> NetworkCost:

@@ -21,8 +21,9 @@ def test_json_report_of_measurements() -> None:
     result = CliRunner().invoke(main, ["bench", "virtual", *small, "--json"])
     assert result.exit_code == 0, result.output
     whole = json.loads(result.stdout)
-    for one, what in zip(whole["exchanges"], ("payload", "headers"), strict=True):
-        assert (one["what"], one["chunks"], one["packet_hops"]) == (what, 100, 2 * 10 * 100)
+    kinds = {"payload": 10, "headers": 10, "priorities": 10, "slow": 22}  # and links of a tree
+    for one, (what, links) in zip(whole["exchanges"], kinds.items(), strict=True):
+        assert (one["what"], one["chunks"], one["packet_hops"]) == (what, 100, 2 * links * 100)
         assert one["packet_hops_per_second"]["low"] > 0
         assert 0.9 < sum(one["profile"].values()) < 1.1
     found = whole["network"]

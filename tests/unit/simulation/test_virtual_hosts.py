@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ from observability.record import RunDirectory, known
 from observability.trace import read as read_trace
 from simulation.kernel.calls import ask
 from simulation.kernel.engine import Engine
-from simulation.links.link import LinkSpec
 from simulation.links.trains import SECOND, Train
 from simulation.network import SERVICE, Network
 from specs.p4program import SOURCES
@@ -45,12 +43,20 @@ class Played:
     """A job of clients on a network: what they got, when, and what the links carried."""
 
     def __init__(
-        self, engine: Engine | None = None, *, together: bool = True, every: int = 0
+        self,
+        engine: Engine | None = None,
+        *,
+        together: bool = True,
+        every: int = 0,
+        priorities: bool = False,
     ) -> None:
         """every: ps between calls of which each switch gets one after the other; 0: none."""
         topology = parse(SMALL)
         self.addressing = Addressing(topology)
-        self.network = Network(topology, self.addressing, DataPlane.load(*PLANE), engine=engine)
+        plane = DataPlane.load(*PLANE)
+        self.network = Network(
+            topology, self.addressing, plane, engine=engine, priorities=priorities
+        )
         self.times: list[tuple[int, int, int]] = []
         self.sums: dict[tuple[int, int], dict[str, np.ndarray]] = {}
         self.refusals: list[Exception] = []
@@ -172,15 +178,9 @@ def test_switches_that_run_together_do_what_each_does_by_itself(played: Played):
     assert apart.left == played.left
 
 
-def test_priorities_that_nobody_gives_change_nothing(
-    played: Played, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    of = LinkSpec.of
-    monkeypatch.setattr(
-        LinkSpec, "of", lambda *args, **named: replace(of(*args, **named), priorities=True)
-    )
+def test_priorities_that_nobody_gives_change_nothing(played: Played) -> None:
     for together in (True, False):
-        strict = Played(together=together)
+        strict = Played(together=together, priorities=True)
         assert strict.times == played.times
         assert strict.counters == played.counters
         assert strict.left == played.left
