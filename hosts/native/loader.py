@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compiles the C code of hosts at its first use, and loads it.
 
-Each C function (``hosts/native``) has an equivalent in numpy, which is the reference, and the
-fallback where there is no C compiler or the environment sets RACKHUB_NUMPY=1. C does the passes
-over packets' bytes; decisions once a batch stay in Python.
+Workers and servers are native, and need a C compiler. What reads and writes the packets of sockets
+and of virtual time has an equivalent in numpy, which is the reference, and the fallback where the
+environment sets RACKHUB_NUMPY=1.
 """
 
 from __future__ import annotations
@@ -41,12 +41,11 @@ _FUNCTIONS: Functions = {
             ctypes.POINTER(ctypes.c_uint64),
         ],
     ),
-    "take_contributions": (
-        ctypes.c_int64,
-        [*[_POINTER] * 3, _SIZE, _POINTER, _POINTER, _SIZE, *[_POINTER] * 3],
-    ),
-    "seal_sums": (ctypes.c_int, [_POINTER, _POINTER, _SIZE]),
-    "write_results": (None, [_POINTER, _POINTER, _SIZE, _POINTER, _POINTER]),
+    "root_contribute": (ctypes.c_int64, [_POINTER, _POINTER, ctypes.c_int]),
+    "root_forecast": (None, [_POINTER, _POINTER]),
+    "root_query": (None, [_POINTER, _POINTER]),
+    "root_headers": (None, [_POINTER, _POINTER, _SIZE, _POINTER]),
+    "root_write": (None, [_POINTER, _POINTER, _SIZE, *[_POINTER] * 3]),
     "worker_receive": (None, [_POINTER, _POINTER, ctypes.c_double]),
     "worker_prepare": (ctypes.c_int64, [_POINTER, ctypes.c_double]),
     "worker_poll": (None, [_POINTER, ctypes.c_double, _POINTER]),
@@ -80,7 +79,7 @@ def load_native() -> ctypes.CDLL | None:
 
 
 def native() -> ctypes.CDLL:
-    """Returns the compiled functions, which workers need. Raises CompilerError, OSError."""
+    """Returns the compiled functions, which hosts need. Raises CompilerError, OSError."""
     return _library()
 
 

@@ -1,217 +1,364 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plain contributions and results at the root of a stream: hosts/server/root_node.py is the
-// reference.
-//
-// A slot with sum is `used`; `in` has a bit per child whose copy has arrived; `final` slots have a
-// result. `large` slots have a copy beyond `bound`, so that their sum may overflow. Copies are
-// merged in `rows` in native byte order; `results` are in network order.
+// Contributions and queries at the root of a stream, and the packets that answer them: root.h.
 
+#include "root.h"
+
+#include <stdlib.h>
 #include <string.h>
 
-#include "packet.h"
+const int64_t root_bytes = sizeof(struct root), slot_bytes = sizeof(struct slot),
+              received_bytes = sizeof(struct received), latest_copy = LATEST_COPY;
 
-enum { DISCARD = 0, ADD = 1, KEEP = 2 };
+static uint32_t everyone(const struct root *root) {
+    return root->children < 32 ? (1u << root->children) - 1 : ~0u;
+}
 
-// A node and its slots: arrays of ServedSlots and RootNode, by slot, `mask` + 1 each.
-struct root {
-    uint8_t *used, *final, *flags, *large;
-    uint32_t *seq, *chunk, *in, *checksum;
-    uint16_t *lanes;
-    int8_t *exponent, *max_exponent;
-    uint32_t *rows; // merge buffer: by slot, or (KEEP) by sender and slot
-    uint32_t *results; // by slot, in network order
-    const uint8_t *mine; // by chunk: 1 if this server sums it
-    const struct peer *peers; // by sender
-    const uint16_t *below; // by sender: number of workers below
-    uint32_t mask, chunks, children, width, latest_copy;
-    int32_t bound;
-    uint16_t node, job, epoch, world;
-    uint8_t stream, putting; // DISCARD, ADD or KEEP
-};
+static uint32_t *row_of(const struct root *root, uint32_t sender, size_t slot) {
+    return root->rows + (sender * ((size_t)root->mask + 1) + slot) * root->width;
+}
 
-const int64_t root_bytes = sizeof(struct root); // checked by hosts/server/contribution_kernel.py
+// ---- words -------------------------------------------------------------------------------------
 
-// Returns the sum of words, and their minimum and maximum as signed numbers.
-static uint32_t read_words(const word *words, uint32_t n, int32_t *least, int32_t *most) {
+static uint32_t sum_words(const word *words, uint32_t n) {
     uint32_t sum = 0;
-    int32_t low = 0, high = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        uint32_t value = four(words[i]);
-        int32_t number = (int32_t)value;
-        sum += value;
-        low = number < low ? number : low;
-        high = number > high ? number : high;
-    }
-    *least = low;
-    *most = high;
+    for (uint32_t i = 0; i < n; i++)
+        sum += four(words[i]);
     return sum;
 }
 
 // Converts between byte orders.
-static void keep_words(uint32_t *restrict row, const word *restrict words, uint32_t n) {
+static void swap_words(word *restrict to, const word *restrict from, uint32_t n) {
     for (uint32_t i = 0; i < n; i++)
-        row[i] = four(words[i]);
+        to[i] = four(from[i]);
 }
 
-static void add_words(uint32_t *restrict row, const word *restrict words, uint32_t n) {
-    for (uint32_t i = 0; i < n; i++)
-        row[i] += four(words[i]);
-}
-
-// Merges a copy into a slot; `words` NULL stands for zeros.
-static void put(const struct root *root, uint32_t slot, uint32_t sender, int first,
-                const word *words) {
-    if (root->putting == DISCARD)
-        return;
-    size_t at = slot;
-    if (root->putting == KEEP)
-        at += (size_t)sender * (root->mask + 1);
-    uint32_t *row = root->rows + at * root->width;
-    int keeps = first || root->putting == KEEP;
-    if (!words && keeps)
-        memset(row, 0, root->width * sizeof *row);
-    else if (!words)
-        return;
-    else if (keeps)
-        keep_words(row, words, root->width);
-    else
-        add_words(row, words, root->width);
-}
-
-// Returns 1 if a packet is for this node and from its child: RootNode._from_children.
-static int from_child(const struct root *root, const struct header *header,
-                      const struct peer *source) {
-    uint32_t sender = header->sender, chunk = four(header->chunk);
-    return two(header->node) == root->node && sender < root->children &&
-           !memcmp(source, &root->peers[sender], sizeof *source) &&
-           two(header->workers) == root->below[sender] && chunk < root->chunks &&
-           root->mine[chunk];
-}
-
-// Takes contributions in order, up to the first that is not plain.
-//
-// Not plain are packets that are flagged, not from the child that they name, with a wrong checksum,
-// with a word beyond `bound`, unlike what is in their slot, repeated, or for a slot whose sum is
-// complete but not yet a result. Nothing is done with that one. `headers` are contiguous;
-// `payloads` of `root->width` words begin `stride` bytes apart.
-//
-// Returns the number taken, of which *claimed are the first of their chunk. `done` gets the
-// *completed slots that every child is in; each occurs once.
-int64_t take_contributions(const struct root *root, const struct header *headers,
-                           const uint8_t *payloads, size_t stride, const uint8_t *full,
-                           const struct peer *sources, size_t n, uint32_t *done,
-                           uint64_t *completed, uint64_t *claimed) {
-    uint32_t every = root->children < 32 ? (1u << root->children) - 1 : ~0u;
-    *completed = *claimed = 0;
-    for (size_t i = 0; i < n; i++) {
-        const struct header *header = &headers[i];
-        const word *words = full[i] ? (const word *)(payloads + i * stride) : NULL;
-        if ((!words && header->lanes) || header->flags & (OVERFLOW | NONFINITE | ECN | DIRECT) ||
-            !from_child(root, header, &sources[i]))
-            return (int64_t)i;
-        uint32_t seq = four(header->seq), chunk = four(header->chunk);
-        uint32_t slot = seq & root->mask, bit = 1u << header->sender;
-        uint32_t behind = root->seq[slot] - seq;
-        int newer = !root->used[slot] || behind > root->latest_copy;
-        if (newer) {
-            if (root->used[slot] && root->in[slot] == every && !root->final[slot])
-                return (int64_t)i;
-        } else if (behind || root->chunk[slot] != chunk || root->large[slot] ||
-                   root->in[slot] & bit || root->exponent[slot] != header->exponent ||
-                   root->lanes[slot] != two(header->lanes)) {
-            return (int64_t)i;
-        }
-        int32_t least = 0, most = 0;
-        uint32_t sum = words ? read_words(words, root->width, &least, &most) : 0;
-        uint32_t checksum = four(header->checksum);
-        if (sum + two(header->workers) * chunk_hash(header) != checksum ||
-            most > root->bound || least < -root->bound)
-            return (int64_t)i;
-        if (newer) {
-            root->used[slot] = 1;
-            root->final[slot] = root->flags[slot] = root->large[slot] = 0;
-            root->seq[slot] = seq;
-            root->chunk[slot] = chunk;
-            root->lanes[slot] = two(header->lanes);
-            root->exponent[slot] = header->exponent;
-            root->max_exponent[slot] = header->max_exponent;
-            root->in[slot] = root->checksum[slot] = 0;
-            ++*claimed;
-        }
-        put(root, slot, header->sender, newer, words);
-        root->checksum[slot] += checksum;
-        if (root->max_exponent[slot] < header->max_exponent)
-            root->max_exponent[slot] = header->max_exponent;
-        root->in[slot] |= bit;
-        if (root->in[slot] == every)
-            done[(*completed)++] = slot;
+// Each adds words to a row, in network or native byte order; returns 1 if a lane overflows, which
+// wraps as a switch's lanes do.
+static int add_words(uint32_t *restrict row, const word *restrict words, uint32_t n) {
+    uint32_t overflow = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t before = row[i], added = four(words[i]), after = before + added;
+        overflow |= (before ^ after) & (added ^ after);
+        row[i] = after;
     }
-    return (int64_t)n;
+    return overflow >> 31;
 }
 
-static struct header result_of(const struct root *root, size_t slot) {
+static int add_row(uint32_t *restrict row, const uint32_t *restrict copy, uint32_t n) {
+    uint32_t overflow = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t before = row[i], added = copy[i], after = before + added;
+        overflow |= (before ^ after) & (added ^ after);
+        row[i] = after;
+    }
+    return overflow >> 31;
+}
+
+// ---- matching ----------------------------------------------------------------------------------
+
+static uint64_t peer_key(const struct peer *peer) {
+    return (uint64_t)four(peer->ipv4) << 16 | two(peer->port);
+}
+
+static int is_worker(const struct root *root, const struct peer *peer) {
+    uint64_t key = peer_key(peer);
+    size_t first = 0, end = root->worker_count;
+    while (first < end) {
+        size_t middle = first + (end - first) / 2;
+        if (root->workers[middle] < key)
+            first = middle + 1;
+        else
+            end = middle;
+    }
+    return first < root->worker_count && root->workers[first] == key;
+}
+
+// Returns the count of outcomes that a packet belongs to which is not for this node or not from the
+// child that it names; NULL for others. A switch forwards a QUERY with the sender of the worker.
+static uint64_t *refusal(struct root *root, const struct header *header, const struct peer *source,
+                         int query) {
+    uint32_t sender = header->sender, chunk = four(header->chunk);
+    if (two(header->node) != root->node || sender >= root->children)
+        return &root->outcomes.not_a_child;
+    if (memcmp(source, &root->peers[sender], sizeof *source) &&
+        !(query && root->nodes[sender] && is_worker(root, source)))
+        return &root->outcomes.wrong_source;
+    if (two(header->workers) != root->below[sender])
+        return &root->outcomes.wrong_workers;
+    if (chunk >= root->chunks || !root->mine[chunk])
+        return &root->outcomes.other_server;
+    return NULL;
+}
+
+enum { FINAL = 2 << 4 }; // Phase in protocol/header.py, in the flags of a STATE
+
+enum match { NEWER, CURRENT, OTHER_CHUNK, STALE };
+
+static enum match match(const struct slot *slot, uint32_t seq, uint32_t chunk) {
+    uint32_t behind = slot->seq - seq;
+    if (!slot->used || behind > LATEST_COPY)
+        return NEWER;
+    if (behind)
+        return STALE;
+    return slot->chunk == chunk ? CURRENT : OTHER_CHUNK;
+}
+
+// ---- results -----------------------------------------------------------------------------------
+
+static struct header result_of(const struct root *root, const struct slot *slot) {
     return (struct header){
         .version_op = VERSION << 4 | RESULT,
-        .flags = root->flags[slot],
+        .flags = slot->flags,
         .job = two(root->job),
         .epoch = two(root->epoch),
         .stream = root->stream,
-        .seq = four(root->seq[slot]),
-        .chunk = four(root->chunk[slot]),
-        .children = four(root->in[slot]),
+        .seq = four(slot->seq),
+        .chunk = four(slot->chunk),
+        .children = four(slot->in),
         .workers = two(root->world),
-        .exponent = root->exponent[slot],
-        .max_exponent = root->max_exponent[slot],
-        .lanes = two(root->lanes[slot]),
-        .checksum = four(root->checksum[slot]),
+        .exponent = slot->exponent,
+        .max_exponent = slot->max_exponent,
+        .lanes = two(slot->lanes),
+        .checksum = four(slot->checksum),
     };
 }
 
-// Adds the copies in a slot; writes their sum in network order.
-static void add_copies(const struct root *root, size_t slot, uint32_t *restrict out) {
-    for (uint32_t sender = 0; sender < root->children; sender++) {
-        size_t at = sender * ((size_t)root->mask + 1) + slot;
-        const uint32_t *restrict row = root->rows + at * root->width;
-        for (uint32_t i = 0; i < root->width; i++)
-            out[i] = sender ? out[i] + row[i] : row[i];
-    }
-    for (uint32_t i = 0; i < root->width; i++)
-        out[i] = four(out[i]);
+// Writes the headers of results but for the fields of their receiver.
+void root_headers(const struct root *root, const int64_t *slots, size_t n, struct header *headers) {
+    for (size_t i = 0; i < n; i++)
+        headers[i] = result_of(root, &root->slots[slots[i]]);
 }
 
-// Turns the sums of complete slots into results. Returns 0, with nothing done, if copies still have
-// to be added and some lane might overflow.
-int seal_sums(const struct root *root, const int64_t *slots, size_t n) {
-    if (root->putting == KEEP)
-        for (size_t i = 0; i < n; i++)
-            if (root->large[slots[i]])
-                return 0;
+// Writes the results of slots to `packets`, and sets `whole` for those with payload; the payload of
+// others is undefined. Each is for the child in `senders`; NULL: for whoever the caller writes into
+// it.
+void root_write(const struct root *root, const int64_t *slots, size_t n, const int64_t *senders,
+                uint8_t *packets, bool *whole) {
+    size_t size = sizeof(struct header) + sizeof(word) * root->width;
     for (size_t i = 0; i < n; i++) {
-        size_t slot = (size_t)slots[i];
-        uint32_t *out = root->results + slot * root->width;
-        if (root->putting == ADD) {
-            keep_words(out, root->rows + slot * root->width, root->width);
-        } else if (root->putting == KEEP) {
-            add_copies(root, slot, out);
-        } else {
-            memset(out, 0, root->width * sizeof *out);
+        struct header header = result_of(root, &root->slots[slots[i]]);
+        if (senders) {
+            header.sender = (uint8_t)senders[i];
+            header.node = two(root->nodes[senders[i]]);
+        }
+        uint8_t *packet = packets + i * size;
+        memcpy(packet, &header, sizeof header);
+        whole[i] = carries_payload(&header);
+        if (whole[i])
+            swap_words((word *)(packet + sizeof header),
+                       (const word *)row_of(root, 0, (size_t)slots[i]), root->width);
+    }
+}
+
+static void overflow(struct root *root, struct slot *slot) {
+    slot->flags |= OVERFLOW;
+    root->outcomes.overflowed++;
+}
+
+// Makes the sum of a slot that became complete.
+static void complete(struct root *root, size_t at) {
+    struct slot *slot = &root->slots[at];
+    uint32_t *row = row_of(root, 0, at);
+    int overflowed = 0;
+    if (root->merging == WIDE)
+        for (uint32_t sender = 1; sender < root->children; sender++)
+            overflowed |= add_row(row, row_of(root, sender, at), root->width);
+    if (overflowed)
+        overflow(root, slot);
+    if (root->merging == DISCARDING) {
+        memset(row, 0, root->width * sizeof *row);
+        if (!root->steps) {
             struct header header = result_of(root, slot);
-            root->checksum[slot] = root->world * chunk_hash(&header);
+            slot->checksum = root->world * chunk_hash(&header);
         }
     }
-    return 1;
+    root->outcomes.completed++;
 }
 
-// Writes the results of slots except for the fields of their receiver, and sets `whole` for those
-// with payload; the payload of others is undefined.
-void write_results(const struct root *root, const int64_t *slots, size_t n, uint8_t *wire,
-                   uint8_t *whole) {
-    size_t payload = sizeof(word) * root->width, size = sizeof(struct header) + payload;
-    for (size_t i = 0; i < n; i++) {
-        struct header header = result_of(root, (size_t)slots[i]);
-        whole[i] = (uint8_t)carries_payload(&header);
-        memcpy(wire + i * size, &header, sizeof header);
-        memcpy(wire + i * size + sizeof header, root->results + (size_t)slots[i] * root->width,
-               payload);
+static int ascending(const void *one, const void *other) {
+    int64_t a = *(const int64_t *)one, b = *(const int64_t *)other;
+    return (a > b) - (a < b);
+}
+
+static void sort_slots(int64_t *slots, size_t n) {
+    for (size_t i = 1; i < n; i++)
+        if (slots[i - 1] > slots[i]) {
+            qsort(slots, n, sizeof *slots, ascending);
+            return;
+        }
+}
+
+// ---- contributions -----------------------------------------------------------------------------
+
+// Adds a contribution, which a slot has no copy of, to it.
+static void add(struct root *root, size_t at, const struct header *header, const word *words,
+                int first) {
+    struct slot *slot = &root->slots[at];
+    if (first)
+        *slot = (struct slot){
+            .seq = four(header->seq),
+            .chunk = four(header->chunk),
+            .lanes = two(header->lanes),
+            .exponent = header->exponent,
+            .max_exponent = header->max_exponent,
+            .used = true,
+        };
+    slot->in |= 1u << header->sender;
+    slot->checksum += four(header->checksum);
+    slot->flags |= header->flags & (OVERFLOW | NONFINITE | ECN);
+    if (slot->max_exponent < header->max_exponent)
+        slot->max_exponent = header->max_exponent;
+    int overflowed = slot->exponent != header->exponent || slot->lanes != two(header->lanes);
+    if (root->merging != DISCARDING) {
+        int keeps = first || root->merging == WIDE;
+        uint32_t *row = row_of(root, root->merging == WIDE ? header->sender : 0, at);
+        if (words && keeps)
+            swap_words((word *)row, words, root->width);
+        else if (words)
+            overflowed |= add_words(row, words, root->width);
+        else if (keeps)
+            memset(row, 0, root->width * sizeof *row);
+    }
+    if (overflowed)
+        overflow(root, slot);
+}
+
+// Takes contributions in order; with `plain`, up to the first that is not added to a sum, with
+// which nothing is done. Returns the number taken.
+//
+// `done` gets the slots that every child is in, each once: in order of completion with `plain`, else
+// ascending. Where sums are results and nobody has to query them, `packets` gets those, for all
+// children, and the slots are final. Packets for a final slot go into `again`, unless the slot was
+// claimed later: who sends the newer number needs no result of the older one, nor does anybody.
+int64_t root_contribute(struct root *root, struct received *received, int plain) {
+    uint32_t every = everyone(root);
+    uint64_t taken = 0, done = 0, again = 0, bad = 0;
+    for (; taken < received->count; taken++) {
+        const struct header *header = &received->headers[taken];
+        uint64_t *refused = refusal(root, header, &received->peers[taken], 0);
+        const word *words = NULL;
+        if (received->full[taken])
+            words = (const word *)(received->words + taken * received->stride);
+        uint32_t seq = four(header->seq), bit = 1u << (header->sender & 31);
+        size_t at = seq & root->mask;
+        struct slot *slot = &root->slots[at];
+        enum match matched = match(slot, seq, four(header->chunk));
+        int early = matched == NEWER && slot->used && slot->in == every && !slot->final;
+        int adds = !early && (matched == NEWER ||
+                              (matched == CURRENT && !slot->final && !(slot->in & bit)));
+        if (plain && (refused || !adds))
+            break;
+        if (refused) {
+            ++*refused;
+            continue;
+        }
+        uint32_t sum = two(header->workers) * chunk_hash(header);
+        if (words)
+            sum += sum_words(words, root->width);
+        // A flagged sum has no payload, and nothing to check.
+        int lost = !words && header->flags & (OVERFLOW | NONFINITE);
+        if (sum != four(header->checksum) && !lost) {
+            if (plain)
+                break;
+            root->outcomes.bad_checksum++;
+            received->bad[bad++] = (int64_t)taken;
+            continue;
+        }
+        if (!adds) {
+            uint64_t *outcome = early                    ? &root->outcomes.early
+                                : matched == STALE       ? &root->outcomes.stale
+                                : matched == OTHER_CHUNK ? &root->outcomes.other_chunk
+                                : slot->final            ? &root->outcomes.replayed
+                                                         : &root->outcomes.duplicate;
+            ++*outcome;
+            if (outcome == &root->outcomes.replayed)
+                received->again[again++] = (int64_t)taken;
+            continue;
+        }
+        ++*(matched == NEWER ? &root->outcomes.claimed : &root->outcomes.added);
+        add(root, at, header, words, matched == NEWER);
+        if (slot->in == every) {
+            complete(root, at);
+            received->done[done++] = (int64_t)at;
+        }
+    }
+    if (!plain)
+        sort_slots(received->done, done);
+    if (!root->steps && !root->pulls) {
+        root_write(root, received->done, done, NULL, received->packets, received->whole);
+        for (uint64_t i = 0; i < done; i++)
+            root->slots[received->done[i]].final = true;
+    }
+    received->done_count = done;
+    received->bad_count = bad;
+    received->again_count = 0;
+    for (uint64_t i = 0; i < again; i++) {
+        uint32_t seq = four(received->headers[received->again[i]].seq);
+        if (root->slots[seq & root->mask].seq == seq)
+            received->again[received->again_count++] = received->again[i];
+    }
+    return (int64_t)taken;
+}
+
+// Finds the indices of contributions that complete their sums if all of them are added: `done`.
+void root_forecast(const struct root *root, struct received *received) {
+    uint32_t mask = root->mask;
+    for (uint64_t i = 0; i < received->count; i++) {
+        size_t at = four(received->headers[i].seq) & mask;
+        root->forecast[at] = root->slots[at];
+        root->forecast[at].in = (uint32_t)__builtin_popcount(root->slots[at].in);
+    }
+    received->done_count = 0;
+    for (uint64_t i = 0; i < received->count; i++) {
+        uint32_t seq = four(received->headers[i].seq);
+        struct slot *slot = &root->forecast[seq & mask];
+        if (match(slot, seq, slot->chunk) == NEWER)
+            *slot = (struct slot){.seq = seq, .used = true};
+        if (++slot->in == root->children)
+            received->done[received->done_count++] = (int64_t)i;
+    }
+}
+
+// ---- queries -----------------------------------------------------------------------------------
+
+// Answers queries: `packets` gets the STATEs, headers alone, to those in `done`. Where results have
+// to be queried, `again` gets those of final slots.
+void root_query(struct root *root, struct received *received) {
+    received->done_count = received->again_count = 0;
+    for (uint64_t i = 0; i < received->count; i++) {
+        const struct header *header = &received->headers[i];
+        uint64_t *refused = refusal(root, header, &received->peers[i], 1);
+        if (refused) {
+            ++*refused;
+            continue;
+        }
+        uint32_t seq = four(header->seq);
+        const struct slot *slot = &root->slots[seq & root->mask];
+        enum match matched = match(slot, seq, four(header->chunk));
+        if (matched != NEWER && matched != CURRENT) {
+            root->outcomes.query_stale++;
+            continue;
+        }
+        root->outcomes.query_answered++;
+        int final = matched == CURRENT && slot->final;
+        if (final && root->pulls) {
+            received->again[received->again_count++] = (int64_t)i;
+            continue;
+        }
+        struct header state = {
+            .version_op = VERSION << 4 | STATE,
+            .flags = final ? FINAL : 0,
+            .job = header->job,
+            .epoch = header->epoch,
+            .stream = header->stream,
+            .sender = header->sender,
+            .seq = header->seq,
+            .chunk = header->chunk,
+            .children = matched == CURRENT ? four(slot->in) : 0,
+            .workers = header->workers,
+            .node = header->node,
+        };
+        memcpy(received->packets + received->done_count * sizeof state, &state, sizeof state);
+        received->done[received->done_count++] = (int64_t)i;
     }
 }

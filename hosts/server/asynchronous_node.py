@@ -23,8 +23,7 @@ import numpy.typing as npt
 
 from hosts.data.reports import Failure
 from hosts.data.snapshot import Chunks
-from hosts.server.conflict_free_batches import waves
-from hosts.server.served_slots import Indices, Mask
+from hosts.server.conflict_free_batches import Indices, Mask, waves
 from hosts.server.shards import Shards
 from hosts.server.update_pipeline import UpdatePipeline
 from protocol.header import LANE, PHASE_SHIFT, Array, Batch, Flag, Op, Phase, blank, peer_array

@@ -9,8 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+Indices = npt.NDArray[np.intp]
+Mask = npt.NDArray[np.bool_]
 
-def waves(slots: npt.NDArray[Any]) -> Iterator[npt.NDArray[np.intp]]:
+
+def waves(slots: npt.NDArray[Any]) -> Iterator[Indices]:
     """Splits packets into waves in which no slot occurs twice; yields indices of packets.
 
     The k-th packet of each slot is in wave k. So processing the waves in order keeps each slot's

@@ -9,26 +9,56 @@ last contribution has arrived, and until then all are kept.
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 
 import numpy as np
 
-from hosts.server.conflict_free_batches import waves
-from hosts.server.served_slots import Indices, Mask, ServedSlots
+from hosts.server.conflict_free_batches import Indices, Mask, waves
 from hosts.server.update_pipeline import UpdatePipeline
-from protocol.header import FLAGGED, LANE, Array, Batch, Flag, peer_array
+from protocol.header import (
+    FLAGGED,
+    LANE,
+    PHASE_SHIFT,
+    Array,
+    Batch,
+    Flag,
+    Op,
+    Phase,
+    blank,
+    peer_array,
+)
 from protocol.payloads import (
     Floats,
-    chunk_hash,
     float_words,
     floats_of,
+    header_hashes,
     rank_order_sum,
     sum_checks,
     word_sums,
 )
 from protocol.plan import MOST_CHILDREN, ServerPlan
 
+# How far behind its slot's a number may be and be a late copy: hosts/native/root.h.
+LATEST_COPY = 1 << 24
 
-class DirectStream(ServedSlots):
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """Packets compared with their slots: exactly one of `newer`, `same` and stale (neither)
+    holds."""
+
+    slots: Indices
+    newer: Mask  # the slot is free for this number
+    same: Mask  # the slot holds this number
+    current: Mask  # and this chunk
+
+    @property
+    def stale(self) -> Mask:
+        """A mask (n,) of late copies of numbers that left their slot."""
+        return np.asarray(~self.newer & ~self.same, np.bool_)
+
+
+class DirectStream:
     """One stream's DIRECT chunks at one server, in 2W slots as at a node.
 
     steps: turns sums into parameters, which are sent instead.
@@ -42,10 +72,21 @@ class DirectStream(ServedSlots):
         counters: Counter[str],
         steps: UpdatePipeline | None = None,
     ) -> None:
-        super().__init__(plan, stream, window, counters)
         self._steps = steps
-        self._addresses = peer_array([address.pair() for address in plan.workers])
+        self._plan = plan
+        self._stream = stream
+        self._counters = counters
         n = 2 * window
+        self._mask = n - 1
+        self._used = np.zeros(n, np.bool_)
+        self._seq = np.zeros(n, np.uint32)
+        self._chunk = np.zeros(n, np.uint32)
+        self._lanes = np.zeros(n, np.uint16)
+        self._exponent = np.zeros(n, np.int8)
+        self._max_exponent = np.zeros(n, np.int8)
+        self._flags = np.zeros(n, np.uint8)
+        self._final = np.zeros(n, np.bool_)
+        self._addresses = peer_array([address.pair() for address in plan.workers])
         self._in = np.zeros((n, plan.world), np.bool_)
         # The operating system backs these pages only once DIRECT chunks use them.
         self._values = np.zeros((n, plan.world, plan.lanes), np.float32)
@@ -72,17 +113,31 @@ class DirectStream(ServedSlots):
         """Answers QUERY|DIRECTs of this stream with STATE|DIRECTs."""
         good = self._well_addressed(batch, ranks)
         batch, ranks = batch.select(good), ranks[good]
-        rows, match = self._answerable(batch.headers)
-        ranks = ranks[rows]
+        match = self._match(batch.headers)
+        answered = match.newer | match.current
+        self._count("query_stale", int(np.count_nonzero(~answered)))
+        self._count("query_answered", int(np.count_nonzero(answered)))
+        if not answered.any():
+            return []
+        headers, ranks = batch.headers[answered], ranks[answered]
+        slots, current = match.slots[answered], match.current[answered]
+        states = blank(len(headers), Op.STATE)
+        for name in ("job", "epoch", "stream", "sender", "seq", "chunk", "node", "workers"):
+            states[name] = headers[name]
         bit = np.uint32(1) << (ranks % MOST_CHILDREN).astype(np.uint32)
-        children = np.where(self._in[match.slots, ranks], bit, np.uint32(0))
-        states = self._states(batch.headers[rows], match, children, Flag.DIRECT)
-        return self._without_payload(states, self._addresses[ranks])
+        states["children"] = np.where(current & self._in[slots, ranks], bit, np.uint32(0))
+        phase = np.where(current & self._final[slots], Phase.FINAL, Phase.AGGREGATING)
+        states["flags"] = phase << PHASE_SHIFT | Flag.DIRECT
+        words, full = (
+            np.zeros((len(states), self._plan.lanes), LANE),
+            np.zeros(len(states), np.bool_),
+        )
+        return [Batch(states, words, full, self._addresses[ranks])]
 
     def _well_addressed(self, batch: Batch, ranks: Indices) -> Mask:
         headers = batch.headers
         named = (headers["sender"] == (ranks & 0xFF)) & (headers["workers"] == 1)
-        mine = self._mine(headers)
+        mine = self._plan.server_of(headers["chunk"].astype(np.int64)) == self._plan.rank
         self._count("not_a_child", int(np.count_nonzero(~named)))
         self._count("other_server", int(np.count_nonzero(named & ~mine)))
         return np.asarray(named & mine, np.bool_)
@@ -161,15 +216,40 @@ class DirectStream(ServedSlots):
 
     def _sum_headers(self, slots: Indices) -> Array:
         """Returns the headers of RESULTs of `slots`, without their receivers."""
-        headers = self._result_headers(slots)
-        headers["flags"] |= np.uint8(Flag.DIRECT)
+        headers = blank(len(slots), Op.RESULT)
+        headers["job"] = self._plan.job
+        headers["epoch"] = self._plan.epoch
+        headers["stream"] = self._stream
+        headers["flags"] = self._flags[slots] | np.uint8(Flag.DIRECT)
+        headers["seq"] = self._seq[slots]
+        headers["chunk"] = self._chunk[slots]
         headers["workers"] = self._plan.world
+        headers["lanes"] = self._lanes[slots]
+        headers["exponent"] = self._exponent[slots]
+        headers["max_exponent"] = self._max_exponent[slots]
         words = self._sums[slots]
-        headers["checksum"] = word_sums(words) + chunk_hash(
-            self._plan.job,
-            self._stream,
-            self._seq[slots],
-            self._chunk[slots],
-            self._exponent[slots],
-        )
+        headers["checksum"] = word_sums(words) + header_hashes(headers)
         return headers
+
+    def _match(self, headers: Array) -> Match:
+        slots = (headers["seq"] & self._mask).astype(np.intp)
+        used = self._used[slots]
+        behind = self._seq[slots] - headers["seq"].astype(np.uint32)
+        same = used & (behind == 0)
+        newer = ~used | (behind > LATEST_COPY)
+        return Match(slots, newer, same, same & (self._chunk[slots] == headers["chunk"]))
+
+    def _claim(self, slots: Indices, headers: Array) -> None:
+        """Assigns the slots to these packets; their sums are empty."""
+        self._used[slots] = True
+        self._final[slots] = False
+        self._flags[slots] = 0
+        self._seq[slots] = headers["seq"]
+        self._chunk[slots] = headers["chunk"]
+        self._lanes[slots] = headers["lanes"]
+        self._exponent[slots] = headers["exponent"]
+        self._max_exponent[slots] = headers["max_exponent"]
+
+    def _count(self, outcome: str, n: int) -> None:
+        if n:
+            self._counters[outcome] += n

@@ -39,6 +39,7 @@ from protocol import jobs_pb2
 from protocol.header import PORT
 from protocol.plan import Address
 from protocol.runtime import Thread
+from switch.compiler import CompilerError
 
 _log = logging.getLogger("server")
 
@@ -297,6 +298,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with endpoint:
         try:
             server = ServerProcess(endpoint, options.service, options.link_rate)
+        except CompilerError as error:
+            print(f"server: {error}", file=sys.stderr)
+            return 1
         except OSError as error:
             print(f"server: {error.strerror}", file=sys.stderr)
             return 1

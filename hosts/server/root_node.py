@@ -2,18 +2,18 @@
 """A server as the root of a stream's tree: the same state machine as a switch's node.
 
 Children are workers or switches. A chunk's slot is claimed by its first contribution, filled by the
-others and FINAL when every child is in; from then on a contribution is answered with the result, to
+others and final when every child is in; from then on a contribution is answered with the result, to
 that child only, until a newer number claims the slot.
 
-Most batches are plain: one copy per child, consistent, within the bound in which no sum can
-overflow. Native code takes those (`hosts.server.contribution_kernel`), up to the first contribution
-that is not plain. The rest of a batch, or all of it without a compiler, is processed in waves with
-distinct slots, with the same result.
+All that happens packet by packet is native (``hosts/native/root.h``). Here are the arrays that it
+works on, and what is rare or policy: optimizer steps, results that children query, and sums that
+stay bad.
 """
 
 from __future__ import annotations
 
 import ctypes
+import functools
 import math
 from collections import Counter
 from typing import Any
@@ -23,43 +23,55 @@ import numpy.typing as npt
 
 from hosts.data.array_pool import ArrayPool
 from hosts.data.reports import Failure
-from hosts.native.loader import load_native
+from hosts.native.loader import check_constants, native
+from hosts.native.structures import structures
 from hosts.net.arrivals import EXACT, Clock, Released, Seconds
 from hosts.net.broadcast_batch import BroadcastBatch
-from hosts.server.conflict_free_batches import waves
-from hosts.server.contribution_kernel import ContributionKernel
-from hosts.server.merge_buffers import Integers, merging, span
-from hosts.server.served_slots import LATEST_COPY, Indices, Mask, Match, ServedSlots
+from hosts.server.direct_sums import LATEST_COPY
 from hosts.server.update_pipeline import UpdatePipeline
 from protocol.header import (
     FLAGGED,
+    HEADER,
+    HEADER_BYTES,
     LANE,
+    LANE_BYTES,
+    PEER,
     PHASE_SHIFT,
     Array,
     Batch,
-    Flag,
     Op,
     Phase,
+    Wire,
     blank,
-    carries_payload,
     opaque,
     packet_bytes,
     parts_of,
     peer_array,
     peer_keys,
 )
-from protocol.payloads import float_words, header_hashes, sums_hold, word_sums
+from protocol.payloads import float_words, header_hashes, word_sums
 from protocol.plan import RootStream, ServerPlan
+from protocol.server_pipelines import Pipeline
+from switch.ports.paced_line import address
 
-_STICKY = np.uint8(FLAGGED | Flag.ECN)
-_NONE = np.zeros(0, np.intp)
+Slots = npt.NDArray[np.int64]
+
+_STRUCTURES = structures("root.h")
+_Root, _Received = _STRUCTURES["root"], _STRUCTURES["received"]
+_SLOT = np.dtype(_STRUCTURES["slot"])
+_OUTCOMES = [name for name, *_ in _STRUCTURES["outcomes"]._fields_]
+_DISCARDING, _TALL, _WIDE = range(3)  # in root.h
+_DONE, _AGAIN, _BAD = range(3)  # rows of what C finds in a batch: `struct received`
+_NONE = np.zeros(0, np.bool_)
 
 
-class RootNode(ServedSlots):
+class RootNode:
     """The root of one stream.
 
     counters: outcomes; the caller may share it.
     steps: turns sums into parameters, which are sent instead.
+
+    Raises CompilerError or OSError without native code.
     """
 
     def __init__(
@@ -69,67 +81,61 @@ class RootNode(ServedSlots):
         counters: Counter[str],
         steps: UpdatePipeline | None = None,
     ) -> None:
-        super().__init__(plan, root.stream, root.window, counters)
-        self._steps = steps
-        self._node = root.node
+        self._lib: Any = native()
+        _check(self._lib)
+        self._plan, self._stream, self._counters, self._steps = plan, root.stream, counters, steps
+        self._width = plan.lanes
         children = sorted(root.children, key=lambda child: child.sender)
         self._children = len(children)
         self._addresses = peer_array([child.address.pair() for child in children])
-        self._keys = peer_keys(self._addresses)
-        self._below = np.array([child.workers for child in children], np.uint16)
         self._nodes = np.array([child.node for child in children], np.uint16)
-        self._worker_keys = peer_keys(peer_array([worker.pair() for worker in plan.workers]))
-        self._every_child = np.uint32((1 << self._children) - 1)
-        n = 2 * root.window
-        self._in = np.zeros(n, np.uint32)
-        self._checksum = np.zeros(n, np.uint32)
-        self._large = np.zeros(n, np.bool_)  # a copy was beyond the bound
+        self._slots = np.zeros(2 * root.window, _SLOT)
+        n = len(self._slots)
+        merging = _merging(plan.pipeline)
+        rows = np.zeros((self._children if merging == _WIDE else 1, n, self._width), np.int32)
+        self._results = rows[0]  # of complete and final slots, in native byte order
+        self._arrays = {
+            "slots": self._slots, "forecast": np.zeros(n, _SLOT), "rows": rows,
+            "mine": plan.server_of(np.arange(plan.chunks)) == plan.rank, "peers": self._addresses,
+            "below": np.array([child.workers for child in children], np.uint16),
+            "nodes": self._nodes,
+            "workers": np.sort(peer_keys(peer_array([one.pair() for one in plan.workers]))),
+        }  # fmt: skip
+        self._root = _Root(
+            **{name: address(array) for name, array in self._arrays.items()},
+            mask=n - 1, chunks=plan.chunks, children=self._children, width=self._width,
+            worker_count=len(plan.workers), node=root.node, job=plan.job, epoch=plan.epoch,
+            world=plan.world, stream=root.stream, merging=merging, steps=steps is not None,
+            pulls=plan.pipeline.pulls,
+        )  # fmt: skip
+        memory = memoryview(self._root).cast("B")
+        offset = _Root.outcomes.offset
+        self._outcomes = np.frombuffer(memory, np.uint64, len(_OUTCOMES), offset)
+        self._received = _Received()
+        self._at = ctypes.addressof(self._root), ctypes.addressof(self._received)
+        self._found = np.zeros((3, 0), np.int64)
+        # Memory for the next results, where sums are results and nobody has to query them.
+        self._sends_sums = steps is None and not plan.pipeline.pulls
+        self._packets, self._whole = np.zeros((0, 0), np.uint8), _NONE
         self._pool = ArrayPool()
-        self._merging = merging(plan.pipeline, n, self._children, plan.lanes)
-        # Of FINAL slots, in wire format.
-        self._results = np.zeros((n, plan.lanes), LANE)
         # Contributions that failed their check, by (slot, child): number in the stream, failures,
         # whether the child has learnt since that its copy is missing (so that it retransmitted).
         self._failed: dict[tuple[int, int], tuple[int, int, bool]] = {}
         self.failures: list[Failure] = []
-        native = load_native()
-        self._kernel = None if native is None else self._make_taker(native)
-
-    def _make_taker(self, native: ctypes.CDLL) -> ContributionKernel:
-        plan = self._plan
-        columns = {
-            "used": self._used, "final": self._final, "flags": self._flags, "large": self._large,
-            "seq": self._seq, "chunk": self._chunk, "in": self._in, "checksum": self._checksum,
-            "lanes": self._lanes, "exponent": self._exponent, "max_exponent": self._max_exponent,
-            "peers": self._addresses, "below": self._below,
-            "mine": plan.server_of(np.arange(plan.chunks)) == plan.rank, "results": self._results,
-        }  # fmt: skip
-        return ContributionKernel(
-            native, columns, self._merging, latest_copy=LATEST_COPY, node=self._node, job=plan.job,
-            epoch=plan.epoch, world=plan.world, stream=self._stream,
-        )  # fmt: skip
 
     def on_contributions(self, batch: Batch) -> list[Batch]:
         """Takes CONTRIBUTEs of this job, epoch and stream; returns the RESULTs to send.
 
         These are the results of all sums that became complete, by slot, then those that answer
-        copies for finished sums. So packets and their order depend on the arrivals, not on how they
-        are processed.
+        copies for finished sums.
         """
-        taken, complete = 0, _NONE
-        if self._kernel is not None:
-            prefix = self._kernel.take(batch)
-            taken, complete = prefix.count, prefix.complete
-            self._count("claimed", prefix.claimed)
-            self._count("added", taken - prefix.claimed)
-        headers = batch.headers[:0]
-        if taken < len(batch):
-            more, headers = self._take(batch.select(slice(taken, None)) if taken else batch)
-            complete = np.sort(np.concatenate((complete, more))) if len(complete) else more
-        results = self._results_of(complete)
-        if len(headers):
-            slots = (headers["seq"] & self._mask).astype(np.intp)
-            results += self._answers(slots, headers["sender"].astype(np.intp))
+        self._contribute(batch, plain=False)
+        received = self._received
+        if received.bad_count:
+            self._on_bad(batch.headers[self._found[_BAD, : received.bad_count]])
+        results = self._results_of() if received.done_count else []
+        if received.again_count:
+            results += self._answers(batch.headers[self._found[_AGAIN, : received.again_count]])
         return results
 
     def on_train(
@@ -137,19 +143,21 @@ class RootNode(ServedSlots):
     ) -> Released | None:
         """Takes a prefix of contributions that arrive at these ascending times (n,).
 
-        The prefix consists of plain contributions whose results find room; each result leaves when
-        its last copy has arrived. Returns None, with nothing done, if the prefix is empty. sizes:
-        bytes of a frame without payload, and with it.
+        The prefix consists of contributions that are added to sums whose results find room; each
+        result leaves when its last copy has arrived. Returns None, with nothing done, if the prefix
+        is empty. sizes: bytes of a frame without payload, and with it.
         """
-        kernel = self._kernel
-        if kernel is None or self._steps is not None or self._plan.pipeline.pulls:
+        if self._steps is not None or self._plan.pipeline.pulls:
             return None
         if float(times[-1]) * clock.second >= EXACT / 2:
             return None
         # Arrivals of one time are answered together.
         together = np.flatnonzero(times[1:] <= times[:-1])
         count = int(together[0]) if len(together) else len(times)
-        completing = self._completing(batch.headers[:count])
+        kept = self._arrive(batch, count)
+        self._lib.root_forecast(*self._at)
+        del kept
+        completing = self._found[_DONE, : self._received.done_count].copy()
         answers = len(completing)
         while answers:
             leave = times[completing[:answers]].repeat(self._children)
@@ -157,269 +165,171 @@ class RootNode(ServedSlots):
             if clock.room(leave, np.where(wide, sizes[1], sizes[0]).repeat(self._children)):
                 break
             count, answers = int(completing[answers // 2]), answers // 2
-        if not count:
+        taken = self._contribute(batch, count, plain=True)
+        if not taken:
             return None
-        prefix = kernel.take(batch.select(slice(count)))
-        if not prefix.count:
-            return None
-        self._count("claimed", prefix.claimed)
-        self._count("added", prefix.count - prefix.claimed)
-        rows = completing[: len(prefix.complete)]
-        results = self._results_of((batch.headers["seq"][rows] & self._mask).astype(np.intp))
-        sent = len(rows) > 0 and int(rows[-1]) == prefix.count - 1
-        if not results:
-            return Released(prefix.count, None, times[:0], sent, math.inf)
-        (broadcast,) = results
+        rows = completing[: self._received.done_count]
+        if not len(rows):
+            return Released(taken, None, times[:0], False, math.inf)
+        (broadcast,) = self._results_of()
         assert isinstance(broadcast, BroadcastBatch)
         leave = times[rows].repeat(self._children)
-        return Released(prefix.count, broadcast.by_packet(), leave, sent, math.inf)
-
-    def _completing(self, headers: Array) -> Indices:
-        """Returns the rows of contributions that complete their sums, in order, if all are
-        plain."""
-        slots = (headers["seq"] & self._mask).astype(np.intp)
-        match = self._match(headers)
-        there = np.where(match.newer, 0, _bits(self._in[slots]))
-        order = np.argsort(slots, kind="stable")
-        firsts = np.flatnonzero(np.diff(slots[order], prepend=-1))
-        lengths = np.diff(firsts, append=len(slots))
-        turns = np.empty(len(slots), np.intp)
-        turns[order] = np.arange(1, len(slots) + 1) - firsts.repeat(lengths)
-        return np.flatnonzero(there + turns == self._children)
-
-    def _take(self, batch: Batch) -> tuple[Indices, Array]:
-        """Takes contributions; returns the slots, ascending, that became complete, and the headers
-        of contributions to finished sums, in the order of the batch."""
-        batch = batch.select(self._from_children(batch, queries=False))
-        none = batch.headers[:0]
-        if not len(batch):
-            return _NONE, none
-        rows: Integers = self._pool.empty(batch.payloads.shape, np.int32)
-        np.copyto(rows, batch.payloads)  # in native byte order
-        holds = sums_hold(batch.headers, word_sums(rows), batch.full)
-        if not holds.all():
-            self._count("bad_checksum", int(np.count_nonzero(~holds)))
-            self._on_bad(batch.headers[~holds])
-            batch, rows = batch.select(holds), rows[holds]
-        headers = batch.headers
-        rows[~batch.full] = 0
-        complete, replayed = [_NONE], [_NONE]
-        for wave in waves(headers["seq"] & self._mask):
-            slots, again = self._on_wave(headers[wave], rows[wave])
-            complete.append(slots)
-            replayed.append(wave[again])
-        return np.sort(np.concatenate(complete)), headers[np.sort(np.concatenate(replayed))]
+        sent = int(rows[-1]) == taken - 1
+        return Released(taken, broadcast.by_packet(), leave, sent, math.inf)
 
     def on_queries(self, batch: Batch) -> list[Batch]:
         """Answers QUERYs of this job, epoch and stream with STATEs or, where results are only
         announced, with RESULTs."""
-        batch = batch.select(self._from_children(batch, queries=True))
-        rows, match = self._answerable(batch.headers)
-        headers = batch.headers[rows]
-        for slot, sender in zip(match.slots.tolist(), headers["sender"].tolist(), strict=True):
-            if (slot, sender) in self._failed:
-                seq, failures, _ = self._failed[slot, sender]
-                self._failed[slot, sender] = seq, failures, True
-        answers = []
-        if self._plan.pipeline.pulls:
-            pulled = match.current & self._final[match.slots]
-            senders = headers["sender"][pulled].astype(np.intp)
-            answers = self._answers(match.slots[pulled], senders)
-            headers, rows, match = headers[~pulled], rows[~pulled], match.select(~pulled)
-        states = self._states(headers, match, self._in[match.slots])
-        return answers + self._without_payload(states, batch.peers[rows])
+        kept = self._arrive(batch)
+        packets = np.empty((len(batch), HEADER_BYTES), np.uint8)
+        self._received.packets = address(packets)
+        self._lib.root_query(*self._at)
+        del kept
+        done = self._found[_DONE, : self._received.done_count]
+        again = self._found[_AGAIN, : self._received.again_count]
+        if self._failed:
+            for header in batch.headers[np.concatenate((done, again))]:
+                key = int(header["seq"]) % len(self._slots), int(header["sender"])
+                if key in self._failed:
+                    seq, failures, _ = self._failed[key]
+                    self._failed[key] = seq, failures, True
+        answers = self._answers(batch.headers[again])
+        if len(done):
+            headers, _ = parts_of(packets[: len(done)])
+            words, full = np.zeros((len(done), self._width), LANE), np.zeros(len(done), np.bool_)
+            answers.append(Batch(headers, words, full, batch.peers[done]))
+        return answers
 
-    def _from_children(self, batch: Batch, queries: bool) -> Mask:
-        """Returns a mask (n,) of packets for this node that come from the child that they name."""
-        headers = batch.headers
-        sender = headers["sender"].astype(np.intp)
-        known = (headers["node"] == self._node) & (sender < self._children)
-        sender = np.where(known, sender, 0)
-        source = peer_keys(batch.peers)
-        right = source == self._keys[sender]
-        if queries:  # a switch forwards a QUERY with the sender of the worker
-            right |= (self._nodes[sender] != 0) & np.isin(source, self._worker_keys)
-        good = known
-        self._count("not_a_child", int(np.count_nonzero(~good)))
-        for outcome, holds in (
-            ("wrong_source", right),
-            ("wrong_workers", headers["workers"] == self._below[sender]),
-            ("other_server", self._mine(headers)),
-        ):
-            if not holds.all():
-                self._count(outcome, int(np.count_nonzero(good & ~holds)))
-                good = good & holds
-        return np.asarray(good, np.bool_)
+    def count(self) -> None:
+        """Moves what C has counted to the counters."""
+        for name, n in zip(_OUTCOMES, self._outcomes.tolist(), strict=True):
+            if n:
+                self._counters[name] += n
+        self._outcomes[:] = 0
 
-    def _on_wave(self, headers: Array, rows: Integers) -> tuple[Indices, Indices]:
-        """Takes contributions to distinct slots; returns the slots that became complete, and the
-        indices of contributions to finished sums."""
-        match = self._match(headers)
-        early = self._early(match)
-        slots, newer, current = match.slots, match.newer & ~early, match.current
-        bit = np.uint32(1) << headers["sender"].astype(np.uint32)
-        replay = current & self._final[slots]
-        seen = (self._in[slots] & bit) != 0
-        add = current & ~replay & ~seen
-        for outcome, packets in (
-            ("claimed", newer),
-            ("added", add),
-            ("replayed", replay),
-            ("duplicate", current & ~replay & seen),
-            ("other_chunk", match.same & ~current),
-            ("stale", match.stale),
-            ("early", early),
-        ):
-            self._count(outcome, int(np.count_nonzero(packets)))
-        if newer.any():
-            self._start(slots[newer], headers[newer])
-        grown = np.flatnonzero(newer | add)
-        if len(grown):
-            self._in[slots[grown]] |= bit[grown]
-            self._add(slots[grown], headers[grown], rows[grown])
-        return self._full(slots[grown]), np.flatnonzero(replay)
+    def _contribute(self, batch: Batch, count: int | None = None, *, plain: bool) -> int:
+        """Takes the first `count` contributions, see root.c; returns the number taken."""
+        kept = self._arrive(batch, count)
+        most = min(self._received.count, len(self._slots))
+        if self._sends_sums and most > len(self._whole):
+            self._packets = self._pool.empty((most, packet_bytes(self._width)), np.uint8)
+            self._whole = np.empty(most, np.bool_)
+            self._received.whole = address(self._whole)
+        self._received.packets = address(self._packets)  # queries have other memory
+        taken: int = self._lib.root_contribute(*self._at, plain)
+        del kept
+        return taken
 
-    def _early(self, match: Match) -> Mask:
-        """Returns a mask (n,) of impossible numbers: their slot has a complete sum whose result was
-        not sent."""
-        slots = match.slots
-        unsent = (self._in[slots] == self._every_child) & ~self._final[slots]
-        return np.asarray(match.newer & self._used[slots] & unsent, np.bool_)
+    def _arrive(self, batch: Batch, count: int | None = None) -> tuple[Any, ...]:
+        """Points to packets; returns the arrays that have to be kept while C reads them."""
+        headers, words, full, peers = batch.headers, batch.payloads, batch.full, batch.peers
+        n = len(batch) if count is None else count
+        if words.shape[1] != self._width:
+            raise ValueError(f"packets of {words.shape[1]} lanes, not {self._width}")
+        if headers.strides[0] != HEADER_BYTES:
+            headers = np.ascontiguousarray(opaque(headers))
+        if peers.strides[0] != PEER.itemsize:
+            peers = np.ascontiguousarray(opaque(peers))
+        if not full.flags.c_contiguous:
+            full = np.ascontiguousarray(full)
+        if self._width and (words.strides[1] != LANE_BYTES or words.dtype != LANE):
+            words = np.ascontiguousarray(words, LANE)
+        received = self._received
+        if n > self._found.shape[1]:
+            self._found = np.empty((3, 2 * n), np.int64)
+            received.done, received.again, received.bad = map(address, self._found)
+        received.headers, received.full, received.peers = map(address, (headers, full, peers))
+        received.words, received.stride = words.__array_interface__["data"][0], words.strides[0]
+        received.count = n
+        return headers, words, full, peers
 
-    def _start(self, slots: Indices, headers: Array) -> None:
-        self._claim(slots, headers)
-        self._in[slots] = 0
-        self._large[slots] = False
-        self._checksum[slots] = 0
-        self._merging.claim(slots)
+    # -- results ----------------------------------------------------------------------------------
 
-    def _add(self, slots: Indices, headers: Array, rows: Integers) -> None:
-        alike = (self._exponent[slots] == headers["exponent"]) & (
-            self._lanes[slots] == headers["lanes"]
-        )
-        self._checksum[slots] += headers["checksum"].astype(np.uint32)
-        self._max_exponent[slots] = np.maximum(self._max_exponent[slots], headers["max_exponent"])
-        self._flags[slots] |= headers["flags"] & _STICKY
-        self._large[slots] |= self._beyond(rows)
-        self._overflow(slots, ~alike | self._merging.put(slots, headers["sender"], rows))
+    def _results_of(self) -> list[Batch]:
+        """Returns the results of slots that became complete."""
+        n = self._received.done_count
+        if self._sends_sums:
+            packets, whole = self._packets[:n], self._whole[:n]
+            self._whole = _NONE  # they are on their way, so the next need other memory
+            return [self._to_all(packets, whole)]
+        slots = self._found[_DONE, :n].copy()
+        return self._finish(slots) if self._steps is None else self._optimize(self._steps, slots)
 
-    def _beyond(self, rows: Integers) -> Mask:
-        bound = self._merging.bound
-        return np.asarray(
-            (rows.max(axis=1, initial=0) > bound) | (rows.min(axis=1, initial=0) < -bound), np.bool_
-        )
-
-    def _overflow(self, slots: Indices, overflowed: Mask) -> None:
-        self._flags[slots[overflowed]] |= np.uint8(Flag.OVERFLOW)
-        self._count("overflowed", int(np.count_nonzero(overflowed)))
-
-    def _full(self, slots: Indices) -> Indices:
-        """Returns those of these slots that every child is in."""
-        full: Indices = slots[self._in[slots] == self._every_child]
-        return full
-
-    def _results_of(self, slots: Indices) -> list[Batch]:
-        """Makes the results of complete slots; returns the packets to send."""
-        if not len(slots):
-            return []
-        self._count("completed", len(slots))
-        if self._kernel is not None and self._steps is None and self._kernel.seal(slots):
-            return self._finish(slots)
-        sums, overflowed = self._merging.take(slots)
-        if overflowed.any():
-            self._overflow(slots, overflowed)
-        if self._steps is not None:
-            return self._optimize(self._steps, slots, sums)
-        self._results[span(slots)] = sums
-        if not self._plan.pipeline.adds:
-            self._seal(slots, word_sums(sums))
-        return self._finish(slots)
-
-    def _seal(self, slots: Indices, sums: Any) -> None:
-        """Sets checksums of results that differ from the sum of contributions."""
-        hashes = header_hashes(self._sum_headers(slots))
-        self._checksum[slots] = sums + np.uint32(self._plan.world) * hashes
-
-    def _finish(self, slots: Indices) -> list[Batch]:
-        """Publishes the results of these slots to every child."""
-        self._final[slots] = True
-        if not self._plan.pipeline.pulls:
-            return [self._to_all(slots)]
-        headers = self._sum_headers(slots)
-        whole = carries_payload(headers)
-        announced = blank(int(np.count_nonzero(whole)), Op.STATE)
-        for name in ("job", "epoch", "stream", "seq", "chunk", "children"):
-            announced[name] = headers[name][whole]
-        announced["flags"] = Phase.FINAL << PHASE_SHIFT
-        rest = headers[~whole]
-        batches = (self._to_all(slots[whole], announced), self._to_all(slots[~whole], rest))
-        return [batch for batch in batches if len(batch)]
-
-    def _to_all(self, slots: Indices, headers: Array | None = None) -> BroadcastBatch:
-        """Returns packets about slots to every child: their results, or those with `headers`."""
-        # Written in wire format, so that headers and payloads need no joining.
-        size = packet_bytes(self._plan.lanes)
-        packets = self._pool.empty((len(slots), size), np.uint8)
-        if headers is None and self._kernel is not None:
-            whole = self._kernel.write(slots, packets)
-        else:
-            headers = self._sum_headers(slots) if headers is None else headers
-            whole = carries_payload(headers)
-            ours, words = parts_of(packets)
-            opaque(ours)[:] = opaque(headers)
-            words[:] = self._results[span(slots)]
+    def _to_all(self, packets: Wire, whole: npt.NDArray[np.bool_]) -> BroadcastBatch:
         return BroadcastBatch(packets, whole, self._addresses, self._nodes, self._pool)
 
-    def _optimize(self, steps: UpdatePipeline, slots: Indices, sums: Integers) -> list[Batch]:
-        """Turns complete sums of gradients into parameters."""
-        whole = (self._lanes[slots] != 0) & ((self._flags[slots] & np.uint8(FLAGGED)) == 0)
-        results: list[Batch] = []
-        if not whole.all():
-            results = self._finish(slots[~whole])
-            slots, sums = slots[whole], sums[whole]
-        chunks = self._chunk[slots].astype(np.int64)
-        held = steps.held(chunks)
-        if not held.all():
-            for slot in slots[~held].tolist():
-                # Initial parameters come DIRECT; a gradient must not pass for them.
-                reason = "its parameters are not at this server"
-                seq, chunk = int(self._seq[slot]), int(self._chunk[slot])
-                self.failures.append(Failure(self._stream, seq, chunk, reason))
-            slots, chunks, sums = slots[held], chunks[held], sums[held]
-        if not len(slots):
-            return results
-        exponents, world = self._exponent[slots], self._plan.world
-        decode = self._plan.codec.decode
-        words = float_words(steps.step(chunks, lambda: decode(sums, exponents, world)))
-        self._results[span(slots)] = words
-        self._seal(slots, word_sums(words))
-        headers = self._sum_headers(slots)
-        return results + steps.publish(chunks, headers, lambda: self._finish(slots))
+    def _write(
+        self, slots: Slots, senders: Slots | None = None
+    ) -> tuple[Wire, npt.NDArray[np.bool_]]:
+        """Returns the RESULTs of slots, for these children or for all; and those with payload."""
+        slots = np.ascontiguousarray(slots, np.int64)
+        packets = self._pool.empty((len(slots), packet_bytes(self._width)), np.uint8)
+        whole = np.empty(len(slots), np.bool_)
+        to = None if senders is None else address(senders)
+        self._lib.root_write(
+            self._at[0], address(slots), len(slots), to, address(packets), address(whole)
+        )
+        return packets, whole
 
-    def _answers(self, slots: Indices, senders: Indices) -> list[Batch]:
-        """Returns RESULTs of `slots`, each to its sender."""
+    def _finish(self, slots: Slots) -> list[Batch]:
+        """Publishes the results of these slots to every child."""
         if not len(slots):
             return []
-        headers = self._sum_headers(slots)
-        headers["sender"] = senders
-        headers["node"] = self._nodes[senders]
-        words = self._results[slots]
-        return [Batch(headers, words, carries_payload(headers), self._addresses[senders])]
+        self._slots["final"][slots] = True
+        packets, whole = self._write(slots)
+        if not self._plan.pipeline.pulls:
+            return [self._to_all(packets, whole)]
+        there, rest = packets[whole], packets[~whole]
+        headers = parts_of(there)[0]
+        announced = blank(len(there), Op.STATE)
+        for name in ("job", "epoch", "stream", "seq", "chunk", "children"):
+            announced[name] = headers[name]
+        announced["flags"] = Phase.FINAL << PHASE_SHIFT
+        opaque(headers)[:] = opaque(announced)
+        batches = self._to_all(there, ~whole[whole]), self._to_all(rest, whole[~whole])
+        return [batch for batch in batches if len(batch)]
 
-    def _sum_headers(self, slots: Indices) -> Array:
-        """Returns the headers of RESULTs of `slots`, without their receivers."""
-        headers = self._result_headers(slots)
-        headers["children"] = self._in[slots]
-        headers["workers"] = self._plan.world  # all are in
-        headers["checksum"] = self._checksum[slots]
-        return headers
+    def _answers(self, headers: Array) -> list[Batch]:
+        """Returns RESULTs of the slots of these packets, each to its sender."""
+        if not len(headers):
+            return []
+        slots = (headers["seq"] % len(self._slots)).astype(np.int64)
+        senders = headers["sender"].astype(np.int64)
+        packets, whole = self._write(slots, senders)
+        return [Batch(*parts_of(packets), whole, self._addresses[senders], packets)]
+
+    def _optimize(self, steps: UpdatePipeline, slots: Slots) -> list[Batch]:
+        """Turns complete sums of gradients into parameters."""
+        at = self._slots[slots]
+        whole = (at["lanes"] != 0) & ((at["flags"] & np.uint8(FLAGGED)) == 0)
+        results: list[Batch] = self._finish(slots[~whole])
+        held = whole.copy()
+        held[whole] = steps.held(at["chunk"][whole].astype(np.int64))
+        for slot in at[whole & ~held]:
+            # Initial parameters come DIRECT; a gradient must not pass for them.
+            reason = "its parameters are not at this server"
+            seq, chunk = int(slot["seq"]), int(slot["chunk"])
+            self.failures.append(Failure(self._stream, seq, chunk, reason))
+        if not held.any():
+            return results
+        slots, at = slots[held], at[held]
+        chunks, exponents, world = at["chunk"].astype(np.int64), at["exponent"], self._plan.world
+        decode, sums = self._plan.codec.decode, self._results[slots]
+        words = float_words(steps.step(chunks, lambda: decode(sums, exponents, world)))
+        self._results[slots] = words
+        headers = np.empty(len(slots), HEADER)
+        self._lib.root_headers(self._at[0], address(slots), len(slots), address(headers))
+        headers["checksum"] = word_sums(words) + np.uint32(world) * header_hashes(headers)
+        self._slots["checksum"][slots] = headers["checksum"]
+        return results + steps.publish(chunks, headers, lambda: self._finish(slots))
+
+    # -- failures ---------------------------------------------------------------------------------
 
     def _on_bad(self, headers: Array) -> None:
-        """Counts contributions that fail their check, and reports a switch's partial sum that stays
-        bad."""
+        """Reports a switch's partial sum that stays bad."""
         for header in headers:
             seq, sender = int(header["seq"]), int(header["sender"])
-            key = seq & self._mask, sender
+            key = seq % len(self._slots), sender
             known, failures, reset = self._failed.get(key, (seq, 0, True))
             if known != seq:
                 failures, reset = 0, True
@@ -431,8 +341,16 @@ class RootNode(ServedSlots):
                 self.failures.append(Failure(self._stream, seq, int(header["chunk"]), reason))
 
 
-def _bits(numbers: npt.NDArray[np.uint32]) -> Indices:
-    """Returns the number of bits set in each number (n,)."""
-    bytes_ = np.ascontiguousarray(numbers).view(np.uint8).reshape(-1, 4)
-    found: Indices = np.unpackbits(bytes_, axis=1).sum(axis=1, dtype=np.intp)
-    return found
+def _merging(pipeline: Pipeline) -> int:
+    if not pipeline.adds:
+        return _DISCARDING
+    return _WIDE if pipeline.wide else _TALL
+
+
+@functools.cache
+def _check(lib: ctypes.CDLL) -> None:
+    """Raises RuntimeError if structures here differ from those of the C code."""
+    sizes = {
+        f"{one}_bytes": ctypes.sizeof(_STRUCTURES[one]) for one in ("root", "slot", "received")
+    }
+    check_constants(lib, {**sizes, "latest_copy": LATEST_COPY})

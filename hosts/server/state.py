@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from hosts.data.reports import Failure
 from hosts.data.snapshot import Chunks, Snapshot
-from hosts.native.loader import alike, load_native
+from hosts.native.loader import alike, native
 from hosts.net.arrivals import Clock, Released, Seconds
 from hosts.server.asynchronous_node import AsynchronousNode
 from hosts.server.direct_sums import DirectStream
@@ -138,6 +138,12 @@ class _Job:
         summed = header["version_op"] == _SUMMED and not header["flags"] & _DIRECT
         return self.roots.get(int(header["stream"])) if current and summed else None
 
+    def counted(self) -> Counter[str]:
+        """Returns the number of packets (or chunks) of each outcome."""
+        for root in self.roots.values():
+            root.count()
+        return self.counters
+
     def _on_direct(
         self,
         stream: int,
@@ -172,6 +178,8 @@ class ServerState:
     payload: true if chunks have one; else only headers are summed.
     lanes: payload size of the data plane, shared by all jobs; 0 before the first `install`.
     foreign: packets of no installed job.
+
+    Raises CompilerError, which says what to install, or OSError without native code.
     """
 
     def __init__(self, *, payload: bool = True) -> None:
@@ -181,7 +189,7 @@ class ServerState:
         self._jobs: dict[int, _Job] = {}
         self._shards: dict[int, Shards] = {}  # of jobs with an optimizer, from epoch to epoch
         self._output: list[Batch] = []
-        self._native = load_native()
+        self._native = native()
 
     @property
     def jobs(self) -> list[int]:
@@ -213,7 +221,7 @@ class ServerState:
             shards.forget((primary != plan.rank) & (backup != plan.rank))
         job = _Job(plan if self._payload else replace(plan, lanes=0), shards)
         if before is not None:
-            job.counters.update(before.counters)
+            job.counters.update(before.counted())
         self._jobs[plan.job] = job
         self.lanes = plan.lanes
 
@@ -345,7 +353,7 @@ class ServerState:
 
     def counters(self, job: int) -> dict[str, int]:
         """Returns the number of packets (or chunks) of each outcome. Raises KeyError."""
-        return dict(self._jobs[job].counters)
+        return dict(self._jobs[job].counted())
 
     def take_failures(self) -> list[tuple[int, Failure]]:
         """Returns chunks that failed for good since the last call, with their jobs."""
@@ -361,7 +369,7 @@ class ServerState:
 
     def on_packets(self, now: float, batch: Batch) -> None:
         """Takes packets that have arrived; `now` (seconds) is unused: a server has no timers."""
-        if self._native is not None and alike(self._native, batch.headers):
+        if alike(self._native, batch.headers):
             # The usual case, without sorting.
             header = batch.headers[0]
             job = self._jobs.get(int(header["job"]))
@@ -384,7 +392,7 @@ class ServerState:
 
         Returns None if the first must be processed singly.
         """
-        if self._native is None or self._output or not alike(self._native, batch.headers):
+        if self._output or not alike(self._native, batch.headers):
             return None
         header = batch.headers[0]
         job = self._jobs.get(int(header["job"]))

@@ -10,7 +10,6 @@ import shutil
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -26,22 +25,15 @@ from hosts.net.udp import Endpoint
 from hosts.server.state import ServerState
 from protocol.header import (
     HEADER_BYTES,
-    PORT,
     VERSION,
     Batch,
-    Flag,
     Op,
     blank,
-    carries_payload,
     opaque,
     parts_of,
     peer_array,
 )
-from protocol.optimizer_plan import OptimizerPlan
-from protocol.payloads import header_hashes, word_sums
-from protocol.plan import Address, Child, RootStream, ServerPlan
-from protocol.server_pipelines import Pipeline
-from tests.unit.protocol.packet_bytes import packet_bytes
+from switch.compiler import CompilerError
 
 COMPILER = shutil.which(shlex.split(os.environ.get("CC", "cc"))[0])
 
@@ -50,32 +42,8 @@ pytestmark = pytest.mark.skipif(
     reason=f"no C compiler here, or {loader.VARIABLE}=1",
 )
 
-LANES, WINDOW, WORLD, CHUNKS, NODE = 8, 4, 3, 16, 9
+LANES = 8
 WIDE = HEADER_BYTES + 4 * LANES
-WORKERS = tuple(Address(10 + rank, 5000 + rank) for rank in range(WORLD))
-PLAN = ServerPlan(
-    job=1,
-    epoch=2,
-    world=WORLD,
-    lanes=LANES,
-    rank=0,
-    servers=(Address(1000, PORT), Address(1001, PORT)),
-    workers=WORKERS,
-    windows={0: WINDOW, 1: WINDOW},
-    counts=(CHUNKS,),
-    chunks_per_slice=4,
-    roots=tuple(
-        RootStream(s, NODE, WINDOW, tuple(Child(r, w, 1, 0) for r, w in enumerate(WORKERS)))
-        for s in (0, 1)
-    ),
-)
-PLANS = {
-    "tall": PLAN,
-    "wide": replace(PLAN, pipeline=Pipeline("wide")),
-    "discarding": replace(PLAN, pipeline=Pipeline("tall", ("aggregation",))),
-    "pulled": replace(PLAN, pipeline=Pipeline("tall", ("elision",))),
-    "optimizer": replace(PLAN, optimizer=OptimizerPlan("sgd", 0.5), servers=PLAN.servers[:1]),
-}
 
 
 @contextmanager
@@ -130,125 +98,6 @@ def test_native_and_numpy_decode_alike(rounds: list[list[bytes]]) -> None:
                 if found is not None and wanted is not None:
                     assert same(found, wanted)
             assert one.counters == other.counters
-
-
-# --- what is summed ---
-
-FIELDS = (
-    "job",
-    "epoch",
-    "stream",
-    "sender",
-    "seq",
-    "chunk",
-    "workers",
-    "exponent",
-    "lanes",
-    "node",
-)
-CHANGES = st.one_of(
-    st.none(), st.none(), st.none(),  # mostly nothing
-    st.sampled_from(FIELDS),
-    st.sampled_from(["checksum", "source", "large", "least", "flags", "query", "short", "direct"]),
-)  # fmt: skip
-PACKETS = st.tuples(
-    st.integers(0, 3 * WINDOW - 1), st.integers(0, WORLD - 1), st.integers(0, 1), CHANGES,
-    st.integers(0, 2**32 - 1),
-)  # fmt: skip
-Packet = tuple[int, int, int, str | None, int]
-# As it mostly is: a stream's window from all workers, somehow mixed, and little that is not plain.
-WINDOWS = st.permutations([(at, r, 0, None, at) for r in range(WORLD) for at in range(WINDOW)])
-BETWEEN = st.lists(st.tuples(st.integers(0, WORLD * WINDOW), PACKETS), max_size=3)
-
-
-def contribution(packet: Packet, base: int) -> Batch:
-    """A worker's contribution to a number of a stream, with something changed; its checksum holds
-    unless that is what was changed."""
-    at, rank, stream, change, value = packet
-    rng = np.random.default_rng([at, rank, stream])
-    words = rng.integers(-1000, 1000, (1, LANES)).astype(">i4")
-    headers = blank(1, Op.CONTRIBUTE)
-    for name, number in (
-        ("job", 1), ("epoch", 2), ("stream", stream), ("node", NODE), ("workers", 1),
-        ("lanes", LANES), ("sender", rank), ("seq", (base + at) % 2**32), ("chunk", at % CHUNKS),
-        ("max_exponent", value % 100), ("exponent", 3),
-    ):  # fmt: skip
-        headers[name] = number
-    source = WORKERS[rank]
-    if change in FIELDS:
-        headers[change] = headers[change] + np.array([value % 3 + 1]).astype(headers[change].dtype)
-    elif change == "flags":
-        headers["flags"] = value & ~int(Flag.DIRECT) & 0xFF
-    elif change == "direct":
-        headers["flags"] = Flag.DIRECT
-    elif change == "query":
-        headers["version_op"] = VERSION << 4 | Op.QUERY
-    elif change == "short":
-        headers["lanes"] = 0
-    elif change in ("large", "least"):
-        words[0, value % LANES] = 2**31 - 1 - value % 5 if change == "large" else -(2**31)
-    elif change == "source":
-        source = Address(77, 77)
-    full = carries_payload(headers)
-    headers["checksum"] = header_hashes(headers) + np.where(full, word_sums(words), 0)
-    if change == "checksum":
-        headers["checksum"] ^= 1 + value % 1000
-    return Batch(headers, words, full, peer_array([source.pair()]))
-
-
-def server(plan: ServerPlan) -> ServerState:
-    state = ServerState()
-    state.install(plan)
-    if plan.optimizer is not None:
-        shards = state.shards(plan.job, plan.optimizer, plan.chunks, plan.lanes)
-        shards.start(np.arange(plan.chunks - 1), np.ones((plan.chunks - 1, LANES), np.float32))
-    return state
-
-
-def pending_packets(state: ServerState) -> list[tuple[bytes, bytes, bytes]]:
-    """Takes the packets that it would send now, in order."""
-    return packet_bytes(state.poll(0.0)[0] or Batch.empty(LANES))
-
-
-def as_received(batch: Batch) -> Batch:
-    """Payloads as parts of datagrams, which do not begin where a word might."""
-    memory = np.zeros(len(batch) * WIDE + 1, np.uint8)
-    wire = memory[1:].reshape(-1, WIDE)
-    headers, words = parts_of(wire)
-    opaque(headers)[:] = opaque(batch.headers)
-    words[:] = batch.payloads
-    return Batch(batch.headers, words, batch.full, batch.peers)
-
-
-@pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS.keys())
-@settings(max_examples=60, deadline=None)
-@given(
-    batches=st.lists(st.lists(PACKETS, min_size=1, max_size=40), min_size=1, max_size=4),
-    base=st.sampled_from([0, 2**31 - 5, 2**32 - 8]),
-    window=WINDOWS,
-    between=BETWEEN,
-)
-def test_native_and_numpy_servers_agree(
-    plan: ServerPlan,
-    batches: list[list[Packet]],
-    base: int,
-    window: list[Packet],
-    between: list[tuple[int, Packet]],
-) -> None:
-    """In the same order, too."""
-    one = server(plan)
-    with numpy_only():
-        other = server(plan)
-    for at, packet in between:
-        window.insert(at, packet)
-    for packets in (window, *batches):
-        batch = as_received(Batch.concatenate([contribution(p, base) for p in packets]))
-        for state in (one, other):
-            state.on_packets(0.0, batch)
-        assert pending_packets(one) == pending_packets(other)
-        assert one.counters(1) == other.counters(1)
-        assert one.foreign == other.foreign
-        assert one.take_failures() == other.take_failures()
 
 
 # --- what is sent ---
@@ -321,21 +170,11 @@ def test_structures_that_differ_from_those_of_c_are_refused() -> None:
         loader.check_constants(lib, {"worker_bytes": size, "root_bytes": 7})
 
 
-def test_without_a_compiler_numpy_does_it(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_server_without_a_compiler_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CC", "no-such-compiler")
-    loader._loaded.cache_clear()
     loader._library.cache_clear()
     try:
-        assert loader.load_native() is None
-        assert "no-such-compiler" in caplog.text
-        packets = Batch.concatenate(
-            [contribution((at, r, 0, None, 0), 0) for at in range(WINDOW) for r in range(WORLD)]
-        )
-        state = server(replace(PLAN, servers=PLAN.servers[:1]))
-        state.on_packets(0.0, packets)
-        assert len(pending_packets(state)) == WINDOW * WORLD
+        with pytest.raises(CompilerError, match=r"'no-such-compiler': install .* apt install"):
+            ServerState()
     finally:
-        loader._loaded.cache_clear()
         loader._library.cache_clear()

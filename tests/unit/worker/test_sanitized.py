@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs tests of a worker with its C code, and that of virtual time, built with the address and
-undefined-behaviour sanitizers."""
+"""Runs tests of workers and servers with their C code, and that of virtual time, built with the
+address and undefined-behaviour sanitizers."""
 
 from __future__ import annotations
 
@@ -29,15 +29,28 @@ def runtime_of(library: str) -> Path | None:
     return path if path.is_absolute() else None
 
 
-def test_native_code_of_workers_has_no_undefined_behaviour(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("paths", "which"),
+    [
+        (
+            ("worker/test_transport_network.py", "worker/test_releases.py"),
+            "network or losses or float32",
+        ),
+        (("server/test_root_node.py", "server/test_server.py", "server/test_pipelines.py"), ""),
+    ],
+    ids=["workers", "servers"],
+)
+def test_native_code_has_no_undefined_behaviour(
+    paths: tuple[str, ...], which: str, tmp_path: Path
+) -> None:
     runtimes = [runtime_of("libasan.so"), runtime_of("libubsan.so")]
     if None in runtimes:
         pytest.skip("gcc's sanitizers are not installed")
-    tests = [HERE.with_name("test_transport_network.py"), HERE.with_name("test_releases.py")]
+    tests = [HERE.parents[1] / path for path in paths]
     done = subprocess.run(
         [
             *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "0"),
-            *("-k", "network or losses or float32", *map(str, tests)),
+            *("-k", which, *map(str, tests)),
         ],
         cwd=HERE.parents[3],
         env={
