@@ -10,7 +10,6 @@ parser PacketParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
                     inout standard_metadata_t standard_metadata) {
     state start {
         standard_metadata.egress_spec = DROP_PORT;  // unless something sends it: as mark_to_drop, without a table of its own
-        meta.ingress_port = standard_metadata.ingress_port;
         packet.extract(hdr.ethernet);
         transition select(hdr.ethernet.type) {
             ETHERTYPE_IPV4: parse_ipv4;
@@ -50,7 +49,9 @@ parser PacketParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
 #define EXTRACT(i) packet.extract(hdr.block##i);
         FOR_EACH_BLOCK(EXTRACT)
 #undef EXTRACT
+#if BLOCKS == 0
         meta.has_payload = 1;
+#endif
         transition accept;
     }
 }

@@ -269,7 +269,10 @@ def tree(p4info: P4Info, window: int) -> list[Entity]:
     program = Program(p4info)
     key = NodeKey(traffic.JOB, traffic.EPOCH, traffic.STREAM, traffic.NODE)
     children = range(traffic.PORTS)
-    entities = [multicast_group(_GROUP, [(child + 1, child + 1) for child in children])]
+    entities = [
+        program.needs(impaired=False, guarded=False, marked_above=None),
+        multicast_group(_GROUP, [(child + 1, child + 1) for child in children]),
+    ]
     for child in children:
         address, port = traffic.WORKER_ADDRESSES + child, traffic.WORKER_UDP_PORTS + child
         entities += [

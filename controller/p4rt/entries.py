@@ -47,7 +47,9 @@ def packed(value: int, bits: int, what: str = "value") -> bytes:
 
 
 def insertion(entity: Entity) -> Update:
-    """Builds the update that inserts an entity."""
+    """Builds the update that inserts an entity, or sets a default action, which always exists."""
+    if entity.table_entry.is_default_action:
+        return modification(entity)
     return Update(type=Update.INSERT, entity=entity)
 
 
@@ -126,6 +128,14 @@ class P4Info:
         entry.match.extend(_matches(found, match))
         if action is not None:
             entry.action.action.CopyFrom(self._action(found, action, parameters or {}))
+        return entity
+
+    def default_entry(
+        self, table: str, action: str | None = None, parameters: Mapping[str, int] | None = None
+    ) -> Entity:
+        """Builds the default entry of a table without key; without an action, one to read by."""
+        entity = self.table_entry(table, {}, action, parameters)
+        entity.table_entry.is_default_action = True
         return entity
 
     def parameter(self, entity: Entity, name: str) -> int | None:
@@ -210,6 +220,7 @@ def canonical(entity: Entity) -> bytes:
         entry = entity.table_entry
         result.table_entry.table_id = entry.table_id
         result.table_entry.priority = entry.priority
+        result.table_entry.is_default_action = entry.is_default_action
         result.table_entry.match.extend(sorted(entry.match, key=lambda field: field.field_id))
         if entry.HasField("action"):
             action = result.table_entry.action.action

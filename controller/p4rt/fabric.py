@@ -101,7 +101,7 @@ class Fabric:
     def restore(self, switch: str, keep: bool = True) -> None:
         """Ensures that a switch has the program and the base entries. Raises SwitchError."""
         connection, dataplane = self.connections[switch], self.dataplane
-        if keep and connection.cookie() == dataplane.cookie and self._base(switch):
+        if keep and connection.cookie() == dataplane.cookie and self._has_base(switch):
             self.sync(switch)
             return
         # Also if another client pushed the program: then clone sessions, which not every
@@ -122,6 +122,10 @@ class Fabric:
 
     def _base(self, switch: str) -> list[Entity]:
         return self.connections[switch].read(self.dataplane.program.base_tables())
+
+    def _has_base(self, switch: str) -> bool:
+        """True if a switch has base entries beside default actions."""
+        return any(not found.table_entry.is_default_action for found in self._base(switch))
 
     def reroute(self, missing: Iterable[str]) -> None:
         """Writes routes that avoid these switches to every switch that can be written."""
@@ -233,7 +237,19 @@ class Fabric:
             *self._routes(switch),
             *self._thresholds(switch),
             *self._impairments(switch),
+            self._needs(switch),
         ]
+
+    def _needs(self, switch: str) -> Entity:
+        """Builds what the links of a switch ask for, of what ``base_entities`` lists."""
+        ports = self.addressing.ports(switch)
+        return self.dataplane.program.needs(
+            impaired=any(self._bad(switch, port) for port in ports),
+            guarded=any(port.peer_is_host for port in ports),
+            marked_above=min(
+                (self._depth(port) for port in ports if port.outgoing.ecn_bytes), default=None
+            ),
+        )
 
     def _source_guard(self, switch: str) -> list[Entity]:
         """Builds the source guard: edge ports accept only their host interface's address."""
@@ -252,13 +268,16 @@ class Fabric:
         ]
 
     def _thresholds(self, switch: str) -> list[Entity]:
-        """Builds the congestion thresholds: a link's threshold in packets of full contributions."""
-        threshold, frame = self.dataplane.program.threshold, self.dataplane.frame_bytes
+        """Builds the congestion thresholds."""
         return [
-            threshold(port.number, max(1, port.outgoing.ecn_bytes // frame))
+            self.dataplane.program.threshold(port.number, self._depth(port))
             for port in self.addressing.ports(switch)
             if port.outgoing.ecn_bytes
         ]
+
+    def _depth(self, port: SwitchPort) -> int:
+        """Returns a link's threshold in packets of full contributions."""
+        return max(1, port.outgoing.ecn_bytes // self.dataplane.frame_bytes)
 
     def _impairments(self, switch: str) -> list[Entity]:
         """Builds the impairments, each direction of a link once: at the sending switch, or at the
@@ -268,15 +287,19 @@ class Fabric:
         """
         entities: list[Entity] = []
         for port in self.addressing.ports(switch):
-            changes: dict[str, Any] = dict(self._impaired.get(frozenset((switch, port.peer)), {}))
-            outgoing = dataclasses.replace(port.outgoing, **changes)
-            incoming = dataclasses.replace(port.incoming, **changes)
-            if outgoing.impaired:
-                entities.append(self._impairment(port, False, outgoing))
-            if port.peer_is_host and incoming.impaired:
-                entities.append(self._impairment(port, True, incoming))
+            entities += [
+                self._impairment(port, arriving, quality)
+                for arriving, quality in self._bad(switch, port)
+            ]
             entities.append(clone_session(port.number, [(port.number, 1)]))
         return entities
+
+    def _bad(self, switch: str, port: SwitchPort) -> list[tuple[bool, LinkQuality]]:
+        """Lists the impaired directions of a port that this switch impairs: (arriving, quality)."""
+        changes: dict[str, Any] = dict(self._impaired.get(frozenset((switch, port.peer)), {}))
+        ways = [(False, port.outgoing)] + ([(True, port.incoming)] if port.peer_is_host else [])
+        changed = [(arriving, dataclasses.replace(way, **changes)) for arriving, way in ways]
+        return [(arriving, quality) for arriving, quality in changed if quality.impaired]
 
     def _impairment(self, port: SwitchPort, arriving: bool, quality: LinkQuality) -> Entity:
         # The topology's seed and the link determine which packets are hit.

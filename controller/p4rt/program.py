@@ -21,6 +21,9 @@ from protocol.outcomes import Outcome
 __all__ = ["NodeKey", "Program", "Uplink"]
 
 
+MOST_PACKETS = 2**19 - 1  # that a queue can have
+
+
 class NodeKey(NamedTuple):
     """The header fields by which a switch recognises packets of a tree node."""
 
@@ -61,6 +64,7 @@ class Program:
 
     name: ClassVar[str] = "p4src/aggregation.p4"
     # Tables: those of every switch, those of jobs.
+    gate: ClassVar[str] = "gate.links"
     guard: ClassVar[str] = "source_guard.sources"
     routes: ClassVar[str] = "forwarding.routes"
     thresholds: ClassVar[str] = "congestion.thresholds"
@@ -87,6 +91,7 @@ class Program:
         self.threshold(port=1, depth=1)
         for arriving in (True, False):
             self.impairment(1, arriving, seed=0, loss=0, duplicate=0, reorder=0, corrupt=0)
+        self.needs(impaired=True, guarded=True, marked_above=0)
         for is_switch in (True, False):
             self.child(key, sender=0, port=1, address=0, workers=1, is_switch=is_switch)
         self.receiver(key, sender=0, address=0, udp_port=0, mac=0, node=0)
@@ -121,7 +126,10 @@ class Program:
     def base_tables(self) -> list[Entity]:
         """Builds the wildcards of the tables whose entries depend on the topology alone."""
         names = (self.guard, self.routes, self.thresholds, self.arrivals, self.departures)
-        return [self.info.all_entries(name) for name in names]
+        return [
+            *(self.info.all_entries(name) for name in names),
+            self.info.default_entry(self.gate),
+        ]
 
     def job_tables(self) -> list[Entity]:
         """Builds the wildcards of the tables with entries of jobs."""
@@ -154,6 +162,20 @@ class Program:
         return self.info.parameter(entity, "group")
 
     # --- entries of every switch ---
+
+    def needs(self, impaired: bool, guarded: bool, marked_above: int | None) -> Entity:
+        """Builds what links ask for: without it a switch looks up for each packet whether they do.
+
+        impaired: a port has impairments.
+        guarded: a port has rules for source addresses.
+        marked_above: least congestion threshold of all ports, None without any.
+        """
+        values = {
+            "unimpaired": int(not impaired),
+            "unguarded": int(not guarded),
+            "unmarked": MOST_PACKETS if marked_above is None else marked_above,
+        }
+        return self.info.default_entry(self.gate, "gate.pass", values)
 
     def source(self, port: int, address: int, length: int, permitted: bool) -> Entity:
         """Builds the rule for packets from an edge port with a source address in this prefix."""
@@ -215,7 +237,7 @@ class Program:
         self, key: NodeKey, sender: int, address: int, udp_port: int, mac: int, node: int
     ) -> Entity:
         """Builds the entry that addresses results to a child; `node`: its id, 0 for a worker."""
-        match = {**key.of_stream, "child": sender}
+        match = {**key.of_stream, "child": sender + 1}  # the instance in its multicast group
         values = {"destination": address, "udp_port": udp_port, "mac": mac, "node": node}
         return self.info.table_entry(self.receivers, match, "address", values)
 

@@ -87,6 +87,30 @@ def test_links_stay_impaired_both_ways_until_restored(
     assert plant.whole()
 
 
+def needs(plant: Plant, switch: str) -> dict[str, int]:
+    """What the gate of a switch has."""
+    info = plant.fabric.dataplane.p4info
+    (found,) = plant.fabric.connections[switch].read([info.default_entry("gate.links")])
+    given: dict[str, int] = values(plant.fabric, found.table_entry)[1]
+    return given
+
+
+def test_gates_open_for_what_links_ask_for(
+    plant: Plant, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = ("tor0", "tor1", "core0")
+    assert [needs(plant, one)["unguarded"] for one in names] == [0, 0, 1]
+    assert [needs(plant, one)["unimpaired"] for one in names] == [1, 1, 1]
+    frame = plant.fabric.dataplane.frame_bytes
+    least = min(port.outgoing.ecn_bytes for port in plant.fabric.addressing.ports("core0"))
+    assert needs(plant, "core0")["unmarked"] == least // frame
+    links = [{"ends": ["core0", "tor0"], "loss": 0.5}]
+    assert replies(plant, capsys, {"impair": links}) == ["done"]
+    assert [needs(plant, one)["unimpaired"] for one in names] == [0, 1, 0]
+    assert replies(plant, capsys, {"impair": []}) == ["done"]
+    assert [needs(plant, one)["unimpaired"] for one in names] == [1, 1, 1]
+
+
 def test_unreachable_switch_gets_impairments_on_return(
     plant: Plant, capsys: pytest.CaptureFixture[str]
 ) -> None:

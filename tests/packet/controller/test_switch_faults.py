@@ -370,7 +370,7 @@ def test_a_tor_out_of_reach_takes_no_part_in_new_plans_but_forwards(embedded: Pl
 def test_switch_rejecting_entries_is_avoided(plant: Plant) -> None:
     job = plant.train()
     # Somebody else's entry under a key that the next epoch needs in core0.
-    key = {"job": job.number, "epoch": 2, "stream": 0, "child": 0}
+    key = {"job": job.number, "epoch": 2, "stream": 0, "child": 1}
     given = {"destination": 1, "udp_port": 1, "mac": 1, "node": 0}
     stranger = plant.fabric.dataplane.p4info.table_entry(
         "receivers.children", key, "address", given

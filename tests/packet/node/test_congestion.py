@@ -28,9 +28,10 @@ QUEUE_BYTES = 20 * CHUNK_BYTES
 THRESHOLD = 6
 
 
-@pytest.fixture
-def switch() -> Iterator[OnInterfaces]:
-    """Port 5 sends 100 kbit/s, a chunk in 88 ms, and holds 20 of them."""
+@pytest.fixture(params=["open", "for marks"])
+def switch(request: pytest.FixtureRequest) -> Iterator[OnInterfaces]:
+    """Port 5 sends 100 kbit/s, a chunk in 88 ms, and holds 20 of them; the gate as after the push
+    of the program, or as the controller sets it."""
     options = ("--port-rate", f"{SLOW}={RATE}", "--port-queue", f"{SLOW}={QUEUE_BYTES}")
     opened = OnInterfaces("aggregation", "embedded", *options)
     entry = opened.plane.p4info.table_entry
@@ -40,6 +41,9 @@ def switch() -> Iterator[OnInterfaces]:
     for port in (SLOW, FAST):
         route = {"destination": (number(f"10.0.2.{port}"), 32)}
         entities.append(entry("forwarding.routes", route, "forward", {"port": port, "mac": 1}))
+    if request.param == "for marks":
+        needs = opened.plane.program.needs
+        entities.append(needs(impaired=False, guarded=False, marked_above=THRESHOLD))
     opened.connection.write([insertion(entity) for entity in entities])
     yield opened
     opened.close()
