@@ -36,6 +36,7 @@ class CallBounds:
         # long packets that cannot take on the line, before one that can.
         self._known = np.full(len(links), NEVER, np.int64)
         self._silent = np.zeros(len(links), np.int64)
+        self._least = np.array([link.line_rate.min_time for link, _ in links], np.int64)
         self._rows = {link.number: row for row, (link, _) in enumerate(links)}
 
     def rows(self, links: Sequence[Link]) -> tuple[list[int], list[Link]]:
@@ -49,7 +50,9 @@ class CallBounds:
             return
         self._links.free[rows] = [link.free for link in links]
         self._known[rows] = [min(link.news, link.undecided_until) for link in links]
-        self._silent[rows] = [min(link.silent * link.line_rate.min_time, _LONG) for link in links]
+        least = self._least[rows]
+        silent = np.array([link.silent for link in links], np.int64)
+        self._silent[rows] = np.minimum(silent, _LONG // np.maximum(least, 1)) * least
 
     def bounds(self, due: Times) -> tuple[Times, int]:
         """Returns the time of each node's next call, at least; and that of any node's, unless a

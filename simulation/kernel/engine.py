@@ -57,6 +57,7 @@ class Node(ABC):
         where an answer could arrive.
     patient: it runs only if others could soon be affected, to process more events at once.
     hears: packets may lead it to call other nodes.
+    moved: it may have sent or taken packets when it ran last.
     """
 
     latency = 0
@@ -64,6 +65,7 @@ class Node(ABC):
     answered = False
     patient = False
     hears = True
+    moved = True
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -352,11 +354,15 @@ class Engine:
         """Updates the next events of the nodes that ran and of the receivers of their packets."""
         due, nodes = self._due, self.nodes
         for number in ran:
-            due[number] = self._next(nodes[number])
-            self._horizons.left(number)
-            self._listen(nodes[number])
+            node = nodes[number]
+            due[number] = self._next(node)
+            if node.moved:
+                self._horizons.left(number)
+                self._listen(node)
+            else:
+                self._calls.own[number] = node.outlook()[0]
         for number in ran:
-            for link, receiver in self._ways[number]:
+            for link, receiver in self._ways[number] if nodes[number].moved else ():
                 if link.head < due[receiver]:
                     self._check(link, nodes[receiver])
                     due[receiver] = link.head

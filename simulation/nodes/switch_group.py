@@ -91,6 +91,7 @@ class SwitchGroup(Node):
 
     def run(self, until: int) -> None:
         """Processes packets up to each call, which may change tables, then the call."""
+        self.moved = False
         while True:
             call = min(switch.next_call() for switch in self._switches)
             reached, moved = self._forward(min(call, until))
@@ -122,6 +123,7 @@ class SwitchGroup(Node):
             parts.append((switch, arrivals))
         if not there:
             return until, False
+        self.moved = True
         row, port = self._places
         self._echoes[row, port, 0] = [into.free for into, _ in self._hosts]
         self._echoes[row, port, 3] = [out.silent for _, out in self._hosts]
