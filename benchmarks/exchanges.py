@@ -45,6 +45,7 @@ defaults: {rate: 10 Gbit/s, delay: 0.002 ms, queue_bytes: 4 MiB, mtu: 9000}
 racks: [{workers: 4, servers: 1}, {workers: 4}]
 cores: 1
 """
+_MOST_SLOW = 1343  # chunks: 11 MB
 SLOW_LINK = """
 name: bench
 defaults: {rate: 10 Gbit/s, delay: 0.001 ms, queue_bytes: 4 MiB, ecn_bytes: 0 KiB, mtu: 9000}
@@ -213,7 +214,8 @@ def case_of(kind: str, chunks: int, window: int) -> Case:
     if kind == "resnet50":
         return Case({n: math.prod(s) for n, s in resnet50().items()}, 2048, min(window, 256), True)
     if kind == "slow":
-        return Case({"gradients": 2048 * chunks}, 2048, min(window, 32), False, SLOW_LINK)
+        size = 2048 * min(chunks, _MOST_SLOW)
+        return Case({"gradients": size}, 2048, min(window, 32), False, SLOW_LINK)
     priorities = kind == "priorities"
     return Case({"gradients": 256 * chunks}, 256, window, kind == "payload", priorities=priorities)
 
@@ -258,7 +260,8 @@ def measure(kind: str, chunks: int, window: int, rounds: int) -> ExchangeCost:
     """Measures packet-hops per second of CPU time with hosts, and a profile.
 
     Args:
-        kind: payload, headers, priorities, slow or resnet50; the last ignores `chunks`.
+        kind: payload, headers, priorities, slow or resnet50; the last ignores `chunks`, and
+            `slow` has 1343 at most.
 
     Raises:
         BenchError
