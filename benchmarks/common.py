@@ -17,7 +17,6 @@ import click
 import numpy as np
 from typing_extensions import TypedDict
 
-from hosts.native.loader import load_native
 from protocol.errors import Error
 from topologies.model.units import time_text
 
@@ -167,8 +166,6 @@ class MachineFacts(TypedDict):
     """Version of Python."""
     numpy: str
     """Version of NumPy."""
-    native: bool
-    """True if hosts use their native code."""
 
 
 def memory_bandwidth() -> Bandwidth:
@@ -193,7 +190,6 @@ def machine() -> MachineFacts:
         "kernel": platform.release(),
         "python": platform.python_version(),
         "numpy": np.__version__,
-        "native": load_native() is not None,
     }
 
 

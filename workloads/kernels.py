@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hosts.native.loader import VARIABLE
 from switch.compiler import CompilerError, Functions, load_library
 
 log = logging.getLogger("kernels")
@@ -27,6 +26,8 @@ log = logging.getLogger("kernels")
 Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
 
+# Set to 1, numpy multiplies.
+VARIABLE = "RACKHUB_NUMPY"
 _FOLDER = Path(__file__).parent / "native"
 # ln 2 in two parts; products of the first with integers below 2^21 are exact.
 _LN2_HIGH = float.fromhex("0x1.62e42fee00000p-1")

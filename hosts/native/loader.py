@@ -1,26 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compiles the C code of hosts at its first use, and loads it.
 
-Workers and servers are native, and need a C compiler. What reads and writes the packets of sockets
-and of virtual time has an equivalent in numpy, which is the reference, and the fallback where the
-environment sets RACKHUB_NUMPY=1.
+All that happens to packets at workers and servers is there, so hosts need a C compiler.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
-import logging
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
 from protocol.header import HEADER_BYTES, Array
-from switch.compiler import CompilerError, Functions, load_library
-
-log = logging.getLogger("native")
-
-VARIABLE = "RACKHUB_NUMPY"
+from switch.compiler import Functions, load_library
 
 _RUNTIME = Path(__file__).parent
 # Each operation rounds by itself, as in Python.
@@ -73,28 +65,10 @@ _FUNCTIONS: Functions = {
 }  # fmt: skip
 
 
-def load_native() -> ctypes.CDLL | None:
-    """Returns the compiled functions; None where numpy is used."""
-    return None if os.environ.get(VARIABLE) == "1" else _loaded()
-
-
-def native() -> ctypes.CDLL:
-    """Returns the compiled functions, which hosts need. Raises CompilerError, OSError."""
-    return _library()
-
-
 @functools.cache
-def _library() -> ctypes.CDLL:
+def load_native() -> ctypes.CDLL:
+    """Returns the compiled functions. Raises CompilerError, OSError (cache not writable)."""
     return load_library("hosts", _RUNTIME, _FUNCTIONS, flags=_FLAGS)
-
-
-@functools.cache
-def _loaded() -> ctypes.CDLL | None:
-    try:
-        return _library()
-    except (CompilerError, OSError) as error:
-        log.warning("no native code, numpy is used, several times slower: %s", error)
-        return None
 
 
 def check_constants(lib: ctypes.CDLL, expected: Mapping[str, int]) -> None:

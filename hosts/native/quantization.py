@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from hosts.native.loader import native
+from hosts.native.loader import load_native
 from protocol.payloads import Exps, Floats, chunk_exponents, exponents_of
 from switch.ports.paced_line import address
 
@@ -21,7 +21,7 @@ def exponents_in(values: Floats) -> tuple[Exps, Flags]:
     if not (n and width):
         return chunk_exponents(values)
     most = np.empty(n, np.uint32)
-    native().largest_values(address(values), n, width, address(most))
+    load_native().largest_values(address(values), n, width, address(most))
     if int(most.max()) >= _TOO_LARGE:
         return chunk_exponents(values)
     largest: Floats = most.view(np.float32)

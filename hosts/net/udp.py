@@ -7,7 +7,6 @@ blocking is in `poll(2)`; nothing spins or sleeps.
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import functools
 import math
@@ -27,22 +26,16 @@ from hosts.net.offload import (
     UDP_GRO,
     Offload,
     available,
-    received_segment_size,
     segment_size_message,
 )
-from hosts.net.trains import LARGEST_RECEIVE, Arrived, Receiver, send
+from hosts.net.trains import Arrived, Receiver, send
 from protocol.header import (
     LARGEST_DATAGRAM,
-    PEER,
     SERVER_PORTS,
     Batch,
     Run,
-    decode,
-    decode_wire,
     encode_runs,
-    opaque,
     packet_bytes,
-    peer_array,
     peer_keys,
 )
 from protocol.runtime import REAL
@@ -62,9 +55,6 @@ _ARENA_BYTES = 2 << 20
 # Of one `receive`, whatever their size: a flood of small or empty datagrams must not keep a machine
 # from its other work, nor make it look at more of them at once than of full ones.
 _MOST_DATAGRAMS = 4096
-_ANCILLARY_BYTES = socket.CMSG_SPACE(4)
-# Anyone may send to the socket, so the cache of source addresses is bounded.
-_MOST_SOURCES = 4096
 
 
 class Endpoint:
@@ -100,13 +90,9 @@ class Endpoint:
         self.offload = available() if offload is None else offload
         self._queue_bytes = queue_bytes
         self._pending: deque[Run] = deque()
-        self._arena = memoryview(bytearray(_ARENA_BYTES))
-        self._arena_bytes = np.frombuffer(self._arena, np.uint8)
-        self._sources: dict[tuple[str, int], tuple[int, int]] = {}
         self._native = load_native()
-        self.receiver: Receiver | None = None
-        if self._native is not None:
-            self.receiver = Receiver(self._native, self._arena_bytes, _MOST_DATAGRAMS)
+        arena = np.empty(_ARENA_BYTES, np.uint8)
+        self.receiver = Receiver(self._native, arena, _MOST_DATAGRAMS)
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
         try:
             self._socket.setblocking(False)
@@ -215,7 +201,7 @@ class Endpoint:
         OSError, naming the destination, for errors that waiting does not cure.
         """
         most = self.train_packets
-        sent = 0 if self._native is None else self._send_natively(self._native, batch, most)
+        sent = self._send_natively(batch, most)
         if sent is not None:
             self.send_rest(batch, sent)
 
@@ -226,11 +212,11 @@ class Endpoint:
         self._pending.extend(trains[sent:])
         self.flush()
 
-    def _send_natively(self, lib: ctypes.CDLL, batch: Batch, most: int) -> int | None:
+    def _send_natively(self, batch: Batch, most: int) -> int | None:
         """Sends packets in wire format; returns the number of trains sent, None if all were."""
         if self._pending:
             return 0
-        trains, packets = send(lib, self._socket.fileno(), batch, most)
+        trains, packets = send(self._native, self._socket.fileno(), batch, most)
         self.counters.send_calls += trains
         self.counters.sent += packets
         return trains if packets < len(batch) else None
@@ -274,13 +260,10 @@ class Endpoint:
         batch can be empty. It may be a view of the endpoint's own memory, valid until the next
         call.
         """
-        if self.receiver is None:
-            return self._receive()
         return self._counted(self.receiver.receive(self._socket.fileno(), self.lanes))
 
     def received(self) -> Batch | None:
         """Returns what native code has read into the inbox of `receiver`. Raises OSError."""
-        assert self.receiver is not None
         return self._counted(self.receiver.received(self.lanes))
 
     def _counted(self, found: Arrived | None) -> Batch | None:
@@ -291,50 +274,10 @@ class Endpoint:
         self.counters.malformed += found.malformed
         return found.batch
 
-    def _receive(self) -> Batch | None:
-        buffers: list[memoryview] = []
-        sizes: list[int] = []
-        sources: list[tuple[int, int]] = []
-        at = datagrams = 0
-        while at + LARGEST_RECEIVE <= _ARENA_BYTES and datagrams < _MOST_DATAGRAMS:
-            room = self._arena[at : at + LARGEST_RECEIVE]
-            try:
-                length, ancillary, _, source = self._socket.recvmsg_into([room], _ANCILLARY_BYTES)
-            except BlockingIOError:
-                break
-            self.counters.receive_calls += 1
-            buffers.append(room[:length])
-            sizes.append(received_segment_size(ancillary, length))
-            datagrams += max(1, length // max(1, sizes[-1]))
-            sources.append(self._source(source))
-            at += length
-        if not buffers:
-            return None
-        wide = self.datagram_bytes
-        if all(size == wide and len(b) % wide == 0 for size, b in zip(sizes, buffers, strict=True)):
-            counts = [len(buffer) // wide for buffer in buffers]
-            wire = self._arena_bytes[:at].reshape(-1, wide)
-            peers = opaque(peer_array(sources)).repeat(counts).view(PEER)
-            batch, malformed = decode_wire(wire, peers)
-        else:
-            batch, malformed = decode(buffers, sources, self.lanes, sizes)
-        self.counters.received += len(batch)
-        self.counters.malformed += malformed
-        return batch
-
     def _send(self, train: Run) -> None:
         ancillary = [segment_size_message(train.segment)] if train.count > 1 else []
         self._socket.sendmsg([train.buffer], ancillary, 0, _destination(train.peer))
         self.counters.send_calls += 1
-
-    def _source(self, source: tuple[str, int]) -> tuple[int, int]:
-        known = self._sources.get(source)
-        if known is None:
-            if len(self._sources) >= _MOST_SOURCES:
-                self._sources.clear()
-            known = int.from_bytes(socket.inet_aton(source[0]), "big"), source[1]
-            self._sources[source] = known
-        return known
 
     def _explained(self, error: OSError, train: Run) -> OSError:
         address, port = _destination(train.peer)

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from hosts.data.array_pool import ArrayPool
 from hosts.data.reports import Failure
-from hosts.native.loader import check_constants, native
+from hosts.native.loader import check_constants, load_native
 from hosts.native.structures import structures
 from hosts.net.arrivals import EXACT, Clock, Released, Seconds
 from hosts.net.broadcast_batch import BroadcastBatch
@@ -81,7 +81,7 @@ class RootNode:
         counters: Counter[str],
         steps: UpdatePipeline | None = None,
     ) -> None:
-        self._lib: Any = native()
+        self._lib: Any = load_native()
         _check(self._lib)
         self._plan, self._stream, self._counters, self._steps = plan, root.stream, counters, steps
         self._width = plan.lanes

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from hosts.data.reports import Failure
 from hosts.data.snapshot import Chunks, Snapshot
-from hosts.native.loader import alike, native
+from hosts.native.loader import alike, load_native
 from hosts.net.arrivals import Clock, Released, Seconds
 from hosts.server.asynchronous_node import AsynchronousNode
 from hosts.server.direct_sums import DirectStream
@@ -189,7 +189,7 @@ class ServerState:
         self._jobs: dict[int, _Job] = {}
         self._shards: dict[int, Shards] = {}  # of jobs with an optimizer, from epoch to epoch
         self._output: list[Batch] = []
-        self._native = native()
+        self._native = load_native()
 
     @property
     def jobs(self) -> list[int]:

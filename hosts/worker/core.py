@@ -17,11 +17,10 @@ import numpy as np
 
 from hosts.data.array_pool import ArrayPool
 from hosts.data.reports import Failure, Statistics, Sums
-from hosts.native.loader import check_constants, native
+from hosts.native.loader import check_constants, load_native
 from hosts.native.structures import structures
 from hosts.net.arrivals import EXACT, Clock, Enough, Numbers, Released, Seconds
 from hosts.net.pacer import wire_bytes
-from hosts.net.trains import Receiver
 from hosts.net.udp import Endpoint
 from hosts.worker.chunk_queues import Queues
 from hosts.worker.congestion.control import CongestionControl
@@ -99,7 +98,7 @@ class Core:
         last_headers: Array,
         last_words: Words,
     ) -> None:
-        self._lib: Any = native()
+        self._lib: Any = load_native()
         _check(self._lib)
         self._plan, self._slots, self._codec = plan, slots, plan.codec
         self._header_room = header_room
@@ -280,12 +279,13 @@ class Core:
         self._raise()
         return self._departed(kept), self._out.following
 
-    def turn(self, endpoint: Endpoint, receiver: Receiver) -> float:
+    def turn(self, endpoint: Endpoint) -> float:
         """Takes what has arrived at a socket, polls, and sends; returns the time of the next poll.
 
-        receiver: the endpoint's. Raises OSError.
+        Raises OSError.
         """
-        turn, inbox, counters = self._turn, receiver.inbox, endpoint.counters
+        turn, receiver, counters = self._turn, endpoint.receiver, endpoint.counters
+        inbox = receiver.inbox
         turn.inbox, most = receiver.at, sum(self._slots.windows)
         if self._window is None:
             self._window = self._depart(most)

@@ -337,9 +337,9 @@ class WorkerTransport:
 
         Returns the time of the next poll; None if it has to be done step by step.
         """
-        if self._frozen or endpoint.receiver is None or endpoint.lanes != self._slots.width:
+        if self._frozen or endpoint.lanes != self._slots.width:
             return None
-        return self._core.turn(endpoint, endpoint.receiver)
+        return self._core.turn(endpoint)
 
     def on_packets(self, now: float, batch: Batch) -> None:
         """Takes packets that arrived by `now`; packets for no number in flight are counted."""

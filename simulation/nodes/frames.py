@@ -68,8 +68,6 @@ class Framing:
         self._lib = load_native()
         self._mine = peer_array([(interface.ipv4, port)])
         self._template = np.frombuffer(bytearray(fields), np.uint8)
-        words = np.frombuffer(fields[_ETHERNET_BYTES : _ETHERNET_BYTES + _IPV4_BYTES], ">u2")
-        self._sum = int(words.astype(np.int64).sum())
 
     def frames(self, batch: Batch) -> tuple[Frames, Lengths]:
         """Converts a batch to frames in order, and their lengths; bytes of a row behind its length
@@ -85,35 +83,14 @@ class Framing:
             opaque(headers)[:] = opaque(batch.headers)
             if width:
                 words[:] = batch.payloads
-        lib = self._lib
-        if lib is not None and n:
-            lengths = np.empty(n, np.int64)
-            wide = HEADER_BYTES + 4 * (self.empty_lanes or batch.payloads.shape[1])
-            peers, whole = np.ascontiguousarray(batch.peers), np.ascontiguousarray(full)
-            lib.write_envelopes(
-                address(self._template), n, address(whole), wide, address(peers),
-                address(frames), frames.strides[0], address(lengths),
-            )  # fmt: skip
-            return frames, lengths
-        frames[:, :OVERHEAD] = self._template
-        payload = 4 * (self.empty_lanes or batch.payloads.shape[1])
-        size = HEADER_BYTES + payload * full.astype(np.int64)
-        peers = batch.peers
-        total = _IPV4_BYTES + _UDP_BYTES + size
-        target = peers["ipv4"].astype(np.int64)
-        sums = self._sum + total + (target >> 16) + (target & 0xFFFF)
-        sums = (sums & 0xFFFF) + (sums >> 16)
-        sums = ~((sums & 0xFFFF) + (sums >> 16)) & 0xFFFF
-        for at, values, kind in (
-            (16, total, ">u2"),
-            (24, sums, ">u2"),
-            (30, target, ">u4"),
-            (36, peers["port"], ">u2"),
-            (38, _UDP_BYTES + size, ">u2"),
-        ):
-            width = np.dtype(kind).itemsize
-            frames[:, at : at + width].view(kind)[:, 0] = values
-        return frames, OVERHEAD + size
+        lengths = np.empty(n, np.int64)
+        wide = HEADER_BYTES + 4 * (self.empty_lanes or batch.payloads.shape[1])
+        peers, whole = np.ascontiguousarray(batch.peers), np.ascontiguousarray(full)
+        self._lib.write_envelopes(
+            address(self._template), n, address(whole), wide, address(peers), address(frames),
+            frames.strides[0], address(lengths),
+        )  # fmt: skip
+        return frames, lengths
 
     def packets(self, frames: Frames, lengths: Lengths, lanes: int) -> Batch | None:
         """Converts frames to packets with payloads of `lanes` lanes, as views.
@@ -121,14 +98,14 @@ class Framing:
         Returns None unless all are well-formed, for this interface and port, and quickly
         recognized; `arrived` handles the general case.
         """
-        n, stored, lib = *frames.shape, self._lib
+        n, stored = frames.shape
         wide = packet_bytes(lanes)
         kept = OVERHEAD + (HEADER_BYTES if self.empty_lanes else wide)
-        if lib is None or stored < kept or not frames.flags.c_contiguous:
+        if stored < kept or not frames.flags.c_contiguous:
             return None
         headers, full = np.empty(n, HEADER), np.empty(n, np.bool_)
         sources, lengths = np.empty(n, PEER), np.ascontiguousarray(lengths)
-        if not lib.read_frames(
+        if not self._lib.read_frames(
             address(frames), stored, n, address(lengths), address(self._mine), wide,
             address(headers), address(full), address(sources),
         ):  # fmt: skip

@@ -445,11 +445,10 @@ class VirtualEndpoint:
             pace *= int(sizes.min()) / (int(sizes.min()) + FRAMING)
         # Like `flush`: packets of the same time find the queue as it is then.
         handed = np.rint(times * SECOND).astype(np.int64)
-        lib = self._lib
-        if lib is not None and self._node.immediate:
+        if self._node.immediate:
             waiting, queue = link.waiting(int(handed[0])), self._queue_bytes
             return bool(
-                lib.find_room(
+                self._lib.find_room(
                     address(handed), address(sizes), len(sizes), SECOND, pace, waiting, queue
                 )
             )

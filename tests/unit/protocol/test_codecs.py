@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hosts.native.loader import VARIABLE
 from protocol.codecs.codec import Codec
 from protocol.codecs.fixed32 import Fixed32
 from protocol.codecs.registry import CODECS, codec_named
@@ -105,11 +104,8 @@ def test_values_that_do_not_fit_are_flagged(name):
     assert (words != 0).any(axis=1).tolist() == [False, True, False, False]
 
 
-@pytest.mark.parametrize("native", [True, False], ids=["native", "numpy"])
 @pytest.mark.parametrize("name", EVERY)
-def test_workers_get_the_sums_of_their_codec(name, native, monkeypatch):
-    if not native:
-        monkeypatch.setenv(VARIABLE, "1")
+def test_workers_get_the_sums_of_their_codec(name):
     job = Job(servers=2, chunks=12, lanes=LANES, codec=EVERY[name], impairments=LOSSES, seed=5)
     for scale in (1.0, 2.0, 2.0**-9):  # in the last one little is left of the digits
         job.round(job.random_values(0, scale))

@@ -14,7 +14,6 @@ from click.testing import CliRunner
 
 from cli.main import main
 from emulation.nodes.processes import environment
-from hosts.native.loader import VARIABLE
 
 CHUNKS = 20
 RACK = """
@@ -73,20 +72,6 @@ def test_very_slow_link_is_not_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     way = 4 * 8 * (1024 + 32 + 42) / 1000
     assert result["seconds_per_iteration"][1:] == [pytest.approx(way + 4 * 2e-6, rel=1e-9)] * 2
     assert all(row["bytes"] == row["expected_bytes"] for row in result["links"])
-
-
-@pytest.mark.parametrize("pipeline", ["tall", "wide"])
-def test_servers_sum_chunks_without_payload_without_a_compiler_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pipeline: str
-) -> None:
-    job = SIZES % (CHUNKS * 1024, 1024) + f"server: {{pipeline: {pipeline}}}\n"
-    messages = []
-    for name, numpy_alone in (("native", "0"), ("numpy", "1")):
-        monkeypatch.setenv(VARIABLE, numpy_alone)
-        (tmp_path / name).mkdir()
-        messages.append(ran(tmp_path / name, monkeypatch, RACK % ("10 Gbit/s", 1500), job))
-    assert messages[0]["links"] == messages[1]["links"]
-    assert messages[0]["seconds_per_iteration"] == messages[1]["seconds_per_iteration"]
 
 
 # In a process of its own: what others did before would hide what this takes.

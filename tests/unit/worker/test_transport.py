@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hosts.native.loader import VARIABLE
 from hosts.worker.transport import WorkerTransport
 from protocol.exponents import Exponents
 from protocol.header import (
@@ -230,13 +229,8 @@ def test_urgent_streams_go_first_and_no_stream_is_reordered() -> None:
         assert seqs == sorted(seqs)
 
 
-@pytest.mark.parametrize("numpy_only", [False, True], ids=["native", "numpy"])
-def test_sums_come_into_the_values_that_they_are_of(
-    numpy_only: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sums_come_into_the_values_that_they_are_of() -> None:
     """Two submissions are in one window; contributions of one are made while others are done."""
-    if numpy_only:
-        monkeypatch.setenv(VARIABLE, "1")
     transport = lone(window=4)
     first, second = (np.repeat(np.arange(n, n + 3, dtype="f4"), 4).reshape(3, 4) for n in (1, 4))
     kept = second.copy()
