@@ -27,6 +27,7 @@ from protocol.header import (
     Batch,
     Op,
     blank,
+    decode,
     opaque,
     parts_of,
     peer_array,
