@@ -14,6 +14,7 @@ import click
 
 from controller.p4rt.dataplane import DataPlane
 from controller.p4rt.entries import EntryError
+from hosts.native.loader import load_native
 from protocol.header import LANE_BYTES
 from specs import jobfile, p4program
 from specs.jobfile import JobFileError
@@ -111,19 +112,21 @@ def translate(program: Path) -> str:
         raise LaunchError(f"{program}: {error}") from error
 
 
-def compile_once(program: Path) -> None:
-    """Compiles the data plane for the embedded target before all switches would do it concurrently.
+def compile_once(program: Path | None) -> None:
+    """Compiles the native code of hosts, and a data plane for the embedded target, before all
+    processes would do it concurrently.
 
-    Raises ``LaunchError`` if target or compiler refuses it, or its folder cannot be written.
+    program: None if another target runs it. Raises ``LaunchError`` if there is no compiler, if it
+    or the target refuses the program, or if the folder of what is compiled cannot be written.
     """
-    slow = threading.Timer(
-        1.0, click.echo, ["compiling the data plane for this machine (once)"], {"err": True}
-    )
+    slow = threading.Timer(1.0, click.echo, ["compiling for this machine (once)"], {"err": True})
     slow.start()
     try:
-        build_program(translate(program))
+        load_native()
+        if program is not None:
+            build_program(translate(program))
     except CompilerError as error:
-        raise LaunchError(f"{program}: {error}") from error
+        raise LaunchError(str(error) if program is None else f"{program}: {error}") from error
     except OSError as error:
         raise LaunchError(
             f"{cache_directory()}: compiled programs cannot be kept there: {error.strerror};"

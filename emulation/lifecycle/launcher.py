@@ -212,8 +212,7 @@ def launch(
     checked = preflight.check(loaded, jobs, read_program(program, p4info), chosen)
     for warning in checked.warnings:
         warn(warning)
-    if chosen == "embedded":
-        compile_once(program)
+    compile_once(program if chosen == "embedded" else None)
     facts: Facts = {
         "topology": str(topology.resolve()),
         "topology_seed": loaded.topology.seed,
