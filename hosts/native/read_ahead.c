@@ -62,7 +62,8 @@ int64_t worker_run(struct worker *w, const struct arrivals *a, struct driver *dr
         taken = end;
         out->following = NAN;
         int last = taken == a->count;
-        if (w->error || (last && !driver->polls_last))
+        // A chunk that failed is reported before anything else is sent.
+        if (w->error || w->failed_length || (last && !driver->polls_last))
             break;
         double next = last ? INFINITY : a->times[taken];
         if (!poll(w, driver, out, now, next)) {

@@ -30,7 +30,7 @@ BUILD = SOURCES / "build"
 PLANE = BUILD / "aggregation.json", BUILD / "aggregation.p4info.txtpb"
 RACK = """
 name: rack
-defaults: {rate: %s, delay: %s, queue_bytes: %s, loss: %s, reorder: %s}
+defaults: {rate: %s, delay: %s, queue_bytes: %s, loss: %s, reorder: %s, duplicate: %s, corrupt: %s}
 costs: {%s}
 %s
 """
@@ -52,6 +52,8 @@ class Case:
     costs: str = ""
     loss: float = 0.0
     reorder: float = 0.0
+    duplicate: float = 0.0
+    corrupt: float = 0.0
     tree: str = "two-level"
     racks: str = "racks: [{workers: 2, servers: 1}]"  # and what else the topology has
     pushes: int = 1  # calls of a round, 0.1 ms one after the other; each but the first: one chunk
@@ -64,6 +66,7 @@ class Played:
         self, case: Case, *, trains: bool, together: bool = True, engine: Engine | None = None
     ) -> None:
         quality = case.rate, case.delay, case.queue_bytes, case.loss, case.reorder
+        quality += case.duplicate, case.corrupt
         topology = parse(RACK % (*quality, case.costs, case.racks))
         self.case = case
         self.addressing = Addressing(topology)
@@ -179,6 +182,10 @@ def counting(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> list[int
         Case("10 Gbit/s", "0.005 ms", "128 KiB", elements=40_000, loss=0.002),
         Case("1 Gbit/s", "0.005 ms", window=16, streams=2, loss=0.01),
         Case("1 Gbit/s", "0.005 ms", elements=10_000, loss=0.3),
+        Case("1 Gbit/s", "0.005 ms", elements=40_000, duplicate=0.05),
+        Case("1 Gbit/s", "0.005 ms", elements=40_000, reorder=0.05),
+        Case("1 Gbit/s", "0.005 ms", elements=40_000, corrupt=0.02),
+        Case("1 Gbit/s", "0.02 ms", loss=0.02, duplicate=0.02, reorder=0.02, corrupt=0.02),
         Case("10 Gbit/s", "0.005 ms", elements=80_000, pushes=4),
         Case("10 Gbit/s", "0.005 ms", costs="host_per_packet: 2 us, host_per_byte: 0.3 ns"),
         Case(
@@ -191,7 +198,16 @@ def counting(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> list[int
     ],
     ids=[
         *("paced", "windows", "short-queue", "float32", "float32-waits", "losses"),
-        *("losses-streams", "many-losses", "calls", "hosts-cost", "all-cost"),
+        *("losses-streams", "many-losses"),
+        *(
+            "duplicates",
+            "reordered",
+            "corrupted",
+            "all-impairments",
+            "calls",
+            "hosts-cost",
+            "all-cost",
+        ),
     ],
 )
 def test_releases_in_batch_equal_one_by_one(case: Case, monkeypatch: pytest.MonkeyPatch):
