@@ -149,8 +149,8 @@ static void take_states(struct worker *w, const struct arrivals *a, int64_t firs
             continue;
         }
         w->mark[row] = w->stamp;
-        if (announced)
-            set_probe(w, row, true);
+        if (announced) // what is due fetches it, too
+            set_probe(w, row, !w->due[row]);
         else
             taken[n++] = i;
     }
