@@ -16,7 +16,7 @@ from switch.compiler import Functions, load_library
 
 _RUNTIME = Path(__file__).parent
 # Each operation rounds by itself, as in Python.
-_FLAGS = ("-ffp-contract=off",)
+FLAGS = ("-ffp-contract=off",)
 _POINTER, _SIZE = ctypes.c_void_p, ctypes.c_size_t
 _SOCKET = ctypes.c_int
 _FUNCTIONS: Functions = {
@@ -68,7 +68,7 @@ _FUNCTIONS: Functions = {
 @functools.cache
 def load_native() -> ctypes.CDLL:
     """Returns the compiled functions. Raises CompilerError, OSError (cache not writable)."""
-    return load_library("hosts", _RUNTIME, _FUNCTIONS, flags=_FLAGS)
+    return load_library("hosts", _RUNTIME, _FUNCTIONS, flags=FLAGS)
 
 
 def check_constants(lib: ctypes.CDLL, expected: Mapping[str, int]) -> None:

@@ -4,13 +4,6 @@
 
 #include "worker.h"
 
-// The clock of the driver (Clock in hosts/net/arrivals.py), and the queue that packets are handed
-// over to, which sends `pace` bytes a second. `waiting` of its `bytes` were taken at `since`.
-struct driver {
-    double second, tick, pace, bytes, waiting, since;
-    int64_t polls_last; // 1: poll after the last packet, too
-};
-
 // True if what a poll sends now fits into the queue and into `out`.
 static int fits(struct worker *w, const struct driver *driver, const struct departures *out,
                 double now) {

@@ -180,6 +180,14 @@ struct departures {
     double following; // time of the next poll
 };
 
+// Of worker_run(): the clock of its driver (Clock in hosts/net/arrivals.py), and the queue that
+// packets are handed over to, which sends `pace` bytes a second. `waiting` of its `bytes` were taken
+// at `since`.
+struct driver {
+    double second, tick, pace, bytes, waiting, since;
+    int64_t polls_last; // 1: poll after the last packet, too
+};
+
 static inline double larger(double a, double b) { return a > b ? a : b; }
 
 static inline int64_t row_of(const struct worker *w, int64_t stream, int64_t number) {

@@ -49,7 +49,7 @@ from switch.ports.paced_line import address
 
 _STRUCTURES = structures("worker.h")
 _Worker, _Arrivals = _STRUCTURES["worker"], _STRUCTURES["arrivals"]
-_Departures, _Driver = _STRUCTURES["departures"], structures("read_ahead.c")["driver"]
+_Departures, _Driver = _STRUCTURES["departures"], _STRUCTURES["driver"]
 _Turn = structures("turn.c")["turn"]
 SUM, _FAILURE = np.dtype(_STRUCTURES["sum"]), np.dtype(_STRUCTURES["failure"])
 _DUE = np.dtype(_STRUCTURES["due"])

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Fuzz the target: all programs share some minutes, in parallel on all cores.
+"""Fuzz the target and the hosts: all subjects share some minutes, in parallel on all cores.
 
-    python -m tests.fuzz [--minutes 10] [--coverage] [PROGRAM ...]
+    python -m tests.fuzz [--minutes 10] [--coverage] [SUBJECT ...]
     python -m tests.fuzz programs ...      compares programs with BMv2 (tests/fuzz/programs)
 
 Inputs that reach new code are kept in runs/fuzz as seeds of the next run. Inputs that fail an
-assertion or a sanitizer are written to tests/fuzz/regressions/PROGRAM, where the tests replay them,
+assertion or a sanitizer are written to tests/fuzz/regressions/SUBJECT, where the tests replay them,
 and the exit status is 1. --coverage prints which lines were reached, instead.
 """
 
@@ -26,7 +26,7 @@ WORK = ROOT / "runs" / "fuzz"
 
 
 def fuzz(name: str, seconds: int) -> tuple[str, str]:
-    """Fuzzes one program; returns (outcome, output)."""
+    """Fuzzes one subject; returns (outcome, output)."""
     findings = REGRESSIONS / name
     findings.mkdir(parents=True, exist_ok=True)
     corpus = WORK / "corpus" / name
@@ -50,7 +50,7 @@ def fuzz(name: str, seconds: int) -> tuple[str, str]:
 
 
 def coverage(names: list[str]) -> None:
-    """Prints the lines of switch/runtime and of the programs that kept inputs reach."""
+    """Prints the share of each file's lines that kept inputs reach."""
     version = re.search(r"version (\d+)", subprocess.check_output([str(compiler()), "--version"],
                                                                  text=True))  # fmt: skip
     suffix = f"-{version[1]}" if version else ""
@@ -78,13 +78,13 @@ def main() -> int:
         at = sys.argv.index("programs")
         return compare_programs(sys.argv[1:at] + sys.argv[at + 1 :])
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("programs", nargs="*", metavar="PROGRAM", help=", ".join(SUBJECTS))
+    parser.add_argument("subjects", nargs="*", metavar="SUBJECT", help=", ".join(SUBJECTS))
     parser.add_argument("--minutes", type=float, default=10, help="for all of them (10)")
     parser.add_argument("--coverage", action="store_true", help="of what was kept")
     options = parser.parse_args()
-    names = options.programs or list(SUBJECTS)
+    names = options.subjects or list(SUBJECTS)
     if unknown := set(names) - set(SUBJECTS):
-        parser.error(f"no program {', '.join(sorted(unknown))}; there are {', '.join(SUBJECTS)}")
+        parser.error(f"no subject {', '.join(sorted(unknown))}; there are {', '.join(SUBJECTS)}")
     if compiler() is None:
         print("fuzz: clang is missing; `make setup-test` installs it", file=sys.stderr)
         return 2

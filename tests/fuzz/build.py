@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Builds the harness with a program, by clang with libFuzzer and the sanitizers."""
+"""Builds harnesses with what they fuzz, by clang with libFuzzer and the sanitizers."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from hosts.native.loader import FLAGS as HOST_FLAGS
 from switch.codegen import generate
 from switch.compiler import FLAGS, INCLUDED, RUNTIME
 from switch.loader import load_program
-from tests.fuzz.subjects import Subject
+from tests.fuzz.subjects import HOSTS, Native, Subject
 
 HERE = Path(__file__).parent
-REGRESSIONS = HERE / "regressions"  # inputs that once failed, by program
+REGRESSIONS = HERE / "regressions"  # inputs that once failed, by subject
 OURS = ("harness.c", "control.c", "kernel.c", "lines.c", "mutate.c")
 # The rest of interfaces/ is sockets, which the fuzzer replaces, and a probe of the system.
 INTERFACES = (
@@ -36,6 +37,8 @@ SANITIZE = (
     f"-I{RUNTIME / 'interfaces'}",
     f"-I{HERE}",
 )
+# A cast that overflows is undefined, too, and no default of clang's.
+NATIVE = (*HOST_FLAGS, "-fsanitize=float-cast-overflow", f"-I{HOSTS}")
 COVERAGE = ("-fprofile-instr-generate", "-fcoverage-mapping")
 
 
@@ -58,23 +61,31 @@ def build(subjects: dict[str, Subject], directory: Path, more: Sequence[str] = (
             if path.name != INCLUDED
         ),
     ]
-    jobs = [(source, extra, directory / f"{name}.o") for source, extra, name in common]
-    shared = [made for _, _, made in jobs]
-    own: dict[str, list[Path]] = {}
+    shared = [(source, extra, directory / f"{name}.o") for source, extra, name in common]
+    jobs: list[tuple[Path, Sequence[str], Path]] = []
+    linked: dict[str, list[Path]] = {}
     for name, subject in subjects.items():
+        if isinstance(subject, Native):
+            own = [(one, NATIVE, directory / f"{name}-{one.stem}.o") for one in subject.sources]
+            linked[name] = [made for *_, made in own]
+            jobs += own
+            continue
         program, tables = directory / f"program-{name}.c", directory / f"tables-{name}.c"
         program.write_text(generate(load_program(subject.path)))
         tables.write_text(subject.tables.source())
-        own[name] = [source.with_suffix(".o") for source in (program, tables)]
+        linked[name] = [*(source.with_suffix(".o") for source in (program, tables)),
+                        *(made for *_, made in shared)]  # fmt: skip
         # The longest first.
-        jobs[:0] = [(program, [], own[name][0]), (tables, [], own[name][1])]
+        jobs[:0] = [(source, (), source.with_suffix(".o")) for source in (program, tables)]
+    if not all(isinstance(one, Native) for one in subjects.values()):
+        jobs += shared
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(lambda job: _run(*flags, *job[1], "-c", job[0], "-o", job[2]), jobs))
         list(
             pool.map(
                 lambda name: _run(
-                    *more, "-fsanitize=address,undefined,fuzzer", "-pthread", *shared,
-                    *own[name], "-o", directory / name,
+                    *more, "-fsanitize=address,undefined,fuzzer", "-pthread", *linked[name],
+                    "-lm", "-o", directory / name,
                 ),
                 subjects,
             )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The fuzzed programs, the contents of their tables, and seed packets."""
+"""What is fuzzed: programs with the contents of their tables, and C code of hosts; seed inputs."""
 
 from __future__ import annotations
 
@@ -31,13 +31,27 @@ ROOT = Path(__file__).parents[2]
 CPU_PORT = 64
 
 
+HOSTS = ROOT / "hosts" / "native"
+
+
 @dataclass(frozen=True)
-class Subject:
-    """A program to fuzz. path: of the compiled JSON; seeds: inputs by name."""
+class Program:
+    """A P4 program to fuzz. path: of the compiled JSON; seeds: inputs by name."""
 
     path: Path
     tables: Recording
     seeds: dict[str, bytes]
+
+
+@dataclass(frozen=True)
+class Native:
+    """C code of hosts to fuzz. sources: its files and its harness; seeds: inputs by name."""
+
+    sources: tuple[Path, ...]
+    seeds: dict[str, bytes]
+
+
+Subject = Program | Native
 
 
 def udp(destination: str, payload: bytes, ident: int = 1) -> bytes:
@@ -165,7 +179,7 @@ def routed(network: str) -> dict[str, bytes]:
     }
 
 
-def aggregation() -> Subject:
+def aggregation() -> Program:
     """The aggregation program with a root, an inner node, a guarded port, impairments, thresholds
     and routes."""
     with recorded() as tables:
@@ -197,7 +211,7 @@ def aggregation() -> Subject:
         for name, node in zip(("root", "inner"), nodes, strict=True):
             seeds |= {f"{name}-{what}": data for what, data in _sums(node)}
         target.close()
-    return Subject(ROOT / "p4src" / "build" / "aggregation.json", tables, seeds)
+    return Program(ROOT / "p4src" / "build" / "aggregation.json", tables, seeds)
 
 
 def _sums(node: Node) -> Iterator[tuple[str, bytes]]:
@@ -230,14 +244,14 @@ def _sums(node: Node) -> Iterator[tuple[str, bytes]]:
     yield "state", frame(second.port, bytes(node.query(second, op=Kind.STATE)))
 
 
-def corpus(name: str, fill: Callable[[Pipeline], None], seeds: dict[str, bytes]) -> Subject:
+def corpus(name: str, fill: Callable[[Pipeline], None], seeds: dict[str, bytes]) -> Program:
     path = ROOT / "tests" / "p4" / f"{name}.json"
     with recorded() as tables, Pipeline(load_program(path), pool=64) as pipeline:
         fill(pipeline)
-    return Subject(path, tables, seeds)
+    return Program(path, tables, seeds)
 
 
-def router() -> Subject:
+def router() -> Program:
     """A hundred networks, so that masks share hash tables, and an address for each port."""
 
     def fill(pipeline: Pipeline) -> None:
@@ -253,7 +267,7 @@ def router() -> Subject:
     return corpus("router", fill, routed("192.168.0."))
 
 
-def parsing() -> Subject:
+def parsing() -> Program:
     """Every way through the parser."""
 
     def start(kind: int, tag: int, length: int = 0) -> bytes:
@@ -276,7 +290,7 @@ def parsing() -> Subject:
     )
 
 
-def replication() -> Subject:
+def replication() -> Program:
     """Groups and sessions of every kind, and packets that ask for all of them."""
 
     def fill(pipeline: Pipeline) -> None:
@@ -303,7 +317,7 @@ def replication() -> Subject:
     return corpus("replication", fill, seeds)
 
 
-def state() -> Subject:
+def state() -> Program:
     """Registers, hashes, messages."""
     seeds = {
         f"{op}": b"".join(
@@ -316,22 +330,22 @@ def state() -> Subject:
     return corpus("state", lambda _: None, seeds)
 
 
-def options() -> Subject:
+def options() -> Program:
     """Varbit fields of any length."""
     return corpus("options", lambda _: None, _compared(headers.options))
 
 
-def unaligned() -> Subject:
+def unaligned() -> Program:
     """Varbit fields that begin within a byte."""
     return corpus("unaligned", lambda _: None, _compared(arguments.unaligned))
 
 
-def unions() -> Subject:
+def unions() -> Program:
     """One header in the place of another."""
     return corpus("unions", lambda _: None, _compared(headers.unions))
 
 
-def blocks() -> Subject:
+def blocks() -> Program:
     """Headers that stay in the frame, and all that may become of their packets; a selector."""
 
     def fill(pipeline: Pipeline) -> None:
@@ -381,7 +395,7 @@ def blocks() -> Subject:
     return corpus("blocks", fill, seeds)
 
 
-def metered() -> Subject:
+def metered() -> Program:
     """Meters of every kind, with rates."""
 
     def fill(pipeline: Pipeline) -> None:
@@ -399,7 +413,7 @@ def metered() -> Subject:
     return corpus("metered", fill, seeds)
 
 
-def valuesets() -> Subject:
+def valuesets() -> Program:
     """Value sets, whose members come and go."""
 
     def fill(pipeline: Pipeline) -> None:
@@ -423,7 +437,17 @@ def _compared(cases: Callable[[], Iterator[Case]]) -> dict[str, bytes]:
     return {f"{i}": b"".join(frames[i : i + 6]) for i in range(0, len(frames), 6)}
 
 
-SUBJECTS = {
+def worker() -> Native:
+    """A worker's transport, in jobs of every kind. Any bytes are a job and what happens to it."""
+    files = "window", "loss_detection", "receive", "send", "read_ahead"
+    draw = random.Random(7)
+    return Native(
+        (ROOT / "tests" / "fuzz" / "worker.c", *(HOSTS / f"{name}.c" for name in files)),
+        {f"{n}": draw.randbytes(20 * n) for n in range(2, 50)},
+    )
+
+
+SUBJECTS: dict[str, Callable[[], Subject]] = {
     one.__name__: one
     for one in (
         aggregation,
@@ -437,5 +461,6 @@ SUBJECTS = {
         blocks,
         metered,
         valuesets,
+        worker,
     )
 }

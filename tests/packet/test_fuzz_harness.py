@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Runs the fuzzer of `make fuzz` for ten seconds: no invalid memory access, no uncounted loss,
-no packet that egress did not return."""
+"""Runs the fuzzer of `make fuzz` for ten seconds: no invalid memory access; of switches no
+uncounted loss, no packet that egress did not return; of workers no wrong state, sum or packet."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SECONDS = int(os.environ.get("RACKHUB_FUZZ_SECONDS", "10"))
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with an executable per program, and seeds/PROGRAM."""
+    """A directory with an executable per subject, and seeds/SUBJECT."""
     directory = tmp_path_factory.mktemp("fuzz")
     subjects = {name: make() for name, make in SUBJECTS.items()}
     build(subjects, directory, ["-O0"])  # which compiles in less than half the time
@@ -31,7 +31,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("name", SUBJECTS)
 def test_fuzzer_finds_nothing(built: Path, name: str) -> None:
-    """What was found once, the seeds, then what comes of them in this program's share."""
+    """What was found once, the seeds, then what comes of them in this subject's share."""
     found = REGRESSIONS / name
     before = [str(built / "seeds" / name), *([str(found)] if found.is_dir() else [])]
     share = max(1, SECONDS // len(SUBJECTS))
