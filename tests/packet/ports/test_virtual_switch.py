@@ -14,6 +14,7 @@ from benchmarks.forwarding import contenders, traffic
 from controller.p4rt.connection import DeviceConnection
 from controller.p4rt.entries import Entity, P4Info, clone_session, insertion
 from controller.p4rt.fabric import of_2_32
+from controller.p4rt.program import Program
 from protocol.frames import ipv4_checksum
 from protocol.header import HEADER_BYTES, Flag
 from simulation.kernel.engine import Engine, Node
@@ -43,7 +44,8 @@ class Switch:
         self.connection = DeviceConnection("tor0", self.node.device)
         self.connection.open()
         self.connection.push(self.p4info.message, path.with_suffix(".json").read_bytes())
-        self.install(*contenders.tree(self.p4info, WINDOW))
+        needs = Program(self.p4info).needs(impaired=True, guarded=False, marked_above=0)
+        self.install(*contenders.tree(self.p4info, WINDOW), needs)
 
     def install(self, *entities: Entity) -> None:
         self.connection.write([insertion(one) for one in entities])
