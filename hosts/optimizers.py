@@ -163,6 +163,8 @@ def _left(beta: float, step: int) -> float:
 
 def by_step(steps: Steps, of: Callable[[int], float]) -> npt.NDArray[np.float64]:
     """Evaluates a function of the step's number for all rows' steps, once for each distinct one."""
+    if not steps.ndim:
+        return np.asarray(of(int(steps)))
     numbers, where = np.unique(steps, return_inverse=True)
     values = np.array([of(number) for number in numbers.tolist()])
     return values[where].reshape(steps.shape)
@@ -225,6 +227,7 @@ class Optimizer:
         """
         if len(parameters) != len(gradients):
             raise ValueError(f"{len(parameters)} parameters but {len(gradients)} gradients")
+        hyperparameters: dict[tuple[Any, Any], At] = {}  # most keys have the same
         for i, (parameter, gradient) in enumerate(zip(parameters, gradients, strict=True)):
             if parameter.shape != gradient.shape or gradient.dtype != np.float32:
                 raise ValueError(
@@ -234,7 +237,9 @@ class Optimizer:
             if i == len(self._state):
                 self._state.append([np.zeros_like(parameter) for _ in range(self._rule.arrays)])
             own = self._of_keys[i] if self._of_keys else (self._plan.rate, self._plan.weight_decay)
-            at = at_step(self._plan, *own, self.steps)
+            at = hyperparameters.get(own)
+            if at is None:
+                at = hyperparameters[own] = at_step(self._plan, *own, self.steps)
             self._rule.update(parameter, gradient, self._state[i], at)
         self.steps += 1
 

@@ -31,8 +31,10 @@ class Poison:
 
     def spoil(self, gradients: Parameters) -> None:
         """Poisons the next iteration's gradients in place."""
-        random = np.random.default_rng([self._job.seed, 5, self.iteration])
-        self.iteration += 1
+        iteration, self.iteration = self.iteration, self.iteration + 1
+        if not self._job.poison:
+            return
+        random = np.random.default_rng([self._job.seed, 5, iteration])
         ends = np.cumsum([values.size for values in gradients.values()])
         everything = list(gradients.values())
         for _ in range(self._job.poison):

@@ -100,5 +100,5 @@ def enqueue(scheduler: ChunkScheduler, queues: Queues, entries: Array) -> None:
         queues.push(0, entries)
         return
     streams = scheduler.streams(entries["chunk"])
-    for stream in np.unique(streams).tolist():
+    for stream in np.flatnonzero(np.bincount(streams)).tolist():
         queues.push(stream, entries[streams == stream])
