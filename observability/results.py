@@ -65,7 +65,7 @@ def about(
         "racks": topology.racks,
         "workers": len(placement.workers),
         "servers": len(placement.servers),
-        "workload": spec.workload,
+        "workload": spec.subject,
         "data": WORKLOADS[spec.workload].data,
         "payload": spec.payload,
         "gradients": spec.gradients,

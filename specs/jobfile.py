@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import get_args
 
 from protocol.optimizer_plan import ADAM, MOMENTUM, NESTEROV
 from protocol.schedule import COSINE, LINEAR, STEP
 from protocol.server_pipelines import USUAL, refusal
 from protocol.trees import TreeKind
 from specs import layerfile, placements
-from specs.jobspec import JobSpec
+from specs.jobspec import JobSpec, ModelName
 from specs.layerfile import LayerTrace
 from specs.placements import kind_of
 from topologies.model.documents import Document, DocumentError, Location, Problem, errors_as, shown
@@ -55,7 +56,7 @@ class JobFile:
 
     source: path of the file.
     restored: checkpoint to continue from, instead of the file's.
-    layer_times: times of the model's layers.
+    layer_times: measured times of the model's layers.
     """
 
     spec: JobSpec
@@ -67,7 +68,10 @@ class JobFile:
     @property
     def compute_seconds(self) -> float:
         """Time to compute an iteration's gradients in virtual time."""
-        return self.spec.compute.seconds if self.layer_times is None else self.layer_times.seconds
+        compute = self.spec.compute
+        if self.layer_times is not None:
+            return self.layer_times.seconds
+        return compute.seconds if compute.iteration is None else compute.iteration
 
     @property
     def restore(self) -> Path | None:
@@ -173,11 +177,18 @@ def _checked(document: Document[JobSpec], restore: Path | None = None) -> JobFil
 def _layers(document: Document[JobSpec]) -> LayerTrace | None:
     """Reads the layer trace of a job, relative to its file. Raises ``DocumentError``."""
     compute = document.content.compute
+    given = [f"`{name}`" for name in type(compute).model_fields if name in compute.model_fields_set]
+    if len(given) > 1:
+        document.refuse(("compute",), f"one of {', '.join(given)} says how long a pass takes")
+    if compute.iteration is not None and document.content.model is None:
+        document.refuse(
+            ("compute", "iteration"),
+            f"is divided by a model's multiplications, and workload {document.content.workload} has"
+            " none; allowed: seconds, layers, or workload model",
+        )
+    document.check()
     if compute.layers is None:
         return None
-    if "seconds" in compute.model_fields_set:
-        document.refuse(("compute",), "either `seconds` or `layers`, not both")
-        document.check()
     path = Path(document.file).parent / compute.layers
     if not path.is_file():
         document.refuse(("compute", "layers"), f"there is no file {path}")
@@ -186,11 +197,13 @@ def _layers(document: Document[JobSpec]) -> LayerTrace | None:
 
 
 def _settle(document: Document[JobSpec]) -> None:
-    """Sets a job's tree and the place of its optimizer steps by its placement.
+    """Sets a model's payload, and tree and place of optimizer steps by the placement.
 
     Notes contradicting fields in the document.
     """
     spec = document.content
+    if spec.workload == "model" and "payload" not in spec.model_fields_set:
+        spec = document.content = spec.model_copy(update={"payload": "none"})
     kind = kind_of(spec.placement.kind)
     if kind is None:
         return
@@ -220,6 +233,12 @@ def _check_workload(document: Document[JobSpec]) -> None:
     """Notes fields that do not fit a workload of layer sizes, or chunks without payload."""
     spec = document.content
     given = {field for field in type(spec).model_fields if (field,) in document.lines}
+    if spec.workload == "model" and spec.model is None:
+        models = ", ".join(get_args(ModelName))
+        document.refuse(("model",), f"is empty; workload model needs one of {models}")
+    elif spec.workload != "model" and "model" in given:
+        text = f"is for workload model, and this is {spec.workload}; leave it out"
+        document.refuse(("model",), text)
     if spec.workload == "layers" and not spec.layers:
         document.refuse(("layers",), "is empty; workload layers needs the bytes of each: [4 MB]")
     elif spec.workload != "layers" and "layers" in given:
@@ -235,7 +254,7 @@ def _check_workload(document: Document[JobSpec]) -> None:
             document.refuse(
                 ("payload",),
                 f"without payload there are no sums that workload {spec.workload} could learn from;"
-                " allowed: summed, or workload resnet50 or layers",
+                " allowed: summed, or workload resnet50, layers or model",
             )
         if spec.chunk_bytes % _FLOAT_BYTES:
             text = f"{spec.chunk_bytes} B; allowed: multiples of {_FLOAT_BYTES} B"

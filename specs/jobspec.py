@@ -27,10 +27,28 @@ __all__ = [
     "ComputeSpec",
     "JobSpec",
     "KeySpec",
+    "ModelName",
     "OptimizerSpec",
     "PlacementSpec",
     "ScheduleSpec",
     "ServerSpec",
+]
+
+
+# The networks of ``workloads.architectures``.
+ModelName = Literal[
+    "alexnet",
+    "vgg11",
+    "vgg19",
+    "googlenet-224-full",
+    "googlenet-299",
+    "inception-v3",
+    "resnet18-v2",
+    "resnet50-v1",
+    "resnet50-v2",
+    "resnet269-v2",
+    "resnext269",
+    "sockeye-iwslt15",
 ]
 
 
@@ -168,11 +186,16 @@ _DURATION = duration("0 s", "3600 s")
 
 
 class ComputeSpec(_Strict):
-    """Time to compute an iteration's gradients in virtual time: total seconds, or the path of a
-    layer trace (``specs.layerfile``)."""
+    """Time to compute an iteration's gradients in virtual time, in one of three forms.
+
+    seconds: total, after which all gradients are ready.
+    layers: path of a layer trace (``specs.layerfile``).
+    iteration: total seconds, divided over a model's layers by their multiplications.
+    """
 
     seconds: Annotated[float, _DURATION] = 0.0
     layers: str | None = Field(default=None, min_length=1, max_length=1000)
+    iteration: Annotated[float | None, _DURATION] = None
 
 
 def _compute(value: object) -> object:
@@ -212,6 +235,7 @@ class JobSpec(_Strict):
     """One training run. Sizes are per iteration, over all workers together.
 
     layers: bytes of each layer's gradients (float32), for workload ``layers``.
+    model: the network whose parameters are exchanged, for workload ``model``.
     payload: whether chunks carry a payload, which is summed, or in virtual time only occupy the
     wire, ``chunk_bytes`` each.
     gradients: type that workers round gradients to; parameters and sums are float32.
@@ -227,7 +251,8 @@ class JobSpec(_Strict):
     """
 
     name: Name = Field(max_length=40)
-    workload: Literal["digits", "characters", "resnet50", "layers"] = "digits"
+    workload: Literal["digits", "characters", "resnet50", "layers", "model"] = "digits"
+    model: ModelName | None = None
     layers: list[Annotated[int, size("4 B", "4 GiB")]] = Field(default=[], max_length=10_000)
     payload: Literal["summed", "none"] = "summed"
     chunk_bytes: Annotated[int, size("4 B", "32 KiB")] = 1 << 10
@@ -270,7 +295,12 @@ class JobSpec(_Strict):
     @property
     def learns(self) -> bool:
         """True if the workload learns from data; the others have only sizes of layers."""
-        return self.workload not in ("resnet50", "layers")
+        return self.workload not in ("resnet50", "layers", "model")
+
+    @property
+    def subject(self) -> str:
+        """The model by name, or else the workload."""
+        return self.model or self.workload
 
     @property
     def plan(self) -> OptimizerPlan:

@@ -34,6 +34,7 @@ from topologies.model.replica_order import units_by_rank
 from topologies.model.spec import TopologyFile
 from topologies.model.topology import Topology
 from topologies.model.wording import few
+from workloads.layer_times import times_of
 from workloads.trainer import misfit
 from workloads.workloads import WORKLOADS, layers, open_workload, shapes
 
@@ -225,6 +226,12 @@ def _check_workload(file: JobFile, world: int) -> None:
     if file.layer_times is not None:
         with errors_as(JobFileError):
             file.layer_times.check(list(layers(spec)), f"the model of job {spec.name}")
+    if spec.compute.iteration is not None and times_of(file) is None:
+        text = (
+            f"is divided by multiplications, and those of {spec.model} depend on the example;"
+            " allowed: seconds or layers"
+        )
+        raise file.refusal(("compute", "iteration"), text)
     if not spec.learns:
         return
     try:
@@ -457,7 +464,7 @@ def _model(spec: JobSpec, plane: DataPlane) -> str:
     """Returns the size of a job's gradients in words."""
     parameters, chunks = sum(shapes(spec).values()), _chunks(spec, plane)
     size = f"{parameters:,} parameters, {_counted(chunks, 'chunk')} each way in an iteration"
-    return f"{spec.workload}: {size}"
+    return f"{spec.subject}: {size}"
 
 
 def _chunks(spec: JobSpec, plane: DataPlane) -> int:

@@ -32,6 +32,7 @@ from protocol.runtime import REAL, Runtime
 from specs.jobfile import JobFile, JobFileError, load
 from testbed.errors import CONSEQUENCE, LEFT_BEHIND
 from workloads.attendance import ParticipationLog, entry_of
+from workloads.layer_times import times_of
 from workloads.models import Parameters
 from workloads.observer import NULL_OBSERVER, Observer
 from workloads.pacing import Pacing
@@ -243,9 +244,12 @@ def work(
                 replica.resume(done, before.arrays)
                 activity.resumes(done)
             activity.computes()
-            times = file.layer_times.times if file.layer_times is not None else None
             pacing = Pacing(
-                *(runtime, replica.model.by_layer, times, file.compute_seconds, job.iterations),
+                runtime,
+                replica.model.by_layer,
+                times_of(file),
+                file.compute_seconds,
+                job.iterations,
                 observer,
             )
             observer.begun(lambda: client.chunks_done)

@@ -3,7 +3,8 @@
 
 ``resnet50``: He et al., "Deep Residual Learning for Image Recognition" (2016), table 1, 50 layers,
 with batch normalisation after each convolution: 25,557,032 parameters, 102 MB. ``layers``: one for
-each size of the job file. Gradients are uniform random numbers, drawn with the job's seed; the
+each size of the job file. ``model``: those of a published network (``workloads.architectures``).
+Gradients are uniform random numbers, drawn with the job's seed; the
 result of a job are the means of its last iteration.
 """
 
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from specs.jobspec import JobSpec
+from workloads.architectures.registry import keys_of
 from workloads.models import Parameters
 
 _BYTES = 4
@@ -58,25 +60,31 @@ def resnet50() -> Shapes:
 
 def shapes_of(job: JobSpec) -> Shapes:
     """Returns the shape of each parameter of a job with such a workload."""
+    if job.model is not None:
+        return {key.name: key.shape for key in keys_of(job.model)}
     if job.workload == "resnet50":
         return resnet50()
     return {f"layer{i}": (size // _BYTES,) for i, size in enumerate(job.layers, start=1)}
 
 
 class Sizes:
-    """A model without computation; its parameters are the last means of gradients, 0 at first."""
+    """A model without computation; its parameters are the last means of gradients, 0 at first.
+
+    separator: what ends the name of the layer in a parameter's name.
+    """
 
     learns = False
 
-    def __init__(self, shapes: Shapes) -> None:
+    def __init__(self, shapes: Shapes, separator: str) -> None:
+        self._separator = separator
         self.parameters: Parameters = {name: _nothing(shape) for name, shape in shapes.items()}
 
     @property
     def by_layer(self) -> dict[str, tuple[str, ...]]:
-        """Groups parameters by the part of their names before the last dot."""
+        """Groups parameters by the part of their names before the last separator."""
         found: dict[str, tuple[str, ...]] = {}
         for name in self.parameters:
-            layer = name.rpartition(".")[0] or name
+            layer = name.rpartition(self._separator)[0] or name
             found[layer] = (*found.get(layer, ()), name)
         return found
 
@@ -104,7 +112,7 @@ class Layers:
     @staticmethod
     def model(job: JobSpec) -> Sizes:
         """Implements Workload."""
-        return Sizes(shapes_of(job))
+        return Sizes(shapes_of(job), "." if job.model is None else "_")
 
     def batches(self, rank: int, world: int, first: int = 0) -> Iterator[Parameters]:
         """Yields the gradients themselves, read-only."""

@@ -60,6 +60,7 @@ WORKLOADS: dict[str, type[Workload]] = {
     "characters": Characters,
     "resnet50": Layers,
     "layers": Layers,
+    "model": Layers,
 }
 
 

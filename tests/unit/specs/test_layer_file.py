@@ -110,7 +110,7 @@ def test_trace_of_other_model_is_rejected(tmp_path: Path, trace: str, says: str)
         (
             "layer_times:\n" + FIRST,
             JOB.replace("{layers", "{seconds: 1, layers"),
-            "job.yaml:5: compute: either `seconds` or `layers`, not both",
+            "job.yaml:5: compute: one of `seconds`, `layers` says how long a pass takes",
         ),
         (None, JOB.replace("{layers: layers.yaml}", "-1 s"), "job.yaml:5: compute: '-1 s' is neg"),
         (None, JOB.replace("{layers: layers.yaml}", "{time: 1}"), "job.yaml:5: compute.time: unkn"),

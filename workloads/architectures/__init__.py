@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Published networks: their parameters and forward multiplications, by the name of job files."""
