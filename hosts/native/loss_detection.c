@@ -333,31 +333,37 @@ static void choose_overdue(struct worker *w, double now) {
     }
 }
 
+// Marks the rows of a stream among a block of rows that sums of later numbers have overtaken.
+static void probe_block(struct worker *w, int64_t stream, int64_t block) {
+    int64_t end = (block + 1) << BLOCK_BITS;
+    double margin = w->lowest[stream] / 4, heard = INFINITY;
+    for (int64_t row = block << BLOCK_BITS; row < end && row < w->rows; row++) {
+        if (!in_flight(w, row))
+            continue;
+        double one = heard_last(w, row);
+        heard = fmin(heard, one);
+        if (w->stream[row] == stream && w->latest[way_of(w, row)] > one + margin)
+            set_probe(w, row, true);
+    }
+    w->heard[block] = heard;
+}
+
 // Marks rows for probing that sums of later numbers have overtaken. `heard` is at most the earliest
-// time at which a row in flight of the stream was last heard of, so most results need no look at
-// the window.
+// time at which a row in flight of a block was last heard of, so only the blocks of the oldest
+// numbers are looked at.
 static void probe_overtaken(struct worker *w) {
     w->news = 0;
     for (int64_t stream = 0; stream < w->streams; stream++) {
         int64_t ways = KINDS * w->servers_count;
-        double *latest = &w->latest[stream * ways], last = -INFINITY;
+        const double *latest = &w->latest[stream * ways];
+        double last = -INFINITY;
         for (int64_t way = 0; way < ways; way++)
             last = larger(last, latest[way]);
-        double margin = w->lowest[stream] / 4;
-        if (last <= w->heard[stream] + margin)
-            continue;
-        double heard = INFINITY;
-        for (int64_t number = w->left[stream]; number < w->next[stream]; number++) {
-            int64_t row = row_of(w, stream, number);
-            if (!in_flight(w, row))
-                continue;
-            double one = heard_last(w, row);
-            heard = fmin(heard, one);
-            if (w->latest[way_of(w, row)] > one + margin)
-                set_probe(w, row, true);
-        }
-        // What is sent later is heard of later. Without rows in flight nothing is known of that.
-        w->heard[stream] = isinf(heard) ? last : heard;
+        int64_t first = w->bases[stream] >> BLOCK_BITS;
+        int64_t end = (w->bases[stream] + w->masks[stream]) >> BLOCK_BITS;
+        for (int64_t block = first; block <= end; block++)
+            if (last > w->heard[block] + w->lowest[stream] / 4)
+                probe_block(w, stream, block);
     }
 }
 

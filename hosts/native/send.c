@@ -135,6 +135,8 @@ static void note_sent(struct worker *w, int64_t row, double leave) {
     progress->probes = 0;
     set_backoff(w, row, 0);
     w->due[row] = false;
+    double *heard = &w->heard[row >> BLOCK_BITS];
+    *heard = fmin(*heard, leave);
     set_deadline(w, row, leave + w->timeouts[w->stream[row]]);
     w->counts.sent++;
     w->counts.retransmitted += again;

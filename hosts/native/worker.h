@@ -26,6 +26,7 @@ enum { EMPTY, HELD, WAITING, DIRECTLY, DONE };
 enum { NO_EXPONENT = -128 };     // protocol/payloads.py
 enum { UNREPORTED = -(1 << 15) }; // protocol/exponents.py
 enum { KINDS = 3 };              // of ways: integer sums, exponent rounds, float32 sums
+enum { BLOCK_BITS = 6 };
 enum { MOST_CHILDREN = 32 };     // protocol/plan.py
 
 // A number of a stream: hosts/worker/chunk_queues.py.
@@ -113,13 +114,15 @@ struct worker {
     struct queue *queues;
     double *smoothed, *variation, *timeouts, *late, *lowest; // RoundTrips in round_trips.py
     double *gap_last, *gap, *gap_variation;
-    double *ring, *ring_timeout, *heard, *longest, *earliest;
+    double *ring, *ring_timeout, *longest, *earliest;
     int64_t *restarts, *backed_off;
     int64_t *met, *marked, *retransmitted, *trip_ends; // of the round trip (CongestionControl)
     // By stream number in packets: the stream; -1: none.
     const int64_t *stream_index;
     // By way (way_of()).
     double *latest;
+    // By block of 2^BLOCK_BITS rows: at most when a row in flight was last sent or heard of.
+    double *heard;
     // By chunk: the state of Exponents (those of rounds by chunk and round mod `depth`), the
     // server, the list of HELD rows; the last results, if servers optimize.
     bool *contacted;

@@ -55,7 +55,7 @@ SUM, _FAILURE = np.dtype(_STRUCTURES["sum"]), np.dtype(_STRUCTURES["failure"])
 _DUE = np.dtype(_STRUCTURES["due"])
 _COUNTS = [name for name, *_ in _STRUCTURES["counts"]._fields_]
 
-_KINDS = 3  # of ways, in worker.h
+_KINDS, _BLOCK_BITS = 3, 6  # as in worker.h
 _CHECKS = ("wrong_workers", "wrong_lanes", "wrong_exponent", "wrong_checksum")
 # Lost packets are remembered for so many results at least.
 _LOSSY = 4096
@@ -136,7 +136,7 @@ class Core:
             **dict(zip(_OF_TRIPS, trips.state, strict=True)),
             **dict(zip(_OF_GAPS, gaps, strict=True)),
             "ring": np.zeros(streams), "ring_timeout": np.zeros(streams),
-            "heard": np.full(streams, -np.inf), "longest": np.full(streams, -1.0),
+            "heard": np.full(1 + (rows >> _BLOCK_BITS), np.inf), "longest": np.full(streams, -1.0),
             "earliest": np.full(streams, np.inf), "restarts": np.zeros(streams, np.int64),
             "backed_off": np.zeros(streams, np.int64), **congestion.columns(),
             "stream_index": stream_index, "latest": np.full(_KINDS * streams * servers, -np.inf),

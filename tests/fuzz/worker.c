@@ -190,7 +190,7 @@ static void make_streams(void) {
     FILL(gap_last, streams, -INFINITY);
     FILL(gap, streams, NAN);
     FILL(gap_variation, streams, NAN);
-    FILL(heard, streams, -INFINITY);
+    FILL(heard, (w->rows >> BLOCK_BITS) + 1, INFINITY);
     FILL(longest, streams, -1);
     FILL(earliest, streams, INFINITY);
     FILL(latest, KINDS * streams * w->servers_count, -INFINITY);
