@@ -1,9 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sends and receives trains of datagrams at a UDP socket, many in one call: hosts/net/udp.py is the
-// reference.
-//
-// A train is a sequence of datagrams of one size and one peer, which the kernel splits
-// (UDP_SEGMENT) and joins (UDP_GRO). Received trains lie one after the other in the arena.
+// Sends and receives trains of datagrams at a UDP socket, many in one call.
 
 #define _GNU_SOURCE
 #include <arpa/inet.h>

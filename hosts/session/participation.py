@@ -276,8 +276,10 @@ class Participation:
                 self._obey()
 
     def _expected(self) -> tuple[float, float]:
-        """See HostEnvironment.expect: nobody hears of less than a call's sums, unless some fail
-        their check twice."""
+        """Returns what HostEnvironment.expect asks for.
+
+        Nobody hears of less than a call's sums, unless some fail their check twice.
+        """
         transport = self.transport
         if transport is None or self.broken is not None:
             return 0, 0

@@ -29,7 +29,6 @@ from hosts.worker.slots import Rows, Slots
 from protocol.codecs.codec import Codec
 from protocol.exponents import Exponents
 from protocol.header import (
-    HEADER,
     HEADER_BYTES,
     LANE,
     LANE_BYTES,
@@ -100,7 +99,7 @@ class Core:
     ) -> None:
         self._lib: Any = load_native()
         _check(self._lib)
-        self._plan, self._slots, self._codec = plan, slots, plan.codec
+        self._plan, self._slots = plan, slots
         self._header_room = header_room
         self._memory = ArrayPool()
         self._error: BaseException | None = None
@@ -473,4 +472,3 @@ def _check(lib: ctypes.CDLL) -> None:
     """Raises RuntimeError if structures here differ from those of the C code."""
     structures = _Worker, _Arrivals, _Departures, _Driver, _Turn
     check_constants(lib, {f"{one.__name__}_bytes": ctypes.sizeof(one) for one in structures})
-    assert HEADER.itemsize == HEADER_BYTES

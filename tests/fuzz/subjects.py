@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What is fuzzed: programs with the contents of their tables, and C code of hosts; seed inputs."""
+"""Subjects to fuzz: programs with contents of their tables, C code of hosts, and seed inputs."""
 
 from __future__ import annotations
 

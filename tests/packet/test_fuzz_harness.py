@@ -31,7 +31,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("name", SUBJECTS)
 def test_fuzzer_finds_nothing(built: Path, name: str) -> None:
-    """What was found once, the seeds, then what comes of them in this subject's share."""
+    """Replays regressions and seeds, then fuzzes for this subject's share of the time."""
     found = REGRESSIONS / name
     before = [str(built / "seeds" / name), *([str(found)] if found.is_dir() else [])]
     share = max(1, SECONDS // len(SUBJECTS))

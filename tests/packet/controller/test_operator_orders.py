@@ -88,7 +88,7 @@ def test_links_stay_impaired_both_ways_until_restored(
 
 
 def needs(plant: Plant, switch: str) -> dict[str, int]:
-    """What the gate of a switch has."""
+    """Returns the parameters of the default action of a switch's gate."""
     info = plant.fabric.dataplane.p4info
     (found,) = plant.fabric.connections[switch].read([info.default_entry("gate.links")])
     given: dict[str, int] = values(plant.fabric, found.table_entry)[1]

@@ -131,7 +131,7 @@ class Slot:
 
 @dataclass
 class Model:
-    """What docs/reference/protocol.md says of a root."""
+    """A root in plain Python, after docs/reference/protocol.md."""
 
     pipeline: Pipeline
     slots: dict[int, Slot] = field(default_factory=dict)
