@@ -14,9 +14,10 @@ from typing import Any
 import click
 
 from observability import pictures
+from specs import shipped
 from topologies.model.documents import DocumentError, Problem, check_there
 
-__all__ = ["FILE", "OUTPUT", "OUTPUT_OR_DASH", "PICTURE"]
+__all__ = ["FILE", "JOB", "OUTPUT", "OUTPUT_OR_DASH", "PICTURE"]
 
 
 class _Input(click.Path):
@@ -30,6 +31,13 @@ class _Input(click.Path):
         if not os.access(value, os.R_OK):
             raise _problem(value, f"cannot be read: {os.strerror(errno.EACCES)}")
         return Path(value)
+
+
+class _Job(_Input):
+    """A job file, by path or by the name of a shipped one."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        return super().convert(shipped.find(value, "jobs"), param, ctx)
 
 
 class _Output(click.Path):
@@ -68,6 +76,7 @@ def _problem(path: str | Path, text: str) -> DocumentError:
 
 
 FILE = _Input()
+JOB = _Job()
 OUTPUT = _Output()
 OUTPUT_OR_DASH = _Output(allow_dash=True)
 PICTURE = _Picture()

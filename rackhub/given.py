@@ -12,8 +12,8 @@ from typing import TypeAlias
 
 import yaml
 
+from specs import shipped
 from specs.jobfile import JobFileError
-from specs.paths import ROOT
 from topologies.model.documents import Anything, DocumentError, Problem, errors_as
 from topologies.model.documents import load as load_document
 
@@ -90,28 +90,13 @@ def _plain(value: object) -> object:
     return item() if callable(item) else str(value)
 
 
-def found(given: str | Path, folder: str) -> Path:
-    """Returns the path of a file that is given by path or by the name of a shipped one.
-
-    Raises ``DocumentError`` if there is none, with the names that there are.
-    """
-    path = Path(given)
-    if path.is_file() or path.suffix or "/" in str(given):
-        return path
-    shipped = {one.stem: one for one in sorted((ROOT / folder).glob("*.yaml"))}
-    if str(given) not in shipped:
-        text = f"is no file, and none of {folder}/: {', '.join(shipped)}"
-        raise DocumentError([Problem(str(given), 0, "", text)])
-    return shipped[str(given)]
-
-
 def _job_text(job: JobSource, fields: Mapping[str, object]) -> Text | Path:
     """Returns a job with fields replaced; the file itself if none are."""
     if isinstance(job, Mapping):
         content, folder, origin = dict(job), Path.cwd(), str(job.get("name", "job"))
     else:
         with errors_as(JobFileError):
-            path = found(job, "jobs")
+            path = shipped.find(job, "jobs")
             if not fields:
                 return path
             read = load_document(path, Anything).content.model_extra

@@ -11,7 +11,8 @@ from typing import TypeAlias
 import yaml
 from typing_extensions import TypedDict
 
-from rackhub.given import File, Text, dumped, found
+from rackhub.given import File, Text, dumped
+from specs import shipped
 from topologies.model import spec
 from topologies.model.documents import errors_as
 from topologies.model.drawing import draw
@@ -63,7 +64,7 @@ class Topology:
             TopologyError: There is no such file, or it is invalid.
         """
         with errors_as(spec.TopologyError):
-            file = found(path, "topologies")
+            file = shipped.find(path, "topologies")
         spec.load(file)  # for errors of the file itself
         return cls(Text(file.read_text(), str(file)))
 

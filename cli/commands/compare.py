@@ -27,7 +27,7 @@ from baselines.comparison import (
 )
 from baselines.members import GLOO, IN_NETWORK
 from cli.display.tables import show, show_rows
-from cli.files import FILE, PICTURE
+from cli.files import FILE, JOB, PICTURE
 from cli.options import (
     DEFAULT_JOB,
     building,
@@ -89,7 +89,7 @@ def _complete(_: click.Context, __: click.Parameter, incomplete: str) -> list[Co
 
 @click.command(short_help="Compare sums in the network with ring, halving-doubling and servers.")
 @click.argument("topology", type=FILE)
-@click.option("--job", type=FILE, help="Whose gradients, workers and tree. [default: digits]")
+@click.option("--job", type=JOB, help="Whose gradients, workers and tree. [default: digits]")
 @click.option(
     "--size",
     callback=quantity_of(SIZES, '"97 MB"'),

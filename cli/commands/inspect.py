@@ -13,7 +13,7 @@ from rich.text import Text
 
 from cli.display.diagnostics import show_trace
 from cli.display.tables import show
-from cli.files import FILE, PICTURE
+from cli.files import FILE, JOB, PICTURE
 from cli.options import (
     DEFAULT_JOB,
     building,
@@ -139,7 +139,11 @@ class _Validation(preflight.CheckFacts):
 @click.command(short_help="Check topology and jobs without starting anything.")
 @click.argument("topology", type=FILE)
 @click.option(
-    "--job", "jobs", type=FILE, multiple=True, help="Job file, repeatable. [default: digits]"
+    "--job",
+    "jobs",
+    type=JOB,
+    multiple=True,
+    help="Job file, or the name of a shipped one: vgg19; repeatable. [default: digits]",
 )
 @clocked
 @building

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from cli.display.tables import plain_table, show, show_rows
-from cli.files import FILE
+from cli.files import FILE, JOB
 from cli.options import DEFAULT_JOB, console_for, print_json, quantity_of, with_json
 from observability.wording import count
 from planner import bandwidth
@@ -46,7 +46,7 @@ _NOT_A_LINK = ("latency", "loss", "window")  # limits that no link causes
 
 @click.command("plan", short_help="Show the bandwidth that placements of servers need.")
 @click.argument("topology", type=FILE, required=False)
-@click.option("--job", type=FILE, help="With TOPOLOGY: whose gradients. [default: digits]")
+@click.option("--job", type=JOB, help="With TOPOLOGY: whose gradients. [default: digits]")
 @click.option(
     "--model",
     type=click.Choice([model.name for model in bandwidth.MODELS], case_sensitive=False),

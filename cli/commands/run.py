@@ -10,7 +10,7 @@ import click
 
 from cli.display.results import show_faults, show_plans, show_results
 from cli.display.tables import show
-from cli.files import FILE, OUTPUT
+from cli.files import FILE, JOB, OUTPUT
 from cli.options import DEFAULT_JOB, console_for, launching, on_testbed, print_json, say, with_json
 from cli.signals import ending_on_signals
 from emulation.lifecycle.launcher import check_jobs
@@ -28,7 +28,11 @@ from topologies.model.spec import load as load_topology
 @click.command("run")
 @click.argument("topology", type=FILE)
 @click.option(
-    "--job", "jobs", type=FILE, multiple=True, help="Job file, repeatable. [default: digits]"
+    "--job",
+    "jobs",
+    type=JOB,
+    multiple=True,
+    help="Job file, or the name of a shipped one: vgg19; repeatable. [default: digits]",
 )
 @click.option(
     "--trace",
@@ -80,7 +84,12 @@ def run_command(
 @click.command(short_help="Run a job while things break.")
 @click.argument("topology", type=FILE)
 @click.option("--faults", "file", type=FILE, help="File of faults.  [required]")
-@click.option("--job", type=FILE, default=DEFAULT_JOB, help="Job file. [default: digits]")
+@click.option(
+    "--job",
+    type=JOB,
+    default=DEFAULT_JOB,
+    help="Job file, or the name of a shipped one: vgg19. [default: digits]",
+)
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), help="Of random faults.")
 @launching
 @with_json
@@ -140,7 +149,7 @@ def up(topology: Path, as_json: bool, **options: Any) -> None:
 
 
 @click.command()
-@click.argument("job", type=FILE, default=DEFAULT_JOB)
+@click.argument("job", type=JOB, default=DEFAULT_JOB)
 @on_testbed
 @click.option("--restore", type=FILE, help="Checkpoint to go on from.")
 @click.option("--detach", is_flag=True, help="Return as soon as the job runs.")

@@ -11,14 +11,14 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from cli.files import FILE, OUTPUT, OUTPUT_OR_DASH, PICTURE
+from cli.files import FILE, JOB, OUTPUT, OUTPUT_OR_DASH, PICTURE
 from cli.main import main
 from observability import pictures
 from tests.conftest import ROOT
 
 TWO_RACKS = str(ROOT / "topologies" / "two-racks.yaml")
 GIVEN = {"chunk": "0", "job": "digits", "size": "20 kB"}
-TO_READ, TO_WRITE = (FILE,), (OUTPUT, OUTPUT_OR_DASH, PICTURE)
+TO_READ, TO_WRITE = (FILE, JOB), (OUTPUT, OUTPUT_OR_DASH, PICTURE)
 
 
 def commands(group: click.Group, *names: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
@@ -63,15 +63,27 @@ def test_missing_file_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runs: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    asked = [*calls((FILE,), "nowhere.yaml")]
+    asked = [*calls(TO_READ, "nowhere.yaml")]
     assert {one[0] for one in asked} >= {"compare", "plan", "run", "submit", "sweep", "validate"}
     for arguments in asked:
         result = CliRunner().invoke(main, arguments)
         assert (result.exit_code, result.output) == (1, "error: nowhere.yaml: no such file\n")
-    for arguments in calls((FILE,), "."):
+    for arguments in calls(TO_READ, "."):
         result = CliRunner().invoke(main, arguments)
         assert (result.exit_code, result.output) == (1, "error: .: is no file\n")
     assert not runs.exists()
+
+
+def test_a_job_is_named_without_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    topology = str(ROOT / "topologies" / "two-racks-10g.yaml")
+    arguments = ["validate", topology, "--clock", "virtual", "--job", "vgg19", "--job", "resnet50"]
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 0, result.output
+    result = CliRunner().invoke(main, [*arguments, "--job", "vgg16"])
+    assert result.exit_code == 1
+    assert result.output.startswith("error: vgg16: is no file, and none of jobs/: ")
+    assert {"digits", "resnet50", "vgg11"} <= set(result.output.replace(",", "").split())
 
 
 def test_unwritable_file_is_reported_before_running(

@@ -142,7 +142,7 @@ def test_mistakes_are_named_before_anything_starts(tmp_path: Path, runs: Path) -
         (JOB, {"iteration": 5}, "brief: iteration: unknown field; .* did you mean iterations?"),
         ({"name": "x"}, {}, "x: iterations: required, but not given"),
         ("digits", {"batch": 5}, "digits: batch: 5 cannot be split evenly over 4 workers"),
-        ("figures", {}, "figures: is no file, and none of jobs/: .*digits"),
+        ("figures", {}, "figures: is no file, and none of jobs/: .*digits, .*vgg19"),
         (tmp_path / "absent.yaml", {}, "absent.yaml: no such file"),
     ):
         with pytest.raises(rackhub.JobFileError, match=expected):
