@@ -7,6 +7,7 @@ file, line and field.
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,8 +34,10 @@ from topologies.model.documents import Location, Problem, errors_as
 from topologies.model.replica_order import units_by_rank
 from topologies.model.spec import TopologyFile
 from topologies.model.topology import Topology
+from topologies.model.units import size_text
 from topologies.model.wording import few
 from workloads.layer_times import times_of
+from workloads.memory import memory_of
 from workloads.trainer import misfit
 from workloads.workloads import WORKLOADS, layers, open_workload, shapes
 
@@ -63,10 +66,18 @@ class JobPlan:
         """Slots by switch."""
         return self.reservation.slots()
 
+    @property
+    def memory(self) -> int:
+        """Bytes that the gradients and sums of its workers take; 0 if that is little."""
+        return memory_of(self.file.spec, len(self.placement.workers))
+
 
 @dataclass(frozen=True)
 class Preflight:
-    """A checked topology with its jobs. warnings: idle parts, and windows that overflow queues."""
+    """A checked topology with its jobs.
+
+    warnings: idle parts, windows that overflow queues, and payloads that take much memory.
+    """
 
     topology: Topology
     jobs: tuple[JobPlan, ...]
@@ -119,6 +130,7 @@ def check(
         raise JobFileError(problems)
     warnings = _idle(topology, addressing)
     warnings += [one for plan in plans for one in _overflowing(plan, addressing, plane, most)]
+    warnings += [one for plan in plans for one in _large(plan)]
     return Preflight(topology.topology, tuple(plans), tuple(warnings))
 
 
@@ -328,6 +340,19 @@ def _overflowing(
     return [plan.file.document.problem(place, text)] if text else []
 
 
+def _large(plan: JobPlan) -> list[Problem]:
+    """Returns a warning if a job's gradients and sums take most of the machine's memory."""
+    here = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if plan.memory <= here / 2:
+        return []
+    text = (
+        f"gradients and sums of {_counted(len(plan.placement.workers), 'worker')} take about"
+        f" {size_text(plan.memory)} of memory, and this machine has {size_text(here)}; `none` takes"
+        " little, with --clock virtual"
+    )
+    return [plan.file.document.problem(("payload",), text)]
+
+
 class PlannedJob(TypedDict):
     """A job as it would start."""
 
@@ -347,6 +372,8 @@ class PlannedJob(TypedDict):
     """Tree that it would have."""
     parameters: int
     """Elements of its model."""
+    memory_bytes: int
+    """Memory that gradients and sums of its workers take, estimated; 0 if that is little."""
     streams: int
     """Number of its streams, each with a tree of its own."""
     window: int
@@ -395,6 +422,7 @@ def facts(checked: Preflight, target: Target) -> CheckFacts:
                 "server_processes": list(plan.servers),
                 "tree": str(plan.kind),
                 "parameters": sum(shapes(plan.file.spec).values()),
+                "memory_bytes": plan.memory,
                 "streams": len(plan.trees),
                 "window": plan.reservation.window,
                 "slots": plan.slots,
@@ -431,6 +459,8 @@ def describe(checked: Preflight, plane: DataPlane) -> list[str]:
             f"  streams  {len(plan.trees)}, window {window} (chunks in flight in each)",
             f"  slots    {', '.join(held) or 'none'}",
         ]
+        if plan.memory:
+            lines.append(f"  memory   about {size_text(plan.memory)}, of all workers together")
     return lines + _cores_without_sums(checked)
 
 

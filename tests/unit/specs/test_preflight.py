@@ -335,6 +335,27 @@ def test_printed_plan_matches_job() -> None:
     assert slots == dict.fromkeys(("core0", "tor0", "tor1"), 2 * window)
 
 
+def test_memory_is_stated_and_too_much_of_it_warned_of(tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text("name: x\niterations: 1\nworkload: layers\nlayers: [4 MB]\n")
+    found = checked(SHIPPED / "two-racks.yaml", path)
+    # 16 bytes of every parameter, and 7 of those of the largest tensor (workloads.memory).
+    assert preflight.facts(found, "embedded")["jobs"][0]["memory_bytes"] == 8 * 23 * 10**6
+    last = preflight.describe(found, PLANE)[-1]
+    assert last == "  memory   about 184 MB, of all workers together"
+    assert found.warnings == ()
+    large = ", ".join(["4 GiB"] * 400)
+    path.write_text(
+        f"name: x\niterations: 1\nworkload: layers\nlayers: [{large}]\npayload: summed\n"
+    )
+    (warning,) = checked(SHIPPED / "two-racks.yaml", path).warnings
+    assert (
+        f"{path}:5: payload: gradients and sums of 8 workers take about 55 TB of memory, and"
+        in (str(warning))
+    )
+    assert str(warning).endswith("; `none` takes little, with --clock virtual")
+
+
 @pytest.mark.parametrize(
     ("jobs", "says"),
     [

@@ -40,6 +40,7 @@ TOTALS = {
     "resnext269": (820, 102_172_974, 20288),
     "sockeye-iwslt15": (37, 27_734_558, 0),
 }
+SOCKEYE = "name: x\niterations: 1\nworkload: model\nmodel: sockeye-iwslt15\n"
 
 
 @pytest.mark.parametrize("model", ARCHITECTURES)
@@ -91,13 +92,29 @@ def test_every_network_has_a_job_that_fits_its_topology(model: str) -> None:
 
 def test_a_model_whose_multiplications_vary_has_no_times_by_layer(tmp_path: Path) -> None:
     path = tmp_path / "job.yaml"
-    path.write_text(
-        "name: x\niterations: 1\nworkload: model\nmodel: sockeye-iwslt15\n"
-        "compute: {iteration: 1 s}\n"
-    )
+    path.write_text(SOCKEYE + "compute: {iteration: 1 s}\n")
     topology = read(ROOT / "topologies" / "two-racks-10g.yaml")
     with pytest.raises(DocumentError, match=r"job\.yaml:5: compute\.iteration: is divided by"):
         preflight.check(topology, [path], program_for([path])[2], "embedded", virtual=True)
+
+
+def test_times_measured_elsewhere_replace_those_by_multiplications(tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(SOCKEYE + "compute: {layers: measured.yaml}\n")
+    rows = [
+        f"  - {{name: {layer}, forward_seconds: {number}.0e-3, backward_seconds: 1.0e-3}}\n"
+        for number, layer in enumerate(layers(jobfile.parse(SOCKEYE).spec))
+    ]
+    (tmp_path / "measured.yaml").write_text("layer_times:\n" + "".join(rows))
+    topology = read(ROOT / "topologies" / "two-racks-10g.yaml")
+    plane = program_for([path])[2]
+    found = preflight.check(topology, [path], plane, "embedded", virtual=True)
+    times = times_of(found.jobs[0].file)
+    assert times is not None
+    assert [one.forward_seconds for one in times.values()] == [i / 1000 for i in range(len(rows))]
+    (tmp_path / "measured.yaml").write_text("layer_times:\n" + "".join(rows[1:]))
+    with pytest.raises(DocumentError, match=r"layer_times: nothing of source_embed, which"):
+        preflight.check(topology, [path], plane, "embedded", virtual=True)
 
 
 def test_job_files_name_every_network_and_no_other() -> None:
