@@ -357,7 +357,7 @@ def server_units(addressing: Addressing, plan: JobPlan) -> list[Unit]:
 
 def _in_network(addressing: Addressing, plan: JobPlan, plane: DataPlane, work: Work) -> Contender:
     spec = plan.file.spec
-    slices = plane.chunks_per_slice(spec.slice_bytes)
+    slices = plane.chunks_per_slice(spec.slice_size)
     once = Workload(work.sizes, plane.lanes, 1, slices, exponent_rounds=0)
     ends = [addressing.host_interfaces(name)[0] for name in plan.placement.workers]
     return Contender(
@@ -381,7 +381,7 @@ def service_of(plan: JobPlan) -> ServiceOptions:
         "streams": spec.streams,
         "lease": spec.lease,
         "admission": spec.admission,
-        "slice_bytes": spec.slice_bytes,
+        "slice_bytes": spec.slice_size,
     }
 
 

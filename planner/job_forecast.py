@@ -48,6 +48,7 @@ class Forecast:
             TreeKind.of(self.tree),
             self.spec.streams,
             self.number - 1,
+            propagation=self.spec.propagation,
         )
 
     @property
@@ -56,11 +57,11 @@ class Forecast:
         spec, plane = self.spec, self.dataplane
         sizes = tuple(shapes(spec).values())
         left = spec.iterations - self.before
-        slices, start = plane.chunks_per_slice(spec.slice_bytes), spec.optimizer.at == "servers"
+        slices, start = plane.chunks_per_slice(spec.slice_size), spec.optimizer.at == "servers"
         rounds, pulls = 0 if self.contacted else 1, spec.server.plan.pulls
         if not spec.consistency.together:  # no exponents; initial parameters go like gradients
             left, rounds, start = left + 1, 0, False
-        return Workload(sizes, plane.lanes, left, slices, rounds, start, pulls)
+        return Workload(*(sizes, plane.lanes, left, slices, rounds, start, pulls), spec.propagation)
 
     @property
     def predictable(self) -> bool:

@@ -25,7 +25,8 @@ from controller.planning.tree_planner import Child, Tree, TreeNode
 from protocol.ethernet import FRAMING
 from protocol.frames import OVERHEAD
 from protocol.header import HEADER_BYTES, LANE_BYTES
-from protocol.partition import shares
+from protocol.partition import ChunkAssignment, shares
+from protocol.propagation import USUAL, Propagation
 from topologies.model.addressing import Addressing, Unit
 from topologies.model.topology import LinkQuality
 
@@ -66,6 +67,7 @@ class Workload:
     exponent_rounds: rounds before the first sum, in a job that does not know its exponents yet.
     start: initial parameters go to the servers first, always with an exponent round.
     pulls: results are announced without payload and workers request each.
+    propagation: says how chunks are assigned to servers and streams.
     """
 
     sizes: tuple[int, ...]
@@ -75,6 +77,11 @@ class Workload:
     exponent_rounds: int = 1
     start: bool = False
     pulls: bool = False
+    propagation: Propagation = USUAL
+
+    def shares(self, servers: int, streams: int) -> ChunkAssignment:
+        """Returns the assignment of chunks to so many servers and streams."""
+        return shares(self.counts, self.chunks_per_slice, servers, streams, self.propagation)
 
     @property
     def counts(self) -> tuple[int, ...]:
@@ -115,8 +122,7 @@ def expected(
 
     servers: names of the server processes by rank.
     """
-    where = shares(workload.counts, workload.chunks_per_slice, len(servers), len(trees))
-    together = where.together()
+    together = workload.shares(len(servers), len(trees)).together()
     loads: dict[Direction, Load] = {}
     for stream, server in np.argwhere(together.T).tolist():
         chunks = int(together[server, stream])

@@ -190,7 +190,7 @@ def needs(
     file: the job file whose own placement comes first.
     framing: count the preamble, FCS and gap as well.
     """
-    slices = plane.chunks_per_slice(file.spec.slice_bytes if file is not None else 0)
+    slices = plane.chunks_per_slice(file.spec.slice_size if file is not None else 0)
     work = Workload(tuple(sizes), plane.lanes, 1, slices)
     topology = addressing.topology
     if file is not None:

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.network import SERVER, WORKER, Ends, Network
-from protocol.partition import partition
+from protocol.assignment.balanced import partition
 
 __all__ = ["Counts", "Slicing", "busiest_load", "busiest_pairs"]
 

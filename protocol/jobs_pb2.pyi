@@ -66,7 +66,7 @@ class Member(_message.Message):
     def __init__(self, host: _Optional[str] = ..., rank: _Optional[int] = ...) -> None: ...
 
 class CreateServiceRequest(_message.Message):
-    __slots__ = ("namespace", "workers", "servers", "tree", "window", "streams", "lease", "admission", "slice_bytes", "pipeline")
+    __slots__ = ("namespace", "workers", "servers", "tree", "window", "streams", "lease", "admission", "slice_bytes", "pipeline", "propagation")
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     WORKERS_FIELD_NUMBER: _ClassVar[int]
     SERVERS_FIELD_NUMBER: _ClassVar[int]
@@ -77,6 +77,7 @@ class CreateServiceRequest(_message.Message):
     ADMISSION_FIELD_NUMBER: _ClassVar[int]
     SLICE_BYTES_FIELD_NUMBER: _ClassVar[int]
     PIPELINE_FIELD_NUMBER: _ClassVar[int]
+    PROPAGATION_FIELD_NUMBER: _ClassVar[int]
     namespace: str
     workers: _containers.RepeatedCompositeFieldContainer[Member]
     servers: _containers.RepeatedCompositeFieldContainer[Member]
@@ -87,7 +88,26 @@ class CreateServiceRequest(_message.Message):
     admission: Admission
     slice_bytes: int
     pipeline: Pipeline
-    def __init__(self, namespace: _Optional[str] = ..., workers: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., servers: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., tree: _Optional[_Union[Tree, str]] = ..., window: _Optional[int] = ..., streams: _Optional[int] = ..., lease: _Optional[float] = ..., admission: _Optional[_Union[Admission, str]] = ..., slice_bytes: _Optional[int] = ..., pipeline: _Optional[_Union[Pipeline, _Mapping]] = ...) -> None: ...
+    propagation: Propagation
+    def __init__(self, namespace: _Optional[str] = ..., workers: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., servers: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., tree: _Optional[_Union[Tree, str]] = ..., window: _Optional[int] = ..., streams: _Optional[int] = ..., lease: _Optional[float] = ..., admission: _Optional[_Union[Admission, str]] = ..., slice_bytes: _Optional[int] = ..., pipeline: _Optional[_Union[Pipeline, _Mapping]] = ..., propagation: _Optional[_Union[Propagation, _Mapping]] = ...) -> None: ...
+
+class Propagation(_message.Message):
+    __slots__ = ("order", "classes", "in_network", "parts", "assign", "release", "credit")
+    ORDER_FIELD_NUMBER: _ClassVar[int]
+    CLASSES_FIELD_NUMBER: _ClassVar[int]
+    IN_NETWORK_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
+    ASSIGN_FIELD_NUMBER: _ClassVar[int]
+    RELEASE_FIELD_NUMBER: _ClassVar[int]
+    CREDIT_FIELD_NUMBER: _ClassVar[int]
+    order: str
+    classes: int
+    in_network: bool
+    parts: bool
+    assign: str
+    release: str
+    credit: int
+    def __init__(self, order: _Optional[str] = ..., classes: _Optional[int] = ..., in_network: bool = ..., parts: bool = ..., assign: _Optional[str] = ..., release: _Optional[str] = ..., credit: _Optional[int] = ...) -> None: ...
 
 class Pipeline(_message.Message):
     __slots__ = ("kind", "ablated")
@@ -526,7 +546,7 @@ class RootStream(_message.Message):
     def __init__(self, stream: _Optional[int] = ..., node: _Optional[int] = ..., window: _Optional[int] = ..., children: _Optional[_Iterable[_Union[Child, _Mapping]]] = ...) -> None: ...
 
 class Plan(_message.Message):
-    __slots__ = ("job", "epoch", "world", "lanes", "rank", "streams", "servers", "callers", "workers", "roots", "chunks_per_slice", "link_rate", "windows", "members", "met_in", "met_worker", "optimizer", "key_chunks", "tree", "summed_at", "pipeline", "scheduler", "congestion", "codec")
+    __slots__ = ("job", "epoch", "world", "lanes", "rank", "streams", "servers", "callers", "workers", "roots", "chunks_per_slice", "link_rate", "windows", "members", "met_in", "met_worker", "optimizer", "key_chunks", "tree", "summed_at", "pipeline", "propagation", "congestion", "codec")
     class WindowsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -555,7 +575,7 @@ class Plan(_message.Message):
     TREE_FIELD_NUMBER: _ClassVar[int]
     SUMMED_AT_FIELD_NUMBER: _ClassVar[int]
     PIPELINE_FIELD_NUMBER: _ClassVar[int]
-    SCHEDULER_FIELD_NUMBER: _ClassVar[int]
+    PROPAGATION_FIELD_NUMBER: _ClassVar[int]
     CONGESTION_FIELD_NUMBER: _ClassVar[int]
     CODEC_FIELD_NUMBER: _ClassVar[int]
     job: int
@@ -579,10 +599,10 @@ class Plan(_message.Message):
     tree: Tree
     summed_at: _containers.RepeatedScalarFieldContainer[str]
     pipeline: Pipeline
-    scheduler: str
+    propagation: Propagation
     congestion: str
     codec: str
-    def __init__(self, job: _Optional[int] = ..., epoch: _Optional[int] = ..., world: _Optional[int] = ..., lanes: _Optional[int] = ..., rank: _Optional[int] = ..., streams: _Optional[_Iterable[_Union[Stream, _Mapping]]] = ..., servers: _Optional[_Iterable[_Union[Address, _Mapping]]] = ..., callers: _Optional[_Iterable[int]] = ..., workers: _Optional[_Iterable[_Union[Address, _Mapping]]] = ..., roots: _Optional[_Iterable[_Union[RootStream, _Mapping]]] = ..., chunks_per_slice: _Optional[int] = ..., link_rate: _Optional[int] = ..., windows: _Optional[_Mapping[int, int]] = ..., members: _Optional[_Iterable[int]] = ..., met_in: _Optional[int] = ..., met_worker: _Optional[int] = ..., optimizer: _Optional[_Union[Optimizer, _Mapping]] = ..., key_chunks: _Optional[_Iterable[int]] = ..., tree: _Optional[_Union[Tree, str]] = ..., summed_at: _Optional[_Iterable[str]] = ..., pipeline: _Optional[_Union[Pipeline, _Mapping]] = ..., scheduler: _Optional[str] = ..., congestion: _Optional[str] = ..., codec: _Optional[str] = ...) -> None: ...
+    def __init__(self, job: _Optional[int] = ..., epoch: _Optional[int] = ..., world: _Optional[int] = ..., lanes: _Optional[int] = ..., rank: _Optional[int] = ..., streams: _Optional[_Iterable[_Union[Stream, _Mapping]]] = ..., servers: _Optional[_Iterable[_Union[Address, _Mapping]]] = ..., callers: _Optional[_Iterable[int]] = ..., workers: _Optional[_Iterable[_Union[Address, _Mapping]]] = ..., roots: _Optional[_Iterable[_Union[RootStream, _Mapping]]] = ..., chunks_per_slice: _Optional[int] = ..., link_rate: _Optional[int] = ..., windows: _Optional[_Mapping[int, int]] = ..., members: _Optional[_Iterable[int]] = ..., met_in: _Optional[int] = ..., met_worker: _Optional[int] = ..., optimizer: _Optional[_Union[Optimizer, _Mapping]] = ..., key_chunks: _Optional[_Iterable[int]] = ..., tree: _Optional[_Union[Tree, str]] = ..., summed_at: _Optional[_Iterable[str]] = ..., pipeline: _Optional[_Union[Pipeline, _Mapping]] = ..., propagation: _Optional[_Union[Propagation, _Mapping]] = ..., congestion: _Optional[str] = ..., codec: _Optional[str] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
     __slots__ = ("nonce", "role", "rank", "epoch", "unanswered", "process", "awaited", "awaited_key")

@@ -1,21 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Assigns slices to bins (servers, their interfaces or cores) of nearly equal load.
-
-The longest-processing-time rule (Graham, "Bounds on multiprocessing timing anomalies", SIAM J.
-Applied Mathematics 17(2), 1969; PHub, SoCC'18, section 3.2.4, balances its 32 KiB pieces of keys
-like this): the largest remaining slice goes to the least loaded bin. It is within 4/3 - 1/(3 bins)
-of the optimum, and far closer where slices are small compared to a bin.
-"""
+"""Cuts keys into slices, and says which server and stream each chunk goes to."""
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Sequence
 from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from protocol.assignment.classes import classes_of
+from protocol.assignment.registry import ASSIGNMENTS
+from protocol.propagation import USUAL, Propagation
 
 Indices = npt.NDArray[np.int64]
 
@@ -26,55 +23,58 @@ def slices(counts: Sequence[int], most: int) -> Indices:
     counts: chunks of each key, whose chunks follow one another; a slice has at most `most` of them
     and never spans two keys. Raises ValueError for a count or `most` below 1.
     """
-    if most < 1 or any(count < 1 for count in counts):
-        raise ValueError(f"keys of {list(counts)} chunks cannot be cut into slices of {most}")
+    return _slices(counts, [most] * len(counts))
+
+
+def parts(counts: Sequence[int], most: int, servers: int) -> Indices:
+    """Returns whole keys as `slices` does, those of more than `most` chunks cut into one part for
+    each server, as equal as possible."""
+    return _slices(counts, [n if n <= most else -(-n // servers) for n in counts])
+
+
+def _slices(counts: Sequence[int], lengths: Sequence[int]) -> Indices:
+    """Cuts each key into slices of a length of its own."""
+    if any(number < 1 for number in (*counts, *lengths)):
+        raise ValueError(f"keys of {list(counts)} chunks cannot be cut into slices of {lengths}")
     pieces = []
     first = 0
-    for key, count in enumerate(counts):
+    for key, (count, most) in enumerate(zip(counts, lengths, strict=True)):
         starts = np.arange(0, count, most)
-        lengths = np.minimum(most, count - starts)
-        pieces.append(np.column_stack([np.full(len(starts), key), first + starts, lengths]))
+        each = np.minimum(most, count - starts)
+        pieces.append(np.column_stack([np.full(len(starts), key), first + starts, each]))
         first += count
     return np.concatenate(pieces).astype(np.int64) if pieces else np.zeros((0, 3), np.int64)
 
 
-def partition(loads: Sequence[int] | Indices, bins: int) -> Indices:
-    """Returns the bin (n,) of each load, 0 .. bins - 1; deterministic.
-
-    loads: integers (chunks, bytes), so that rounding cannot differ; of equal ones the first goes
-    first, and of bins with equal loads the lowest takes it. Raises ValueError without bins.
-    """
-    if bins < 1:
-        raise ValueError(f"loads cannot be spread over {bins} bins")
-    sizes = np.asarray(loads, np.int64)
-    result = np.zeros(len(sizes), np.int64)
-    order = np.argsort(-sizes, kind="stable")
-    # The largest equal loads, most of a tensor's slices, go to all bins in turn.
-    largest = int(sizes.max(initial=0))
-    turns = int(np.count_nonzero(sizes == largest)) // bins if largest else 0
-    result[order[: turns * bins]] = np.tile(np.arange(bins), turns)
-    heap = [(turns * largest, number) for number in range(bins)]
-    for index in order[turns * bins :].tolist():
-        load, number = heap[0]
-        result[index] = number
-        heapq.heapreplace(heap, (load + int(sizes[index]), number))
-    return result
-
-
 class ChunkAssignment:
-    """The server and the stream of each chunk of a job."""
+    """The server and the stream of each chunk of a job.
 
-    def __init__(self, counts: Sequence[int], most: int, servers: int, streams: int) -> None:
-        pieces = slices(counts, most)
-        lengths = pieces[:, 2]
-        owners = partition(lengths, servers)
-        # The slices of one server take turns in the streams that lead to it.
-        turns = np.zeros(len(pieces), np.int64)
-        for server in range(servers):
-            mine = owners == server
+    classes: (keys,) class of each key, the higher the more urgent.
+    """
+
+    def __init__(
+        self, counts: Sequence[int], most: int, servers: int, streams: int, propagation: Propagation
+    ) -> None:
+        cut = parts(counts, most, servers) if propagation.parts else slices(counts, most)
+        keys, lengths = cut[:, 0], cut[:, 2]
+        owners = ASSIGNMENTS[propagation.assign](cut, servers)
+        # A class has as many streams as any other; the slices of one server take turns in those
+        # of their class that lead to it.
+        own = streams // propagation.classes
+        self.classes = classes_of(counts, propagation.classes)
+        urgency = self.classes[keys]
+        turns = np.zeros(len(cut), np.int64)
+        for group in np.unique(owners * propagation.classes + urgency).tolist():
+            mine = owners * propagation.classes + urgency == group
             turns[mine] = np.arange(np.count_nonzero(mine))
-        self._slices = owners, _stream(owners, turns, servers, streams), lengths
+        self._slices = owners, urgency * own + _stream(owners, turns, servers, own), lengths
         self._bins = servers, streams
+
+    @cached_property
+    def slice_of(self) -> Indices:
+        """Returns the slice (chunks,) of each chunk."""
+        lengths = self._slices[2]
+        return np.repeat(np.arange(len(lengths)), lengths)
 
     # The last element stands for all chunks that do not exist.
     @cached_property
@@ -107,12 +107,19 @@ class ChunkAssignment:
 
 
 @lru_cache(maxsize=64)
-def shares(counts: tuple[int, ...], most: int, servers: int, streams: int) -> ChunkAssignment:
+def shares(
+    counts: tuple[int, ...],
+    most: int,
+    servers: int,
+    streams: int,
+    propagation: Propagation = USUAL,
+) -> ChunkAssignment:
     """Returns the assignment of chunks, which is the same on every node of a job.
 
-    counts: chunks of each key, in order. most: chunks of a slice. Raises ValueError.
+    counts: chunks of each key, in order. most: chunks of a slice. streams: of all classes. Raises
+    ValueError.
     """
-    return ChunkAssignment(counts, most, servers, streams)
+    return ChunkAssignment(counts, most, servers, streams, propagation)
 
 
 def servers_of(stream: int, streams: int, servers: int) -> tuple[int, ...]:

@@ -20,14 +20,15 @@ from protocol.codecs.registry import USUAL as USUAL_CODEC
 from protocol.codecs.registry import codec_named
 from protocol.optimizer_plan import OptimizerPlan
 from protocol.partition import ChunkAssignment, shares
+from protocol.propagation import USUAL as USUAL_PROPAGATION
+from protocol.propagation import Propagation
 from protocol.server_pipelines import USUAL, Pipeline
 from protocol.trees import TREE_NAMES, TREE_NUMBERS
 
 MOST_CHILDREN = 32
 LARGEST_WINDOW = 1 << 15
 LARGEST_WORLD = (1 << 16) - 1
-# What workers use unless their plan names others.
-FIFO = "fifo"
+# The congestion window of workers unless their plan names another.
 FIXED = "fixed"
 
 
@@ -61,7 +62,7 @@ class StreamPlan:
     node: its parent's id.
     sender: its child index there.
     window: chunks in flight.
-    priority: streams of higher priority send first.
+    priority: the class of its chunks; streams of higher priority send first.
     """
 
     stream: int
@@ -83,6 +84,7 @@ class _MemberPlan:
     optimizer: run by the servers, whose results are parameters then, not sums; every stream's root
         is a server.
     pipeline: of the servers.
+    propagation: how gradients are sent.
     codec: of all members of the job.
     """
 
@@ -98,6 +100,7 @@ class _MemberPlan:
     members: tuple[int, ...] = ()
     optimizer: OptimizerPlan | None = None
     pipeline: Pipeline = USUAL
+    propagation: Propagation = USUAL_PROPAGATION
     codec: Codec = USUAL_CODEC
 
     def __post_init__(self) -> None:
@@ -118,6 +121,11 @@ class _MemberPlan:
         """True if servers take a step with each worker's gradient, instead of sums."""
         return self.optimizer is not None and not self.optimizer.consistency.together
 
+    def _shares(self, streams: int) -> ChunkAssignment:
+        return shares(
+            self.counts, self.chunks_per_slice, len(self.servers), streams, self.propagation
+        )
+
     @staticmethod
     def _fields(message: jobs_pb2.Plan) -> dict[str, Any]:
         """Returns this part of a message; raises PlanError."""
@@ -137,6 +145,7 @@ class _MemberPlan:
                 if message.HasField("optimizer")
                 else None,
                 "pipeline": Pipeline.from_message(message.pipeline),
+                "propagation": Propagation.from_message(message.propagation),
                 "codec": codec_named(message.codec),
             }
         except ValueError as error:
@@ -156,6 +165,7 @@ class _MemberPlan:
             members=self.members,
             optimizer=self.optimizer.to_message() if self.optimizer is not None else None,
             pipeline=self.pipeline.to_message(),
+            propagation=self.propagation.to_message(),
             codec=self.codec.name,
         )
 
@@ -166,14 +176,12 @@ class WorkerPlan(_MemberPlan):
 
     tree, roots: for display: the tree's name in job files, and the switches or servers at its
         roots.
-    scheduler, congestion: names of the chunk scheduler (hosts.worker.scheduling), which all workers
-        of a job share, and of the congestion window (hosts.worker.congestion).
+    congestion: name of the congestion window (hosts.worker.congestion).
     """
 
     streams: tuple[StreamPlan, ...]
     tree: str = ""
     roots: tuple[str, ...] = ()
-    scheduler: str = FIFO
     congestion: str = FIXED
 
     def __post_init__(self) -> None:
@@ -182,6 +190,7 @@ class WorkerPlan(_MemberPlan):
         _need(bool(self.servers), "a job has at least one server, this plan names none")
         _need(bool(self.streams), "a plan has at least one stream, this one has none")
         _ascending([stream.stream for stream in self.streams], "streams")
+        _check_classes(self.propagation, len(self.streams))
         for stream in self.streams:
             _check_stream(stream.stream, stream.node, stream.window)
             _need(
@@ -201,7 +210,7 @@ class WorkerPlan(_MemberPlan):
     @property
     def shares(self) -> ChunkAssignment:
         """The assignment of chunks to servers and streams."""
-        return shares(self.counts, self.chunks_per_slice, len(self.servers), len(self.streams))
+        return self._shares(len(self.streams))
 
     @staticmethod
     def from_message(message: jobs_pb2.Plan) -> WorkerPlan:
@@ -213,7 +222,6 @@ class WorkerPlan(_MemberPlan):
             streams=tuple(sorted(streams, key=lambda stream: stream.stream)),
             tree=TREE_NAMES.get(message.tree, ""),
             roots=tuple(message.summed_at),
-            scheduler=message.scheduler or FIFO,
             congestion=message.congestion or FIXED,
             **_MemberPlan._fields(message),
         )
@@ -225,7 +233,6 @@ class WorkerPlan(_MemberPlan):
                 streams=[jobs_pb2.Stream(**asdict(stream)) for stream in self.streams],
                 tree=TREE_NUMBERS.get(self.tree),
                 summed_at=self.roots,
-                scheduler=self.scheduler,
                 congestion=self.congestion,
             )
         )
@@ -319,10 +326,12 @@ class ServerPlan(_MemberPlan):
     def server_of(self, chunk: Any) -> Any:
         """Returns the rank of the server that a chunk (or each of an array) is addressed to; -1 if
         the job has no such chunk."""
-        streams = max(1, len(self.windows))
-        return shares(self.counts, self.chunks_per_slice, len(self.servers), streams).server_of(
-            chunk
-        )
+        return self.shares.server_of(chunk)
+
+    @property
+    def shares(self) -> ChunkAssignment:
+        """The assignment of chunks to servers and streams."""
+        return self._shares(max(len(self.windows), self.propagation.classes))
 
     @staticmethod
     def from_message(message: jobs_pb2.Plan) -> ServerPlan:
@@ -380,6 +389,13 @@ def _check_stream(stream: int, node: int, window: int) -> None:
     _need(
         0 < window <= LARGEST_WINDOW and window & (window - 1) == 0,
         f"stream {stream}: window {window} is not a power of two up to {LARGEST_WINDOW}",
+    )
+
+
+def _check_classes(propagation: Propagation, streams: int) -> None:
+    _need(
+        streams % propagation.classes == 0,
+        f"{streams} streams cannot be divided into {propagation.classes} classes",
     )
 
 

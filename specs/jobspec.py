@@ -13,8 +13,12 @@ from typing import Annotated, Any, Literal, cast
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
+from hosts.worker.scheduling.registry import CREDIT, PRIORITY, SCHEDULERS
+from protocol.assignment.registry import ASSIGNMENTS, BALANCED
 from protocol.consistency import SYNCHRONOUS, Consistency
 from protocol.optimizer_plan import MOMENTUM, NESTEROV, KeyOptions, OptimizerPlan
+from protocol.priorities import PRIORITIES
+from protocol.propagation import FIFO, MOST_CLASSES, Propagation
 from protocol.schedule import COSINE, LINEAR, Schedule
 from protocol.server_pipelines import Pipeline
 from protocol.trees import TREE_NUMBERS
@@ -30,6 +34,7 @@ __all__ = [
     "ModelName",
     "OptimizerSpec",
     "PlacementSpec",
+    "PropagationSpec",
     "ScheduleSpec",
     "ServerSpec",
 ]
@@ -136,6 +141,73 @@ class ServerSpec(_Strict):
         return Pipeline(self.pipeline, tuple(self.ablate))
 
 
+def _one_of(value: str, names: Sequence[str]) -> str:
+    """Accepts a registered name; the error is that of ``Literal``."""
+    if value not in names:
+        expected = f"{', '.join(names[:-1])} or {names[-1]}"
+        raise PydanticCustomError("literal_error", "one of {expected}", {"expected": expected})
+    return value
+
+
+# Keys with more parameters are cut by MXNet's parameter servers (MXNET_KVSTORE_BIGARRAY_BOUND), and
+# whole ones are not.
+_BOUND = 1_000_000
+_WHOLE = "whole"
+_CREDIT = 4 << 20  # bytes
+_MOST_PARAMETERS = 1 << 24
+_FLOAT_BYTES = 4
+
+
+def _order(value: str) -> str:
+    return _one_of(value, list(SCHEDULERS))
+
+
+def _assignment(value: str) -> str:
+    return _one_of(value, list(ASSIGNMENTS))
+
+
+def _slice(value: object) -> object:
+    if value == _WHOLE or (isinstance(value, int) and not isinstance(value, bool)):
+        if value != _WHOLE and not 1 <= cast(int, value) <= _MOST_PARAMETERS:
+            raise ValueError(f"{value} parameters; allowed: 1 to {_MOST_PARAMETERS:,}, or {_WHOLE}")
+        return value
+    raise ValueError(f"{shown(value)} should be a number of parameters, or {_WHOLE}")
+
+
+class PropagationSpec(_Strict):
+    """How gradients are sent (``protocol.propagation``).
+
+    order: chunk scheduler; ``priority``, and ``credit`` without priorities in the network.
+    slice: parameters of a slice; ``whole``: keys are whole, but those above 10^6 parameters have a
+    part for each server; None: as `slice_bytes` says.
+    classes: of urgency; None: 8, with order fifo 1.
+    assign: which server has which slice.
+    release: servers send the sums of a slice chunk by chunk, or all together.
+    credit: bytes that a worker may have in flight, with order ``credit``.
+    """
+
+    order: Annotated[str, AfterValidator(_order)] = FIFO
+    slice: Annotated[int | Literal["whole"] | None, BeforeValidator(_slice)] = None
+    classes: Annotated[int, Field(strict=True, ge=1, le=MOST_CLASSES)] | None = None
+    assign: Annotated[str, AfterValidator(_assignment)] = BALANCED
+    release: Literal["chunk", "slice"] = "chunk"
+    credit: Annotated[int, size("1 KiB", "1 GiB")] | None = None
+
+    @property
+    def plan(self) -> Propagation:
+        """The plan for controller, workers and servers."""
+        classes = self.classes or (1 if self.order == FIFO else PRIORITIES)
+        return Propagation(
+            order=self.order,
+            classes=classes,
+            in_network=self.order == PRIORITY and classes > 1,
+            parts=self.slice == _WHOLE,
+            assign=self.assign,
+            release=self.release,
+            credit=(self.credit or _CREDIT) if self.order == CREDIT else 0,
+        )
+
+
 class CheckpointSpec(_Strict):
     """A checkpoint ``to/NAME-ITERATION.checkpoint`` every so many iterations, and at the end.
 
@@ -153,14 +225,6 @@ def _node_names(value: object) -> object:
 
 
 NodeNames = Annotated[list[str] | None, BeforeValidator(_node_names)]
-
-
-def _one_of(value: str, names: Sequence[str]) -> str:
-    """Accepts a registered name; the error is that of ``Literal``."""
-    if value not in names:
-        expected = f"{', '.join(names[:-1])} or {names[-1]}"
-        raise PydanticCustomError("literal_error", "one of {expected}", {"expected": expected})
-    return value
 
 
 def _placement(value: str) -> str:
@@ -240,6 +304,7 @@ class JobSpec(_Strict):
     wire, ``chunk_bytes`` each.
     gradients: type that workers round gradients to; parameters and sums are float32.
     consistency: whose gradients servers take a step with.
+    schedule: in which order, units and classes gradients are sent.
     restore: checkpoint that the job continues from.
     admission: without free slots in switches the job is refused (network) or runs without
     (servers).
@@ -265,6 +330,7 @@ class JobSpec(_Strict):
     optimizer: OptimizerSpec = OptimizerSpec()
     consistency: Annotated[Consistency, BeforeValidator(_consistency)] = SYNCHRONOUS
     server: ServerSpec = ServerSpec()
+    schedule: PropagationSpec = PropagationSpec()
     gradients: Literal["float32", "float16", "bfloat16"] = "float32"
     checkpoint: CheckpointSpec | None = None
     restore: str | None = Field(default=None, min_length=1, max_length=1000)
@@ -272,7 +338,7 @@ class JobSpec(_Strict):
     tree: Annotated[str, AfterValidator(_tree)] = "two-level"
     admission: Literal["network", "servers"] = "network"
     window: Annotated[int, BeforeValidator(_power_of_two), Field(strict=True, ge=0, le=32768)] = 0
-    streams: int = Field(default=0, strict=True, ge=0, le=255)
+    streams: int = Field(default=0, strict=True, ge=0, le=128)
     slice_bytes: Annotated[int, size("1 KiB", "64 MiB")] = 32 << 10
     patience: Annotated[float, duration("1 s", "86400 s", "120 s")] = 120.0
     lease: Annotated[float, duration("5 s", "86400 s", "30 s")] = 30.0
@@ -287,10 +353,24 @@ class JobSpec(_Strict):
             "streams": self.streams,
             "lease": self.lease,
             "admission": self.admission,
-            "slice_bytes": self.slice_bytes,
+            "slice_bytes": self.slice_size,
+            "propagation": self.propagation,
             "pipeline": self.server.pipeline,
             "ablate": self.server.ablate,
         }
+
+    @property
+    def slice_size(self) -> int:
+        """Bytes of a slice; of whole keys, up to which they are not cut."""
+        parameters = self.schedule.slice
+        if parameters is None:
+            return self.slice_bytes
+        return _FLOAT_BYTES * (_BOUND if isinstance(parameters, str) else parameters)
+
+    @property
+    def propagation(self) -> Propagation:
+        """How gradients are sent, for controller, workers and servers."""
+        return self.schedule.plan
 
     @property
     def learns(self) -> bool:

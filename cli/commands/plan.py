@@ -201,7 +201,7 @@ def _on_topology(
     plane = program_for([] if job is None else [job])[2]
     found: list[Need] = []
     load = Workload(tuple(sizes), plane.lanes, 1, 1)
-    in_a_row = plane.chunks_per_slice(0 if file is None else file.spec.slice_bytes)
+    in_a_row = plane.chunks_per_slice(0 if file is None else file.spec.slice_size)
     if len(workers) <= _EACH_LINK and load.chunks <= _EACH_SLICE * in_a_row:
         addressing = Addressing(topology)
         found = list(needs(addressing, sizes, plane, workers, file, framing=costs.framing))

@@ -20,6 +20,7 @@ from controller.planning.admission import Admission, Reservation, Resources
 from controller.planning.tree_planner import PlanRefusedError, Tree, TreeKind, plan_trees
 from controller.planning.windows import choose_window
 from protocol import jobs_pb2
+from protocol.propagation import USUAL, Propagation
 from topologies.model.replica_order import host_of
 
 __all__ = ["Deployment"]
@@ -46,6 +47,7 @@ class Deployment:
         window: int,
         streams: int,
         admission: Admission,
+        propagation: Propagation = USUAL,
     ) -> tuple[Scheme, Reservation]:
         """Reserves what a new job requests.
 
@@ -54,7 +56,7 @@ class Deployment:
         avoid = self.fabric.unwritable
 
         def plan(kind: TreeKind) -> tuple[Tree, ...]:
-            return self._trees(number, workers, servers, kind, streams, avoid)
+            return self._trees(number, workers, servers, kind, streams, avoid, propagation)
 
         def choose(trees: Sequence[Tree]) -> int:
             return self._window(trees, servers)
@@ -96,7 +98,10 @@ class Deployment:
         addresses = self._addresses(job, servers)
         for kind in (job.kind, *job.kind.next_best):
             try:
-                yield kind, self._trees(job.number, hosts, addresses, kind, job.streams, avoid)
+                trees = self._trees(
+                    *(job.number, hosts, addresses, kind, job.streams, avoid, job.propagation)
+                )
+                yield kind, trees
             except PlanRefusedError as refusal:
                 refusals.append(f"tree {kind.name}: {refusal}")
 
@@ -279,10 +284,12 @@ class Deployment:
         kind: TreeKind,
         streams: int,
         avoid: frozenset[str],
+        propagation: Propagation,
     ) -> tuple[Tree, ...]:
         fabric = self.fabric
         return plan_trees(
-            fabric.topology, fabric.addressing, workers, servers, kind, streams, number - 1, avoid
+            *(fabric.topology, fabric.addressing, workers, servers, kind, streams),
+            *(number - 1, avoid, propagation),
         )
 
     def _window(self, trees: Sequence[Tree], servers: Sequence[IPv4Address]) -> int:

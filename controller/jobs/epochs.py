@@ -16,7 +16,13 @@ from functools import partial
 from controller.jobs.deployment import Deployment
 from controller.jobs.job import Job, JobError, Membership, RestoredChunks, Role, State
 from controller.jobs.journal import Journal
-from controller.jobs.requests import check_optimizer, check_pipeline, check_window, said
+from controller.jobs.requests import (
+    check_optimizer,
+    check_pipeline,
+    check_propagation,
+    check_window,
+    said,
+)
 from controller.jobs.resync import Change, Pool, ResyncError, check_result, levels_of
 from controller.jobs.shards import Holding, Restored
 from controller.p4rt.connection import SwitchError
@@ -341,9 +347,12 @@ class Epochs:
         """
         kind = move.kind or job.kind
         lanes = self.deployment.fabric.dataplane.lanes
-        check_window(move.window or 0, move.streams or 0, len(job.workers), lanes)
+        check_window(
+            *(move.window or 0, move.streams or 0, len(job.workers), lanes), job.propagation
+        )
         check_optimizer(job, job.optimizer, kind)
         check_pipeline(job.pipeline, kind)
+        check_propagation(job.propagation, kind)
         job.kind = kind
         job.window = job.window if move.window is None else move.window
         job.streams = job.streams if move.streams is None else move.streams
@@ -360,7 +369,7 @@ class Epochs:
             waiting=job.waiting,
             kind=job.scheme.kind,
             window=job.reservation.window if job.reservation is not None else 0,
-            streams=len(job.trees),
+            streams=len(job.trees) // job.propagation.classes,
             switches=frozenset(
                 node.switch for tree in job.trees for node in tree.nodes if node.switch is not None
             ),
@@ -410,6 +419,7 @@ class Epochs:
             plane.lanes,
             plane.chunks_per_slice(job.slice_bytes),
             len(job.workers),
+            job.propagation,
             tuple(sorted({self.deployment.caller(job, place) for place in places})),
         )
 

@@ -20,6 +20,8 @@ from protocol import jobs_pb2
 from protocol.header import PORT
 from protocol.optimizer_plan import OptimizerPlan
 from protocol.plan import Address, Child, RootStream, ServerPlan, StreamPlan, WorkerPlan
+from protocol.propagation import USUAL as USUAL_PROPAGATION
+from protocol.propagation import Propagation
 from protocol.server_pipelines import USUAL, Pipeline
 from topologies.model.replica_order import host_of, interleaved
 
@@ -178,6 +180,7 @@ class Job:
     keys: tuple[Key, ...] = ()
     optimizer: OptimizerPlan | None = None  # that its servers run
     pipeline: Pipeline = USUAL
+    propagation: Propagation = USUAL_PROPAGATION
     installation: Installation | None = None
     leftovers: list[Leftover] = field(default_factory=list)
     retry_at: float = 0.0  # time of the next attempt to delete leftovers
@@ -352,18 +355,19 @@ def plans_of(
         "members": () if everybody else scheme.workers,
         "optimizer": job.optimizer,
         "pipeline": job.pipeline,
+        "propagation": job.propagation,
     }
     plans = {}
     for rank, member in enumerate(scheme.workers):
         place = Membership(Role.WORKER, member)
-        leaves = [(tree.stream, *tree.leaves[rank]) for tree in scheme.trees]
+        leaves = [(tree, *tree.leaves[rank]) for tree in scheme.trees]
         plans[place] = WorkerPlan(
             **common,
             rank=rank,
             link_rate=link_rates[job.host(place)],
             streams=tuple(
-                StreamPlan(stream, node.node, child.sender, window)
-                for stream, node, child in leaves
+                StreamPlan(tree.stream, node.node, child.sender, window, tree.urgency)
+                for tree, node, child in leaves
             ),
             tree=str(scheme.kind),
             roots=scheme.roots(job.servers),

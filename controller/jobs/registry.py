@@ -34,6 +34,7 @@ from controller.jobs.requests import (
     check_lease,
     check_optimizer,
     check_pipeline,
+    check_propagation,
     check_slice,
     check_spans,
     difference,
@@ -49,6 +50,8 @@ from controller.planning.tree_planner import PlanRefusedError, TreeKind
 from protocol import jobs_pb2
 from protocol.optimizer_plan import OptimizerPlan
 from protocol.plan import Address
+from protocol.propagation import USUAL as USUAL_PROPAGATION
+from protocol.propagation import Propagation
 from protocol.runtime import REAL, Runtime
 from protocol.server_pipelines import USUAL, Pipeline
 from topologies.model.replica_order import units_by_rank
@@ -121,6 +124,7 @@ class JobTable:
         admission: Admission = Admission.NETWORK,
         slice_bytes: int = 0,
         pipeline: Pipeline = USUAL,
+        propagation: Propagation = USUAL_PROPAGATION,
     ) -> Job:
         """Admits a job.
 
@@ -132,17 +136,21 @@ class JobTable:
         request is invalid, the name is taken or switches lack slots.
         """
         lanes = self.fabric.dataplane.lanes
-        check_create(self.fabric.topology, namespace, workers, servers, window, streams, lanes)
+        check_create(
+            *(self.fabric.topology, namespace, workers, servers, window, streams, lanes),
+            propagation,
+        )
         check_lease(lease)
         check_slice(slice_bytes)
         check_pipeline(pipeline, kind)
+        check_propagation(propagation, kind)
         with self.changed:
             number, epoch = self.roster.place_for(namespace)
             units = units_by_rank(self.fabric.addressing, servers)
             addresses = [unit.address for unit in units]
             try:
                 scheme, reservation = self.deployment.admit(
-                    number, workers, addresses, kind, window, streams, admission
+                    *(number, workers, addresses, kind, window, streams, admission), propagation
                 )
             except PlanRefusedError as error:
                 raise JobError(Refusal.RESOURCE_EXHAUSTED, str(error)) from error
@@ -157,6 +165,7 @@ class JobTable:
                 window=window,
                 streams=streams,
                 pipeline=pipeline,
+                propagation=propagation,
                 lease=lease or self.lease,
                 slice_bytes=slice_bytes,
                 created=self.clock(),

@@ -14,11 +14,15 @@ from ipaddress import IPv4Address
 
 from controller.jobs.job import Job, JobError, Key, Membership, Refusal, Role
 from controller.planning.admission import LARGEST_WINDOW
-from controller.planning.tree_planner import MOST_STREAMS, TreeKind
+from controller.planning.stream_numbers import most_streams
+from controller.planning.tree_planner import TreeKind
 from controller.planning.windows import MOST as LARGEST_CHOSEN_WINDOW
 from protocol.header import LANE_BYTES, SERVER_PORTS
 from protocol.optimizer_plan import OptimizerPlan
 from protocol.plan import Address
+from protocol.propagation import USUAL as USUAL_PROPAGATION
+from protocol.propagation import Propagation
+from protocol.propagation import refusal as not_with
 from protocol.server_pipelines import USUAL, Pipeline, refusal
 from topologies.model.addressing import Addressing
 from topologies.model.topology import Topology
@@ -34,6 +38,7 @@ __all__ = [
     "check_lease",
     "check_optimizer",
     "check_pipeline",
+    "check_propagation",
     "check_spans",
     "check_window",
     "difference",
@@ -65,6 +70,7 @@ def check_create(
     window: int,
     streams: int,
     lanes: int,
+    propagation: Propagation = USUAL_PROPAGATION,
 ) -> None:
     """Raises JobError unless the hosts exist, once each, and the numbers are possible."""
     if not NAMESPACE.fullmatch(namespace):
@@ -84,7 +90,7 @@ def check_create(
         twice = sorted(name for name, count in Counter(names).items() if count > 1)
         if twice:
             raise _wrong(f"{few(twice)}: named twice among the {role}s")
-    check_window(window, streams, len(workers), lanes)
+    check_window(window, streams, len(workers), lanes, propagation)
 
 
 def check_slice(slice_bytes: int) -> None:
@@ -94,7 +100,9 @@ def check_slice(slice_bytes: int) -> None:
         raise _wrong(text)
 
 
-def check_window(window: int, streams: int, world: int, lanes: int) -> None:
+def check_window(
+    window: int, streams: int, world: int, lanes: int, propagation: Propagation
+) -> None:
     """Raises JobError unless the window and the number of streams are possible, and a server has
     memory for chunks of ``world`` workers in all streams."""
     if window and (window & (window - 1) or window > LARGEST_WINDOW):
@@ -102,16 +110,21 @@ def check_window(window: int, streams: int, world: int, lanes: int) -> None:
             f"window {window}: a power of two up to {LARGEST_WINDOW}, or 0 for the controller's"
             " choice"
         )
-    if streams > MOST_STREAMS:
+    most, classes = most_streams(propagation), propagation.classes
+    if not most:
+        raise _wrong(f"{classes} classes, and there are not so many streams; allowed: fewer")
+    if streams > most:
+        of_each = f" of each of {classes} classes" if classes > 1 else ""
         raise _wrong(
-            f"{streams} streams; allowed: 1 to {MOST_STREAMS}, or 0 (as few as the tree allows)"
+            f"{streams} streams{of_each}; allowed: 1 to {most}, or 0 (as few as the tree allows)"
         )
-    slots = 2 * (window or LARGEST_CHOSEN_WINDOW) * max(1, streams)
+    slots = 2 * (window or LARGEST_CHOSEN_WINDOW) * max(1, streams) * classes
     needed = slots * (world + 1) * LANE_BYTES * lanes
     if needed > MOST_SERVER_BYTES:
         raise _wrong(
-            f"window {window}, {streams} streams: chunks of {world} workers in {slots} slots"
-            f" need {needed >> 20} MiB at each server; allowed: {MOST_SERVER_BYTES >> 20} MiB"
+            f"window {window}, {classes * streams} streams: chunks of {world} workers in"
+            f" {slots} slots need {needed >> 20} MiB at each server; allowed:"
+            f" {MOST_SERVER_BYTES >> 20} MiB"
         )
 
 
@@ -211,6 +224,12 @@ def check_pipeline(pipeline: Pipeline, kind: TreeKind, optimizer: bool = True) -
         optimizer=optimizer,
     )
     if reason:
+        raise _wrong(reason)
+
+
+def check_propagation(propagation: Propagation, kind: TreeKind) -> None:
+    """Raises JobError if a job with this kind of tree cannot send gradients so."""
+    if reason := not_with(propagation, str(kind), at_server=kind.ends_at_server):
         raise _wrong(reason)
 
 

@@ -20,6 +20,7 @@ from protocol import jobs_pb2
 from protocol.optimizer_plan import OptimizerPlan
 from protocol.partition import shares
 from protocol.plan import Address, backup_of
+from protocol.propagation import USUAL, Propagation
 
 __all__ = ["STARTED", "Holding", "Needs", "Restored"]
 
@@ -51,6 +52,7 @@ class Holding:
     before: servers of the last plan epoch; empty if unknown or there was none.
     counts: chunks of each key.
     workers: number of workers that the job was created with.
+    propagation: says how chunks are assigned to servers.
     callers: IPv4 addresses, besides their own, from which servers may call each other.
     """
 
@@ -62,6 +64,7 @@ class Holding:
     lanes: int
     chunks_per_slice: int
     workers: int = 0
+    propagation: Propagation = USUAL
     callers: tuple[int, ...] = ()
 
     @property
@@ -162,7 +165,10 @@ class Holding:
 
     def _primary(self, servers: int) -> Chunks:
         """Returns (chunks,) ranks of each chunk's primary among `servers` servers."""
-        where = shares(self.counts, self.chunks_per_slice, servers, 1)
+        where = shares(
+            *(self.counts, self.chunks_per_slice, servers, self.propagation.classes),
+            self.propagation,
+        )
         return np.asarray(where.server_of(np.arange(self.chunks)), np.int64)
 
 

@@ -73,10 +73,15 @@ class TreeNode:
 
 @dataclass(frozen=True)
 class Tree:
-    """One stream's tree, root first."""
+    """One stream's tree, root first.
+
+    stream: the stream's number.
+    urgency: the class of its chunks; the most urgent has the highest.
+    """
 
     stream: int
     nodes: tuple[TreeNode, ...]
+    urgency: int = 0
 
     @property
     def root(self) -> TreeNode:

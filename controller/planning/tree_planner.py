@@ -15,17 +15,18 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from ipaddress import IPv4Address
 
+from controller.planning.stream_numbers import most_streams, stream_numbers
 from controller.planning.tree import Child, Parent, PlanRefusedError, Tree, TreeNode
 from controller.planning.trees.parts import Parts, ServersDisagreeError
 from controller.planning.trees.registry import PLANNERS
 from protocol.partition import servers_of
+from protocol.propagation import USUAL, Propagation
 from protocol.trees import TreeKind
 from topologies.model.addressing import Addressing, NoRouteError
 from topologies.model.topology import Topology
 
 __all__ = ["Child", "Parent", "PlanRefusedError", "Tree", "TreeKind", "TreeNode", "plan_trees"]
 
-MOST_STREAMS = 256  # the stream is one byte of the packet
 MOST_NODES = (1 << 16) - 1  # of all streams, as of workers: both are two bytes
 
 
@@ -38,15 +39,19 @@ def plan_trees(
     streams: int = 0,
     rotation: int = 0,
     avoid: Collection[str] = (),
+    propagation: Propagation = USUAL,
 ) -> tuple[Tree, ...]:
     """Plans the trees of a job, one per stream.
 
     workers: host names by rank.
     servers: addresses by rank.
-    streams: number of streams; 0: the fewest that separate servers in different directions.
+    streams: number of streams of each class of urgency; 0: the fewest that separate servers in
+        different directions.
     rotation: rotates the choice among equivalent cores.
     avoid: switches that are no nodes of a tree, though packets may pass them (to route around a
         switch, use ``Addressing.without``).
+    propagation: says how many classes there are. All have the same trees, and streams of their
+        own, so that no chunk waits for a slot of a lower class.
 
     Raises PlanRefusedError.
     """
@@ -56,13 +61,13 @@ def plan_trees(
         ways = [(worker, server) for server in servers[:1] for worker in first]
         for worker, server in (*ways, *((first[0], server) for server in servers)):
             addressing.check_way(worker, server)
-        return _planned(parts, workers, kind, streams)
+        return _planned(parts, workers, kind, streams, propagation)
     except NoRouteError as error:
         raise PlanRefusedError(str(error)) from error
 
 
 def _planned(
-    parts: Parts, workers: Sequence[str], kind: TreeKind, streams: int
+    parts: Parts, workers: Sequence[str], kind: TreeKind, streams: int, propagation: Propagation
 ) -> tuple[Tree, ...]:
     addressing, servers = parts.addressing, parts.servers
     local = {addressing.interfaces[server].node for server in servers} & set(workers)
@@ -73,20 +78,21 @@ def _planned(
             f" {TreeKind.NONE} does not)"
         )
     refusal = ServersDisagreeError("")
-    fitting = [n for n in range(1, len(servers) + 1) if len(servers) % n == 0 and n <= MOST_STREAMS]
+    most = most_streams(propagation)
+    fitting = [n for n in range(1, len(servers) + 1) if len(servers) % n == 0 and n <= most]
     if len(workers) > MOST_NODES:
         text = f"{len(workers)} workers; a sum says of how many it is, up to {MOST_NODES}"
         raise PlanRefusedError(text, "workers")
-    if streams > MOST_STREAMS:
-        raise PlanRefusedError(f"{streams} streams; allowed: 1 to {MOST_STREAMS}", "streams")
+    if streams > most:
+        raise PlanRefusedError(f"{streams} streams of a class; allowed: 1 to {most}", "streams")
     for count in [streams] if streams else fitting:
         try:
-            return _plan(parts, kind, count)
+            return _plan(parts, kind, count, propagation)
         except ServersDisagreeError as error:
             refusal = error
     for count in fitting if streams else []:
         try:
-            _plan(parts, kind, count)
+            _plan(parts, kind, count, propagation)
         except ServersDisagreeError:
             continue
         text = f"{refusal}; a multiple of {count} streams would part them"
@@ -94,20 +100,22 @@ def _planned(
     raise PlanRefusedError(str(refusal))
 
 
-def _plan(parts: Parts, kind: TreeKind, streams: int) -> tuple[Tree, ...]:
+def _plan(parts: Parts, kind: TreeKind, streams: int, propagation: Propagation) -> tuple[Tree, ...]:
     trees: list[Tree] = []
     first = 1
-    for stream in range(streams):
+    numbers = stream_numbers(propagation, streams)
+    for position, number in enumerate(numbers):
+        stream = position % streams
         ranks = servers_of(stream, streams, len(parts.servers))
         nodes = PLANNERS[kind](parts, first, stream, ranks)
-        if len(nodes) * streams > MOST_NODES:
+        if len(nodes) * len(numbers) > MOST_NODES:
             raise PlanRefusedError(
-                f"{streams} streams with {len(nodes)} tree nodes each; all together have up to"
+                f"{len(numbers)} streams with {len(nodes)} tree nodes each; all together have up to"
                 f" {MOST_NODES}",
                 "streams",
             )
         for node in nodes:
             parts.check_children(node)
-        trees.append(Tree(stream, tuple(nodes)))
+        trees.append(Tree(number, tuple(nodes), position // streams))
         first += len(nodes)
     return tuple(trees)

@@ -26,6 +26,7 @@ from controller.planning.tree_planner import TreeKind
 from protocol import call_status, jobs_pb2, jobs_pb2_grpc
 from protocol.optimizer_plan import OptimizerPlan
 from protocol.plan import Address
+from protocol.propagation import Propagation
 from protocol.runtime import Event
 from protocol.server_pipelines import Pipeline
 
@@ -81,6 +82,7 @@ class JobService(jobs_pb2_grpc.JobServiceServicer):
                 _refuse(context, f"admission {request.admission} is none of {ways}")
             try:
                 pipeline = Pipeline.from_message(request.pipeline)
+                propagation = Propagation.from_message(request.propagation)
             except ValueError as error:
                 _refuse(context, str(error))
             hosts = len(self.table.fabric.topology.hosts)
@@ -95,6 +97,7 @@ class JobService(jobs_pb2_grpc.JobServiceServicer):
                 Admission(request.admission),
                 request.slice_bytes,
                 pipeline,
+                propagation,
             )
             servers = [jobs_pb2.Member(host=s, rank=rank) for rank, s in enumerate(job.servers)]
             return jobs_pb2.CreateServiceReply(

@@ -25,7 +25,6 @@ from observability.messages.summary import Restored
 from observability.messages.waiting import Activity, JobExplanation
 from observability.why import explain, sentences
 from protocol import jobs_pb2
-from protocol.partition import shares
 from testbed.jobrun import JobRun
 
 log = logging.getLogger("why")
@@ -58,7 +57,7 @@ class Diagnostics:
         workers = await self._workers()
         trees = await self._planned([one.outline for one in workers if one.outline])
         servers, work = job.servers, job.forecast.workload
-        where = shares(work.counts, work.chunks_per_slice, max(1, len(servers)), 1)
+        where = work.shares(max(1, len(servers)), work.propagation.classes)
         # The reason that the service reports for a job that is over is how it ended.
         change = await self._change() if job.state in ("starting", "running") else ""
         found = explain(

@@ -185,7 +185,7 @@ def _judge(row: Row, file: Path, target: str, results: FinishedJob | str, where:
     plane = read_program(*program_files(None, None))
     spec = jobfile.load(file).spec
     sizes = tuple(shapes(spec).values())
-    work = workload(spec, sizes, plane.lanes, plane.chunks_per_slice(spec.slice_bytes))
+    work = workload(spec, sizes, plane.lanes, plane.chunks_per_slice(spec.slice_size))
     return judge(row, target, work, results, where)
 
 

@@ -21,8 +21,10 @@ from hosts.errors import (
 )
 from hosts.net.environment import HERE, HostEnvironment
 from hosts.session import testbed_environment
+from hosts.worker.scheduling.registry import SCHEDULERS
 from protocol import jobs_pb2
 from protocol.call_status import left_behind
+from protocol.propagation import USUAL, Propagation
 from protocol.runtime import REAL, Runtime
 from protocol.server_pipelines import TALL, Pipeline
 from protocol.trees import TREE_NAMES, TREE_NUMBERS
@@ -77,6 +79,7 @@ def create_service(
     slice_bytes: int = 0,
     pipeline: str = TALL,
     ablate: Iterable[str] = (),
+    propagation: Propagation = USUAL,
     outage: float = 10.0,
     environment: HostEnvironment = HERE,
 ) -> Service:
@@ -97,6 +100,7 @@ def create_service(
         slice_bytes: Size of a key's slices, each with a server and a stream of its own; 0: 32 KiB.
         pipeline: The servers' pipeline, `tall` or `wide`.
         ablate: Parts of their work to leave out, for comparison.
+        propagation: Order and units in which gradients are sent.
         outage: Seconds to wait for a service that is away.
         environment: The host's sockets, clock and threads; simulated in virtual time.
 
@@ -104,11 +108,13 @@ def create_service(
         NamespaceTakenError: A job of that name is alive.
         NoRoomError: Switches have no slots; the text says what would fit.
         ClientError: The service refuses the job or is away.
-        ValueError: An unknown tree, admission, pipeline or ablation.
+        ValueError: An unknown tree, admission, pipeline, ablation or order.
     """
     for what, given, known in (("tree", tree, TREE_NUMBERS), ("admission", admission, ADMISSIONS)):
         if given not in known:
             raise ValueError(f"{what} {given!r} is none of {', '.join(known)}")
+    if propagation.order not in SCHEDULERS:
+        raise ValueError(f"order {propagation.order!r} is none of {', '.join(SCHEDULERS)}")
     work = Pipeline(pipeline, tuple(ablate))
     with environment.service(testbed_environment.service() if service is None else service) as stub:
         reply = call(
@@ -124,6 +130,7 @@ def create_service(
                 admission=ADMISSIONS[admission],
                 slice_bytes=slice_bytes,
                 pipeline=work.to_message(),
+                propagation=propagation.to_message(),
             ),
             outage + _ANSWER_SECONDS,
             # No retry after it was sent: the job may exist.

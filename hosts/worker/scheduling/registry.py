@@ -6,14 +6,24 @@ from __future__ import annotations
 from hosts.worker.scheduling.checked import CheckedScheduler
 from hosts.worker.scheduling.fifo import Fifo
 from hosts.worker.scheduling.scheduler import ChunkScheduler
-from protocol.plan import FIFO, PlanError, WorkerPlan
+from hosts.worker.scheduling.urgent import MostUrgentFirst
+from protocol.plan import PlanError, WorkerPlan
+from protocol.propagation import FIFO
 
-SCHEDULERS: dict[str, type[ChunkScheduler]] = {FIFO: Fifo}
+PRIORITY = "priority"
+CREDIT = "credit"
+
+SCHEDULERS: dict[str, type[ChunkScheduler]] = {
+    FIFO: Fifo,
+    PRIORITY: MostUrgentFirst,
+    CREDIT: MostUrgentFirst,
+}
 
 
 def scheduler_for(plan: WorkerPlan) -> ChunkScheduler:
     """Returns the scheduler that a plan names. Raises PlanError if there is none of that name."""
-    kind = SCHEDULERS.get(plan.scheduler)
+    order = plan.propagation.order
+    kind = SCHEDULERS.get(order)
     if kind is None:
-        raise PlanError(f"scheduler {plan.scheduler!r} is none of {', '.join(SCHEDULERS)}")
+        raise PlanError(f"order {order!r} is none of {', '.join(SCHEDULERS)}")
     return CheckedScheduler(kind, plan)

@@ -171,5 +171,5 @@ def test_a_journal_is_one_controllers(tmp_path: Path) -> None:
     other = sqlite3.connect(tmp_path / "other")
     other.execute("PRAGMA user_version = 7")
     other.close()
-    with pytest.raises(JournalError, match="has version 7, this program writes 5; move it away"):
+    with pytest.raises(JournalError, match="has version 7, this program writes 6; move it away"):
         Journal(tmp_path / "other")

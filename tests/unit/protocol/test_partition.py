@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.partition import partition, servers_of, shares, slices
+from protocol.assignment.balanced import partition
+from protocol.partition import servers_of, shares, slices
 
 # VGG-19 (Simonyan and Zisserman, 2015, table 1, column E): channels of its 3x3 convolutions, then
 # the fully connected layers; weights and biases are keys of their own.

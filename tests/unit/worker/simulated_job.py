@@ -15,7 +15,6 @@ from protocol.codecs.registry import USUAL as USUAL_CODEC
 from protocol.exponents import Exponents
 from protocol.header import PORT, Flag, Op, decode
 from protocol.plan import (
-    FIFO,
     FIXED,
     Address,
     Child,
@@ -24,6 +23,7 @@ from protocol.plan import (
     StreamPlan,
     WorkerPlan,
 )
+from protocol.propagation import FIFO, Propagation
 from protocol.reference import ReferenceSums, reference_round
 from protocol.server_pipelines import USUAL, Pipeline
 from tests.history import Contacts
@@ -147,7 +147,7 @@ class Job:
                 counts=(self.chunks,),
                 chunks_per_slice=SLICE,
                 pipeline=self.pipeline,
-                scheduler=self.scheduler,
+                propagation=Propagation(order=self.scheduler),
                 congestion=self.congestion,
                 codec=self.codec,
             )

@@ -189,5 +189,5 @@ def test_wrong_streams_are_named(monkeypatch, wrong):
 
 
 def test_unknown_scheduler_is_refused():
-    with pytest.raises(PlanError, match="scheduler 'alphabetic' is none of fifo"):
+    with pytest.raises(PlanError, match="order 'alphabetic' is none of fifo"):
         job("alphabetic")

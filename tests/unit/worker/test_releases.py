@@ -17,7 +17,7 @@ from hosts.session.job_service import Service, create_service
 from hosts.worker.scheduling.registry import SCHEDULERS
 from hosts.worker.scheduling.scheduler import ChunkScheduler
 from hosts.worker.transport import WorkerTransport
-from protocol.plan import FIFO
+from protocol.propagation import FIFO
 from simulation.kernel.calls import ask
 from simulation.kernel.engine import Engine
 from simulation.links.trains import SECOND, Train
