@@ -36,13 +36,13 @@ soak: setup-test ## long tests: 10^6 chunks, 10^6 hostile packets, 10^7 packets,
 		tests/packet/controller/test_hostile_service.py tests/packet/p4runtime/test_hostile_p4runtime.py \
 		tests/unit/hosts/test_hostile_hosts.py tests/unit/specs/test_hostile_files.py $(TESTS)
 	@$(NAMESPACES) $(PYTHON) -m pytest -m soak $(TESTS)
-	@$(PYTHON) -m experiments reliability --soak $(or $(MINUTES),20) --seed $(SEED) $(ARGS)
+	@.venv/bin/rackhub experiment reliability --soak $(or $(MINUTES),20) --seed $(SEED) $(ARGS)
 
 reliability: setup ## have every fault happen, write docs/results/reliability.md (ARGS="--target embedded --target bmv2")
-	@$(PYTHON) -m experiments reliability --write docs/results/reliability.md $(ARGS)
+	@.venv/bin/rackhub experiment reliability --write docs/results/reliability.md $(ARGS)
 
 placements: setup ## train with every placement of servers, write docs/results/placements.md (ARGS="--target embedded --target bmv2")
-	@$(PYTHON) -m experiments placements --write docs/results/placements.md $(ARGS)
+	@.venv/bin/rackhub experiment placements --write docs/results/placements.md $(ARGS)
 
 bench: setup ## what the embedded target, BMv2, Linux and a loop that does nothing forward on one core (ARGS="--json")
 	@.venv/bin/rackhub bench switch $(ARGS)

@@ -30,6 +30,7 @@ _COMMANDS = {
     "plan": "cli.commands.plan:plan",
     "compare": "cli.commands.compare:compare",
     "sweep": "cli.commands.sweep:sweep",
+    "experiment": "cli.commands.experiment:experiment",
     "calibrate": "cli.commands.calibrate:calibrate",
     "bench": "cli.commands.bench:bench",
 }

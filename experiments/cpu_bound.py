@@ -19,12 +19,12 @@ from typing import cast
 import click
 
 from emulation.lifecycle.running import run
-from experiments.common.command import Results, Setup, experiment
+from experiments.common.script import Results, Setup, experiment
 from observability.messages.summary import FinishedRun
 from observability.progress_view import View
 from observability.scheduling import MOST_WAITED, OFF
 from sweeps import code
-from sweeps.execution import execute
+from sweeps.execution import Order, execute
 from testbed.errors import LaunchError
 
 _WORKERS, _LOSSES, _BURNERS = (2, 4, 8, 16), (0.0, 0.001, 0.01, 0.05), (0, 1, 2)
@@ -120,7 +120,7 @@ def measure(point: Point, setup: Setup) -> Result:
     files = [setup.folder / f"{point.name}-{kind}.yaml" for kind in ("topology", "job")]
     for file, text in zip(files, (point.topology, point.job), strict=True):
         file.write_text(text)
-    simulated = execute(code.digest(), point.topology, point.job, "here")
+    simulated = execute(code.digest(), Order(point.topology, point.job), "here")
     if simulated.summary is None:
         raise click.ClickException(f"{point}: {simulated.error}\n{simulated.log}")
     with _burning(point.burners), View(setup.console) as view:
@@ -194,7 +194,3 @@ def _table(found: Sequence[Result]) -> str:
                 f"| {name}: {'a' if warned else 'no'} warning | {counts[0]} | {counts[1]} |"
             )
     return "\n".join(lines)
-
-
-if __name__ == "__main__":
-    main()

@@ -12,7 +12,7 @@ from typing import Any
 
 from sweeps import code
 from sweeps.errors import SweepError
-from sweeps.execution import Outcome, OutcomeRow
+from sweeps.execution import Order, Outcome, OutcomeRow
 from sweeps.trials import Trial
 
 _WAIT_SECONDS = 1.0
@@ -21,14 +21,14 @@ _ALONE_SECONDS = 30.0
 _QUIET_SECONDS = 60.0
 
 
-def _on_node(known: str, topology: str, job: str) -> OutcomeRow:
+def _on_node(known: str, order: Order) -> OutcomeRow:
     """Runs a trial on the CPU that Ray has assigned."""
     import ray
 
     from sweeps.execution import execute
 
     node = ray.get_runtime_context().get_node_id()
-    return execute(known, topology, job, f"node {node}").to_message()
+    return execute(known, order, f"node {node}").to_message()
 
 
 def _check_reachable(address: str) -> None:
@@ -146,5 +146,5 @@ class RayCrew:
     def _start(self) -> None:
         while self._todo and len(self._running) < self.slots:
             trial = self._todo.pop(0)
-            reference = self._task.remote(code.digest(), trial.topology, trial.job)
+            reference = self._task.remote(code.digest(), trial.order)
             self._running[reference] = trial

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs one trial in the calling process."""
+"""Runs one trial in the calling process.
+
+A trial is a job on a topology in virtual time, or whatever a function measures that the trial names
+(``Order.by``).
+"""
 
 from __future__ import annotations
 
@@ -7,9 +11,11 @@ import json
 import tempfile
 import time
 import traceback
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
-from typing import TypedDict, cast
+from typing import Any, TypedDict, cast
 
 from observability.messages.summary import FinishedRun
 from observability.processinfo import tail
@@ -21,12 +27,30 @@ from testbed.errors import JobError
 from testbed.program import program_for
 from topologies.model.spec import read as read_topology
 
+JOB = "job.yaml"
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a trial runs.
+
+    topology, job: Contents of the files.
+    files: Contents of further files in the job's folder, by name.
+    by: ``module:function`` that runs it; "" runs the job in virtual time. The function takes a run
+        directory with the files in it, and the order, and returns the summary.
+    """
+
+    topology: str
+    job: str
+    files: Mapping[str, str] = field(default_factory=dict)
+    by: str = ""
+
 
 class OutcomeRow(TypedDict):
     """An outcome as JSON."""
 
     summary: FinishedRun | None
-    """``summary.json``; None if the trial failed."""
+    """``summary.json``, or what the order's function returned; None if the trial failed."""
     error: str
     """Why it failed; empty if it did not."""
     log: str
@@ -62,12 +86,11 @@ class Outcome:
         }
 
 
-def execute(known: str, topology: str, job: str, where: str) -> Outcome:
-    """Runs a job on a topology in virtual time; leaves no files.
+def execute(known: str, order: Order, where: str) -> Outcome:
+    """Runs a trial; leaves no files.
 
     Args:
         known: The digest of the sweep's rackhub (``code.digest``).
-        topology, job: Contents of the files.
         where: For the outcome.
     """
     began = time.monotonic()
@@ -77,10 +100,9 @@ def execute(known: str, topology: str, job: str, where: str) -> Outcome:
     with tempfile.TemporaryDirectory(prefix="rackhub-trial-") as folder:
         run = RunDirectory(Path(folder))
         error = log = ""
+        summary: FinishedRun | None = None
         try:
-            matches = _run(run, topology, job)
-            if not matches:
-                error = "the weights differ from the reference's"
+            summary = _measure(order)(run, order)
         except (JobError, VirtualError) as failure:
             error = str(failure).split("\n", 1)[0]
         except Exception as failure:  # any failure is the trial's outcome
@@ -91,15 +113,36 @@ def execute(known: str, topology: str, job: str, where: str) -> Outcome:
             said = run.logs / "virtual.log"
             log = "\n".join(filter(None, [tail(said) if said.exists() else "", log]))
             return Outcome(None, error, log, where, seconds)
-        return Outcome(cast(FinishedRun, run.read_summary()), "", "", where, seconds)
+        return Outcome(summary, "", "", where, seconds)
 
 
-def _run(run: RunDirectory, topology: str, job: str) -> bool:
-    run.logs.mkdir()
-    run.topology.write_text(topology)
-    (run.path / "job.yaml").write_text(job)
-    jobs = [run.path / "job.yaml"]
+def run_virtually(run: RunDirectory, order: Order) -> FinishedRun:
+    """Runs an order's job in virtual time; returns its summary.
+
+    Raises:
+        JobError: It failed, or its weights differ from the reference's.
+    """
+    write_files(run, order)
+    jobs = [run.path / JOB]
     plane = program_for(jobs)[2]
     checked = session.check(read_topology(run.topology), jobs, plane)
     (run.path / "testbed.json").write_text(json.dumps({"name": checked.topology.name}))
-    return session.Session(checked, plane, run, lambda _: None).execute()
+    if not session.Session(checked, plane, run, lambda _: None).execute():
+        raise JobError("the weights differ from the reference's")
+    return cast(FinishedRun, run.read_summary())
+
+
+def write_files(run: RunDirectory, order: Order) -> None:
+    """Writes an order's files into a run directory."""
+    run.logs.mkdir(exist_ok=True)
+    run.topology.write_text(order.topology)
+    for name, text in {JOB: order.job, **order.files}.items():
+        (run.path / name).write_text(text)
+
+
+def _measure(order: Order) -> Callable[[RunDirectory, Order], Any]:
+    if not order.by:
+        return run_virtually
+    module, _, function = order.by.partition(":")
+    measure: Callable[[RunDirectory, Order], Any] = getattr(import_module(module), function)
+    return measure

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import queue
@@ -77,7 +78,7 @@ class LocalCrew:
         process = self._process(number, log)
         assert process.stdin is not None
         assert process.stdout is not None
-        order = {"known": code.digest(), "topology": trial.topology, "job": trial.job}
+        order = {"known": code.digest(), **dataclasses.asdict(trial.order)}
         answer = ""
         try:
             process.stdin.write(json.dumps(order) + "\n")

@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from observability import record
 from sweeps.errors import SweepError
-from sweeps.execution import Outcome, OutcomeRow
+from sweeps.execution import JOB, Outcome, OutcomeRow
 from sweeps.trials import Trial
 
 State: TypeAlias = Literal["done", "failed"]
@@ -78,8 +78,10 @@ class Store:
         """Writes a trial's result atomically; returns it."""
         folder = self.folder(trial)
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "topology.yaml").write_text(trial.topology)
-        (folder / "job.yaml").write_text(trial.job)
+        order = trial.order
+        files = {"topology.yaml": order.topology, JOB: order.job, **order.files}
+        for name, text in files.items():
+            (folder / name).write_text(text)
         result: Result = {
             "trial": trial.id,
             "state": FAILED if outcome.summary is None else DONE,
@@ -107,13 +109,15 @@ def opened(path: Path) -> Iterator[Store]:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
-                text = f"{path}: another sweep is at work there; wait for it, or use --to"
-                raise SweepError(text) from error
+                raise SweepError(
+                    f"{path}: another sweep or experiment is at work there; wait for it, or use"
+                    " --to"
+                ) from error
             yield Store(path)
     except BrokenPipeError:
         raise  # stdout's pipe is closed; not an error of the folder
     except OSError as error:
         raise SweepError(
-            f"{error.filename or path}: the sweep's folder cannot be used: {error.strerror};"
+            f"{error.filename or path}: the folder of results cannot be used: {error.strerror};"
             " --to FOLDER chooses another"
         ) from error

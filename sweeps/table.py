@@ -54,11 +54,17 @@ def unit(axis: Axis) -> str:
 
 def row(trial: Trial, axes: Sequence[Axis], result: Result) -> Row:
     """Returns a trial's row; cells that a failed trial lacks are None."""
+    values = {column(axis): plain(trial.measures[axis.path]) for axis in axes}
+    return row_with(trial, values, result)
+
+
+def row_with(trial: Trial, values: Mapping[str, Any], result: Result) -> Row:
+    """Returns a trial's row; values: by column."""
     found: Row = {
         "trial": trial.id,
         "state": result["state"],
         "attempts": result["attempts"],
-        **{column(axis): plain(trial.measures[axis.path]) for axis in axes},
+        **values,
     }
     summary: Mapping[str, Any] = result["summary"] or {}
     times = summary.get("seconds_per_iteration") or None

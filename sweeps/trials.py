@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import importlib.util
 import json
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from simulation import session
 from specs import sweepfields
 from specs.sweepfile import KINDS, Axis, SweepFile, SweepFileError
 from sweeps import code
+from sweeps.execution import JOB, Order
 from testbed.program import program_for
 from topologies.model.documents import (
     Anything,
@@ -49,6 +51,7 @@ class Trial:
     program: The build of the data plane.
     effect: Equal for trials whose files have the same meaning.
     links: By field, if an axis is a default of links: its value at each link.
+    files, by: As of ``Order``.
     """
 
     id: str
@@ -60,6 +63,13 @@ class Trial:
     program: Path = Path()
     effect: str = ""
     links: dict[str, dict[str, float]] = dataclasses.field(default_factory=dict)
+    files: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    by: str = ""
+
+    @property
+    def order(self) -> Order:
+        """What it runs."""
+        return Order(self.topology, self.job, self.files, self.by)
 
 
 def _told(value: Any) -> str:
@@ -88,6 +98,52 @@ def trials(file: SweepFile) -> list[Trial]:
     if problems:
         raise SweepFileError(shared.whole() for shared in problems.values())
     return made
+
+
+def trial_of(
+    values: Mapping[str, Any],
+    topology: Mapping[str, Any],
+    job: Mapping[str, Any],
+    files: Mapping[str, str],
+    by: str,
+) -> Trial:
+    """Returns a trial with these files, not derived from a sweep file.
+
+    Args:
+        values: Tell it from others.
+        topology, job: Contents of the files. Without a job only ``by`` knows what is run.
+        files, by: As of ``Order``.
+
+    Raises:
+        DocumentError: It cannot run.
+    """
+    label = ", ".join(f"{name} {_told(value)}" for name, value in values.items())
+    order = Order(_yaml(topology), _yaml(job), files, by)
+    program = Path()
+    if job:
+        with tempfile.TemporaryDirectory(prefix="rackhub-trial-") as folder:
+            paths = {name: Path(folder) / name for name in ("topology.yaml", JOB, *files)}
+            texts = {"topology.yaml": order.topology, JOB: order.job, **files}
+            for name, path in paths.items():
+                path.write_text(texts[name])
+            program, _, plane = program_for([paths[JOB]])
+            session.check(read_topology(paths["topology.yaml"]), [paths[JOB]], plane)
+    contents = {**dataclasses.asdict(order), "source": _source(by)}
+    given = dict(values)
+    return Trial(
+        _identity(contents), label, given, given, order.topology, order.job, program,
+        files=files, by=by,
+    )  # fmt: skip
+
+
+def _source(by: str) -> str:
+    """Returns the digest of the file with a function that runs a trial."""
+    found = importlib.util.find_spec(by.partition(":")[0]) if by else None
+    return _digest(Path(found.origin).read_text()) if found is not None and found.origin else ""
+
+
+def _yaml(content: Mapping[str, Any]) -> str:
+    return _LICENCE + yaml.safe_dump(dict(content), sort_keys=False, allow_unicode=True)
 
 
 def _key(problem: Problem) -> tuple[Any, ...]:
@@ -134,10 +190,7 @@ class _Draft:
         """Returns the trial. Raises ``DocumentError``, located in the sweep file or its bases."""
         contents = {kind: self._content(kind) for kind in KINDS}
         paths = {kind: self._folder / f"{kind}.yaml" for kind in KINDS}
-        texts = {
-            kind: _LICENCE + yaml.safe_dump(contents[kind], sort_keys=False, allow_unicode=True)
-            for kind in KINDS
-        }
+        texts = {kind: _yaml(contents[kind]) for kind in KINDS}
         for kind, path in paths.items():
             path.write_text(texts[kind])
         try:

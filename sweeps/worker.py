@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 
-from sweeps.execution import execute
+from sweeps.execution import Order, execute
 
 _PDEATHSIG = 1  # PR_SET_PDEATHSIG, linux/prctl.h
 
@@ -24,9 +24,9 @@ def main() -> None:
     with os.fdopen(os.dup(1), "w") as answers:
         os.dup2(2, 1)
         for line in sys.stdin:
-            trial = json.loads(line)
-            where = f"process {os.getpid()}"
-            outcome = execute(trial["known"], trial["topology"], trial["job"], where)
+            asked = json.loads(line)
+            known = asked.pop("known")
+            outcome = execute(known, Order(**asked), f"process {os.getpid()}")
             answers.write(json.dumps(outcome.to_message()) + "\n")
             answers.flush()
 

@@ -23,7 +23,7 @@ _INTRODUCTION = """\
     make placements ARGS="--target embedded --target bmv2 --clock emulated --clock virtual"
 
 measures what each placement of servers puts on links, and writes this page. Written by
-`python -m experiments placements{options} --write docs/results/placements.md` on {machine}.
+`rackhub experiment placements{options} --write docs/results/placements.md` on {machine}.
 
 Each line is a training job of {iterations} iterations on real processes: {workers} workers in
 {racks} racks, {servers} servers in a rack of their own, one core:

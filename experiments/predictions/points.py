@@ -25,7 +25,7 @@ from planner.predictions import predictions
 from specs import jobfile
 from specs.placements import kind_of
 from sweeps import code
-from sweeps.execution import execute
+from sweeps.execution import Order, execute
 from testbed import preflight
 from testbed.program import program_for
 from topologies.model.addressing import Addressing
@@ -260,7 +260,7 @@ def measure(point: Point) -> Result:
 
 
 def _ran(point: Point) -> Result:
-    outcome = execute(code.digest(), point.topology, point.job, "here")
+    outcome = execute(code.digest(), Order(point.topology, point.job), "here")
     if outcome.summary is None:
         raise RuntimeError(f"{point}: {outcome.error}\n{outcome.log}")
     summary = outcome.summary

@@ -21,11 +21,11 @@ _INTRODUCTION = """\
     make reliability ARGS="--target embedded --target bmv2"
 
 injects every fault that a job has to survive, and writes this page. Written by
-`python -m experiments reliability{options} --write docs/results/reliability.md` on {machine}.
+`rackhub experiment reliability{options} --write docs/results/reliability.md` on {machine}.
 
 Each line is a fault in the middle of a training job on real processes; several lines may be of one
 job, one after the other. Faults: `experiments/reliability/scenarios.py`; a single one:
-`python -m experiments reliability --only NAME`.
+`rackhub experiment reliability --only NAME`.
 
 | column | |
 |---|---|

@@ -67,4 +67,4 @@ def play_round(seed: int, target: str, folder: Path, view: View) -> Line:
 
 def command(seed: int, target: str) -> str:
     """Returns the command that repeats a round."""
-    return f"python -m experiments reliability --soak 0 --seed {seed} --target {target}"
+    return f"rackhub experiment reliability --soak 0 --seed {seed} --target {target}"

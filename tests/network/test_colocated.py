@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests servers on workers' hosts: separate processes, and PHub's share of each link.
 
-Every other placement's bytes: `python -m experiments placements`.
+Every other placement's bytes: `rackhub experiment placements`.
 """
 
 from __future__ import annotations

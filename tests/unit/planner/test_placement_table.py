@@ -13,7 +13,7 @@ from rich.console import Console
 
 from controller.planning.tree_planner import TreeKind, plan_trees
 from experiments.placements import larger
-from experiments.placements.__main__ import play_virtually
+from experiments.placements.experiment import play_virtually
 from experiments.placements.page import page
 from experiments.placements.rows import ITERATIONS, ROWS, TOPOLOGY, Row, judge, workload
 from observability import links

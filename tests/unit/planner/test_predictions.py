@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests predictions of the analytic model against runs in virtual time: bytes and iteration time.
 
-More points, and larger ones: `python -m experiments predictions`.
+More points, and larger ones: `rackhub experiment predictions`.
 """
 
 from __future__ import annotations

@@ -147,7 +147,7 @@ def test_a_second_sweep_in_the_same_folder_is_refused(tmp_path: Path, runs: Path
     with opened(runs / "sweeps" / "small"):
         result = CliRunner().invoke(main, ["sweep", str(path)])
     assert result.exit_code == 1
-    assert "another sweep is at work there" in result.output
+    assert "another sweep or experiment is at work there" in result.output
 
 
 def test_closed_output_pipe_keeps_folder_usable(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def test_seeds_of_a_sweep_are_draws_of_losses_too(tmp_path: Path) -> None:
         sweep.write_text(f"name: s\ntopology: topology.yaml\njob: job.yaml\n{axis}\n")
         found = trials(load(sweep))
         assert len({trial.id for trial in found}) == 2
-        played = [execute(code.digest(), one.topology, one.job, "here") for one in found]
+        played = [execute(code.digest(), one.order, "here") for one in found]
         assert not any(one.error for one in played)
         return [one.summary for one in played if one.summary is not None]
 

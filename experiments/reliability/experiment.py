@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the reliability experiment: ``python -m experiments reliability --help``."""
+"""The reliability experiment: ``rackhub experiment reliability --help``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from experiments.common.command import Results, Setup, chosen_targets, experiment
+from experiments.common.script import Results, Setup, chosen_targets, experiment
 from experiments.reliability.page import page, table
 from experiments.reliability.runner import Line, play
 from experiments.reliability.scenarios import SCENARIOS, Course, Scenario, chosen, courses
@@ -126,7 +126,3 @@ def _soak(minutes: float, seed: int, target: str, folder: Path, console: Console
         if time.monotonic() >= end:
             return
         seed += 1
-
-
-if __name__ == "__main__":
-    main()

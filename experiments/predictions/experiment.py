@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the prediction experiment: ``python -m experiments predictions --help``."""
+"""The prediction experiment: ``rackhub experiment predictions --help``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from multiprocessing import get_context
 
 import click
 
-from experiments.common.command import Results, Setup, experiment
+from experiments.common.script import Results, Setup, experiment
 from experiments.predictions.points import POINTS, Result, measure
 
 _HEADINGS = "| | predicted | measured | error | bytes |"
@@ -55,7 +55,3 @@ def _row(one: Result) -> str:
     times = f"{one.predicted * 1e3:.4g} ms | {one.measured * 1e3:.4g} ms"
     error = f"{one.error:+.2%}" if abs(one.error) >= _SHOWN else "0"
     return f"| {one.point.name} | {times} | {error} | {bytes_are} |"
-
-
-if __name__ == "__main__":
-    main()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the placement experiment: ``python -m experiments placements --help``."""
+"""The placement experiment: ``rackhub experiment placements --help``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import yaml
 
 from emulation.lifecycle.launcher import Launch
 from emulation.lifecycle.running import bringing_up
-from experiments.common.command import Results, Setup, chosen_targets, experiment
+from experiments.common.script import Results, Setup, chosen_targets, experiment
 from experiments.placements import larger
 from experiments.placements.page import larger_table, page, table
 from experiments.placements.rows import ROWS, TOPOLOGY, Line, Row, failed, judge, workload
@@ -187,7 +187,3 @@ def _judge(row: Row, file: Path, target: str, results: FinishedJob | str, where:
     sizes = tuple(shapes(spec).values())
     work = workload(spec, sizes, plane.lanes, plane.chunks_per_slice(spec.slice_size))
     return judge(row, target, work, results, where)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a declared experiment: its points that are not done, then its table, figures and page.
+
+Points are trials of a sweep (``sweeps``), so they are kept, continued and retried as those are.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from experiments.common.declaration import (
+    Claim,
+    Experiment,
+    ExperimentError,
+    Figure,
+    Point,
+    Results,
+    Row,
+)
+from experiments.common.page import Page
+from observability import record
+from observability.record import shown
+from observability.wording import count
+from sweeps import table
+from sweeps.conduct import Crew, State, conduct
+from sweeps.execution import Outcome
+from sweeps.store import DONE, Store
+from sweeps.trials import Trial, trial_of
+from testbed.program import compile_once
+from topologies.model.documents import DocumentError
+
+__all__ = ["Course", "default_folder", "prepare", "run", "write"]
+
+Tell = Callable[[State, Trial, Outcome, str], None]
+
+
+@dataclass(frozen=True)
+class Course:
+    """An experiment's points as trials, which can all run.
+
+    quick: Only the coarse ones.
+    """
+
+    name: str
+    experiment: Experiment
+    quick: bool
+    points: Sequence[tuple[Point, Trial]]
+
+    def trials(self, *, emulated: bool) -> list[Trial]:
+        """Returns the trials of one clock."""
+        return [trial for point, trial in self.points if point.emulated is emulated]
+
+
+def default_folder(name: str, *, quick: bool) -> Path:
+    """Returns the default folder of an experiment."""
+    return record.runs_folder() / "experiments" / (f"{name}-quick" if quick else name)
+
+
+def prepare(name: str, experiment: Experiment, *, quick: bool) -> Course:
+    """Checks all points of an experiment.
+
+    Raises:
+        ExperimentError: One cannot run, or two are the same.
+    """
+    points = []
+    known: dict[str, Point] = {}
+    for point in experiment.points(quick):
+        try:
+            trial = trial_of(point.values, point.topology, point.job, point.files, point.by)
+        except DocumentError as error:
+            where = ", ".join(f"{key} {value}" for key, value in point.values.items())
+            problems = "; ".join(
+                f"{Path(one.file).name}: {one.field}: {one.text}" for one in error.problems
+            )
+            raise ExperimentError(f"{name}, point {where}: {problems}") from error
+        key = json.dumps(point.values, sort_keys=True)
+        if key in known:
+            raise ExperimentError(f"{name}: two points have the values {trial.label}")
+        known[key] = point
+        points.append((point, trial))
+    if not points:
+        raise ExperimentError(f"{name}: no points")
+    return Course(name, experiment, quick, points)
+
+
+def run(
+    course: Course, store: Store, crew: Callable[[], Crew], tell: Tell, *, emulated: bool
+) -> None:
+    """Runs the points of one clock that are not done.
+
+    Args:
+        crew, tell: As of ``sweeps.conduct.conduct``.
+
+    Raises:
+        ExperimentError: Points failed, each tried twice.
+    """
+    listed = course.trials(emulated=emulated)
+    for program in sorted({one.program for one in listed if one.program != Path()}):
+        compile_once(program)
+    # Trials with the same files are one.
+    state = conduct(store, list({one.id: one for one in listed}.values()), crew, tell)
+    if state.failed:
+        raise ExperimentError(
+            f"{course.name}: {count(state.failed, 'point')} of {state.trials:,} failed, each tried"
+            f" twice; their logs are in {shown(store.path.resolve())}/trials/*/result.json. The"
+            " same command tries them again, and runs nothing else"
+        )
+
+
+@dataclass(frozen=True)
+class Written:
+    """What an experiment comes to.
+
+    paths: Files that were written.
+    """
+
+    figures: Sequence[Figure]
+    claims: Sequence[Claim]
+    paths: Sequence[Path]
+
+    def to_message(self, name: str) -> dict[str, Any]:
+        """Returns the JSON object."""
+        return {"experiment": name, "figures": [one.to_message() for one in self.figures]}
+
+
+def write(course: Course, store: Store, page: Path | None) -> Written:
+    """Writes the table, ``figures.json``, and the page with its plots, from what has run.
+
+    Args:
+        page: Another place for the page.
+    """
+    rows, lines = [], []
+    for point, trial in course.points:
+        result = store.result(trial)
+        if result is None or result["state"] != DONE:
+            continue
+        assert result["summary"] is not None
+        measures = course.experiment.measure(result["summary"])
+        rows.append(Row(point.values, measures))
+        plain = {name: table.plain(value) for name, value in measures.items()}
+        lines.append(
+            {
+                **point.values,
+                **{name: value for name, value in plain.items() if _fits(value)},
+                "trial": trial.id,
+                "wall_time_s": round(result["seconds"], 3),
+            }
+        )
+    results = Results(rows, quick=course.quick)
+    experiment = course.experiment
+    figures, claims = experiment.figures(results), experiment.claims(results)
+    command = f"rackhub experiment {course.name}{' --quick' if course.quick else ''}"
+    made = Page(experiment, results, figures, claims, command)
+    paths = made.write(store.path / f"{course.name}.md", store.path / f"{course.name}.html")
+    if page is not None:
+        paths += made.write(page)
+    columns = {name: None for line in lines for name in line}
+    full: list[table.Row] = [{name: line.get(name) for name in columns} for line in lines]
+    table.write_csv(store.csv, full)
+    paths.append(store.csv)
+    if table.can_write_parquet():
+        table.write_parquet(store.parquet, full)
+        paths.append(store.parquet)
+    written = Written(figures, claims, [*paths, store.path / "figures.json"])
+    text = json.dumps(written.to_message(course.name), indent=2) + "\n"
+    (store.path / "figures.json").write_text(text)
+    return written
+
+
+def _fits(value: object) -> bool:
+    """Tells a cell from a series, which only the trial's result.json has."""
+    return not isinstance(value, str) or len(value) <= _LONGEST_CELL
+
+
+_LONGEST_CELL = 200
