@@ -196,6 +196,7 @@ class Session:
                 "switch_latency": costs.switch_latency,
                 "host_per_packet": costs.host_per_packet,
                 "host_per_byte": costs.host_per_byte,
+                "interrupt_interval": costs.interrupt_interval,
                 "server_rate": costs.server_rate,
                 "trace": str(self._trace.path) if self._trace is not None else None,
             },

@@ -305,6 +305,7 @@ def _costs(costs: Costs) -> dict[str, float | None]:
         "switch_latency_seconds": costs.switch_latency,
         "host_seconds_per_packet": costs.host_per_packet,
         "host_seconds_per_byte": costs.host_per_byte,
+        "interrupt_interval_seconds": costs.interrupt_interval,
         "server_bit_per_s": costs.server_rate,
     }
 

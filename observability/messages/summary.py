@@ -370,6 +370,8 @@ class Virtual(TypedDict):
     """Seconds that a worker's host takes for each frame."""
     host_per_byte: float
     """Seconds that it takes for each byte."""
+    interrupt_interval: float
+    """Seconds between the interrupts by which hosts get frames; 0: each at once."""
     server_rate: int | None
     """Bit/s of payloads that a server process handles; null: unlimited."""
     trace: str | None

@@ -80,6 +80,7 @@ class HostNode(TaskNode):
         self._sending = Core(sends) if sends is not None else None
         self._receiving = Core(receives) if receives is not None else None
         self.server_cost = of_servers(costs)
+        self._interval = picoseconds(costs.interrupt_interval)
         # Work of servers' processors: time of completion, order, and datagrams.
         self._served: list[tuple[int, int, VirtualEndpoint, Arrived]] = []
         self._served_count = 0
@@ -133,7 +134,7 @@ class HostNode(TaskNode):
         self._coming(train for _, _, train in single)
 
     def _coming(self, trains: Iterable[Train]) -> None:
-        if self._receiving is None:
+        if self._receiving is None and not self._interval:
             self._incoming.extend(trains)
             return
         for train in trains:
@@ -141,6 +142,8 @@ class HostNode(TaskNode):
 
     def received(self, times: Times, lengths: Lengths) -> Times:
         """Computes when programs receive packets that arrive at these times."""
+        if self._interval:
+            times = -(-times // self._interval) * self._interval
         return times if self._receiving is None else self._receiving.ends(times, lengths)
 
     def next(self) -> int:
@@ -150,7 +153,7 @@ class HostNode(TaskNode):
     def run(self, until: int) -> None:
         """Implements Node."""
         super().run(until)
-        if self._receiving is not None:  # events may be left after the arrivals
+        if self._receiving is not None or self._interval:  # events may be left after the arrivals
             self.now = max(self.now, until)
 
     def outlook(self) -> tuple[int, int]:

@@ -120,6 +120,7 @@ class _Costs(_Strict):
     switch_latency: Annotated[float, duration("0 s", "1 s", "1 us")] = 0.0
     host_per_packet: Annotated[float, duration("0 s", "1 s", "1 us")] = 0.0
     host_per_byte: Annotated[float, duration("0 s", "1 us", "0.1 ns")] = 0.0
+    interrupt_interval: Annotated[float, duration("0 s", "1 s", "100 us")] = 0.0
     server_rate: Rate | None = None
 
 

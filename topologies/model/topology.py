@@ -39,6 +39,8 @@ class Costs:
     framing: count preamble, FCS and gap of each frame.
     switch_latency: seconds from a packet's arrival until it is queued.
     host_per_packet, host_per_byte: seconds of a worker's host for each sent and received frame.
+    interrupt_interval: hosts hand arrived frames to programs at multiples of these seconds, as a
+        network card does that coalesces interrupts.
     server_rate: bit/s of payloads that a server process handles; None: unlimited.
     """
 
@@ -46,6 +48,7 @@ class Costs:
     switch_latency: float = 0.0
     host_per_packet: float = 0.0
     host_per_byte: float = 0.0
+    interrupt_interval: float = 0.0
     server_rate: int | None = None
 
 

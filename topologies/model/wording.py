@@ -63,6 +63,8 @@ def costs(of: Costs) -> str:
     parts = ["framing (24 bytes a frame)"] if of.framing else []
     parts += [f"switches {time_text(of.switch_latency)} a packet"] if of.switch_latency else []
     parts += [f"workers' hosts {' and '.join(hosts)}"] if hosts else []
+    if of.interrupt_interval:
+        parts += [f"interrupts of hosts every {time_text(of.interrupt_interval)}"]
     parts += [f"servers {rate_text(of.server_rate)} of payloads"] if of.server_rate else []
     return f"beside bytes on links: {', '.join(parts)}" if parts else ""
 

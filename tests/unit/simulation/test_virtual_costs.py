@@ -50,10 +50,11 @@ def test_core_finishes_as_with_single_packets(
 def test_costs_are_those_of_the_topology() -> None:
     text = (
         "name: t\nracks: [{workers: 2, servers: 1}]\ncosts: {framing: true, switch_latency: 0.5 us,"
-        " host_per_packet: 1.5 us, host_per_byte: 80 ps, server_rate: 8 Gbit/s}"
+        " host_per_packet: 1.5 us, host_per_byte: 80 ps,"
+        " interrupt_interval: 50 us, server_rate: 8 Gbit/s}"
     )
     costs = parse(text).costs
-    assert costs == Costs(True, 0.5e-6, 1.5e-6, 80e-12, 8_000_000_000)
+    assert costs == Costs(True, 0.5e-6, 1.5e-6, 80e-12, 50e-6, 8_000_000_000)
     host, server = of_hosts(costs), of_servers(costs)
     assert host is not None
     assert server is not None
@@ -119,3 +120,20 @@ def test_a_servers_rate_is_what_a_job_takes_that_needs_more(
     least = chunks / 2 * 2 * 1024 * 8 / RATE
     assert summary["seconds_per_iteration"][-1] == pytest.approx(least, rel=0.2)
     assert summary["seconds_per_iteration"][-1] > least
+
+
+def test_hosts_hand_over_frames_at_interrupts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A round is two hops, so results come at the second interrupt after a push at the earliest;
+    chunks of one interrupt are processed together, also where hosts read ahead."""
+    interval = 0.01
+    each = COSTLY.replace("host_per_packet: 1 us", f"interrupt_interval: {interval} s")
+    files = {"topology.yaml": each, "job.yaml": JOB}
+    found = []
+    for name, options in (("trains", {}), ("singly", {"change": one_by_one})):
+        session = run(tmp_path / name, monkeypatch, files, **options)
+        summary = json.loads(session.run.summary.read_text())
+        found.append(summary["seconds_per_iteration"])
+    assert found[0] == found[1]
+    assert min(found[0]) >= 2 * interval
