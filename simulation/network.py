@@ -47,7 +47,7 @@ class Network:
 
     servers: running server processes by name.
     framing: count the framing of frames, whatever the topology says.
-    priorities: serve packets by strict priority on all links.
+    priorities: serve packets by strict priority on all links and at servers' processors.
     host: the class of hosts.
     together: run switches as one node where possible, which is faster.
     """
@@ -82,6 +82,8 @@ class Network:
         devices = {name: (node, node.device) for name, node in self.switches.items()}
         self.controller = ControlNode(self.engine, topology, addressing, dataplane, devices)
         nodes: list[Node] = [*self.switches.values(), *self.hosts.values()]
+        for host_node in self.hosts.values():
+            host_node.by_priority = priorities
         for node in (*nodes, self.controller, self.operator):
             self.engine.add(node)
         self._task_nodes = [*self.hosts.values(), self.controller, self.operator]

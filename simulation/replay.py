@@ -65,7 +65,8 @@ def replay(
     spec = file.spec.model_copy(update={"compute": ComputeSpec()})
     file = replace(file, spec=spec, layer_times=None)
     wanted = min(spec.iterations, 1 + (_VARYING if topology.impaired else _ALIKE))
-    network = Network(topology, Addressing(topology), dataplane)
+    in_network = spec.propagation.in_network
+    network = Network(topology, Addressing(topology), dataplane, priorities=in_network)
     with tempfile.TemporaryDirectory(prefix="rackhub-replay-") as folder:
         job = _Replayed(network, dataplane, file, Path(folder))
         try:

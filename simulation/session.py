@@ -74,7 +74,8 @@ class Session:
         self._pcap, self._trace = pcap, trace
         topology = checked.topology
         self.addressing = Addressing(topology)
-        self.network = Network(topology, self.addressing, dataplane)
+        priorities = any(plan.file.spec.propagation.in_network for plan in checked.jobs)
+        self.network = Network(topology, self.addressing, dataplane, priorities=priorities)
         if pcap:
             run.pcap.mkdir(exist_ok=True)
             self.network.capture(run.pcap)

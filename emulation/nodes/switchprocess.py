@@ -14,6 +14,7 @@ from typing import Any
 
 from emulation.nodes.processes import Process, Processes, python
 from observability.pcap import header
+from protocol.priorities import PRIORITIES
 from testbed.targets import BMV2, CPU_PORT, DEVICE_ID, Target
 from topologies.model.addressing import Addressing, SwitchPort
 
@@ -132,6 +133,7 @@ class SwitchProcess:
         if pcap is not None:
             command += ["--pcap", str(pcap)] if self.target == "embedded" else [f"--pcap={pcap}"]
         command += ["--", "--grpc-server-addr", self.address, "--cpu-port", str(CPU_PORT)]
+        command += ["--priority-queues", str(PRIORITIES)]  # others are dropped
         self.process = processes.start(self.name, command, on_line=self._line, survived=survived)
 
     async def ready(self, processes: Processes) -> None:

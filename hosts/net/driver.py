@@ -68,9 +68,11 @@ class Attachment(Protocol):
     tick: resolution of `wait` in seconds.
     more: true if there may be more to read after the last `receive`.
     receive_buffer: bytes.
+    by_priority: packets that wait to be sent are in order of priority.
     """
 
     tick: float
+    by_priority: bool
     ipv4: int
     port: int
     receive_buffer: int
@@ -79,7 +81,7 @@ class Attachment(Protocol):
     @property
     def more(self) -> bool: ...
 
-    def configure(self, lanes: int, link_rate: int) -> None: ...
+    def configure(self, lanes: int, link_rate: int, *, by_priority: bool = False) -> None: ...
 
     def capacity(self) -> int: ...
 
@@ -113,10 +115,10 @@ def drive(
 
     `until` is evaluated after every arrival, timer and `Endpoint.wake`. `deadline` is a time of
     `clock`. While the socket's send buffer is full the machine is not polled, so urgent packets do
-    not queue behind others. on_train: takes packets that an endpoint gives ahead of time, see
-    Ahead. on_turn: receives, polls and sends in one call, and returns the time of the next poll;
-    None if the machine has to be driven step by step. Raises what `machine`, `until` and sending
-    raise.
+    not queue behind others, unless they overtake them in the endpoint. on_train: takes packets that
+    an endpoint gives ahead of time, see Ahead. on_turn: receives, polls and sends in one call, and
+    returns the time of the next poll; None if the machine has to be driven step by step. Raises
+    what `machine`, `until` and sending raise.
     """
     while not until():
         following = None if on_turn is None else on_turn()
@@ -154,7 +156,7 @@ def drive(
             return False
         next_poll = math.inf
         sent = False
-        if endpoint.flush():
+        if endpoint.flush() or endpoint.by_priority:
             output, next_poll = machine.poll(now)
             if output is not None:
                 endpoint.send(output)

@@ -17,7 +17,7 @@ import grpc
 
 from hosts.errors import ServiceUnavailableError
 from hosts.net.driver import Attachment
-from hosts.net.pacer import BACKLOG
+from hosts.net.pacer import BACKLOG, URGENT_BACKLOG
 from hosts.net.udp import worker_endpoint
 from protocol.frames import OVERHEAD
 from protocol.header import HEADER_BYTES
@@ -106,7 +106,9 @@ class HostEnvironment:
         stub = JobServiceStub(channel)  # type: ignore[no-untyped-call]  # generated without types
         return Connection(stub, channel.close)
 
-    def backlog(self, rate: int, queue_bytes: int | None, payload: int) -> float:
+    def backlog(
+        self, rate: int, queue_bytes: int | None, payload: int, *, classes: bool = False
+    ) -> float:
         """Returns the seconds of link time that a worker hands over ahead.
 
         The backlog covers at least two packets, so that one still waits for the link when a busy
@@ -115,10 +117,12 @@ class HostEnvironment:
         rate: of the link, in bit/s.
         queue_bytes: limit of the interface's queue, where a full queue blocks the sender.
         payload: bytes of payload in a packet.
+        classes: some chunks are more urgent than others, and are to overtake them.
         """
+        seconds = URGENT_BACKLOG if classes else BACKLOG
         if rate <= 0:
-            return BACKLOG
-        return max(BACKLOG, 2 * 8 * (payload + HEADER_BYTES + OVERHEAD) / rate)
+            return seconds
+        return max(seconds, 2 * 8 * (payload + HEADER_BYTES + OVERHEAD) / rate)
 
     def peer(self, address: Address) -> Connection:
         """Connects to another server; the connection is renewed whenever that server is up."""

@@ -28,6 +28,8 @@ from hosts.net.offload import (
     available,
     segment_size_message,
 )
+from hosts.net.pacer import urgent_bytes
+from hosts.net.priority_queue import STREAM_BYTE, PriorityQueue, split_by_priority
 from hosts.net.trains import Arrived, Receiver, send
 from protocol.header import (
     LARGEST_DATAGRAM,
@@ -66,6 +68,7 @@ class Endpoint:
     queue_bytes: limit of the host interface's own queue. The socket's send buffer is kept below it,
         so a full queue blocks the sender instead of losing silently. None: the kernel's default
         send buffer.
+    by_priority: urgent packets overtake others that wait here (see `configure`).
     receive_buffer: bytes to request; the attribute is the size obtained (without CAP_NET_ADMIN at
         most net.core.rmem_max).
     offload: offloads to use; None: those that `available` returns.
@@ -89,7 +92,8 @@ class Endpoint:
         self.counters = Counters()
         self.offload = available() if offload is None else offload
         self._queue_bytes = queue_bytes
-        self._pending: deque[Run] = deque()
+        self._pending: deque[Run] | PriorityQueue[Run] = deque()
+        self.by_priority = False
         self._native = load_native()
         arena = np.empty(_ARENA_BYTES, np.uint8)
         self.receiver = Receiver(self._native, arena, _MOST_DATAGRAMS)
@@ -136,21 +140,34 @@ class Endpoint:
                 os.close(self._wakeup)
         self._pending.clear()
 
-    def configure(self, lanes: int, link_rate: int) -> None:
-        """Sets the payload size (int32 lanes) and the link's rate (bit/s, 0: unknown)."""
+    def configure(self, lanes: int, link_rate: int, *, by_priority: bool = False) -> None:
+        """Sets the payload size (int32 lanes) and the link's rate (bit/s, 0: unknown).
+
+        by_priority: keep little in the socket, where nothing can be overtaken, and send what waits
+            here by priority; packets may then be sent while others wait. Stays so once it is.
+        """
         self.lanes = lanes
         self.datagram_bytes = packet_bytes(lanes)
         wire_bytes = self.datagram_bytes + _WIRE_OVERHEAD
+        queue_bytes = self._queue_bytes
+        if by_priority and not self.by_priority:
+            self.by_priority = True
+            waiting, self._pending = self._pending, PriorityQueue(_stream_of)
+            while waiting:
+                self._pending.append(waiting.popleft())
+        if self.by_priority and link_rate:
+            short = urgent_bytes(link_rate, wire_bytes)
+            queue_bytes = short if queue_bytes is None else min(short, queue_bytes)
         packets: float = min(MAX_SEGMENTS, LARGEST_DATAGRAM // self.datagram_bytes)
         if link_rate:
             packets = min(packets, link_rate / 8 * _TRAIN_SECONDS / wire_bytes)
-        if self._queue_bytes is not None:
-            packets = min(packets, self._queue_bytes / 2 / wire_bytes)
+        if queue_bytes is not None:
+            packets = min(packets, queue_bytes / 2 / wire_bytes)
         self._train_packets = max(1, int(packets))
-        if self._queue_bytes is not None:
+        if queue_bytes is not None:
             # The kernel admits one more train while the buffer is not full, and doubles the value
             # given (socket(7)).
-            room = self._queue_bytes - self._train_packets * wire_bytes
+            room = queue_bytes - self._train_packets * wire_bytes
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, max(1, room // 2))
         self.send_buffer = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
 
@@ -200,10 +217,10 @@ class Endpoint:
         Order is kept per destination; several destinations take turns, one train each. Raises
         OSError, naming the destination, for errors that waiting does not cure.
         """
-        most = self.train_packets
-        sent = self._send_natively(batch, most)
-        if sent is not None:
-            self.send_rest(batch, sent)
+        for part in split_by_priority(batch) if self.by_priority else (batch,):
+            sent = self._send_natively(part, self.train_packets)
+            if sent is not None:
+                self.send_rest(part, sent)
 
     def send_rest(self, batch: Batch, sent: int) -> None:
         """Queues a batch but for the trains that were sent, as `send` does: what the socket has not
@@ -338,6 +355,10 @@ def _pieces(train: Run) -> list[Run]:
         Run(train.peer, train.buffer[at : at + size], size, 1)
         for at in range(0, train.count * size, size)
     ]
+
+
+def _stream_of(train: Run) -> int:
+    return train.buffer[STREAM_BYTE]
 
 
 @functools.lru_cache(maxsize=4096)

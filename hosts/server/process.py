@@ -215,7 +215,11 @@ class ServerProcess:
                 plan = instruction.plan
                 if plan.HasField("optimizer") and len(plan.servers) == 1:
                     _log.warning("job %d: single server, so nothing is replicated", plan.job)
-                self._endpoint.configure(self.state.lanes, self._link_rate or plan.link_rate)
+                self._endpoint.configure(
+                    self.state.lanes,
+                    self._link_rate or plan.link_rate,
+                    by_priority=self.state.has_priorities,
+                )
                 membership.runs(follower.epoch)
                 _log.info("job %d is served, epoch %d", membership.job, follower.epoch)
 

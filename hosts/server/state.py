@@ -259,6 +259,11 @@ class ServerState:
         return bool(self._shards)
 
     @property
+    def has_priorities(self) -> bool:
+        """True if some results of a job here are to overtake others."""
+        return any(job.plan.propagation.in_network for job in self._jobs.values())
+
+    @property
     def has_updates(self) -> bool:
         """Returns true if `take_updates` would return one."""
         return any(job.steps is not None and job.steps.pending for job in self._jobs.values())

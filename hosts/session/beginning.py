@@ -154,7 +154,10 @@ def first_transport(
         exponents,
         link_rate=link_rate or None,
         backlog=environment.backlog(
-            link_rate or plan.link_rate, queue_bytes, LANE_BYTES * plan.lanes
+            link_rate or plan.link_rate,
+            queue_bytes,
+            LANE_BYTES * plan.lanes,
+            classes=plan.propagation.classes > 1,
         ),
         payload=environment.payload,
         header_room=environment.header_room,

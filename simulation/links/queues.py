@@ -11,10 +11,9 @@ from collections import deque
 from dataclasses import dataclass
 
 from protocol.ethernet import FRAMING, HEADER, LEAST_ON_WIRE
+from protocol.priorities import PRIORITIES
 from simulation.links.trains import NEVER, SECOND
 from switch.ports.paced_line import Line, LineCounters, LineError
-
-PRIORITIES = 8
 
 
 @dataclass(frozen=True)

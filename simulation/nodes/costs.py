@@ -3,15 +3,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Generic, TypeVar
 
 import numpy as np
 
+from hosts.net.priority_queue import PriorityQueue
 from simulation.links.trains import SECOND, Lengths, Times, picoseconds
 from topologies.model.topology import Costs
 
 _PARTS = 10**6  # of a picosecond, that a byte's cost is rounded to
+
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -64,3 +69,38 @@ class Core:
         if len(ends):
             self.free = int(ends[-1])
         return ends
+
+
+class UrgentFirstCore(Generic[Item]):
+    """A processor that handles the most urgent packet first, in FIFO order within a priority; what
+    it has begun it finishes.
+
+    cost: the cost of a packet.
+    stream_of: returns the stream of one, which says its priority.
+    busy: it has begun with a packet, until `end`.
+    """
+
+    def __init__(self, cost: ProcessingCost, stream_of: Callable[[Item], int]) -> None:
+        self.cost = cost
+        self._waiting: PriorityQueue[tuple[int, Item]] = PriorityQueue(
+            lambda waiting: stream_of(waiting[1])
+        )
+        self.busy = False
+
+    def add(self, lengths: Lengths, items: Iterable[Item]) -> None:
+        """Queues packets of these lengths."""
+        self._waiting.extend(zip(self.cost.of(lengths).tolist(), items, strict=True))
+
+    def begin(self) -> tuple[int, Item] | None:
+        """Begins with the next packet; returns how long (ps) it takes, and the packet.
+
+        Returns None if none waits, or it is busy.
+        """
+        if self.busy or not self._waiting:
+            return None
+        self.busy = True
+        return self._waiting.popleft()
+
+    def end(self) -> None:
+        """Ends the packet that was begun."""
+        self.busy = False

@@ -9,7 +9,7 @@ from typing import Any
 
 from hosts.net.driver import Attachment
 from hosts.net.environment import Connection, HostEnvironment
-from hosts.net.pacer import BACKLOG
+from hosts.net.pacer import BACKLOG, urgent_bytes
 from protocol.frames import OVERHEAD
 from protocol.header import HEADER_BYTES, SERVER_PORTS
 from protocol.plan import Address
@@ -17,7 +17,7 @@ from protocol.shards_pb2_grpc import ShardServiceServicer
 from simulation.kernel.calls import Stub
 from simulation.kernel.engine import Engine
 from simulation.kernel.task_node import TaskNode
-from simulation.nodes.host import HostNode, VirtualEndpoint
+from simulation.nodes.host import URGENT_BACKLOG, HostNode, VirtualEndpoint
 from topologies.model.addressing import Addressing
 
 
@@ -68,11 +68,16 @@ class VirtualHostEnvironment(HostEnvironment):
         if not self._corrupts:
             endpoint.expected = expected
 
-    def backlog(self, rate: int, queue_bytes: int | None, payload: int) -> float:
+    def backlog(
+        self, rate: int, queue_bytes: int | None, payload: int, *, classes: bool = False
+    ) -> float:
         """Returns a backlog so small that the queue of the host's link always has room."""
         if not rate or queue_bytes is None:
             return BACKLOG
-        room = max(payload, queue_bytes - 4 * (payload + OVERHEAD + HEADER_BYTES))
+        packet = payload + OVERHEAD + HEADER_BYTES
+        room = max(payload, queue_bytes - 4 * packet)
+        if classes:
+            room = min(room, urgent_bytes(rate, packet, URGENT_BACKLOG))
         return min(BACKLOG, 8 * room / rate)
 
     def service(self, service: str) -> Connection:

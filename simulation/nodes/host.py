@@ -9,6 +9,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -16,9 +17,10 @@ import numpy.typing as npt
 from hosts.native.loader import load_native
 from hosts.net.arrivals import Clock, Released, Seconds
 from hosts.net.driver import Ahead, Counters
-from hosts.net.pacer import wire_bytes
+from hosts.net.pacer import urgent_bytes, wire_bytes
+from hosts.net.priority_queue import STREAM_BYTE, PriorityQueue, split_by_priority
 from protocol.ethernet import FRAMING
-from protocol.frames import Interface
+from protocol.frames import OVERHEAD, Interface
 from protocol.header import (
     HEADER_BYTES,
     SERVER_PORTS,
@@ -41,7 +43,7 @@ from simulation.links.trains import (
     joined,
     picoseconds,
 )
-from simulation.nodes.costs import Core, of_hosts, of_servers
+from simulation.nodes.costs import Core, UrgentFirstCore, of_hosts, of_servers
 from simulation.nodes.frames import Arrived, Framing, arrived
 from switch.ports.paced_line import address
 from topologies.model.addressing import Addressing, HostInterface
@@ -52,6 +54,10 @@ _MANY = 1 << 40  # packets
 _FEW = 8  # the least packets that are not offered after a refusal
 _LEAST_FRAME, _ = wire_bytes(0)
 _QUEUE_SHARE = 4  # a blocked sender continues when 1/4 of the queue is free
+# Seconds of a link that a host hands over where urgent packets are to overtake others: waking up is
+# exact here, so less than in emulation.
+URGENT_BACKLOG = 0.00025
+_URGENT_SHARE = 2  # a blocked sender of such packets continues when 1/2 of that is free
 
 
 class HostNode(TaskNode):
@@ -59,6 +65,7 @@ class HostNode(TaskNode):
 
     payload: chunks have content; otherwise they only occupy the wire.
     unwanted: number of packets without a receiving socket.
+    by_priority: processors of servers handle urgent packets first.
     trains: offer endpoints packets ahead of time where results do not change, which is faster.
     """
 
@@ -69,6 +76,7 @@ class HostNode(TaskNode):
         self.payload = payload
         self.interfaces = addressing.host_interfaces(name)
         self.unwanted = 0
+        self.by_priority = False
         self.trains = True
         self._endpoints: dict[tuple[int, int], VirtualEndpoint] = {}
         self._addresses = {int(one.ipv4) for one in self.interfaces}
@@ -181,17 +189,37 @@ class HostNode(TaskNode):
         if not (self._incoming and self._give_ahead()):
             self._arrive_singly()
         while self._served and self._served[0][0] <= self.now:
-            _, _, endpoint, found = heapq.heappop(self._served)
+            end, _, endpoint, found = heapq.heappop(self._served)
             endpoint.take(found)
+            if endpoint.urgent_first is not None:
+                endpoint.urgent_first.end()
+                self._begin(endpoint.urgent_first, endpoint, end)
 
     def serve(self, core: Core, endpoint: VirtualEndpoint, found: Arrived) -> None:
         """Queues datagrams at a server's processor."""
         sizes = np.maximum(found.lengths - HEADER_BYTES, 0)
+        if self.by_priority:
+            if endpoint.urgent_first is None:
+                endpoint.urgent_first = UrgentFirstCore(core.cost, _stream_of)
+            endpoint.urgent_first.add(
+                sizes, [found.select(slice(row, row + 1)) for row in range(len(sizes))]
+            )
+            self._begin(endpoint.urgent_first, endpoint, self.now)
+            return
         ends = core.ends(np.full(len(sizes), self.now, np.int64), sizes)
         for row, end in enumerate(ends.tolist()):
-            self._served_count += 1
-            entry = (end, self._served_count, endpoint, found.select(slice(row, row + 1)))
-            heapq.heappush(self._served, entry)
+            self._handled_at(end, endpoint, found.select(slice(row, row + 1)))
+
+    def _begin(self, core: UrgentFirstCore[Arrived], endpoint: VirtualEndpoint, at: int) -> None:
+        """Has an idle processor begin with the next datagram, if one waits."""
+        begun = core.begin()
+        if begun is not None:
+            took, found = begun
+            self._handled_at(at + took, endpoint, found)
+
+    def _handled_at(self, end: int, endpoint: VirtualEndpoint, found: Arrived) -> None:
+        self._served_count += 1
+        heapq.heappush(self._served, (end, self._served_count, endpoint, found))
 
     def transmit(self, leaving: Sequence[tuple[int, Train]]) -> None:
         """Sends packets, handed over at these times, by the links of these numbers."""
@@ -290,6 +318,19 @@ def _after_processing(core: Core, leaving: Sequence[tuple[int, Train]]) -> list[
     return [(n, train.at(at)) for (n, train), at in zip(leaving, parts, strict=True)]
 
 
+_Sendable: TypeAlias = tuple[Frames, Lengths]
+
+
+def _stream_of(found: Arrived) -> int:
+    """Returns the stream of a datagram; 0 if it has none."""
+    row = found.datagrams[0]
+    return int(row[STREAM_BYTE]) if len(row) > STREAM_BYTE else 0
+
+
+def _stream_of_frames(sendable: _Sendable) -> int:
+    return int(sendable[0][0, OVERHEAD + STREAM_BYTE])
+
+
 class VirtualEndpoint:
     """Implements hosts.net.udp.Endpoint with frames instead of a socket, without offload.
 
@@ -298,6 +339,7 @@ class VirtualEndpoint:
 
     # Least duration of a wait, as time has to advance.
     tick = 1e-6
+    by_priority = False
 
     def __init__(self, node: HostNode, interface: HostInterface, port: int) -> None:
         self.counters = Counters()
@@ -312,9 +354,12 @@ class VirtualEndpoint:
         wire = Interface(mac, gateway, self.ipv4)
         self._framing = Framing(wire, port)
         self._lib = load_native()
+        self._rate = interface.outgoing.rate
         self._queue_bytes = interface.outgoing.queue_bytes
+        self._most_waiting = self._queue_bytes  # that it has wait for the link
+        self._share = _QUEUE_SHARE
         self._inbox: list[Arrived] = []
-        self._pending: deque[tuple[Frames, Lengths]] = deque()
+        self._pending: deque[_Sendable] | PriorityQueue[_Sendable] = deque()
         self._woken = False
         self._waiters: deque[Waiter] = deque()
         self._ahead: Train | None = None
@@ -323,11 +368,20 @@ class VirtualEndpoint:
         self.expected: Callable[[], tuple[float, float]] | None = None
         cost = node.server_cost if port in SERVER_PORTS else None
         self._core = Core(cost) if cost is not None else None
+        self.urgent_first: UrgentFirstCore[Arrived] | None = None  # in its place, once in use
 
-    def configure(self, lanes: int, link_rate: int) -> None:
+    def configure(self, lanes: int, link_rate: int, *, by_priority: bool = False) -> None:
         """Implements Endpoint."""
         self.lanes = lanes
         self._framing.empty_lanes = 0 if self._node.payload else lanes
+        if by_priority and not self.by_priority:
+            self.by_priority, self._share = True, _URGENT_SHARE
+            waiting, self._pending = self._pending, PriorityQueue(_stream_of_frames)
+            while waiting:
+                self._pending.append(waiting.popleft())
+        if self.by_priority:
+            short = urgent_bytes(self._rate, OVERHEAD + packet_bytes(lanes), URGENT_BACKLOG)
+            self._most_waiting = min(short, self._queue_bytes)
 
     def capacity(self) -> int:
         """Implements Endpoint."""
@@ -351,7 +405,8 @@ class VirtualEndpoint:
     def wait(self, timeout: float) -> None:
         """Implements Endpoint."""
         if self._pending:
-            room = max(int(self._pending[0][1][0]), self._queue_bytes // _QUEUE_SHARE)
+            room = max(int(self._pending[0][1][0]), self._most_waiting // self._share)
+            room += self._queue_bytes - self._most_waiting
             free = (self._link.room(room) - self._node.now) / SECOND
             timeout = min(timeout, max(free, self.tick))
         if not self._woken:
@@ -449,7 +504,7 @@ class VirtualEndpoint:
         # Like `flush`: packets of the same time find the queue as it is then.
         handed = np.rint(times * SECOND).astype(np.int64)
         if self._node.immediate:
-            waiting, queue = link.waiting(int(handed[0])), self._queue_bytes
+            waiting, queue = link.waiting(int(handed[0])), self._most_waiting
             return bool(
                 self._lib.find_room(
                     address(handed), address(sizes), len(sizes), SECOND, pace, waiting, queue
@@ -461,7 +516,7 @@ class VirtualEndpoint:
         # The queue holds the arrivals since it was last empty, minus the departures since.
         level = np.cumsum(sizes) - gone + link.waiting(int(queued[0]))
         lowest = np.minimum(0.0, np.minimum.accumulate(level - sizes))
-        return not (level - lowest > self._queue_bytes - 2 * sizes).any()
+        return not (level - lowest > self._most_waiting - 2 * sizes).any()
 
     def _waiting(self) -> tuple[float, float, float]:
         """Returns how fast the link's queue drains, at least, what waits in it, and its limit."""
@@ -470,7 +525,7 @@ class VirtualEndpoint:
         if link.spec.framing:
             pace *= _LEAST_FRAME / (_LEAST_FRAME + FRAMING)
         reached = node.queued(np.array([node.now]), np.array([_LEAST_FRAME]))
-        return pace, link.waiting(int(reached[0])), self._queue_bytes
+        return pace, link.waiting(int(reached[0])), self._most_waiting
 
     def receive(self) -> Batch | None:
         """Implements Endpoint."""
@@ -498,16 +553,17 @@ class VirtualEndpoint:
 
     def send(self, batch: Batch) -> None:
         """Implements Endpoint."""
-        local = self._local(batch.peers["ipv4"])
-        if local is None:
-            self._pending.append(self._framing.frames(batch))
-        else:
-            remote = ~local
-            if remote.any():
-                self._pending.append(self._framing.frames(batch.select(remote)))
-            frames, lengths = self._framing.frames(batch.select(~remote))
-            self.counters.sent += len(frames)
-            self._node.hand_over(frames, lengths)
+        for part in split_by_priority(batch) if self.by_priority else (batch,):
+            local = self._local(part.peers["ipv4"])
+            if local is None:
+                self._pending.append(self._framing.frames(part))
+            else:
+                remote = ~local
+                if remote.any():
+                    self._pending.append(self._framing.frames(part.select(remote)))
+                frames, lengths = self._framing.frames(part.select(~remote))
+                self.counters.sent += len(frames)
+                self._node.hand_over(frames, lengths)
         self.counters.send_calls += 1
         self.flush()
 
@@ -525,7 +581,7 @@ class VirtualEndpoint:
             frames, lengths = self._pending.popleft()
             now = np.full(len(frames), node.now, np.int64)
             queued = node.now if node.immediate else int(node.queued(now[:1], lengths[:1])[0])
-            free, count = self._queue_bytes - self._link.waiting(queued), len(frames)
+            free, count = self._most_waiting - self._link.waiting(queued), len(frames)
             if int(lengths.sum()) > free:
                 count = int(np.searchsorted(np.cumsum(lengths), free, "right"))
             if count:

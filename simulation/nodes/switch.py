@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from observability.pcap import Writer
+from protocol.priorities import PRIORITIES
 from simulation.kernel.engine import Node, Port
 from simulation.links.trains import Train
 from switch.p4runtime.device import Device
@@ -43,7 +44,11 @@ class SwitchNode(Node):
         self.latency = latency
         self.lines = TimedPorts(latency)
         self.device = Device(
-            device_id, cpu_port, on_commit=self._commit, on_packet_out=self._packet_out
+            device_id,
+            cpu_port,
+            on_commit=self._commit,
+            on_packet_out=self._packet_out,
+            priority_queues=PRIORITIES,
         )
         if cpu_port is not None:
             self.lines.add(cpu_port, Line(parts=0), "outside")

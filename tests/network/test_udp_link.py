@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from hosts.net.pacer import urgent_bytes
+
 RIG = Path(__file__).with_name("udp_rig.py")
 
 
@@ -51,6 +53,18 @@ def test_a_full_queue_blocks_the_sender_and_loses_nothing(plain: bool) -> None:
     assert report["received"] == list(range(300))
     assert report["dropped"] == 0
     assert report["counters"]["send_blocked"] > 0
+
+
+@pytest.mark.parametrize("plain", [False, True], ids=["probed", "plain"])
+def test_urgent_packets_overtake_those_that_the_socket_has_not_taken(plain: bool) -> None:
+    rate, queue = 20_000_000, 256 * 1024
+    report = over_link(rate=rate, queue=queue, queue_bytes=queue, count=300, urgent=20, plain=plain)
+    taken = report["sent_before"]
+    lazy, urgent = list(range(280)), list(range(280, 300))
+    assert report["received"] == lazy[:taken] + urgent + lazy[taken:]
+    assert report["dropped"] == 0
+    # The socket takes little, though the queue behind it has room for nearly all.
+    assert taken * 1066 < urgent_bytes(rate, 1066) + 0.25 * queue
 
 
 def test_a_worker_has_no_port_of_servers() -> None:

@@ -23,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from hosts.net.offload import PLAIN
 from hosts.net.udp import Endpoint
 from protocol.header import Batch, Op, blank, peer_array
+from protocol.priorities import stream_number
 
 NEAR, FAR, PORT = "10.9.0.1", "10.9.0.2", 47110
 SILENCE = 1.0  # s without a packet, once all are sent, after which the rest is taken for lost
@@ -81,12 +82,8 @@ def send(options: dict[str, Any]) -> None:
     receiver.stdin.write("bind\n")
     receiver.stdin.flush()
     receiver.stdout.readline()  # it listens
-    headers = blank(count, Op.CONTRIBUTE)
-    headers["lanes"] = lanes
-    headers["seq"] = np.arange(count)
-    payloads = np.zeros((count, lanes), ">i4")
-    peers = peer_array([(0x0A090002, PORT)] * count)
-    batch = Batch(headers, payloads, np.ones(count, np.bool_), peers)
+    lazy, urgent = count - options.get("urgent", 0), options.get("urgent", 0)
+    batch = packets(lanes, stream_number(0, 0), np.arange(lazy))
     report: dict[str, Any] = {}
     with Endpoint(
         (NEAR, 0),
@@ -96,7 +93,11 @@ def send(options: dict[str, Any]) -> None:
         offload=PLAIN if options.get("plain") else None,
     ) as endpoint:
         try:
+            endpoint.configure(lanes, options.get("rate", 0), by_priority=urgent > 0)
             endpoint.send(batch)
+            report["sent_before"] = endpoint.counters.sent
+            if urgent:
+                endpoint.send(packets(lanes, stream_number(7, 0), np.arange(lazy, count)))
             while not endpoint.flush():
                 endpoint.wait(5)
         except OSError as error:
@@ -111,6 +112,14 @@ def send(options: dict[str, Any]) -> None:
         }
     receiver.communicate()
     print(json.dumps(report))
+
+
+def packets(lanes: int, stream: int, seqs: np.ndarray) -> Batch:
+    headers = blank(len(seqs), Op.CONTRIBUTE)
+    headers["lanes"], headers["stream"], headers["seq"] = lanes, stream, seqs
+    payloads = np.zeros((len(seqs), lanes), ">i4")
+    peers = peer_array([(0x0A090002, PORT)] * len(seqs))
+    return Batch(headers, payloads, np.ones(len(seqs), np.bool_), peers)
 
 
 def receive(lanes: int, count: int) -> None:

@@ -54,4 +54,4 @@ def test_time_limit_ends_it() -> None:
 
 def test_job_that_is_refused_is_an_error() -> None:
     with pytest.raises(JobError, match="window"):
-        replayed(topology(), JOB + "window: 32768\nstreams: 200\n")
+        replayed(topology(), JOB + "window: 32768\nstreams: 128\n")
