@@ -100,6 +100,10 @@ class WrongTypeError(ClientError, TypeError):
     float32, contiguous and writeable."""
 
 
+class PriorityError(ClientError, ValueError):
+    """A priority that the job does not have, or another than that of the key's earlier pushes."""
+
+
 class TooLargeError(ClientError, OverflowError):
     """Finite values of float64 beyond the range of float32, in which they would be infinite."""
 

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from hosts.errors import NoValueError as NoValueError
     from hosts.errors import PlanWithdrawnError as PlanWithdrawnError
     from hosts.errors import PolicyError as PolicyError
+    from hosts.errors import PriorityError as PriorityError
     from hosts.errors import ServiceUnavailableError as ServiceUnavailableError
     from hosts.errors import StalledError as StalledError
     from hosts.errors import TooLargeError as TooLargeError
@@ -78,8 +79,8 @@ _NAMES = {
     "hosts.errors": (
         "CallOrderError CheckpointError ClientError DoubleInitError JobRefusedError "
         "LeftBehindError NamespaceTakenError NoRoomError NoValueError PlanWithdrawnError "
-        "PolicyError ServiceUnavailableError StalledError TooLargeError UnknownKeyError "
-        "UseAfterLeaveError WrongNonceError WrongShapeError WrongTypeError"
+        "PolicyError PriorityError ServiceUnavailableError StalledError TooLargeError "
+        "UnknownKeyError UseAfterLeaveError WrongNonceError WrongShapeError WrongTypeError"
     ),
     "hosts.session.job_service": "Service",
     "observability.control": "ControlError",

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 
 from controller.jobs.deployment import Deployment
@@ -30,6 +31,7 @@ from controller.planning.balancing.balancer import Measurements, Move
 from controller.planning.balancing.registry import BALANCERS, STATIC
 from controller.planning.tree_planner import PlanRefusedError
 from protocol import jobs_pb2
+from protocol.propagation import CHUNK
 from topologies.model.replica_order import exposed, host_of
 
 __all__ = ["ANSWER_SECONDS", "LAST_EPOCH", "LEAVE_SECONDS", "RETRY_SECONDS", "Epochs"]
@@ -74,6 +76,8 @@ class Epochs:
         without any possible plan stays halted (``Job.waiting``).
         """
         pool = Pool(dict(job.kept.results), job.kept.left)
+        # The next epoch may begin with some chunks of a slice, and servers would wait for all.
+        job.propagation = replace(job.propagation, release=CHUNK)
         if job.change is not None and not job.change.settled:
             pool.add(job.change.pool.results.values())
         job.join = None  # another attempt follows the change

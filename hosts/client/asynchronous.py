@@ -101,12 +101,13 @@ class AsyncClient:
         values: Mapping[str, Floats],
         *,
         average: bool = False,
+        priority: int | None = None,
         out: Mapping[str, Floats] | None = None,
         timeout: float | None = None,
     ) -> asyncio.Future[Sums]:
         """Begins a push, see Client.push; await the returned future for its result."""
         future = await self._call(
-            self.client.push, values, average=average, out=out, timeout=timeout
+            self.client.push, values, average=average, priority=priority, out=out, timeout=timeout
         )
         return asyncio.wrap_future(future)
 
@@ -125,11 +126,14 @@ class AsyncClient:
         values: Mapping[str, Floats],
         *,
         average: bool = False,
+        priority: int | None = None,
         out: Mapping[str, Floats] | None = None,
         timeout: float | None = None,
     ) -> Sums:
         """Adds arrays over all workers, see Client.push_pull."""
-        return await (await self.push(values, average=average, out=out, timeout=timeout))
+        return await (
+            await self.push(values, average=average, priority=priority, out=out, timeout=timeout)
+        )
 
     async def all_reduce(
         self,

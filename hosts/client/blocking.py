@@ -273,15 +273,19 @@ class Client(JobView):
         )
         left = None if timeout is None else max(0.0, began + timeout - self._runtime.now())
         part.wait_for_plan(left)
+        classes = self._transport.plan.propagation.classes
         if optimizer is None:
+            exchange.classes = classes
             return Sums()
         if (
             part.follower is not None and part.follower.barrier.completed
         ):  # it joined after initialisation
+            exchange.classes = classes
             with part.turn:
                 return exchange.parameters(initial, self._transport)
         left = None if timeout is None else max(0.0, began + timeout - self._runtime.now())
         begun = self.push_pull(initial, timeout=left)
+        exchange.classes = classes
         if self._restoration is not None:
             self._restoration.bring(part, self._patience)
             with part.turn:
@@ -293,6 +297,7 @@ class Client(JobView):
         values: Mapping[str, Floats],
         *,
         average: bool = False,
+        priority: int | None = None,
         out: Mapping[str, Floats] | None = None,
         timeout: float | None = None,
     ) -> Future[Sums]:
@@ -301,6 +306,13 @@ class Client(JobView):
         Any number of pushes may be under way, also of one key. Their values are copied; they are
         sent in the order of the calls, and within a call in the order of declaration. A push waits
         only for a worker that is about to join; it cannot be cancelled.
+
+        Args:
+            values, average, out, timeout: As for `push_pull`.
+            priority: The class of these keys in a job that has several: 0 to its number of classes
+                less 1. Keys of a higher class are sent first, also before earlier pushes. All
+                pushes of a key, of all workers, must have the same. None: by the key's place in
+                the declaration, which is the order of the forward pass, as P3 has it.
 
         Returns:
             A future of the result of `push_pull`, which also has the errors of the transfer. In
@@ -323,7 +335,7 @@ class Client(JobView):
                 chunks, timeout, self._patience, self._on_stall, look, self._runtime.now
             )
 
-        call, submit = exchange.call(values, average, out, patience)
+        call, submit = exchange.call(values, average, out, patience, priority)
         part.enter(call, submit, self._provide)
         return call.future
 
@@ -366,6 +378,7 @@ class Client(JobView):
         values: Mapping[str, Floats],
         *,
         average: bool = False,
+        priority: int | None = None,
         out: Mapping[str, Floats] | None = None,
         timeout: float | None = None,
     ) -> Sums:
@@ -375,6 +388,7 @@ class Client(JobView):
 
         Args:
             values: Arrays by key.
+            priority: As for `push`.
             average: Return the mean over the workers in each sum instead, float32(float64(sum) /
                 workers), element by element. Refused in a job with an optimizer.
             out: Arrays that results are written to, for some keys or all: float32 of the values'
@@ -390,12 +404,15 @@ class Client(JobView):
             WrongShapeError: A shape other than the key's, or in `out` than the values'.
             WrongTypeError: No array, or one of another dtype; an array of `out` that does not fit.
             TooLargeError: Finite values of float64 that float32 does not have.
+            PriorityError: A priority that the job does not have, or not that of the key.
             ValueError: `average` in a job with an optimizer.
             ClientError: The job has ended.
             StalledError: No sum arrived within the patience; this worker can only leave.
             TimeoutError: `timeout` is over; this worker can only leave.
         """
-        return self.push(values, average=average, out=out, timeout=timeout).result()
+        return self.push(
+            values, average=average, priority=priority, out=out, timeout=timeout
+        ).result()
 
     def all_reduce(
         self,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from hosts.data.tensors import Sums, Tensors, check_out
-from hosts.errors import NoValueError
+from hosts.errors import NoValueError, PriorityError
 from hosts.optimizers import mean_of
 from hosts.session.calls import Call, Members, Workers
 from hosts.session.stall_timeout import StallTimeout
@@ -26,13 +26,18 @@ class _Last(NamedTuple):
 
 
 class Exchange:
-    """Makes calls of values and keeps their results. optimized: servers run an optimizer, so
-    results are parameters."""
+    """Makes calls of values and keeps their results.
+
+    optimized: servers run an optimizer, so results are parameters.
+    classes: of urgency that calls may choose from.
+    """
 
     def __init__(self, tensors: Tensors, optimized: bool, runtime: Runtime = REAL) -> None:
         self.tensors = tensors
         self.optimized = optimized
         self._runtime = runtime
+        self.classes = 1
+        self._priorities: dict[str, int | None] = {}  # of keys that were pushed
         self._last: dict[str, _Last] = {}
 
     def call(
@@ -41,15 +46,18 @@ class Exchange:
         average: bool,
         out: Mapping[str, Floats] | None,
         patience: Callable[[int], StallTimeout],
+        priority: int | None = None,
     ) -> tuple[Call, Callable[[WorkerTransport], int]]:
         """Returns a call with these values, of at least one key, and a function that submits it.
 
         out: arrays for results of some keys. patience: returns the StallTimeout of a call of so
-        many chunks. Raises UnknownKeyError, WrongShapeError, WrongTypeError, TooLargeError.
+        many chunks. priority: class of the keys, see Client.push. Raises UnknownKeyError,
+        WrongShapeError, WrongTypeError, TooLargeError, PriorityError.
         """
         tensors, given, into = self.tensors, dict(values), dict(out or {})
         names, chunks, packed = tensors.pack(given)
         check_out(into, given)
+        self._check_priority(names, priority)
         lanes = tensors.layout.lanes_of[chunks]
 
         def finish(workers: Workers, members: Members, ticket: int) -> Sums:
@@ -64,7 +72,22 @@ class Exchange:
         counts = [tensors.layout.counts[number] for number in numbers]
         future = self._runtime.future()
         call = Call(numbers, counts, finish, patience(len(chunks)), future)
-        return call, lambda transport: transport.submit(chunks, packed, lanes, packed)
+        return call, lambda transport: transport.submit(chunks, packed, lanes, packed, priority)
+
+    def _check_priority(self, names: Iterable[str], priority: int | None) -> None:
+        """Keeps the priority of keys; raises PriorityError."""
+        if priority is not None and not 0 <= priority < self.classes:
+            raise PriorityError(
+                f"priority {priority}; the job has {self.classes} classes of urgency; allowed: 0 to"
+                f" {self.classes - 1}, which is sent first"
+            )
+        for name in names if self.classes > 1 else ():
+            before = self._priorities.setdefault(name, priority)
+            if before != priority:
+                raise PriorityError(
+                    f"{name!r} is pushed with priority {_named(priority)}, and was with"
+                    f" {_named(before)}: a key keeps its priority"
+                )
 
     def parameters(self, initial: Mapping[str, Floats], transport: WorkerTransport) -> Sums:
         """Returns the current parameters of a worker that has joined, in the shapes of the initial
@@ -101,3 +124,7 @@ class Exchange:
             check_out(out, result)
             result.put(out)
         return result
+
+
+def _named(priority: int | None) -> str:
+    return "that of its place" if priority is None else str(priority)

@@ -284,7 +284,7 @@ int64_t root_contribute(struct root *root, struct received *received, int plain)
     }
     if (!plain)
         sort_slots(received->done, done);
-    if (!root->steps && !root->pulls) {
+    if (!root->steps && !root->pulls && !root->holds) {
         root_write(root, received->done, done, NULL, received->packets, received->whole);
         for (uint64_t i = 0; i < done; i++)
             root->slots[received->done[i]].final = true;

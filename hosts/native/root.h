@@ -69,6 +69,7 @@ struct root {
     uint8_t stream, merging;
     bool steps; // optimizer steps make results of the sums
     bool pulls; // results are sent to those that query
+    bool holds; // results wait for others
     struct outcomes outcomes;
 };
 

@@ -150,10 +150,14 @@ static int64_t pass_complete(struct worker *w, int64_t stream) {
     return w->left[stream] = left;
 }
 
+static int has_credit(const struct worker *w) {
+    return !w->credit || w->outstanding < w->credit;
+}
+
 static void enter(struct worker *w, int64_t stream) {
     struct queue *queue = &w->queues[stream];
     int64_t number = w->next[stream], end = pass_complete(w, stream) + w->limits[stream];
-    for (; queue->head < queue->tail && number < end; number++) {
+    for (; queue->head < queue->tail && number < end && has_credit(w); number++) {
         int64_t row = row_of(w, stream, number);
         const struct entry *entry = &w->entry[row];
         w->entry[row] = queue->entries[queue->head++];
@@ -162,6 +166,7 @@ static void enter(struct worker *w, int64_t stream) {
         w->exponent[row] = 0;
         w->flags[row] = 0;
         w->failures[row] = 0;
+        w->outstanding += w->large;
         restart_progress(w, row);
         if (entry->exponent_round) {
             w->stage[row] = WAITING;
@@ -177,10 +182,11 @@ static void enter(struct worker *w, int64_t stream) {
     w->next[stream] = number;
 }
 
-// Moves windows. A policy sets a window whenever a round trip has ended.
+// Moves windows, those of the most urgent class first, which are the last. A policy sets a window
+// whenever a round trip has ended.
 void advance(struct worker *w) {
     w->moved = 0;
-    for (int64_t stream = 0; stream < w->streams; stream++) {
+    for (int64_t stream = w->streams - 1; stream >= 0; stream--) {
         if (w->queues[stream].head == w->queues[stream].tail)
             continue;
         if (w->adapts && pass_complete(w, stream) >= w->trip_ends[stream])
@@ -261,6 +267,7 @@ void complete(struct worker *w, int64_t row, const struct header *header, const 
     w->deadline[row] = INFINITY;
     w->results[row] = *header;
     w->incomplete--;
+    w->outstanding -= w->large;
     w->moved = 1;
     int reported = header->max_exponent;
     if (entry->exponent_round) {

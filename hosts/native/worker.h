@@ -146,6 +146,9 @@ struct worker {
     int64_t streams, chunks, rows, width, exponent_headroom, depth, world, rank, job, epoch;
     int64_t servers_count, is_asynchronous, optimizes, pulls, adapts;
     int64_t sum_digits, finest_scale, least_digits, least_exponent, most_exponent;
+    // Bytes of numbers that have entered a window and have no result, and how many may be before
+    // others enter; 0: no limit (Propagation in protocol/propagation.py).
+    int64_t outstanding, credit;
     // The link that packets leave on: Pacer in hosts/net/pacer.py.
     double rate, backlog, clear;
     int64_t small, large; // bytes on the wire of packets without and with payload

@@ -28,6 +28,7 @@ from hosts.native.structures import structures
 from hosts.net.arrivals import EXACT, Clock, Released, Seconds
 from hosts.net.broadcast_batch import BroadcastBatch
 from hosts.server.direct_sums import LATEST_COPY
+from hosts.server.slice_release import SliceRelease
 from hosts.server.update_pipeline import UpdatePipeline
 from protocol.header import (
     FLAGGED,
@@ -91,6 +92,8 @@ class RootNode:
         self._nodes = np.array([child.node for child in children], np.uint16)
         self._slots = np.zeros(2 * root.window, _SLOT)
         n = len(self._slots)
+        holds = plan.propagation.by_slice
+        self._release = SliceRelease(plan.shares.slice_of, root.window) if holds else None
         merging = _merging(plan.pipeline)
         rows = np.zeros((self._children if merging == _WIDE else 1, n, self._width), np.int32)
         self._results = rows[0]  # of complete and final slots, in native byte order
@@ -106,7 +109,7 @@ class RootNode:
             mask=n - 1, chunks=plan.chunks, children=self._children, width=self._width,
             worker_count=len(plan.workers), node=root.node, job=plan.job, epoch=plan.epoch,
             world=plan.world, stream=root.stream, merging=merging, steps=steps is not None,
-            pulls=plan.pipeline.pulls,
+            pulls=plan.pipeline.pulls, holds=holds,
         )  # fmt: skip
         memory = memoryview(self._root).cast("B")
         offset = _Root.outcomes.offset
@@ -115,7 +118,7 @@ class RootNode:
         self._at = ctypes.addressof(self._root), ctypes.addressof(self._received)
         self._found = np.zeros((3, 0), np.int64)
         # Memory for the next results, where sums are results and nobody has to query them.
-        self._sends_sums = steps is None and not plan.pipeline.pulls
+        self._sends_sums = steps is None and not plan.pipeline.pulls and not holds
         self._packets, self._whole = np.zeros((0, 0), np.uint8), _NONE
         self._pool = ArrayPool()
         # Contributions that failed their check, by (slot, child): number in the stream, failures,
@@ -147,7 +150,7 @@ class RootNode:
         result leaves when its last copy has arrived. Returns None, with nothing done, if the prefix
         is empty. sizes: bytes of a frame without payload, and with it.
         """
-        if self._steps is not None or self._plan.pipeline.pulls:
+        if not self._sends_sums:
             return None
         if float(times[-1]) * clock.second >= EXACT / 2:
             return None
@@ -272,7 +275,12 @@ class RootNode:
         return packets, whole
 
     def _finish(self, slots: Slots) -> list[Batch]:
-        """Publishes the results of these slots to every child."""
+        """Publishes the results of these slots, once nothing holds them back, to every child."""
+        if self._release is not None and len(slots):
+            at = self._slots[slots]
+            summed = at["lanes"] != 0
+            chunks = at["chunk"][summed].astype(np.int64)
+            slots = np.concatenate((slots[~summed], self._release.take(slots[summed], chunks)))
         if not len(slots):
             return []
         self._slots["final"][slots] = True

@@ -8,12 +8,14 @@ of each, and urgent chunks go into streams of higher priority.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import numpy.typing as npt
 
 from hosts.data.submissions import Submission
 from hosts.native.structures import structures
-from hosts.worker.scheduling.scheduler import ChunkScheduler
+from hosts.worker.scheduling.scheduler import Numbers
 from protocol.header import Array
 from switch.ports.paced_line import address
 
@@ -22,6 +24,8 @@ from switch.ports.paced_line import address
 # (`chunk_exponents`); `order` is the position among all that got numbers.
 ENTRY = np.dtype(structures("worker.h")["entry"])
 QUEUE = np.dtype(structures("worker.h")["queue"])
+# Returns the stream (n,) of each chunk (n,), as indices into the plan's streams.
+StreamsOf = Callable[[Numbers], Numbers]
 
 
 class Queues:
@@ -94,11 +98,11 @@ def entries_of(
     return entries
 
 
-def enqueue(scheduler: ChunkScheduler, queues: Queues, entries: Array) -> None:
+def enqueue(streams_of: StreamsOf, queues: Queues, entries: Array) -> None:
     """Appends entries to the queues of their chunks' streams, one queue per stream of the plan."""
     if len(queues.table) == 1:
         queues.push(0, entries)
         return
-    streams = scheduler.streams(entries["chunk"])
+    streams = streams_of(entries["chunk"])
     for stream in np.flatnonzero(np.bincount(streams)).tolist():
         queues.push(stream, entries[streams == stream])

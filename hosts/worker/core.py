@@ -152,6 +152,7 @@ class Core:
             servers_count=servers, is_asynchronous=plan.is_asynchronous,
             optimizes=plan.optimizer is not None, pulls=plan.pipeline.pulls,
             adapts=congestion.adapts, **{name: getattr(plan.codec, name) for name in _OF_CODEC},
+            credit=plan.propagation.credit,
             rate=rate, backlog=backlog, clear=-math.inf, small=small, large=large,
             least=trips.least, most=trips.most, soonest=math.inf,
             since_loss=max(_LOSSY, 4 * sum(slots.windows)),

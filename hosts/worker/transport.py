@@ -45,6 +45,7 @@ from hosts.worker.epoch_transfer import (
 from hosts.worker.explanation import Outline, Waiting, explain, streams_of, unanswered
 from hosts.worker.round_trips import RoundTrips
 from hosts.worker.scheduling.registry import scheduler_for
+from hosts.worker.scheduling.scheduler import Numbers
 from hosts.worker.slots import Slots
 from protocol import jobs_pb2
 from protocol.exponents import Exponents
@@ -115,6 +116,10 @@ class WorkerTransport:
             slots.submissions = former._slots.submissions
             if held:
                 self._last_headers, self._last_words = former._last_headers, former._last_words
+        # By chunk, a class that the caller has given; -1: none.
+        self._given: Numbers = np.full(exponents.chunks, -1)
+        if former is not None:
+            self._given = former._given
         self._frozen = False
         self._link_rate = link_rate
         self._core = Core(
@@ -139,7 +144,14 @@ class WorkerTransport:
         """True if every submitted chunk is complete."""
         return self._core.incomplete == 0
 
-    def submit(self, chunks: Any, values: Floats, lanes: Any, into: Floats | None = None) -> int:
+    def submit(
+        self,
+        chunks: Any,
+        values: Floats,
+        lanes: Any,
+        into: Floats | None = None,
+        priority: int | None = None,
+    ) -> int:
         """Queues one round of each of n chunks; every worker must make the same submissions in the
         same order.
 
@@ -149,6 +161,7 @@ class WorkerTransport:
         lanes: (n,) valid lanes of each.
         into: destination of the sums, contiguous and shaped like `values`, which it may be: each
             sum then replaces its values.
+        priority: class of the chunks, the same in all submissions of each; None: that of the plan.
 
         Returns the first of n consecutive tickets. Raises ValueError for wrong shapes, unknown or
         repeated chunks.
@@ -169,14 +182,22 @@ class WorkerTransport:
         if not self.plan.is_asynchronous:  # else all goes in float32
             own, unfit = exponents_in(values)
         arranged = self._scheduler.arrange(rows)
+        if priority is not None:
+            self._given[rows] = priority
         columns = rows, rounds, first, own, unfit, widths
         entries = entries_of(arranged, *columns, ticket, self._order, submission)
         if n:
             self._slots.submissions[submission.identifier] = submission
-        enqueue(self._scheduler, self._queues, entries)
+        enqueue(self._streams_of, self._queues, entries)
         self._order += len(entries)
         self._core.note_submitted(len(entries))
         return ticket
+
+    def _streams_of(self, chunks: Numbers) -> Numbers:
+        """Returns the stream of each chunk, in the class that the caller has given, if any."""
+        streams, given = self._scheduler.streams(chunks), self._given[chunks]
+        of_each = len(self.plan.streams) // self.plan.propagation.classes
+        return np.where(given < 0, streams, streams % of_each + given * of_each)
 
     @property
     def arrived(self) -> int:
@@ -319,7 +340,7 @@ class WorkerTransport:
             former=self,
         )
         for entries in incomplete(self._slots, self._queues):
-            enqueue(next_epoch._scheduler, next_epoch._queues, entries)
+            enqueue(next_epoch._streams_of, next_epoch._queues, entries)
             next_epoch._core.note_submitted(len(entries))
         return next_epoch
 
