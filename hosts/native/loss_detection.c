@@ -36,7 +36,6 @@
 
 #include "worker.h"
 
-enum { AGGREGATING, PARTIAL, FINAL }; // Phase in protocol/header.py
 enum { ASK_EVERY = 4 };
 enum { SOONER = 16 }; // least timeout over the least time for which a missing result is waited for
 static const double UNASKED = 0.5;    // share of answers that show a loss
@@ -232,6 +231,12 @@ void detect_from_results(struct worker *w, const int64_t *packets, int64_t n,
     w->news |= n > 0;
 }
 
+// True if the last STATE of a row said that its sum waits for others of its slice.
+static int waits_for_slice(const struct worker *w, int64_t row) {
+    const struct progress *progress = &w->progress[row];
+    return w->by_slice && isfinite(progress->state_time) && progress->state_phase == PARTIAL;
+}
+
 // Takes STATEs that answer probes of distinct rows; what is lost becomes due.
 void detect_from_states(struct worker *w, const int64_t *packets, int64_t n,
                         const struct arrivals *a, double now) {
@@ -285,14 +290,16 @@ void detect_from_states(struct worker *w, const int64_t *packets, int64_t n,
         if (w->kinds[packets[i]] != SHOWS_LOSS)
             set_deadline(w, row, now + patience(w, row));
     }
-    // One loss makes others likely: probe all overdue numbers of the stream.
+    // One loss makes others likely: probe all overdue numbers of the stream. So does a sum that is
+    // complete and waits for others of its slice; of those, whose state is not known.
     for (int64_t i = 0; i < n; i++) {
-        int64_t stream = w->stream[w->places[packets[i]]];
-        if (w->kinds[packets[i]] != SHOWS_LOSS)
+        int64_t asked = w->places[packets[i]], stream = w->stream[asked];
+        int lost = w->kinds[packets[i]] == SHOWS_LOSS;
+        if (!lost && !waits_for_slice(w, asked))
             continue;
         for (int64_t number = w->left[stream]; number < w->next[stream]; number++) {
             int64_t row = row_of(w, stream, number);
-            if (deadline_of(w, row) <= now)
+            if (deadline_of(w, row) <= now && (lost || !waits_for_slice(w, row)))
                 set_probe(w, row, true);
         }
     }

@@ -33,6 +33,8 @@ typedef uint16_t half __attribute__((aligned(1), may_alias));
 enum { VERSION = 1 };
 enum { CONTRIBUTE = 1, RESULT = 2, QUERY = 3, STATE = 4 };
 enum { OVERFLOW = 0x01, RETRANSMIT = 0x02, DIRECT = 0x04, NONFINITE = 0x08, ECN = 0x40 };
+enum { AGGREGATING = 0, PARTIAL = 1, FINAL = 2, PHASE_SHIFT = 4 }; // in the flags of a STATE
+
 
 static inline uint16_t two(uint16_t value) { return be16toh(value); }
 static inline uint32_t four(uint32_t value) { return be32toh(value); }

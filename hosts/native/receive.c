@@ -3,7 +3,6 @@
 
 #include "worker.h"
 
-enum { FINAL = 2 }; // Phase in protocol/header.py
 enum { NONE, SUM, DIRECT_SUM, ANSWER };
 
 // Finds the row of a packet; returns its kind, NONE if no number in flight is meant.

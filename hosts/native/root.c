@@ -90,8 +90,6 @@ static uint64_t *refusal(struct root *root, const struct header *header, const s
     return NULL;
 }
 
-enum { FINAL = 2 << 4 }; // Phase in protocol/header.py, in the flags of a STATE
-
 enum match { NEWER, CURRENT, OTHER_CHUNK, STALE };
 
 static enum match match(const struct slot *slot, uint32_t seq, uint32_t chunk) {
@@ -341,13 +339,14 @@ void root_query(struct root *root, struct received *received) {
         }
         root->outcomes.query_answered++;
         int final = matched == CURRENT && slot->final;
+        int waits = matched == CURRENT && root->holds && slot->in == everyone(root);
         if (final && root->pulls) {
             received->again[received->again_count++] = (int64_t)i;
             continue;
         }
         struct header state = {
             .version_op = VERSION << 4 | STATE,
-            .flags = final ? FINAL : 0,
+            .flags = (uint8_t)((final ? FINAL : waits ? PARTIAL : AGGREGATING) << PHASE_SHIFT),
             .job = header->job,
             .epoch = header->epoch,
             .stream = header->stream,

@@ -144,7 +144,7 @@ struct worker {
     struct counts counts;
     // Of the plan, and of its codec (Codec in protocol/codecs/codec.py).
     int64_t streams, chunks, rows, width, exponent_headroom, depth, world, rank, job, epoch;
-    int64_t servers_count, is_asynchronous, optimizes, pulls, adapts;
+    int64_t servers_count, is_asynchronous, optimizes, pulls, adapts, by_slice;
     int64_t sum_digits, finest_scale, least_digits, least_exponent, most_exponent;
     // Bytes of numbers that have entered a window and have no result, and how many may be before
     // others enter; 0: no limit (Propagation in protocol/propagation.py).

@@ -150,7 +150,7 @@ class Core:
             exponent_headroom=exponents.exponent_headroom, depth=exponents.staleness + 1,
             world=plan.world, rank=plan.rank, job=plan.job, epoch=plan.epoch,
             servers_count=servers, is_asynchronous=plan.is_asynchronous,
-            optimizes=plan.optimizer is not None, pulls=plan.pipeline.pulls,
+            optimizes=plan.optimizer is not None, pulls=plan.pipeline.pulls, by_slice=plan.propagation.by_slice,
             adapts=congestion.adapts, **{name: getattr(plan.codec, name) for name in _OF_CODEC},
             credit=plan.propagation.credit,
             rate=rate, backlog=backlog, clear=-math.inf, small=small, large=large,

@@ -2,8 +2,9 @@
 """Divides keys into classes of urgency.
 
 Keys are in the order of the forward pass, so the first are the most urgent. A class has consecutive
-keys. Chunks of one class wait for each other, whichever is more urgent; so the largest class that
-has several keys is as small as possible. A key that is longer has a class of its own.
+keys, whose chunks wait for each other, whichever is more urgent. So classes are as equal in length
+as keys allow: the sum of the squares of their lengths is the least, which is proportional to how
+many chunks of its class a chunk meets on average.
 """
 
 from __future__ import annotations
@@ -15,29 +16,46 @@ import numpy.typing as npt
 
 Indices = npt.NDArray[np.int64]
 
+_MOST_GROUPS = 512
+
 
 def classes_of(counts: Sequence[int], classes: int) -> Indices:
     """Returns the class (keys,) of each key: classes - 1 for the first keys, and down.
 
     counts: chunks of each key. Fewer classes than that are used if there are fewer keys.
     """
-    low, high = 1, max(1, sum(counts))
-    while low < high:
-        middle = (low + high) // 2
-        if _cut(counts, middle)[-1] < classes:
-            high = middle
-        else:
-            low = middle + 1
-    return classes - 1 - np.array(_cut(counts, low), np.int64)
+    if classes == 1:
+        return np.zeros(len(counts), np.int64)
+    groups = _groups(counts)
+    lengths = np.bincount(groups, weights=counts)
+    places = _places(lengths, min(classes, len(lengths)))
+    return classes - 1 - places[groups]
 
 
-def _cut(counts: Sequence[int], most: int) -> list[int]:
-    """Returns the place of each key's class, from 0 on, if those with several keys have up to
-    `most` chunks."""
-    place, held, found = 0, 0, []
-    for count in counts:
-        if held and held + count > most:
-            place, held = place + 1, 0
-        held += count
-        found.append(place)
-    return found
+def _groups(counts: Sequence[int]) -> Indices:
+    """Returns the group of each key: itself, or one of few with consecutive keys if there are
+    many."""
+    if len(counts) <= _MOST_GROUPS:
+        return np.arange(len(counts))
+    ends = np.cumsum(counts)
+    held = (ends - 1) * _MOST_GROUPS // int(ends[-1])
+    return np.cumsum(np.diff(held, prepend=held[0]) > 0)
+
+
+def _places(lengths: npt.NDArray[np.float64], classes: int) -> Indices:
+    """Returns the place of each group's class, from 0 on."""
+    ends = np.concatenate(([0], np.cumsum(lengths)))
+    # cost[i, j]: of a class with the groups i to j - 1.
+    cost = (ends[None, :] - ends[:, None]) ** 2
+    cost[np.tril_indices(len(ends))] = np.inf
+    least, begins = cost[0], []
+    for _ in range(classes - 1):
+        total = least[:, None] + cost
+        begins.append(np.argmin(total, axis=0))
+        least = np.min(total, axis=0)
+    places = np.zeros(len(lengths), np.int64)
+    end = len(lengths)
+    for begin in reversed(begins):
+        end = int(begin[end])
+        places[end:] += 1
+    return places

@@ -73,7 +73,11 @@ class WindowRule:
 
 
 class Job:
-    """`world` workers, `servers` servers, as many streams as servers times `streams_per_server`."""
+    """`world` workers, `servers` servers; each class of urgency has as many streams as servers
+    times `streams_per_server`.
+
+    counts: chunks of each key; none: one key has all.
+    """
 
     def __init__(
         self,
@@ -92,11 +96,15 @@ class Job:
         states: Sequence[ServerState] | None = None,
         pipeline: Pipeline = USUAL,
         scheduler: str = FIFO,
+        propagation: Propagation | None = None,
+        counts: Sequence[int] = (),
         congestion: str = FIXED,
         codec: Codec = USUAL_CODEC,
     ) -> None:
         self.pipeline = pipeline
-        self.scheduler, self.congestion, self.codec = scheduler, congestion, codec
+        self.propagation = propagation or Propagation(order=scheduler)
+        self.counts = tuple(counts) or (chunks,)
+        self.congestion, self.codec = congestion, codec
         self.number, self.chunks, self.lanes, self.world = job, chunks, lanes, world
         self.server_addresses = tuple(Address(1000 + k, PORT) for k in range(servers))
         self.worker_addresses = tuple(Address(100 * job + r, 5000 + r) for r in range(world))
@@ -131,8 +139,9 @@ class Job:
         self, window: int, streams_per_server: int, priorities: Sequence[int] | None = None
     ) -> list[WorkerPlan]:
         """The plans of this epoch's workers."""
-        streams = len(self.servers) * streams_per_server
-        priorities = priorities or [0] * streams
+        own = len(self.servers) * streams_per_server
+        streams = own * self.propagation.classes
+        priorities = priorities or [s // own for s in range(streams)]
         return [
             WorkerPlan(
                 job=self.number,
@@ -144,10 +153,10 @@ class Job:
                     StreamPlan(s, NODE, rank, window, priorities[s]) for s in range(streams)
                 ),
                 servers=self.server_addresses,
-                counts=(self.chunks,),
+                counts=self.counts,
                 chunks_per_slice=SLICE,
                 pipeline=self.pipeline,
-                propagation=Propagation(order=self.scheduler),
+                propagation=self.propagation,
                 congestion=self.congestion,
                 codec=self.codec,
             )
@@ -157,7 +166,7 @@ class Job:
     def server_plans(self, window: int, streams_per_server: int) -> list[ServerPlan]:
         """The plans of this epoch's servers."""
         servers = len(self.server_addresses)
-        streams = servers * streams_per_server
+        streams = servers * streams_per_server * self.propagation.classes
         addresses = tuple(self.worker_addresses[member] for member in self.live)
         children = tuple(Child(rank, address, 1, 0) for rank, address in enumerate(addresses))
         return [
@@ -170,12 +179,13 @@ class Job:
                 servers=self.server_addresses,
                 workers=addresses,
                 windows=dict.fromkeys(range(streams), window),
-                counts=(self.chunks,),
+                counts=self.counts,
                 roots=tuple(
                     RootStream(s, NODE, window, children) for s in range(k, streams, servers)
                 ),
                 chunks_per_slice=SLICE,
                 pipeline=self.pipeline,
+                propagation=self.propagation,
                 codec=self.codec,
             )
             for k in range(servers)

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests classes of urgency, credits and sums released by slice, between transports and servers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hosts.net.pacer import wire_bytes
+from protocol.header import Op, decode
+from protocol.propagation import SLICE, Propagation
+from tests.impaired_links import Impairments
+from tests.unit.worker.simulated_job import SLICE as CHUNKS_PER_SLICE
+from tests.unit.worker.simulated_job import Job
+
+COUNTS = (1, 5, 2, 4)  # of keys in the order of the forward pass
+CHUNKS = sum(COUNTS)
+LOSSES = Impairments(loss=0.1, duplicate=0.05, jitter=0.002)
+WAYS = {
+    "priority": Propagation("priority", classes=3),
+    "priority, by slice": Propagation("priority", classes=3, release=SLICE),
+    "hashed": Propagation("priority", classes=4, assign="hashed"),
+    "whole keys": Propagation("fifo", parts=True, assign="hashed", release=SLICE),
+    "credit": Propagation("credit", classes=3, credit=200),
+    "more classes than keys": Propagation("priority", classes=7),
+}
+
+
+def job(propagation: Propagation, **more) -> Job:
+    options = {"servers": 2, "chunks": CHUNKS, "counts": COUNTS, "window": 4}
+    return Job(propagation=propagation, **{**options, **more})
+
+
+@pytest.mark.parametrize("name", WAYS)
+@pytest.mark.parametrize("impairments", [None, LOSSES], ids=["clean", "lossy"])
+def test_sums_are_those_of_any_other_order(name, impairments):
+    trained = job(WAYS[name], impairments=impairments, seed=5)
+    for seed in range(3):  # each compares with sums made without a network
+        trained.round(trained.random_values(seed), skew=[0.0, 0.01 * seed, 0.02])
+
+
+@pytest.mark.parametrize("name", [n for n, way in WAYS.items() if not way.by_slice])
+def test_chunks_keep_their_class_over_a_change_of_plan(name):
+    changed = job(WAYS[name], impairments=LOSSES, seed=4)
+    changed.round(changed.random_values(0))
+    values = changed.random_values(1)
+    changed.submit(values)
+    reference = changed.expected(values)
+    changed.network.at(changed.network.now + 0.003, lambda: changed.change(4))
+    for part in changed.finish():
+        assert part.sums.tobytes() == reference.sums.tobytes()
+    changed.round(changed.random_values(2))
+
+
+def _contributions(batch) -> list[int]:
+    return batch.headers["chunk"].astype(int).tolist()
+
+
+def test_urgent_chunks_overtake_all_that_wait():
+    """Keys are pushed in the order of the backward pass; then the first key goes first."""
+    one = job(WAYS["priority"], window=16)
+    one.round(one.random_values(0))
+    values, worker = one.random_values(1), one.workers[0]
+    bounds = np.cumsum((0, *COUNTS))
+    for first, last in reversed(list(zip(bounds[:-1], bounds[1:], strict=True))):
+        rows = np.arange(first, last)
+        worker.submit(rows, values[0][rows], np.full(len(rows), one.lanes))
+    batch, _ = worker.poll(one.network.now)
+    classes = worker.plan.shares.classes.repeat(COUNTS)
+    sent = classes[_contributions(batch)].tolist()
+    assert sent == sorted(sent, reverse=True)
+    assert len(set(sent)) == 3
+
+
+def test_priority_of_a_push_is_the_class_of_its_chunks():
+    one = job(WAYS["priority"], window=16)
+    one.round(one.random_values(0))
+    worker, values = one.workers[0], one.random_values(1)
+    last = np.arange(CHUNKS - COUNTS[-1], CHUNKS)
+    others = np.arange(CHUNKS - COUNTS[-1])
+    worker.submit(others, values[0][others], np.full(len(others), one.lanes), None, 0)
+    worker.submit(last, values[0][last], np.full(len(last), one.lanes), None, 2)
+    batch, _ = worker.poll(one.network.now)
+    assert set(_contributions(batch)[: len(last)]) == set(last.tolist())
+
+
+def test_credit_bounds_the_bytes_in_flight():
+    large = wire_bytes(4)[1]
+    one = job(Propagation("credit", classes=3, credit=3 * large), window=16)
+    outstanding: set[tuple[int, int]] = set()
+    most = 0
+    address, checked = one.worker_addresses[0].pair(), one.network.on_arrived
+
+    def passed(source, destination, datagram):
+        nonlocal most
+        header = decode([datagram], [(0, 0)], one.lanes)[0].headers[0]
+        number = int(header["stream"]), int(header["seq"])
+        if source == address and header["version_op"] & 15 == Op.CONTRIBUTE:
+            outstanding.add(number)
+            most = max(most, len(outstanding))
+
+    def arrived(source, destination, datagram):
+        checked(source, destination, datagram)
+        header = decode([datagram], [(0, 0)], one.lanes)[0].headers[0]
+        if destination == address and header["version_op"] & 15 == Op.RESULT:
+            outstanding.discard((int(header["stream"]), int(header["seq"])))
+
+    one.network.on_sent, one.network.on_arrived = passed, arrived
+    one.round(one.random_values(0))
+    assert most == 3
+
+
+def test_servers_send_the_sums_of_a_slice_together():
+    """The results that each worker gets come slice by slice: between two of one slice there is
+    none of another, as each stream has one."""
+    way, shaken = Propagation("fifo", release=SLICE), Impairments(jitter=0.01)
+    one = job(way, servers=1, counts=(9,), chunks=9, window=8, impairments=shaken)
+    came: list[int] = []  # slices
+    address = one.worker_addresses[0].pair()
+
+    checked = one.network.on_arrived
+
+    def arrived(source, destination, datagram):
+        checked(source, destination, datagram)
+        header = decode([datagram], [(0, 0)], one.lanes)[0].headers[0]
+        if destination == address and header["lanes"] and header["version_op"] & 15 == Op.RESULT:
+            came.append(int(header["chunk"]) // CHUNKS_PER_SLICE)
+
+    one.network.on_arrived = arrived
+    skew = [0.0, 0.004, 0.008]
+    one.round(one.random_values(0), skew=skew)
+    assert len(came) == 9
+    begins = [one for one, before in zip(came, [None, *came], strict=False) if one != before]
+    assert len(begins) == len(set(came))
