@@ -12,7 +12,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import get_args
 
+from controller.planning.stream_numbers import most_streams
+from hosts.worker.scheduling.registry import CREDIT, SCHEDULERS
 from protocol.optimizer_plan import ADAM, MOMENTUM, NESTEROV
+from protocol.propagation import FIFO
+from protocol.propagation import refusal as not_with
 from protocol.schedule import COSINE, LINEAR, STEP
 from protocol.server_pipelines import USUAL, refusal
 from protocol.trees import TreeKind
@@ -170,6 +174,7 @@ def _checked(document: Document[JobSpec], restore: Path | None = None) -> JobFil
     _settle(document)
     _check_workload(document)
     _check_optimizer(document)
+    _check_schedule(document)
     layers = _layers(document)
     return JobFile(document.content, document.file, document, restore, layers)
 
@@ -324,6 +329,35 @@ def _check_optimizer(document: Document[JobSpec]) -> None:
             ("optimizer", "schedule", "warmup"),
             f"{schedule.warmup} steps of warm-up leave none of {steps}; allowed: up to {steps - 1}",
         )
+    document.check()
+
+
+def _check_schedule(document: Document[JobSpec]) -> None:
+    """Checks that the fields about how gradients are sent fit together. Raises
+    ``DocumentError``."""
+    spec, schedule = document.content, document.content.schedule
+    given = schedule.model_fields_set
+    if "slice" in given and ("slice_bytes",) in document.lines:
+        text = "and `slice_bytes` both say how long a slice is; leave one out"
+        document.refuse(("schedule", "slice"), text)
+    if schedule.credit is not None and schedule.order != CREDIT:
+        text = f"is of order {CREDIT}, and this is {schedule.order}; leave it out"
+        document.refuse(("schedule", "credit"), text)
+    if schedule.order == FIFO and (schedule.classes or 1) > 1:
+        others = " or ".join(order for order in SCHEDULERS if order != FIFO)
+        text = f"order {FIFO} has none; leave it out, or choose order {others}"
+        document.refuse(("schedule", "classes"), text)
+    way = spec.propagation
+    most = most_streams(way)
+    if spec.streams > most or not most:
+        text = f"{way.classes} classes of {max(1, spec.streams)} streams each"
+        fewer = f"up to {most} streams, or " if most else ""
+        document.refuse(("schedule",), f"{text}; allowed: {fewer}fewer classes")
+    if reason := not_with(way, spec.tree, at_server=TreeKind.of(spec.tree).ends_at_server):
+        document.refuse(("schedule", "release"), reason)
+    elif way.by_slice and not spec.consistency.together:
+        text = "is about sums, and asynchronous servers answer each gradient; leave it out"
+        document.refuse(("schedule", "release"), text)
     document.check()
 
 

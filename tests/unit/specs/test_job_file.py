@@ -85,6 +85,32 @@ def test_every_problem_is_named_with_line_and_field() -> None:
         ),
         ("tree: none\nserver: {ablate: [optimizer]}", "server.ablate: optimizer can be left out"),
         ("server: {ablate: [network]}", "server.ablate[0]: should be aggregation, optimizer or"),
+        ("schedule: {order: lazy}", "schedule.order: should be fifo, priority or credit"),
+        (
+            "schedule: {slice: 0}",
+            "schedule.slice: 0 parameters; allowed: 1 to 16,777,216, or whole",
+        ),
+        ("schedule: {slice: half}", "schedule.slice: 'half' should be a number of parameters"),
+        ("schedule: {classes: 0}", "schedule.classes: should be at least 1"),
+        ("schedule: {order: priority, classes: 129}", "schedule.classes: should be at most 128"),
+        ("schedule: {classes: 2}", "job.yaml:4: schedule.classes: order fifo has none"),
+        (
+            "streams: 16\nschedule: {order: priority, classes: 9}",
+            "job.yaml:5: schedule: 9 classes of 16 streams each; allowed: up to 8 streams",
+        ),
+        ("schedule: {assign: random}", "schedule.assign: should be balanced or hashed"),
+        (
+            "schedule: {release: slice}",
+            "job.yaml:4: schedule.release: release slice is about servers that send sums, and the",
+        ),
+        (
+            "schedule: {order: priority, credit: 1 MB}",
+            "job.yaml:4: schedule.credit: is of order credit, and this is priority; leave it out",
+        ),
+        (
+            "slice_bytes: 64 KiB\nschedule: {slice: 40000}",
+            "job.yaml:5: schedule.slice: and `slice_bytes` both say how long a slice is",
+        ),
         ("gradients: float8", "gradients: should be float32, float16 or bfloat16"),
         ("workload: letters", "workload: should be digits, characters, resnet50, layers or"),
         ("workload: layers", "layers: is empty; workload layers needs the bytes of each"),

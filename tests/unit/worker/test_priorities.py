@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -62,7 +64,7 @@ def test_urgent_chunks_overtake_all_that_wait():
     one.round(one.random_values(0))
     values, worker = one.random_values(1), one.workers[0]
     bounds = np.cumsum((0, *COUNTS))
-    for first, last in reversed(list(zip(bounds[:-1], bounds[1:], strict=True))):
+    for first, last in reversed(list(pairwise(bounds))):
         rows = np.arange(first, last)
         worker.submit(rows, values[0][rows], np.full(len(rows), one.lanes))
     batch, _ = worker.poll(one.network.now)
@@ -111,24 +113,24 @@ def test_credit_bounds_the_bytes_in_flight():
 
 
 def test_servers_send_the_sums_of_a_slice_together():
-    """The results that each worker gets come slice by slice: between two of one slice there is
-    none of another, as each stream has one."""
-    way, shaken = Propagation("fifo", release=SLICE), Impairments(jitter=0.01)
-    one = job(way, servers=1, counts=(9,), chunks=9, window=8, impairments=shaken)
-    came: list[int] = []  # slices
-    address = one.worker_addresses[0].pair()
+    """Contributions arrive in any order; between two results of a slice there is none of
+    another."""
+    shaken = Impairments(jitter=0.01)
+    one = job(
+        Propagation("fifo", release=SLICE),
+        **{"servers": 1, "counts": (9,), "chunks": 9, "window": 8, "impairments": shaken},
+    )
+    sent: list[int] = []  # slices
+    address, checked = one.worker_addresses[0].pair(), one.network.on_sent
 
-    checked = one.network.on_arrived
-
-    def arrived(source, destination, datagram):
+    def passed(source, destination, datagram):
         checked(source, destination, datagram)
         header = decode([datagram], [(0, 0)], one.lanes)[0].headers[0]
         if destination == address and header["lanes"] and header["version_op"] & 15 == Op.RESULT:
-            came.append(int(header["chunk"]) // CHUNKS_PER_SLICE)
+            sent.append(int(header["chunk"]) // CHUNKS_PER_SLICE)
 
-    one.network.on_arrived = arrived
-    skew = [0.0, 0.004, 0.008]
-    one.round(one.random_values(0), skew=skew)
-    assert len(came) == 9
-    begins = [one for one, before in zip(came, [None, *came], strict=False) if one != before]
-    assert len(begins) == len(set(came))
+    one.network.on_sent = passed
+    one.round(one.random_values(0))
+    assert len(sent) == 9
+    begins = [one for one, before in zip(sent, [None, *sent], strict=False) if one != before]
+    assert len(begins) == len(set(sent))
