@@ -25,7 +25,7 @@ from specs.jobspec import JobSpec
 from topologies.model.topology import Topology
 from workloads.attendance import Attendance
 from workloads.reference import ReferenceResult
-from workloads.workloads import WORKLOADS
+from workloads.workloads import WORKLOADS, shapes
 
 _ROOT_IS_SWITCH = {str(kind) for kind in TreeKind if not kind.ends_at_server}
 
@@ -73,6 +73,8 @@ def about(
         "consistency": str(spec.consistency),
         "placement": spec.placement.kind,
         "tree": tree,
+        "schedule": str(spec.propagation),
+        "classes_used": min(spec.propagation.classes, len(shapes(spec))),
         "server_pipeline": str(spec.server.plan),
         "iterations": spec.iterations,
         "batch": spec.batch,

@@ -54,6 +54,20 @@ class Propagation:
         if self.credit < 0:
             raise ValueError(f"a credit of {self.credit} bytes; allowed: 0 or more")
 
+    def __str__(self) -> str:
+        parts = [self.order]
+        if self.classes > 1:
+            parts.append(f"{self.classes} classes")
+        if self.parts:
+            parts.append("whole keys")
+        if self.assign != BALANCED:
+            parts.append(self.assign)
+        if self.by_slice:
+            parts.append("sums released by slice")
+        if self.credit:
+            parts.append(f"credit {self.credit} B")
+        return ", ".join(parts)
+
     @property
     def by_slice(self) -> bool:
         """True if servers send the sums of a slice together."""

@@ -16,8 +16,10 @@ from experiments.reliability.page import page, table
 from experiments.reliability.runner import Line, play
 from experiments.reliability.scenarios import SCENARIOS, Course, Scenario, chosen, courses
 from experiments.reliability.soak import command, play_round
+from hosts.worker.scheduling.registry import SCHEDULERS
 from observability.progress_view import View
 from observability.record import machine
+from protocol.propagation import FIFO
 
 _NAMES = sorted({one.name for one in SCENARIOS})
 _TOPOLOGIES = sorted({one.topology for one in SCENARIOS})
@@ -27,6 +29,9 @@ _TOPOLOGIES = sorted({one.topology for one in SCENARIOS})
 @click.option("--target", "targets", multiple=True, help="embedded, bmv2 or auto; repeatable.")
 @click.option("--only", multiple=True, type=click.Choice(_NAMES), help="Which; repeatable.")
 @click.option("--topology", type=click.Choice(_TOPOLOGIES), help="On this one only.")
+@click.option(
+    "--order", type=click.Choice([*SCHEDULERS]), default=FIFO, help="In which jobs send gradients."
+)
 @click.option(
     "--keep",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -41,6 +46,7 @@ def main(
     targets: tuple[str, ...],
     only: tuple[str, ...],
     topology: str | None,
+    order: str,
     keep: Path | None,
     soak: float | None,
     seed: int,
@@ -49,13 +55,14 @@ def main(
 
     Exit status 1 if a check fails.
     """
-    if setup.writes and keep is None and (only or topology or soak is not None):
+    part = bool(only or topology or order != FIFO)
+    if setup.writes and keep is None and (part or soak is not None):
         raise click.UsageError("--write with some of the faults needs --keep, for the others")
     found = chosen_targets(targets or ("auto",))
     lines: list[Line] = []
     for target in found:
         if soak is None:
-            lines += _play_all(chosen(only, topology), target, setup.folder, setup.console)
+            lines += _play_all(chosen(only, topology, order), target, setup.folder, setup.console)
         else:
             lines += _soak(soak, seed, target, setup.folder, setup.console)
     kept = lines

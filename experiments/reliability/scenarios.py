@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any
+
+from protocol.propagation import FIFO
 
 # Jobs have 70 chunks an iteration, slightly more than a window of 64.
 JOB: dict[str, Any] = {
@@ -254,12 +256,16 @@ SCENARIOS: tuple[Scenario, ...] = (
 )  # fmt: skip
 
 
-def chosen(names: Sequence[str], topology: str | None = None) -> list[Scenario]:
-    """Returns scenarios by name, of one topology or all. Raises ``KeyError``."""
+def chosen(names: Sequence[str], topology: str | None = None, order: str = FIFO) -> list[Scenario]:
+    """Returns scenarios by name, of one topology or all, whose jobs send gradients in this order.
+
+    Raises ``KeyError``.
+    """
     for name in names:
         if all(one.name != name for one in SCENARIOS):
             raise KeyError(name)
+    own = {} if order == FIFO else {"schedule": {"order": order}}
     return [
-        one for one in SCENARIOS
+        replace(one, job={**one.job, **own}) for one in SCENARIOS
         if (not names or one.name in names) and topology in (None, one.topology)
     ]  # fmt: skip

@@ -55,6 +55,10 @@ class JobAbout(TypedDict):
     """Kind of placement; null if the job file has none."""
     tree: str
     """Tree that the job was admitted with."""
+    schedule: str
+    """Order, classes and units in which gradients are sent."""
+    classes_used: int
+    """Classes of urgency that have keys."""
     server_pipeline: str
     """How servers merge contributions: `tall` or `wide`, and what is ablated."""
     iterations: int

@@ -27,7 +27,8 @@ def classes_of(counts: Sequence[int], classes: int) -> Indices:
     if classes == 1:
         return np.zeros(len(counts), np.int64)
     groups = _groups(counts)
-    lengths = np.bincount(groups, weights=counts)
+    lengths: Indices = np.zeros(int(groups[-1]) + 1, np.int64)
+    np.add.at(lengths, groups, counts)
     places = _places(lengths, min(classes, len(lengths)))
     return classes - 1 - places[groups]
 
@@ -42,11 +43,11 @@ def _groups(counts: Sequence[int]) -> Indices:
     return np.cumsum(np.diff(held, prepend=held[0]) > 0)
 
 
-def _places(lengths: npt.NDArray[np.float64], classes: int) -> Indices:
+def _places(lengths: Indices, classes: int) -> Indices:
     """Returns the place of each group's class, from 0 on."""
     ends = np.concatenate(([0], np.cumsum(lengths)))
     # cost[i, j]: of a class with the groups i to j - 1.
-    cost = (ends[None, :] - ends[:, None]) ** 2
+    cost: npt.NDArray[np.float64] = (ends[None, :] - ends[:, None]) ** 2.0
     cost[np.tril_indices(len(ends))] = np.inf
     least, begins = cost[0], []
     for _ in range(classes - 1):
