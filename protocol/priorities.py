@@ -13,8 +13,12 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from protocol.header import HEADER
+
 PRIORITIES = 8
 CLASSED = 128
+STREAM_BYTE = HEADER.fields["stream"][1]  # type: ignore[index]  # a structured type has fields
+"""Where a packet's header has the number of its stream."""
 STREAMS_OF_A_PRIORITY = 16
 """How many streams of one job may have the same priority, if the job has classes."""
 

@@ -5,7 +5,8 @@ Hosts have network namespaces of their own; switches share the sandbox's. Names,
 are those of the address plan. A token bucket (htb) with a queue bounded in bytes shapes each host's
 interface. The embedded target paces its own ports, and holds a frame from a host until its last bit
 would have arrived. A bucket on one of BMv2's ports would block all its ports, so there every link
-passes through a namespace in the middle, ``wires``, that shapes it and is invisible to both ends.
+passes through a namespace in the middle, ``wires``, that shapes it, by priority as the switch's
+queues are, and is invisible to both ends.
 
 Import this module only in a sandbox: Mininet looks at the system as it is imported.
 """
@@ -23,7 +24,7 @@ from mininet.net import Mininet
 from mininet.node import Host, Switch
 
 from emulation.network.namespaces import NO_IPV6
-from emulation.network.shaping import FORWARD_PROBE, forward, shape
+from emulation.network.shaping import FORWARD_PROBE, forward, shape, shape_by_priority
 from topologies.model.addressing import Addressing, HostInterface
 from topologies.model.topology import LinkQuality, Topology
 
@@ -191,7 +192,7 @@ class Network:
         for name, quality in ((near, back), (far, forth)):
             lines.append(f"ethtool -K {name} {_OFFLOADS_OFF} >/dev/null")
             lines.append(f"ip link set dev {name} mtu {max(back.mtu, (forth or back).mtu)} up")
-            lines += shape(name, quality) if quality is not None else []
+            lines += shape_by_priority(name, quality) if quality is not None else []
         lines += [*forward(near, far), *forward(far, near)]
         self._wires.append("\n".join(lines))
 

@@ -4,6 +4,9 @@
 An interface gets a token bucket (htb) whose only class has a queue bounded in bytes (bfifo). The
 class counts bytes as on a wire, with the headers of every segment and without the FCS, also when
 the kernel handles a train of segments as one packet.
+
+Where a switch cannot pace its ports, the bucket that does serves packets by priority as the switch
+would: a class for each, with its own queue.
 """
 
 from __future__ import annotations
@@ -11,7 +14,10 @@ from __future__ import annotations
 import re
 import subprocess
 from dataclasses import dataclass
+from itertools import product
 
+from protocol.header import SERVER_PORTS, VERSION
+from protocol.priorities import PRIORITIES, STREAM_BYTE, stream_number
 from topologies.model.topology import LinkQuality
 
 # With tc's defaults for the second bucket, bursts far exceed the rate or stay far below it; one
@@ -19,6 +25,9 @@ from topologies.model.topology import LinkQuality
 _BURST_SECONDS = 0.001
 _LEAST_BURST = 1600
 _QUANTUM = 60000
+_CLASS = 1  # classes 1:10 to 1:17 are those of priorities
+_OWN_RATE = 1000  # bit/s that a class has without borrowing, the least that is useful
+_HEADER_AT = 20 + 8  # of the aggregation header in an IPv4 packet without options
 
 
 def burst_bytes(quality: LinkQuality) -> int:
@@ -35,6 +44,41 @@ def shape(interface: str, quality: LinkQuality) -> list[str]:
         f" ceil {quality.rate}bit burst {burst} cburst {burst} quantum {_QUANTUM}",
         f"tc qdisc replace dev {interface} parent 1:1 handle 10: bfifo limit {quality.queue_bytes}",
     ]
+
+
+def shape_by_priority(interface: str, quality: LinkQuality) -> list[str]:
+    """Returns shell lines that set the egress rate of an interface, and a queue for each priority
+    of aggregation packets (protocol/priorities.py), the highest served first.
+
+    Other packets have priority 0. Unlike a switch's, the queues do not share their limit.
+    """
+    rate, burst = f"ceil {quality.rate}bit", burst_bytes(quality)
+    bucket = f"burst {burst} cburst {burst} quantum {_QUANTUM}"
+    lines = [
+        f"tc qdisc replace dev {interface} root handle 1: htb default {_CLASS}0",
+        f"tc class replace dev {interface} parent 1: classid 1:1 htb rate {quality.rate}bit {rate}"
+        f" {bucket}",
+    ]
+    for priority in range(PRIORITIES):
+        number = f"{_CLASS}{priority}"
+        lines += [
+            # All that a class sends it borrows, and the lowest `prio` of those that do is first.
+            f"tc class replace dev {interface} parent 1:1 classid 1:{number} htb"
+            f" rate {_OWN_RATE}bit {rate} {bucket} prio {PRIORITIES - 1 - priority}",
+            f"tc qdisc replace dev {interface} parent 1:{number} handle {number}: bfifo"
+            f" limit {quality.queue_bytes}",
+        ]
+    ports = f"{SERVER_PORTS.start} {0x10000 - len(SERVER_PORTS):#x}"
+    for priority, end in product(range(1, PRIORITIES), ("sport", "dport")):
+        stream = stream_number(priority, 0)
+        lines.append(
+            f"tc filter add dev {interface} parent 1: protocol ip prio 1 u32"
+            f" match u8 0x45 0xff at 0 match ip protocol 17 0xff match ip {end} {ports}"
+            f" match u8 {VERSION << 4:#x} 0xf0 at {_HEADER_AT}"
+            f" match u8 {stream:#x} 0xf0 at {_HEADER_AT + STREAM_BYTE}"
+            f" flowid 1:{_CLASS}{priority}"
+        )
+    return lines
 
 
 def forward(source: str, destination: str) -> list[str]:

@@ -10,11 +10,8 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from hosts.net.broadcast_batch import BroadcastBatch
-from protocol.header import HEADER, Batch
-from protocol.priorities import PRIORITIES, priority_of
-
-STREAM_BYTE = HEADER.fields["stream"][1]  # type: ignore[index]  # a structured type has fields
-"""Where a header has the number of its stream."""
+from protocol.header import Batch
+from protocol.priorities import PRIORITIES, STREAM_BYTE, priority_of
 
 Item = TypeVar("Item")
 

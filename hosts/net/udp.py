@@ -29,7 +29,7 @@ from hosts.net.offload import (
     segment_size_message,
 )
 from hosts.net.pacer import urgent_bytes
-from hosts.net.priority_queue import STREAM_BYTE, PriorityQueue, split_by_priority
+from hosts.net.priority_queue import PriorityQueue, split_by_priority
 from hosts.net.trains import Arrived, Receiver, send
 from protocol.header import (
     LARGEST_DATAGRAM,
@@ -40,6 +40,7 @@ from protocol.header import (
     packet_bytes,
     peer_keys,
 )
+from protocol.priorities import STREAM_BYTE
 from protocol.runtime import REAL
 
 # Not named by Python's socket module (asm-generic/socket.h, linux/in.h).

@@ -18,7 +18,7 @@ from hosts.native.loader import load_native
 from hosts.net.arrivals import Clock, Released, Seconds
 from hosts.net.driver import Ahead, Counters
 from hosts.net.pacer import urgent_bytes, wire_bytes
-from hosts.net.priority_queue import STREAM_BYTE, PriorityQueue, split_by_priority
+from hosts.net.priority_queue import PriorityQueue, split_by_priority
 from protocol.ethernet import FRAMING
 from protocol.frames import OVERHEAD, Interface
 from protocol.header import (
@@ -29,6 +29,7 @@ from protocol.header import (
     packet_bytes,
     peer_keys,
 )
+from protocol.priorities import STREAM_BYTE
 from simulation.kernel.engine import Port
 from simulation.kernel.task_node import TaskNode
 from simulation.kernel.tasks import Alarm, Waiter

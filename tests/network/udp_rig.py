@@ -20,10 +20,12 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from emulation.network.shaping import shape_by_priority
 from hosts.net.offload import PLAIN
 from hosts.net.udp import Endpoint
 from protocol.header import Batch, Op, blank, peer_array
 from protocol.priorities import stream_number
+from topologies.model.topology import LinkQuality
 
 NEAR, FAR, PORT = "10.9.0.1", "10.9.0.2", 47110
 SILENCE = 1.0  # s without a packet, once all are sent, after which the rest is taken for lost
@@ -52,7 +54,11 @@ def connect(receiver: int, options: dict[str, Any]) -> None:
     # (arp(7), unres_qlen).
     for (name, _, _, inside), (_, address, mac, _) in zip(ends, reversed(ends), strict=True):
         ip("ip", "neighbour", "add", address, "lladdr", mac, "dev", name, inside=inside)
-    if "rate" in options:
+    if "classes" in options:  # as in the middle of a link of BMv2
+        quality = LinkQuality(rate=options["rate"], queue_bytes=options["queue"], mtu=int(mtu))
+        for line in shape_by_priority("near", quality):
+            ip(*line.split())
+    elif "rate" in options:
         ip("tc", "qdisc", "add", "dev", "near", "root", "handle", "1:", "htb", "default", "1")
         ip("tc", "class", "add", "dev", "near", "parent", "1:", "classid", "1:1", "htb", "rate",
            str(options["rate"]), "burst", "3000", "cburst", "3000", "quantum", "60000")  # fmt: skip
@@ -93,7 +99,8 @@ def send(options: dict[str, Any]) -> None:
         offload=PLAIN if options.get("plain") else None,
     ) as endpoint:
         try:
-            endpoint.configure(lanes, options.get("rate", 0), by_priority=urgent > 0)
+            by_priority = urgent > 0 and "classes" not in options
+            endpoint.configure(lanes, options.get("rate", 0), by_priority=by_priority)
             endpoint.send(batch)
             report["sent_before"] = endpoint.counters.sent
             if urgent:
