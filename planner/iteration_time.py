@@ -3,7 +3,8 @@
 
 A chunk passes a series of links and processors (``stations``). The worst link stands for its class
 (``network``); the placement determines the load of each class (``traffic``). Where servers sum
-without in-network aggregation, single packets are simulated instead (``packets``).
+without in-network aggregation, single packets are simulated instead (``packets``), and parcels of
+chunks where layers take time or gradients have an order (``overlap``).
 docs/explanation/planning.md lists what the model leaves out.
 """
 
@@ -18,7 +19,9 @@ from controller.planning.windows import MOST, SKEW
 from planner.link_loads import HEADER_FRAME_BYTES
 from planner.losses import LossProfile, may_repeat_timeouts, mean_loss_delay
 from planner.network import HOST, PROCESS, SERVER, WORKER, ModelError, Network
+from planner.overlap import overlapped_at_servers, overlapped_in_tree
 from planner.packets import simulate_servers
+from planner.parcels import Exchange, Layers
 from planner.queues import describe_overflow, queue_frames
 from planner.routed import Slicing
 from planner.stations import (
@@ -32,6 +35,7 @@ from planner.stations import (
     wire_bits,
 )
 from planner.traffic import Traffic, placement_traffic
+from protocol.propagation import USUAL, Propagation
 from specs import placements
 from topologies.model.topology import Costs
 
@@ -48,6 +52,9 @@ class Work:
     slice: consecutive chunks that go to the same server.
     data_bytes: size of the values alone, which baselines send; 0: the payload of all chunks.
     counts: chunks of each tensor if there are several; a slice never spans two of them.
+    layers: times of layers, with which computation and exchange overlap.
+    propagation: the order of chunks, and which server has which slice.
+    streams: of each class of urgency.
     """
 
     chunks: int
@@ -56,6 +63,9 @@ class Work:
     slice: int = 1
     data_bytes: int = 0
     counts: tuple[int, ...] = ()
+    layers: Layers | None = None
+    propagation: Propagation = USUAL
+    streams: int = 1
 
     def __post_init__(self) -> None:
         if not self.data_bytes:
@@ -67,11 +77,26 @@ class Work:
             raise ModelError(f"{self.compute} s to compute; allowed: 0 and above")
         if self.counts and sum(self.counts) != self.chunks:
             raise ModelError(f"{self.chunks} chunks, of tensors of {sum(self.counts)}")
+        if self.layers is not None and len(self.layers.of_tensor) != len(self.counts):
+            raise ModelError(
+                f"layers of {len(self.layers.of_tensor)} tensors, and {len(self.counts)} tensors"
+            )
 
     @property
     def payload_bytes(self) -> int:
         """Bytes of a frame that a server adds up."""
         return max(0, self.frame_bytes - HEADER_FRAME_BYTES)
+
+    def exchange(self, window: int) -> Exchange | None:
+        """Returns what is simulated in parcels; None if chunks are alike and leave together."""
+        if self.layers is None and self.propagation == USUAL:
+            return None
+        counts = self.counts or (self.chunks,)
+        together = Layers((0.0,), (self.compute,), (0,) * len(counts))
+        return Exchange(
+            self.layers or together, counts, self.slice, self.propagation, window, self.streams,
+            self.frame_bytes, self.payload_bytes,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -104,7 +129,7 @@ class PredictionRow(TypedDict):
     bottleneck: str
     """Class of links, or the processor, that limits it."""
     limited_by: str
-    """latency, link, processor, window or loss."""
+    """compute, latency, link, processor, window or loss."""
     window_chunks: int
     slots_needed: int
     """Slots of a switch for the full rate."""
@@ -125,7 +150,7 @@ class Prediction:
     bytes: by class of links, in the busier direction of the busiest link.
     bottleneck: the class of links, HOST or PROCESS.
     slots_needed: slots of a switch for the full rate; slots_taken: those of two windows.
-    limit: latency, link, processor, window or loss.
+    limit: compute, latency, link, processor, window or loss.
     refused: why the placement cannot run; "" if it can.
     rough: why the time is approximate; "" if it is not.
     """
@@ -168,7 +193,7 @@ class Prediction:
 
 def predict_placements(network: Network, work: Work, setting: Setting) -> list[Prediction]:
     """Predicts every placement with each of its trees."""
-    slicing = Slicing(work.counts or (work.chunks,), work.slice)
+    slicing = Slicing(work.counts or (work.chunks,), work.slice, work.propagation)
     found = []
     for kind in placements.KINDS:
         for tree in dict.fromkeys(kind.trees.values()):
@@ -219,8 +244,13 @@ def _predict(
             colocated=traffic.colocated, lossy=again > 0,
         )  # fmt: skip
 
-    lossless = moving(alone, 0.0)
-    moved = moving(steps, again) + again if again else lossless
+    exchange = None if refused else work.exchange(window)
+    if exchange is None:
+        lossless = moving(alone, 0.0)
+        moved = moving(steps, again) + again if again else lossless
+    else:
+        total = _overlapped(exchange, traffic, setting, step, fill)
+        lossless, moved = total - work.compute, total - work.compute + again
     busy = work.chunks * alone[slowest]
     way = max(0.0, fill - alone[slowest])  # a chunk's latency without its time at the bottleneck
     # The slots and the window that the rate of the slowest link needs.
@@ -229,13 +259,17 @@ def _predict(
     taken = 2 * window if traffic.switches else 0
     if not refused and setting.slots and taken > setting.slots:
         refused = f"a window of {window} takes {taken} slots, a switch has {setting.slots}"
-    waiting = max(0.0, lossless - way - busy)
+    rest = lossless - way - busy
+    waiting = max(0.0, rest)
+    if exchange is not None and fill <= window * step:
+        way, waiting = way + waiting, 0.0  # for whole slices, or for more urgent ones
     parts = {
         "compute": work.compute, "bottleneck": busy, "fill": way, "window": waiting,
-        "loss": moved - lossless,
+        "loss": moved - lossless, "overlap": 0.0 if exchange is None else min(0.0, rest),
     }  # fmt: skip
     limit = "latency" if way > busy + waiting else "link" if slowest in lines else "processor"
     limit = "window" if waiting > max(busy, way) / 100 else limit
+    limit = "compute" if exchange is not None and moved < work.compute / 100 else limit
     rough = ""
     if not refused and (full := _describe_queue(network, work, traffic, window)):
         rough = full
@@ -255,6 +289,21 @@ def _predict(
         refused,
         rough,
     )
+
+
+def _overlapped(
+    exchange: Exchange, traffic: Traffic, setting: Setting, step: float, fill: float
+) -> float:
+    """Computes the seconds of an iteration that is simulated in parcels.
+
+    step, fill: seconds of a chunk at the slowest station of a tree, and alone.
+    """
+    if traffic.placed is None or traffic.sources is None:
+        return overlapped_in_tree(exchange, step, fill)
+    return overlapped_at_servers(
+        traffic.placed, traffic.sources, exchange, setting.costs, skew=setting.skew,
+        colocated=traffic.colocated,
+    )  # fmt: skip
 
 
 def _stations(

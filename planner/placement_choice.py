@@ -52,6 +52,9 @@ def explain_fastest(found: Sequence[Prediction], network: Network) -> str:
     if best.parts.get("compute"):
         text += f"computing takes {_part(best, 'compute')} of each; "
     text += _busy(best, network)
+    overlap = -best.parts.get("overlap", 0.0)
+    if overlap:
+        text += f"; {time_text(overlap)} of that pass while it computes"
     extra = {"window": _window(best)}
     extra["loss"] = f"what is lost costs {_part(best, 'loss')} in the mean"
     extra["latency"] = (
@@ -74,8 +77,9 @@ def explain_fastest(found: Sequence[Prediction], network: Network) -> str:
     without = min((one for one in found if not one.tree and one.bytes), key=_seconds, default=None)
     if without is not None and best.seconds:
         text += (
-            f" Of the baselines {without.name} is the quickest with {time_text(without.seconds)}"
-            f"{_times(without, best)}: {_busy(without, network)}."
+            f" Of the baselines{', which compute first,' if overlap else ''} {without.name} is the"
+            f" quickest with {time_text(without.seconds)}{_times(without, best)}:"
+            f" {_busy(without, network)}."
         )
     return text
 

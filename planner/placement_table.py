@@ -17,6 +17,7 @@ from controller.planning.tree_planner import PlanRefusedError, TreeKind, plan_tr
 from planner.bandwidth import Model, minimum, uplink
 from planner.link_loads import Direction, Load, Workload, expected, receivers
 from protocol.ethernet import FRAMING
+from protocol.propagation import USUAL
 from specs import placements
 from specs.jobfile import JobFile, Placement
 from topologies.model.addressing import Addressing
@@ -191,7 +192,8 @@ def needs(
     framing: count the preamble, FCS and gap as well.
     """
     slices = plane.chunks_per_slice(file.spec.slice_size if file is not None else 0)
-    work = Workload(tuple(sizes), plane.lanes, 1, slices)
+    how = file.spec.propagation if file is not None else USUAL
+    work = Workload(tuple(sizes), plane.lanes, 1, slices, propagation=how)
     topology = addressing.topology
     if file is not None:
         place = file.place(topology)
@@ -214,7 +216,13 @@ def _need(
     addresses, names = [unit.address for unit in units], [unit.name for unit in units]
     try:
         trees = plan_trees(
-            addressing.topology, addressing, place.workers, addresses, TreeKind.of(tree), streams
+            addressing.topology,
+            addressing,
+            place.workers,
+            addresses,
+            TreeKind.of(tree),
+            streams,
+            propagation=work.propagation,
         )
     except PlanRefusedError as refusal:
         return Need(name, tree, place.servers, refused=str(refusal))

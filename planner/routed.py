@@ -17,6 +17,9 @@ import numpy.typing as npt
 
 from planner.network import SERVER, WORKER, Ends, Network
 from protocol.assignment.balanced import partition
+from protocol.assignment.registry import BALANCED
+from protocol.partition import shares
+from protocol.propagation import USUAL, Propagation
 
 __all__ = ["Counts", "Slicing", "busiest_load", "busiest_pairs"]
 
@@ -29,15 +32,22 @@ class Slicing:
 
     counts: chunks of each tensor; empty: all servers have equal shares.
     most: chunks of a full slice.
+    propagation: says how keys are cut and assigned.
     """
 
     counts: tuple[int, ...] = ()
     most: int = 1
+    propagation: Propagation = USUAL
 
     def loads_by_process(self, servers: int) -> Counts:
         """Computes (servers,) chunks of each process by rank, as ``protocol.partition`` assigns."""
         if not self.counts:
             return np.ones(servers, np.int64)
+        rule = self.propagation
+        if rule.parts or rule.assign != BALANCED:
+            where = shares(self.counts, self.most, servers, rule.classes, rule)
+            held: Counts = where.together().sum(1)
+            return held
         full = sum(count // self.most for count in self.counts)
         left = [count % self.most for count in self.counts if count % self.most]
         # Full slices are the largest, so they are assigned first, to all processes in turn.

@@ -18,6 +18,7 @@ from planner import bandwidth
 from planner.bandwidth import Model
 from planner.collectives import COLLECTIVES
 from planner.iteration_time import Prediction, Setting, Work
+from planner.job_work import work_of
 from planner.link_loads import Workload
 from planner.network import SERVER, ModelError, Network
 from planner.placement_choice import explain_fastest, link_name, refusal_reasons
@@ -41,7 +42,7 @@ _WORKERS = 8  # PHub's
 _EACH_LINK = 4096
 _EACH_SLICE = 1 << 24
 _MOST_BYTES = 1e15  # of gradients
-_NOT_A_LINK = ("latency", "loss", "window")  # limits that no link causes
+_NOT_A_LINK = ("compute", "latency", "loss", "window")  # limits that no link causes
 
 
 @click.command("plan", short_help="Show the bandwidth that placements of servers need.")
@@ -188,7 +189,6 @@ def _on_topology(
             file = None  # use its gradients only: so many workers cannot be placed one by one
         else:
             workers = list(file.place(topology).workers)
-            compute = compute or file.compute_seconds
             setting = replace(setting, window=setting.window or file.spec.window)
     else:
         size = model.size if model is not None else size
@@ -208,6 +208,10 @@ def _on_topology(
     try:
         network = Network.of(topology, workers, servers)
         work = Work(load.chunks, plane.frame_bytes, compute, in_a_row, total, load.counts)
+        if file is not None:
+            work = work_of(file, plane)
+            if seconds is not None:  # in place of those of layers
+                work = replace(work, compute=seconds, layers=None)
     except ModelError as error:
         raise ModelError(f"{path}: {error}") from error
     predicted = predictions(network, work, replace(setting, slots=plane.slots))

@@ -13,21 +13,25 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
+from functools import partial
 
 from baselines import comparison, virtual
 from controller.p4rt.dataplane import SLICE_BYTES
 from controller.planning.admission import Resources
 from planner.collectives import COLLECTIVES
 from planner.iteration_time import Prediction, Setting, Work
+from planner.job_work import work_of
 from planner.link_loads import HEADER_FRAME_BYTES, Direction, receivers
 from planner.network import SERVER, WORKER, Network, uplink
 from planner.predictions import predictions
+from protocol.header import LANE_BYTES
 from specs import jobfile
+from specs.p4program import HEADERS
 from specs.placements import kind_of
 from sweeps import code
 from sweeps.execution import Order, execute
 from testbed import preflight
-from testbed.program import program_for
+from testbed.program import program_for, read_program
 from topologies.model.addressing import Addressing
 from topologies.model.spec import parse
 from topologies.model.topology import Topology
@@ -48,6 +52,8 @@ class Point:
     chunk, size: Bytes.
     window: 0 uses the controller's.
     loss: Probability per packet and link.
+    model, iteration: Gradients of this model instead of `size`, and the seconds of its passes.
+    schedule: As in a job file.
     """
 
     what: str
@@ -67,6 +73,9 @@ class Point:
     iterations: int = 3
     beside: int = 0
     cores: str = "1"
+    model: str = ""
+    iteration: float = 0.0
+    schedule: str = ""
 
     @property
     def within(self) -> float:
@@ -75,6 +84,8 @@ class Point:
             return 0.25
         if self.placement == "halving-doubling" and self.fold:
             return 0.2
+        if self.model:
+            return 0.05
         return 0.05 if self.placement == "cs" or self.what == "beside" else 0.03
 
     @property
@@ -92,6 +103,7 @@ class Point:
             "delay": ("us of delay", 1e-6),
         }
         units |= {"beside": ("racks with a server each", 1)}
+        units |= {"iteration": ("ms of passes", 1e-3)}
         units |= {"chunk": ("KiB chunks", 1024), "size": ("KiB in all", 1024)}
         parts = [f"`{self.placement}`" + (f" (`{self.tree}`)" if self.tree else "")]
         for field in fields(self)[3:]:
@@ -143,8 +155,14 @@ class Point:
         if where == "inc-server":  # whose servers would take steps, and there are none to take
             where = "{servers: [s0]}"
         window = f"window: {self.window}\n" if self.window else ""
+        sizes = f"workload: layers\nlayers: [{self.size} B]\n"
+        if self.model:
+            sizes = f"workload: model\nmodel: {self.model}\n"
+            sizes += f"compute: {{iteration: {self.iteration} s}}\n"
+        if self.schedule:
+            sizes += f"schedule: {{{self.schedule}}}\n"
         return (
-            f"name: point\nworkload: layers\nlayers: [{self.size} B]\nseed: 1\n"
+            f"name: point\n{sizes}seed: 1\n"
             f"iterations: {self.iterations}\npayload: none\nchunk_bytes: {self.chunk}\n{window}"
             f"placement: {where}\ntree: {self.full_tree}\n"
         )
@@ -188,6 +206,28 @@ _BESIDE = (
     Point("beside", "ncs", "none", 4, size=72 << 10, beside=3, cores="2", up=2.5e9),
     Point("beside", "sharded-ps", "", 4, beside=2, cores=_TWO),
 )  # fmt: skip
+# Gradients that layers push one after another, by policy; four machines as in P3's evaluation.
+_SLICES = "slice: 40000, release: slice"
+_WHOLE = "slice: whole, assign: hashed, release: slice"
+_FOUR = partial(Point, "overlap", workers=4, window=256, model="googlenet-224-full", iteration=0.04)
+_OVERLAP = tuple(
+    _FOUR(placement, tree, racks, rate=rate, schedule=schedule, iterations=4)
+    for placement, tree, racks, rate, schedule in (
+        ("inc", "two-level", 2, 10e9, ""),
+        ("inc", "two-level", 2, 4e9, ""),
+        ("inc", "two-level", 2, 4e9, "order: priority, slice: 40000"),
+        ("inc-server", "tor", 2, 4e9, "order: priority, slice: 40000"),
+        ("ncs", "none", 1, 4e9, ""),
+        ("ncs", "none", 1, 4e9, f"order: priority, {_SLICES}"),
+        ("ncs", "none", 2, 10e9, f"order: priority, {_SLICES}"),
+        ("cs", "none", 1, 4e9, f"order: fifo, {_WHOLE}"),
+        ("cs", "none", 1, 4e9, f"order: fifo, {_SLICES}"),
+        ("cs", "none", 1, 4e9, f"order: priority, {_SLICES}"),
+        ("cs", "none", 1, 4e9, f"order: credit, {_SLICES}"),
+        ("cs", "none", 1, 15e9, f"order: fifo, {_WHOLE}"),
+        ("cs", "none", 1, 15e9, f"order: priority, {_SLICES}"),
+    )
+)
 POINTS = (
     *(Point("placement", placement, tree) for placement, tree in _PLACEMENTS),
     *(Point("racks", racks=racks) for racks in (1, 4, 8)),
@@ -207,6 +247,7 @@ POINTS = (
     *(Point("costs", placement, tree, costs=costs) for placement, tree, costs in _COSTS),
     *_BASELINES,
     *_BESIDE,
+    *_OVERLAP,
     Point("loss", size=512 << 10, loss=1e-3, iterations=30),
     Point("loss", loss=1e-3, iterations=16),
 )  # fmt: skip
@@ -274,7 +315,8 @@ def _ran(point: Point) -> Result:
     return Result(
         point,
         model.seconds,
-        statistics.fmean(summary["seconds_per_iteration"][1:]),
+        # A forward pass follows on all iterations but the last.
+        statistics.fmean(summary["seconds_per_iteration"][1 : -1 if point.model else None]),
         {name: (share * load, carried.get(name, 0)) for name, load in model.bytes.items()},
         summary["chunks"]["retransmitted"],
     )
@@ -284,6 +326,9 @@ def _model(point: Point, topology: Topology) -> Prediction:
     chunks = math.ceil(point.size / point.chunk)
     in_a_row = max(1, SLICE_BYTES // point.chunk)
     work = Work(chunks, HEADER_FRAME_BYTES + point.chunk, 0.0, in_a_row, point.size)
+    if point.model:
+        plane = read_program(*HEADERS.files(), point.chunk // LANE_BYTES)
+        work = work_of(jobfile.parse(point.job), plane)
     workers = [node.name for node in topology.workers]
     servers = [node.name for node in topology.servers]
     found = predictions(
