@@ -6,6 +6,7 @@
 // are given separately.
 
 #include <math.h>
+#include <stdbool.h>
 #include <string.h>
 
 #include "packet.h"
@@ -36,6 +37,50 @@ static uint16_t ipv4_sum(const struct envelope *envelope) {
     return (uint16_t)((sum & 0xffff) + (sum >> 16));
 }
 
+static int is_datagram(const struct envelope *envelope, int64_t length) {
+    return envelope->ethertype == two(0x0800) && envelope->version == 0x45 &&
+           envelope->protocol == 17 && ipv4_sum(envelope) == 0xffff &&
+           two(envelope->total) == length - ETHERNET_BYTES &&
+           two(envelope->length) == length - ETHERNET_BYTES - IPV4_BYTES;
+}
+
+// Finds the UDP datagrams among frames of which `stored` bytes are kept: `good`, with the peers that
+// they come from and are for. Returns their number.
+int find_datagrams(const uint8_t *frames, size_t stored, size_t n, const int64_t *lengths,
+                       struct peer *sources, struct peer *targets, bool *good) {
+    int found = 0;
+    for (size_t i = 0; i < n; i++) {
+        const struct envelope *envelope = (const struct envelope *)(frames + i * stored);
+        sources[i] = (struct peer){envelope->from, envelope->from_port};
+        targets[i] = (struct peer){envelope->to, envelope->to_port};
+        found += good[i] = is_datagram(envelope, lengths[i]);
+    }
+    return found;
+}
+
+// A packet that is `wide` bytes long with payload: returns whether it has one, -1 if malformed.
+static int payload_of(const struct header *header, int64_t length, int64_t wide) {
+    int op = op_of(header), full = carries_payload(header);
+    if (header->version_op >> 4 != VERSION || op < CONTRIBUTE || op > STATE ||
+        length != (full ? wide : (int64_t)sizeof *header))
+        return -1;
+    return full;
+}
+
+// Parses datagrams that begin `stride` bytes apart. Returns 1, with `headers` and `full` filled in,
+// if all are well-formed packets, `wide` bytes long with payload; else 0.
+int read_datagrams(const uint8_t *datagrams, size_t stride, size_t n, const int64_t *lengths,
+                   int64_t wide, struct header *headers, bool *full) {
+    for (size_t i = 0; i < n; i++) {
+        memcpy(&headers[i], datagrams + i * stride, sizeof *headers);
+        int carries = payload_of(&headers[i], lengths[i], wide);
+        if (carries < 0)
+            return 0;
+        full[i] = carries;
+    }
+    return 1;
+}
+
 // Parses frames of which `stored` bytes are kept.
 //
 // Returns 1, with `headers`, `full` and `sources` filled in, if all are datagrams for the peer
@@ -46,20 +91,14 @@ int read_frames(const uint8_t *frames, size_t stored, size_t n, const int64_t *l
     for (size_t i = 0; i < n; i++) {
         const struct envelope *envelope = (const struct envelope *)(frames + i * stored);
         int64_t length = lengths[i];
-        if (envelope->ethertype != two(0x0800) || envelope->version != 0x45 ||
-            envelope->protocol != 17 || ipv4_sum(envelope) != 0xffff ||
-            two(envelope->total) != length - ETHERNET_BYTES ||
-            two(envelope->length) != length - ETHERNET_BYTES - IPV4_BYTES ||
-            envelope->to != mine->ipv4 || envelope->to_port != mine->port)
+        if (!is_datagram(envelope, length) || envelope->to != mine->ipv4 ||
+            envelope->to_port != mine->port)
             return 0;
-        struct header *header = &headers[i];
-        memcpy(header, envelope + 1, sizeof *header);
-        int op = op_of(header);
-        full[i] = (uint8_t)carries_payload(header);
-        int64_t expected = full[i] ? wide : (int64_t)sizeof *header;
-        if (header->version_op >> 4 != VERSION || op < CONTRIBUTE || op > STATE ||
-            length - (int64_t)sizeof *envelope != expected)
+        memcpy(&headers[i], envelope + 1, sizeof *headers);
+        int carries = payload_of(&headers[i], length - (int64_t)sizeof *envelope, wide);
+        if (carries < 0)
             return 0;
+        full[i] = (uint8_t)carries;
         sources[i] = (struct peer){envelope->from, envelope->from_port};
     }
     return 1;

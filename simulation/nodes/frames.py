@@ -22,6 +22,7 @@ from protocol.header import (
     PEER,
     Array,
     Batch,
+    decode_rows,
     opaque,
     packet_bytes,
     parts_of,
@@ -32,7 +33,6 @@ from switch.ports.paced_line import address
 
 _UDP = 17
 _DONT_FRAGMENT = 0x4000
-_ETHERNET_BYTES, _IPV4_BYTES, _UDP_BYTES = 14, 20, 8
 
 
 class Arrived(NamedTuple):
@@ -125,18 +125,32 @@ def arrived(frames: Frames, lengths: Lengths) -> tuple[Arrived, int]:
     if stored < OVERHEAD:
         none = np.zeros(0, PEER)
         return Arrived(frames[:0], lengths[:0], none, none), n
-    head = np.ascontiguousarray(frames[:, :OVERHEAD])
-    words = head.view(">u2").astype(np.int64)
-    sums = words[:, 7:17].sum(axis=1)
-    sums = (sums & 0xFFFF) + (sums >> 16)
-    good = (sums & 0xFFFF) + (sums >> 16) == 0xFFFF
-    good &= (words[:, 6] == ETHERTYPE_IPV4) & (head[:, 14] == 0x45) & (head[:, 23] == _UDP)
-    good &= (words[:, 8] == lengths - _ETHERNET_BYTES) & (words[:, 19] == lengths - 34)
-    sources, targets = np.empty(n, PEER), np.empty(n, PEER)
-    for peers, at, port in ((sources, 13, 17), (targets, 15, 18)):
-        peers["ipv4"] = words[:, at] << 16 | words[:, at + 1]
-        peers["port"] = words[:, port]
+    frames, lengths = np.ascontiguousarray(frames), np.ascontiguousarray(lengths)
+    sources, targets, good = np.empty(n, PEER), np.empty(n, PEER), np.empty(n, np.bool_)
+    count = load_native().find_datagrams(
+        address(frames), stored, n, address(lengths), address(sources), address(targets),
+        address(good),
+    )  # fmt: skip
     found = Arrived(frames[:, OVERHEAD:], lengths - OVERHEAD, sources, targets)
-    if good.all():
+    if count == n:
         return found, 0
-    return found.select(good), n - int(np.count_nonzero(good))
+    return found.select(good), n - count
+
+
+def decode(found: Arrived, lanes: int, *, payload: bool) -> tuple[Batch, int]:
+    """Decodes datagrams as ``decode_rows`` does, quickly if all are well-formed."""
+    datagrams, lengths, sources, _ = found
+    n, stored = datagrams.shape
+    kept = packet_bytes(lanes) if payload else HEADER_BYTES
+    if n and stored >= kept and datagrams.strides[1] == 1:
+        headers, full = np.empty(n, HEADER), np.empty(n, np.bool_)
+        lengths = np.ascontiguousarray(lengths)
+        if load_native().read_datagrams(
+            datagrams.__array_interface__["data"][0], datagrams.strides[0], n, address(lengths),
+            packet_bytes(lanes), address(headers), address(full),
+        ):  # fmt: skip
+            words = np.empty((n, 0), LANE)
+            if payload:
+                words = datagrams[:, HEADER_BYTES:kept].view(LANE)
+            return Batch(headers, words, full, sources), 0
+    return decode_rows(datagrams, lengths, sources, lanes, payload=payload)

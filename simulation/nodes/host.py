@@ -25,7 +25,6 @@ from protocol.header import (
     HEADER_BYTES,
     SERVER_PORTS,
     Batch,
-    decode_rows,
     packet_bytes,
     peer_keys,
 )
@@ -45,7 +44,7 @@ from simulation.links.trains import (
     picoseconds,
 )
 from simulation.nodes.costs import Core, UrgentFirstCore, of_hosts, of_servers
-from simulation.nodes.frames import Arrived, Framing, arrived
+from simulation.nodes.frames import Arrived, Framing, arrived, decode
 from switch.ports.paced_line import address
 from topologies.model.addressing import Addressing, HostInterface
 
@@ -544,8 +543,7 @@ class VirtualEndpoint:
         return whole
 
     def _decode(self, found: Arrived) -> tuple[Batch, int]:
-        datagrams, lengths, sources, _ = found
-        return decode_rows(datagrams, lengths, sources, self.lanes, payload=self._node.payload)
+        return decode(found, self.lanes, payload=self._node.payload)
 
     @property
     def more(self) -> bool:
