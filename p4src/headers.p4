@@ -47,6 +47,9 @@ const bit<8> BYPASS = 0x80;
 const bit<8> FLAGGED = OVERFLOW | NONFINITE;
 const bit<8> UNTOUCHED = DIRECT | BYPASS;
 
+// The number of a stream with this bit says the priority of its packets, in the three bits behind it (protocol/priorities.py).
+const bit<8> CLASSED = 0x80;
+
 header ethernet_h {
     mac_t destination;
     mac_t source;

@@ -36,11 +36,25 @@ parser PacketParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
 
     state parse_aggregation {
         packet.extract(hdr.aggregation);
-        transition select(hdr.aggregation.version, hdr.aggregation.op, hdr.aggregation.flags, hdr.aggregation.lanes) {
-            (VERSION, CONTRIBUTE, 0 &&& (UNTOUCHED | FLAGGED), 0): accept;
-            (VERSION, RESULT, 0 &&& (UNTOUCHED | FLAGGED), 0): accept;
-            (VERSION, CONTRIBUTE, 0 &&& (UNTOUCHED | FLAGGED), _): parse_blocks;
-            (VERSION, RESULT, 0 &&& (UNTOUCHED | FLAGGED), _): parse_blocks;
+        transition select(hdr.aggregation.version, hdr.aggregation.op, hdr.aggregation.flags, hdr.aggregation.lanes,
+                          hdr.aggregation.stream) {
+            (VERSION, CONTRIBUTE, 0 &&& (UNTOUCHED | FLAGGED), 0, 0 &&& CLASSED): accept;
+            (VERSION, RESULT, 0 &&& (UNTOUCHED | FLAGGED), 0, 0 &&& CLASSED): accept;
+            (VERSION, CONTRIBUTE, 0 &&& (UNTOUCHED | FLAGGED), _, 0 &&& CLASSED): parse_blocks;
+            (VERSION, RESULT, 0 &&& (UNTOUCHED | FLAGGED), _, 0 &&& CLASSED): parse_blocks;
+            (VERSION, _, _, _, CLASSED &&& CLASSED): parse_priority;
+            default: accept;
+        }
+    }
+
+    // Here rather than in ingress, so that other packets pay nothing for it, and copies and recirculated packets keep it.
+    state parse_priority {
+        standard_metadata.priority = hdr.aggregation.stream[6:4];
+        transition select(hdr.aggregation.op, hdr.aggregation.flags, hdr.aggregation.lanes) {
+            (CONTRIBUTE, 0 &&& (UNTOUCHED | FLAGGED), 0): accept;
+            (RESULT, 0 &&& (UNTOUCHED | FLAGGED), 0): accept;
+            (CONTRIBUTE, 0 &&& (UNTOUCHED | FLAGGED), _): parse_blocks;
+            (RESULT, 0 &&& (UNTOUCHED | FLAGGED), _): parse_blocks;
             default: accept;
         }
     }

@@ -30,6 +30,7 @@ from scapy.packet import Packet, Raw
 from controller.p4rt.connection import Connection, DeviceConnection, GrpcConnection
 from controller.p4rt.dataplane import DataPlane
 from controller.p4rt.entries import insertion
+from protocol.priorities import PRIORITIES
 from specs import p4program as builds
 from switch.p4runtime.device import Device
 from tests.namespaces import WITHOUT_IPV6
@@ -41,6 +42,7 @@ DEVICE_ID = 1
 MARKER = "10.200.0."
 MARKER_SOURCE = "10.201.0.1"
 WAIT_SECONDS = 60.0
+THRIFT_PORT = 9090  # of BMv2, in a namespace of its own
 SPACES = itertools.count(1)
 
 Output = list[tuple[int, bytes]]
@@ -71,9 +73,9 @@ class Target(Protocol):
 class InProcess:
     """The embedded target, called."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, queues: int = PRIORITIES) -> None:
         self.plane, program, _ = build(name)
-        self.device = Device(DEVICE_ID)
+        self.device = Device(DEVICE_ID, priority_queues=queues)
         self.connection: Connection = DeviceConnection("in process", self.device)
         self.connection.open()
         self.connection.push(self.plane.p4info.message, program.read_bytes())
@@ -94,11 +96,14 @@ class InProcess:
 
 
 class OnInterfaces:
-    """A switch process on veth pairs; `command` gets interfaces and the P4Runtime address."""
+    """A switch process on veth pairs.
 
-    def __init__(self, name: str, kind: str, *options: str) -> None:
+    options: more of its command line. queues: of each port, for priorities 0 to queues - 1.
+    """
+
+    def __init__(self, name: str, kind: str, *options: str, queues: int = PRIORITIES) -> None:
         self.plane, program, _ = build(name)
-        self._options = options
+        self._options, self._queues = options, queues
         self._space = f"rackhub-test-{os.getpid()}-{kind}-{next(SPACES)}"
         self._stack = contextlib.ExitStack()
         self._sockets: dict[int, socket.socket] = {}
@@ -113,6 +118,7 @@ class OnInterfaces:
         with NetNS(self._space) as space:
             self._stack.callback(netns.remove, self._space)
             self._run(*WITHOUT_IPV6)
+            self._run("ip", "link", "set", "lo", "up")  # BMv2 has a Thrift server there
             for port in PORTS:
                 space.link("add", ifname=f"sw{port}", kind="veth", peer=f"h{port}")
                 for end in (f"sw{port}", f"h{port}"):
@@ -129,9 +135,9 @@ class OnInterfaces:
         extra = []
         if kind == "bmv2":
             command = [str(shutil.which("simple_switch_grpc")), "-L", "off"]
-            extra = ["--thrift-port", "9090"]
+            extra = ["--thrift-port", str(THRIFT_PORT)]
         command += ["--device-id", str(DEVICE_ID), "--no-p4", *interfaces, *extra, *self._options]
-        command += ["--", "--grpc-server-addr", address]
+        command += ["--", "--grpc-server-addr", address, "--priority-queues", str(self._queues)]
         self._log = Path(directory, "log").open("w+")  # noqa: SIM115  # closed with the stack
         self._stack.callback(self._log.close)
         process = subprocess.Popen(
@@ -152,17 +158,23 @@ class OnInterfaces:
             )
             self.connection.write([insertion(entry)])
 
+    @contextlib.contextmanager
+    def inside(self) -> Iterator[None]:
+        """A context in which sockets are opened where the switch is."""
+        netns.pushns(self._space)
+        try:
+            yield
+        finally:
+            netns.popns()
+
     def _run(self, *command: str) -> None:
         subprocess.run(
             ["ip", "netns", "exec", self._space, *command], check=True, capture_output=True
         )
 
     def _open(self, interface: str) -> socket.socket:
-        netns.pushns(self._space)
-        try:
+        with self.inside():
             opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
-        finally:
-            netns.popns()
         opened.bind((interface, 0))
         opened.setsockopt(263, 23, 1)  # SOL_PACKET, PACKET_IGNORE_OUTGOING
         try:
@@ -227,9 +239,12 @@ class OnInterfaces:
         self._stack.close()
 
 
-def opened(kind: str, name: str = "aggregation") -> Iterator[Target]:
+def opened(kind: str, name: str = "aggregation", queues: int = PRIORITIES) -> Iterator[Target]:
     """The target of a kind ("in-process", "embedded", "bmv2") with one build, closed afterwards."""
-    target = InProcess(name) if kind == "in-process" else OnInterfaces(name, kind)
+    if kind == "in-process":
+        target: InProcess | OnInterfaces = InProcess(name, queues)
+    else:
+        target = OnInterfaces(name, kind, queues=queues)
     try:
         yield target
     finally:

@@ -24,7 +24,7 @@ def free_port() -> int:
 
 
 # Thrift's binary protocol: types of values, and of the messages.
-_STOP, _I32, _STRING, _LIST = 0, 8, 11, 15
+_STOP, _I32, _I64, _STRING, _LIST = 0, 8, 10, 11, 15
 _CALL, _REPLY = 0x8001_0001, 0x8001_0002
 
 
@@ -49,6 +49,21 @@ def add_to_value_set(port: int, name: str, value: bytes) -> None:
             answer.read(length + 4)
             if kind != _REPLY or answer.read(1) != bytes([_STOP]):
                 raise OSError(f"BMv2 did not add {value.hex()} to value set {name}")
+
+
+def set_queue_rates(port: int, rate: int) -> None:
+    """Has each queue of BMv2 send so many packets a second, as simple_switch_CLI's set_queue_rate
+    does. OSError."""
+    method = b"simple_switch:set_all_egress_queue_rates"
+    message = struct.pack(f">II{len(method)}sI", _CALL, len(method), method, 0)
+    message += struct.pack(">bhq", _I64, 1, rate) + bytes([_STOP])
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
+        connection.sendall(message)
+        with connection.makefile("rb") as answer:
+            kind, length = struct.unpack(">II", answer.read(8))
+            answer.read(length + 4)
+            if kind != _REPLY:
+                raise OSError(f"BMv2 did not set queue rates: {answer.peek()[:200]!r}")
 
 
 def registers(port: int, name: str) -> dict[int, int]:

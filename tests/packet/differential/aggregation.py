@@ -14,6 +14,7 @@ from controller.p4rt.dataplane import DataPlane
 from controller.p4rt.entries import clone_session, insertion
 from controller.p4rt.fabric import of_2_32
 from protocol.header import Flag
+from protocol.priorities import stream_number
 from protocol.scapy_layer import Aggregation
 from switch.p4runtime.stubs import p4runtime_pb2 as p4rt
 from tests.packet.differential.case import Case
@@ -21,6 +22,7 @@ from tests.packet.node.node_rig import PARENT_PORT, SERVER, SERVER_PORT, Child, 
 from tests.packet.targets import build
 
 PACKETS = 90
+_QUEUES = 6
 
 
 @dataclass
@@ -113,12 +115,13 @@ def _case(
     guarded: bool = False,
     empty: Collection[str] = (),
     packets: int = PACKETS,
+    stream: int = 3,
 ) -> Case:
     plane, path, _ = build(program)
     rng = random.Random(seed)
     switch = _Collector(plane)
     lanes = plane.lanes or 256
-    node = Node(switch, list(children), is_root, job=5, group=3, base=64)  # type: ignore[arg-type]
+    node = Node(switch, list(children), is_root, job=5, group=3, base=64, stream=stream)  # type: ignore[arg-type]
     entry = plane.p4info.table_entry
     routes = [(SERVER, 32, SERVER_PORT), ("10.0.0.0", 24, 6), ("10.255.0.0", 16, 7)]
     entities = [
@@ -151,7 +154,11 @@ def _case(
     for seq in range(3):
         arrivals += _complete(rng, node, lanes, seq)
     arrivals += [_frame(rng, node, lanes) for _ in range(packets)]
-    return Case(name, path.read_bytes(), plane.p4info, updates, arrivals, races=impaired)
+    return Case(
+        *(name, path.read_bytes(), plane.p4info, updates, arrivals),
+        races=impaired,
+        queues=_QUEUES,
+    )
 
 
 TABLES = [
@@ -199,6 +206,9 @@ def cases() -> Iterator[Case]:
     yield _case("jumbo-root", 7, workers, is_root=True, program="aggregation_jumbo", packets=20)
     yield _case("jumbo-inner", 8, mixed, is_root=False, program="aggregation_jumbo", packets=20)
     yield _case("headers-leaf", 9, workers, is_root=False, program="aggregation_headers")
+    # The highest priority that has a queue, and one without, whose packets only change slots.
+    for name, number_, seed in (("urgent", _QUEUES - 1, 10), ("dropped", _QUEUES, 11)):
+        yield _case(name, seed, mixed, is_root=False, stream=stream_number(number_, 4))
     for i, name in enumerate(TABLES):
         yield _case(
             f"without-{name.replace('.', '-')}", 20 + i, mixed, is_root=i % 2 == 0,

@@ -101,7 +101,8 @@ class Bmv2:
         self._process = subprocess.Popen(
             [str(BMV2), "--use-files", "0", "-L", "off", "--no-p4", "--device-id", str(DEVICE),
              "--thrift-port", str(self._thrift), *words,
-             "--", "--grpc-server-addr", f"unix:{directory}/grpc"],
+             "--", "--grpc-server-addr", f"unix:{directory}/grpc",
+             "--priority-queues", str(self.case.queues)],
             cwd=directory, stdout=log, stderr=log,
         )  # fmt: skip
         self._stack.callback(self._end)

@@ -31,6 +31,7 @@ class Case:
     updates: P4Runtime updates applied before the first; program: what p4c wrote, or was made of it.
     races: copies of one packet may pass each other on BMv2, whose threads take them round.
     anywhere: packets may leave by ports without a listener; those are not looked at.
+    queues: of each port, for priorities 0 to queues - 1.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Case:
     arrivals: Sequence[tuple[int, bytes]]
     races: bool = False
     anywhere: bool = False
+    queues: int = 1
 
     @cached_property
     def program_sha256(self) -> str:
@@ -138,7 +140,7 @@ class Embedded:
     def __init__(self, case: Case, now_us: int = 0) -> None:
         """now_us: the time at which everything happens."""
         self.case, self._now_us = case, now_us
-        self.device = Device(DEVICE)
+        self.device = Device(DEVICE, priority_queues=case.queues)
         self.connection = DeviceConnection("embedded", self.device)
         self.connection.open()
         self.connection.push(case.p4info.message, case.program)

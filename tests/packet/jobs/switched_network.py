@@ -26,6 +26,7 @@ from protocol.frames import Datagram, Interface, from_frame, from_frames, to_fra
 from protocol.header import Batch
 from protocol.outcomes import Outcome
 from protocol.plan import Address
+from protocol.priorities import PRIORITIES
 from switch.p4runtime.device import Device
 from tests.impaired_links import Events, Impairments, send_all
 from tests.packet.targets import build
@@ -156,7 +157,7 @@ class SwitchedNetwork(Events):
         self._held: list[Callable[[], None]] = []  # calls that wait for it
         self._hosts: dict[tuple[int, int], Host] = {}
         self.servers: dict[str, ServerState] = {}
-        self.devices = {n.name: Device(1) for n in topology.switches}
+        self.devices = {n.name: Device(1, priority_queues=PRIORITIES) for n in topology.switches}
         self._inboxes: dict[str, list[tuple[int, bytes]]] = {name: [] for name in self.devices}
         plane, _, _ = build("aggregation")
         self.connections = {
@@ -332,7 +333,7 @@ class SwitchedNetwork(Events):
     def break_switch(self, name: str) -> None:
         """Stops a switch, which loses its state."""
         self.devices[name].close()
-        self.devices[name] = self.connections[name].device = Device(1)
+        self.devices[name] = self.connections[name].device = Device(1, priority_queues=PRIORITIES)
         self.connections[name].cut = True
 
     def repair_switch(self, name: str) -> None:

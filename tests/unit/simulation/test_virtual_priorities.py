@@ -9,14 +9,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controller.p4rt.dataplane import DataPlane
+from hosts.client import Client
 from hosts.net.pacer import urgent_bytes
+from hosts.session.job_service import Service, create_service
 from protocol.frames import OVERHEAD
 from protocol.header import PORT, Batch, Op, blank, packet_bytes, peer_array
 from protocol.priorities import priority_of, stream_number
+from protocol.propagation import Propagation
+from simulation.kernel.calls import ask
 from simulation.kernel.engine import Engine
 from simulation.links.link import LinkSpec
+from simulation.links.trains import SECOND
+from simulation.network import SERVICE, Network
 from simulation.nodes.costs import Core, ProcessingCost, UrgentFirstCore
 from simulation.nodes.host import URGENT_BACKLOG, HostNode, VirtualEndpoint
+from specs.p4program import USUAL
 from topologies.model.addressing import Addressing
 from topologies.model.spec import parse
 
@@ -190,3 +198,83 @@ def test_a_servers_processor_handles_urgent_contributions_first(by_priority: boo
         assert ahead == pytest.approx(40 * PACKET / (2 * 4 * LANES), abs=2)
         assert [one for one in pair.got if one[0] == LAZY] == sent[:40]
         assert [one for one in pair.got if one[0] == URGENT] == sent[40:]
+
+
+RACKS = """
+name: racks
+defaults: {rate: 100 Mbit/s, delay: 0.01 ms, queue_bytes: 128 KiB}
+racks: [{workers: 2, servers: 1}, {workers: 1}]
+cores: 1
+"""
+FIRST, LAST = 10 * LANES, 300 * LANES  # parameters of the first and of the last layer
+
+
+def seconds_of_the_first_layer(in_network: bool, tree: str) -> float:
+    """How long after its gradients are pushed the first layer has its sums, those of the last being
+    on their way, which take a while. All sums are right."""
+    topology = parse(RACKS)
+    addressing = Addressing(topology)
+    network = Network(topology, addressing, DataPlane.load(*USUAL.files()), priorities=in_network)
+    propagation = Propagation(order="priority", classes=2, in_network=in_network)
+    took: dict[int, float] = {}
+    over: list[bool] = []
+
+    def work(rank: int, name: str, service: Service) -> None:
+        end = addressing.host_interfaces(name)[0]
+        node = network.hosts[name]
+
+        def push() -> None:
+            client = Client(
+                SERVICE,
+                address=str(end.ipv4),
+                queue_bytes=end.outgoing.queue_bytes,
+                link_rate=end.outgoing.rate,
+                environment=network.environment(node),
+            )
+            with client:
+                client.connect_service(service.nonce, rank)
+                client.init_service({"first": FIRST, "last": LAST})
+                ones = {"first": np.ones(FIRST, np.float32), "last": np.ones(LAST, np.float32)}
+                client.push_pull(ones)  # all agree on exponents
+                client.push({"last": ones["last"]})
+                client.pull(["last"])
+                client.push({"last": ones["last"]})
+                node.tasks.sleep(0.01)  # less than half of what it takes
+                began = node.now
+                client.push({"first": ones["first"]})
+                sums = client.pull(["first"])["first"]
+                took[rank] = (node.now - began) / SECOND
+                assert (sums == 3).all()
+                assert (client.pull(["last"])["last"] == 3).all()
+
+        ask(network.engine, network.operator, node, push)
+
+    def conduct() -> None:
+        operator = network.operator
+        names = [node.name for node in topology.workers]
+        service = create_service(
+            *(SERVICE, "job", names, ["s0"]),
+            tree=tree,
+            window=16,
+            propagation=propagation,
+            environment=network.environment(operator),
+        )
+        network.play(service, work)
+        network.stop()
+        over.append(True)
+
+    network.controller.begin()
+    network.operator.tasks.thread(conduct).start()
+    try:
+        network.engine.run(lambda: bool(over))
+    finally:
+        network.close()
+    return max(took.values())
+
+
+@pytest.mark.parametrize("tree", ["none", "two-level-server"])
+def test_sums_of_the_first_layer_overtake_those_of_the_last_in_the_network(tree: str) -> None:
+    by_workers_alone, everywhere = (
+        seconds_of_the_first_layer(in_network, tree) for in_network in (False, True)
+    )
+    assert everywhere < 0.7 * by_workers_alone
