@@ -162,7 +162,7 @@ static void enter(struct worker *w, int64_t stream) {
         const struct entry *entry = &w->entry[row];
         w->entry[row] = queue->entries[queue->head++];
         w->seq[row] = (uint32_t)number;
-        w->server[row] = w->chunk_server[entry->chunk < w->chunks ? entry->chunk : w->chunks];
+        w->server[row] = entry->server;
         w->exponent[row] = 0;
         w->flags[row] = 0;
         w->failures[row] = 0;

@@ -35,7 +35,7 @@ struct entry {
     uint8_t unfit;
     uint16_t lanes;
     int16_t own;
-    int64_t chunk, round, ticket, order, row, submission;
+    int64_t chunk, round, ticket, order, row, submission, server;
     uint64_t values_at, sums_at;
 };
 
@@ -123,13 +123,12 @@ struct worker {
     double *latest;
     // By block of 2^BLOCK_BITS rows: at most when a row in flight was last sent or heard of.
     double *heard;
-    // By chunk: the state of Exponents (those of rounds by chunk and round mod `depth`), the
-    // server, the list of HELD rows; the last results, if servers optimize.
+    // By chunk: the state of Exponents (those of rounds by chunk and round mod `depth`), the list of
+    // HELD rows; the last results, if servers optimize.
     bool *contacted;
     int16_t *first, *after, *reported;
     int64_t *folded;
     int32_t *held_first;
-    const int64_t *chunk_server;
     struct header *last_headers;
     uint8_t *last_words;
     const struct peer *servers; // by rank
@@ -143,7 +142,7 @@ struct worker {
     decode_chunk *decode;
     struct counts counts;
     // Of the plan, and of its codec (Codec in protocol/codecs/codec.py).
-    int64_t streams, chunks, rows, width, exponent_headroom, depth, world, rank, job, epoch;
+    int64_t streams, rows, width, exponent_headroom, depth, world, rank, job, epoch;
     int64_t servers_count, is_asynchronous, optimizes, pulls, adapts, by_slice;
     int64_t sum_digits, finest_scale, least_digits, least_exponent, most_exponent;
     // Bytes of numbers that have entered a window and have no result, and how many may be before

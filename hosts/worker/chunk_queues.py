@@ -21,11 +21,12 @@ from switch.ports.paced_line import address
 
 # One number in a stream. `row` is that of its chunk in `submission`; `own` is the chunk's own
 # exponent, and `unfit` the flags of data that cannot be integers of any exponent
-# (`chunk_exponents`); `order` is the position among all that got numbers.
+# (`chunk_exponents`); `order` is the position among all that got numbers. `server` is the rank of
+# the chunk's server in this round.
 ENTRY = np.dtype(structures("worker.h")["entry"])
 QUEUE = np.dtype(structures("worker.h")["queue"])
-# Returns the stream (n,) of each chunk (n,), as indices into the plan's streams.
-StreamsOf = Callable[[Numbers], Numbers]
+# Returns the rank of the server, and the stream as an index into the plan's streams, of each chunk.
+Ways = Callable[[Numbers], tuple[Numbers, Numbers]]
 
 
 class Queues:
@@ -98,11 +99,12 @@ def entries_of(
     return entries
 
 
-def enqueue(streams_of: StreamsOf, queues: Queues, entries: Array) -> None:
-    """Appends entries to the queues of their chunks' streams, one queue per stream of the plan."""
+def enqueue(ways: Ways, queues: Queues, entries: Array) -> None:
+    """Appends entries, whose servers it sets, to the queues of their chunks' streams, one queue per
+    stream of the plan."""
+    entries["server"], streams = ways(entries["chunk"])
     if len(queues.table) == 1:
         queues.push(0, entries)
         return
-    streams = streams_of(entries["chunk"])
     for stream in np.flatnonzero(np.bincount(streams)).tolist():
         queues.push(stream, entries[streams == stream])

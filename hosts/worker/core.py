@@ -105,7 +105,7 @@ class Core:
         self._error: BaseException | None = None
         self._congestion = congestion
         rows, streams, chunks = len(slots.stage), len(plan.streams), exponents.chunks
-        shares, servers = plan.shares.servers, len(plan.servers)
+        servers = len(plan.servers)
         stream_index = np.full(256, -1, np.int64)
         stream_index[[s.stream for s in plan.streams]] = np.arange(streams)
         gaps = np.full((3, streams), np.nan)
@@ -141,12 +141,12 @@ class Core:
             "stream_index": stream_index, "latest": np.full(_KINDS * streams * servers, -np.inf),
             # By chunk, and by server.
             **exponents.columns(), "held_first": np.full(chunks, -1, np.int32),
-            "chunk_server": shares, "last_headers": last_headers, "last_words": last_words,
+            "last_headers": last_headers, "last_words": last_words,
             "servers": peers,
         }  # fmt: skip
         self._worker = _Worker(
             **{name: address(array) for name, array in self._arrays.items()},
-            streams=streams, chunks=len(shares) - 1, rows=rows, width=slots.width,
+            streams=streams, rows=rows, width=slots.width,
             exponent_headroom=exponents.exponent_headroom, depth=exponents.staleness + 1,
             world=plan.world, rank=plan.rank, job=plan.job, epoch=plan.epoch,
             servers_count=servers, is_asynchronous=plan.is_asynchronous,

@@ -188,16 +188,20 @@ class WorkerTransport:
         entries = entries_of(arranged, *columns, ticket, self._order, submission)
         if n:
             self._slots.submissions[submission.identifier] = submission
-        enqueue(self._streams_of, self._queues, entries)
+        enqueue(self._ways, self._queues, entries)
         self._order += len(entries)
         self._core.note_submitted(len(entries))
         return ticket
 
-    def _streams_of(self, chunks: Numbers) -> Numbers:
-        """Returns the stream of each chunk, in the class that the caller has given, if any."""
+    def _ways(self, chunks: Numbers) -> tuple[Numbers, Numbers]:
+        """Returns the server and the stream of each chunk, in the class that the caller has given,
+        if any."""
+        servers = self.plan.server_of(chunks)
+        if len(self.plan.streams) == 1:
+            return servers, np.zeros(len(chunks), np.int64)
         streams, given = self._scheduler.streams(chunks), self._given[chunks]
         of_each = len(self.plan.streams) // self.plan.propagation.classes
-        return np.where(given < 0, streams, streams % of_each + given * of_each)
+        return servers, np.where(given < 0, streams, streams % of_each + given * of_each)
 
     @property
     def arrived(self) -> int:
@@ -340,7 +344,7 @@ class WorkerTransport:
             former=self,
         )
         for entries in incomplete(self._slots, self._queues):
-            enqueue(next_epoch._streams_of, next_epoch._queues, entries)
+            enqueue(next_epoch._ways, next_epoch._queues, entries)
             next_epoch._core.note_submitted(len(entries))
         return next_epoch
 

@@ -223,10 +223,12 @@ static void make_streams(void) {
     }
 }
 
+static int64_t moves; // chunks that change their server after each round
+
 static void make_chunks(void) {
-    int64_t chunks = 1 + draw(MOST_CHUNKS), history = draw(4), shared = draw(chunks + 1);
+    int64_t chunks = 1 + draw(MOST_CHUNKS), history = draw(4);
+    moves = draw(chunks + 1);
     int64_t held = w->optimizes ? chunks : 0;
-    w->chunks = shared; // those behind them have the last server
     MAKE(contacted, chunks);
     MAKE(first, chunks);
     MAKE(after, chunks * w->depth);
@@ -235,10 +237,7 @@ static void make_chunks(void) {
     MAKE(last_words, 4 * held * w->width);
     FILL(reported, chunks * w->depth, UNREPORTED);
     FILL(held_first, chunks, -1);
-    int64_t *servers_of = MAKE(chunk_server, shared + 1);
     struct peer *servers = MAKE(servers, w->servers_count);
-    for (int64_t i = 0; i <= shared; i++)
-        servers_of[i] = i % w->servers_count;
     for (int64_t i = 0; i < w->servers_count; i++)
         servers[i] = (struct peer){(uint32_t)(99 + i), 4000};
     for (int64_t i = 0; i < MOST_CHUNKS; i++)
@@ -385,6 +384,7 @@ static void submit(void) {
         if (begun[one] < 0)
             continue;
         struct entry entry = {.chunk = one, .round = begun[one]++, .row = i, .submission = count};
+        entry.server = (one + (one < moves ? entry.round : 0)) % w->servers_count;
         // Ticket: of the chunk's data, which follows its exponent round.
         contacting[one] = entry.round == 0 && !w->contacted[one];
         entry.ticket = count + contacting[one];
@@ -538,8 +538,7 @@ static struct number *number_of(int64_t stream, uint32_t seq) {
 }
 
 static const struct peer *server_of(const struct number *number) {
-    int64_t chunk = number->entry.chunk;
-    return &w->servers[w->chunk_server[chunk < w->chunks ? chunk : w->chunks]];
+    return &w->servers[number->entry.server];
 }
 
 // A packet that leaves: it must be what the protocol says for its number.
