@@ -21,6 +21,8 @@ from hosts.epoch_change import UnrecoverableChunkError
 from protocol.frames import OVERHEAD
 from protocol.header import HEADER_BYTES, Op
 from protocol.outcomes import Outcome
+from protocol.priorities import PRIORITIES, priority_of
+from protocol.propagation import Propagation
 from tests.impaired_links import Impairments
 from tests.packet.jobs import epochs
 from tests.packet.jobs.protocol_run import (
@@ -146,6 +148,34 @@ def test_sums_are_exact_under_network_faults(
     finished = network.run(lambda: run.done, LIMIT)
     network.close()
     assert finished, run.waiting()
+    run.check()
+    assert started.reported == 0
+
+
+@pytest.mark.parametrize(
+    ("topology", "kind"),
+    [("three levels", TreeKind.TWO_LEVEL), ("two racks", TreeKind.NONE)],
+)
+@pytest.mark.parametrize("classes", [3, 12])  # also more than there are priorities
+def test_sums_of_classes_that_switches_know_are_exact(topology, kind, classes, networks) -> None:
+    network = network_of(topology, classes, Impairments(0.05, 0.1, 0.05))
+    networks.append(network)
+    propagation = Propagation(order="priority", classes=classes, in_network=True)
+    streams = streams_of(topology, kind, 1)
+    started = start(
+        *(network, topology, kind, 24),
+        keys=12,
+        window=2,
+        streams=streams,
+        propagation=propagation,
+    )
+    plan = started.transports[0].plan
+    urgencies = {priority_of(stream.stream) for stream in plan.streams}
+    assert len(plan.streams) == classes * streams
+    assert urgencies == {urgency * PRIORITIES // classes for urgency in range(classes)}
+    run = Run(started, 2, seed=1, odd=True)
+    run.submit(skew=0.5, seed=1)
+    assert network.run(lambda: run.done, LIMIT), run.waiting()
     run.check()
     assert started.reported == 0
 

@@ -209,12 +209,13 @@ cores: 1
 FIRST, LAST = 10 * LANES, 300 * LANES  # parameters of the first and of the last layer
 
 
-def seconds_of_the_first_layer(in_network: bool, tree: str) -> float:
+def seconds_of_the_first_layer(in_network: bool, tree: str, together: bool = True) -> float:
     """How long after its gradients are pushed the first layer has its sums, those of the last being
     on their way, which take a while. All sums are right."""
     topology = parse(RACKS)
     addressing = Addressing(topology)
     network = Network(topology, addressing, DataPlane.load(*USUAL.files()), priorities=in_network)
+    network.together = together
     propagation = Propagation(order="priority", classes=2, in_network=in_network)
     took: dict[int, float] = {}
     over: list[bool] = []
@@ -278,3 +279,10 @@ def test_sums_of_the_first_layer_overtake_those_of_the_last_in_the_network(tree:
         seconds_of_the_first_layer(in_network, tree) for in_network in (False, True)
     )
     assert everywhere < 0.7 * by_workers_alone
+
+
+def test_switches_that_run_together_serve_by_priority_as_each_does_by_itself() -> None:
+    together, apart = (
+        seconds_of_the_first_layer(True, "two-level-server", together) for together in (True, False)
+    )
+    assert together == apart
