@@ -50,6 +50,7 @@ class ChunkAssignment:
     """The server and the stream of each chunk of a job.
 
     classes: (keys,) class of each key, the higher the more urgent.
+    most_at_once: slices that a worker with order fifo sends at a time in a stream.
     """
 
     def __init__(
@@ -69,6 +70,8 @@ class ChunkAssignment:
             turns[mine] = np.arange(np.count_nonzero(mine))
         self._slices = owners, urgency * own + _stream(owners, turns, servers, own), lengths
         self._bins = servers, streams
+        # Of whole keys, the parts for all servers of a stream.
+        self.most_at_once = -(-servers // min(own, servers)) if propagation.parts else 1
 
     @cached_property
     def slice_of(self) -> Indices:

@@ -93,7 +93,11 @@ class RootNode:
         self._slots = np.zeros(2 * root.window, _SLOT)
         n = len(self._slots)
         holds = plan.propagation.by_slice
-        self._release = SliceRelease(plan.shares.slice_of, root.window) if holds else None
+        self._release = (
+            SliceRelease(plan.shares.slice_of, root.window, plan.shares.most_at_once)
+            if holds
+            else None
+        )
         merging = _merging(plan.pipeline)
         rows = np.zeros((self._children if merging == _WIDE else 1, n, self._width), np.int32)
         self._results = rows[0]  # of complete and final slots, in native byte order

@@ -16,14 +16,16 @@ Numbers = npt.NDArray[np.int64]
 class SliceRelease:
     """The complete sums of one stream that wait for others of their slice.
 
-    A worker has a window of numbers in flight, so sums that wait must not fill it: slices of more
-    than half a window are released in pieces of that length.
+    A worker has a window of numbers in flight, so sums that wait must not fill it: longer slices
+    are released in pieces of half a window, divided by the slices that are sent at once. (Half, as
+    a chunk's first round is two numbers.)
 
     slices: (chunks,) slice of each chunk of the job, ascending.
+    at_once: slices that a worker sends at a time in this stream.
     """
 
-    def __init__(self, slices: Numbers, window: int) -> None:
-        most = max(1, window // 2)
+    def __init__(self, slices: Numbers, window: int, at_once: int = 1) -> None:
+        most = max(1, window // (2 * at_once))
         begins = np.flatnonzero(np.diff(slices, prepend=-1))
         place = np.arange(len(slices)) - begins[slices]
         self._pieces = np.cumsum(place % most == 0) - 1  # of chunks

@@ -108,7 +108,7 @@ class _Quality(_Strict):
     delay: Time | None = None
     queue_bytes: Size | None = None
     ecn_bytes: Size | None = None
-    mtu: Annotated[int, size("128 B", "9216 B")] | None = None
+    mtu: Annotated[int, size("128 B", "16370 B")] | None = None
     loss: _Passing | None = None
     duplicate: Fraction | None = None
     reorder: Fraction | None = None

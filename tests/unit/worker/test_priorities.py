@@ -134,3 +134,22 @@ def test_servers_send_the_sums_of_a_slice_together():
     assert len(sent) == 9
     begins = [one for one, before in zip(sent, [None, *sent], strict=False) if one != before]
     assert len(begins) == len(set(sent))
+
+
+def test_parts_of_a_whole_key_go_to_all_servers_at_a_time():
+    """Else all workers send to the first server, then all to the second."""
+    one = job(WAYS["whole keys"], servers=3, chunks=12, counts=(12,), window=16)
+    one.round(one.random_values(0))
+    values, worker = one.random_values(1), one.workers[0]
+    rows = np.arange(12)
+    worker.submit(rows, values[0][rows], np.full(len(rows), one.lanes))
+    batch, _ = worker.poll(one.network.now)
+    servers = worker.plan.server_of(np.array(_contributions(batch)))
+    assert servers.reshape(4, 3).tolist() == [[0, 1, 2]] * 4
+
+
+@pytest.mark.parametrize("window", [4, 8, 16])
+def test_whole_keys_longer_than_a_window_are_released_in_pieces(window):
+    one = job(WAYS["whole keys"], servers=3, chunks=97, counts=(96, 1), window=window)
+    for seed in range(2):
+        one.round(one.random_values(seed))
