@@ -250,7 +250,7 @@ class WatchRequest(_message.Message):
     def __init__(self, nonce: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., rank: _Optional[int] = ..., process: _Optional[int] = ...) -> None: ...
 
 class Instruction(_message.Message):
-    __slots__ = ("epoch", "plan", "halt", "hand", "take", "boundary", "donate", "restore", "fetch")
+    __slots__ = ("epoch", "plan", "halt", "hand", "take", "boundary", "donate", "restore", "fetch", "remap")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     PLAN_FIELD_NUMBER: _ClassVar[int]
     HALT_FIELD_NUMBER: _ClassVar[int]
@@ -260,6 +260,7 @@ class Instruction(_message.Message):
     DONATE_FIELD_NUMBER: _ClassVar[int]
     RESTORE_FIELD_NUMBER: _ClassVar[int]
     FETCH_FIELD_NUMBER: _ClassVar[int]
+    REMAP_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     plan: Plan
     halt: Halt
@@ -269,7 +270,42 @@ class Instruction(_message.Message):
     donate: Donate
     restore: Restore
     fetch: Fetch
-    def __init__(self, epoch: _Optional[int] = ..., plan: _Optional[_Union[Plan, _Mapping]] = ..., halt: _Optional[_Union[Halt, _Mapping]] = ..., hand: _Optional[_Union[Hand, _Mapping]] = ..., take: _Optional[_Union[Take, _Mapping]] = ..., boundary: _Optional[_Union[Boundary, _Mapping]] = ..., donate: _Optional[_Union[Donate, _Mapping]] = ..., restore: _Optional[_Union[Restore, _Mapping]] = ..., fetch: _Optional[_Union[Fetch, _Mapping]] = ...) -> None: ...
+    remap: Remap
+    def __init__(self, epoch: _Optional[int] = ..., plan: _Optional[_Union[Plan, _Mapping]] = ..., halt: _Optional[_Union[Halt, _Mapping]] = ..., hand: _Optional[_Union[Hand, _Mapping]] = ..., take: _Optional[_Union[Take, _Mapping]] = ..., boundary: _Optional[_Union[Boundary, _Mapping]] = ..., donate: _Optional[_Union[Donate, _Mapping]] = ..., restore: _Optional[_Union[Restore, _Mapping]] = ..., fetch: _Optional[_Union[Fetch, _Mapping]] = ..., remap: _Optional[_Union[Remap, _Mapping]] = ...) -> None: ...
+
+class Moved(_message.Message):
+    __slots__ = ("slices", "servers")
+    SLICES_FIELD_NUMBER: _ClassVar[int]
+    SERVERS_FIELD_NUMBER: _ClassVar[int]
+    slices: _containers.RepeatedScalarFieldContainer[int]
+    servers: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, slices: _Optional[_Iterable[int]] = ..., servers: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Remap(_message.Message):
+    __slots__ = ("number", "moved", "from_round", "holds", "cancelled")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    MOVED_FIELD_NUMBER: _ClassVar[int]
+    FROM_ROUND_FIELD_NUMBER: _ClassVar[int]
+    HOLDS_FIELD_NUMBER: _ClassVar[int]
+    CANCELLED_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    moved: Moved
+    from_round: int
+    holds: bool
+    cancelled: bool
+    def __init__(self, number: _Optional[int] = ..., moved: _Optional[_Union[Moved, _Mapping]] = ..., from_round: _Optional[int] = ..., holds: bool = ..., cancelled: bool = ...) -> None: ...
+
+class Remapped(_message.Message):
+    __slots__ = ("number", "from_round", "decided", "begun")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    FROM_ROUND_FIELD_NUMBER: _ClassVar[int]
+    DECIDED_FIELD_NUMBER: _ClassVar[int]
+    BEGUN_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    from_round: int
+    decided: bool
+    begun: int
+    def __init__(self, number: _Optional[int] = ..., from_round: _Optional[int] = ..., decided: bool = ..., begun: _Optional[int] = ...) -> None: ...
 
 class Halt(_message.Message):
     __slots__ = ("reason", "servers", "optimizer", "chunks", "lanes", "workers")
@@ -402,7 +438,7 @@ class Array(_message.Message):
     def __init__(self, name: _Optional[str] = ..., type: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ..., data: _Optional[bytes] = ...) -> None: ...
 
 class ResyncRequest(_message.Message):
-    __slots__ = ("nonce", "role", "rank", "epoch", "process", "report", "handed", "taken", "broken", "begun", "reached", "donated", "restored", "fetched")
+    __slots__ = ("nonce", "role", "rank", "epoch", "process", "report", "handed", "taken", "broken", "begun", "reached", "donated", "restored", "fetched", "remapped")
     NONCE_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
@@ -417,6 +453,7 @@ class ResyncRequest(_message.Message):
     DONATED_FIELD_NUMBER: _ClassVar[int]
     RESTORED_FIELD_NUMBER: _ClassVar[int]
     FETCHED_FIELD_NUMBER: _ClassVar[int]
+    REMAPPED_FIELD_NUMBER: _ClassVar[int]
     nonce: str
     role: Role
     rank: int
@@ -431,7 +468,8 @@ class ResyncRequest(_message.Message):
     donated: Donated
     restored: Restored
     fetched: Fetched
-    def __init__(self, nonce: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., rank: _Optional[int] = ..., epoch: _Optional[int] = ..., process: _Optional[int] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., handed: _Optional[_Union[Handed, _Mapping]] = ..., taken: _Optional[_Union[Taken, _Mapping]] = ..., broken: _Optional[_Union[Broken, _Mapping]] = ..., begun: _Optional[_Union[Begun, _Mapping]] = ..., reached: _Optional[_Union[Reached, _Mapping]] = ..., donated: _Optional[_Union[Donated, _Mapping]] = ..., restored: _Optional[_Union[Restored, _Mapping]] = ..., fetched: _Optional[_Union[Fetched, _Mapping]] = ...) -> None: ...
+    remapped: Remapped
+    def __init__(self, nonce: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., rank: _Optional[int] = ..., epoch: _Optional[int] = ..., process: _Optional[int] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., handed: _Optional[_Union[Handed, _Mapping]] = ..., taken: _Optional[_Union[Taken, _Mapping]] = ..., broken: _Optional[_Union[Broken, _Mapping]] = ..., begun: _Optional[_Union[Begun, _Mapping]] = ..., reached: _Optional[_Union[Reached, _Mapping]] = ..., donated: _Optional[_Union[Donated, _Mapping]] = ..., restored: _Optional[_Union[Restored, _Mapping]] = ..., fetched: _Optional[_Union[Fetched, _Mapping]] = ..., remapped: _Optional[_Union[Remapped, _Mapping]] = ...) -> None: ...
 
 class Report(_message.Message):
     __slots__ = ("levels",)
@@ -546,7 +584,7 @@ class RootStream(_message.Message):
     def __init__(self, stream: _Optional[int] = ..., node: _Optional[int] = ..., window: _Optional[int] = ..., children: _Optional[_Iterable[_Union[Child, _Mapping]]] = ...) -> None: ...
 
 class Plan(_message.Message):
-    __slots__ = ("job", "epoch", "world", "lanes", "rank", "streams", "servers", "callers", "workers", "roots", "chunks_per_slice", "link_rate", "windows", "members", "met_in", "met_worker", "optimizer", "key_chunks", "tree", "summed_at", "pipeline", "propagation", "congestion", "codec")
+    __slots__ = ("job", "epoch", "world", "lanes", "rank", "streams", "servers", "callers", "workers", "roots", "chunks_per_slice", "link_rate", "windows", "members", "met_in", "met_worker", "optimizer", "key_chunks", "tree", "summed_at", "pipeline", "propagation", "congestion", "moved", "codec")
     class WindowsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -577,6 +615,7 @@ class Plan(_message.Message):
     PIPELINE_FIELD_NUMBER: _ClassVar[int]
     PROPAGATION_FIELD_NUMBER: _ClassVar[int]
     CONGESTION_FIELD_NUMBER: _ClassVar[int]
+    MOVED_FIELD_NUMBER: _ClassVar[int]
     CODEC_FIELD_NUMBER: _ClassVar[int]
     job: int
     epoch: int
@@ -601,8 +640,9 @@ class Plan(_message.Message):
     pipeline: Pipeline
     propagation: Propagation
     congestion: str
+    moved: Moved
     codec: str
-    def __init__(self, job: _Optional[int] = ..., epoch: _Optional[int] = ..., world: _Optional[int] = ..., lanes: _Optional[int] = ..., rank: _Optional[int] = ..., streams: _Optional[_Iterable[_Union[Stream, _Mapping]]] = ..., servers: _Optional[_Iterable[_Union[Address, _Mapping]]] = ..., callers: _Optional[_Iterable[int]] = ..., workers: _Optional[_Iterable[_Union[Address, _Mapping]]] = ..., roots: _Optional[_Iterable[_Union[RootStream, _Mapping]]] = ..., chunks_per_slice: _Optional[int] = ..., link_rate: _Optional[int] = ..., windows: _Optional[_Mapping[int, int]] = ..., members: _Optional[_Iterable[int]] = ..., met_in: _Optional[int] = ..., met_worker: _Optional[int] = ..., optimizer: _Optional[_Union[Optimizer, _Mapping]] = ..., key_chunks: _Optional[_Iterable[int]] = ..., tree: _Optional[_Union[Tree, str]] = ..., summed_at: _Optional[_Iterable[str]] = ..., pipeline: _Optional[_Union[Pipeline, _Mapping]] = ..., propagation: _Optional[_Union[Propagation, _Mapping]] = ..., congestion: _Optional[str] = ..., codec: _Optional[str] = ...) -> None: ...
+    def __init__(self, job: _Optional[int] = ..., epoch: _Optional[int] = ..., world: _Optional[int] = ..., lanes: _Optional[int] = ..., rank: _Optional[int] = ..., streams: _Optional[_Iterable[_Union[Stream, _Mapping]]] = ..., servers: _Optional[_Iterable[_Union[Address, _Mapping]]] = ..., callers: _Optional[_Iterable[int]] = ..., workers: _Optional[_Iterable[_Union[Address, _Mapping]]] = ..., roots: _Optional[_Iterable[_Union[RootStream, _Mapping]]] = ..., chunks_per_slice: _Optional[int] = ..., link_rate: _Optional[int] = ..., windows: _Optional[_Mapping[int, int]] = ..., members: _Optional[_Iterable[int]] = ..., met_in: _Optional[int] = ..., met_worker: _Optional[int] = ..., optimizer: _Optional[_Union[Optimizer, _Mapping]] = ..., key_chunks: _Optional[_Iterable[int]] = ..., tree: _Optional[_Union[Tree, str]] = ..., summed_at: _Optional[_Iterable[str]] = ..., pipeline: _Optional[_Union[Pipeline, _Mapping]] = ..., propagation: _Optional[_Union[Propagation, _Mapping]] = ..., congestion: _Optional[str] = ..., moved: _Optional[_Union[Moved, _Mapping]] = ..., codec: _Optional[str] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
     __slots__ = ("nonce", "role", "rank", "epoch", "unanswered", "process", "awaited", "awaited_key")

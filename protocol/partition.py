@@ -15,6 +15,8 @@ from protocol.assignment.registry import ASSIGNMENTS
 from protocol.propagation import USUAL, Propagation
 
 Indices = npt.NDArray[np.int64]
+# Slices by number, and their servers.
+Moved = tuple[tuple[int, int], ...]
 
 
 def slices(counts: Sequence[int], most: int) -> Indices:
@@ -51,10 +53,17 @@ class ChunkAssignment:
 
     classes: (keys,) class of each key, the higher the more urgent.
     most_at_once: slices that a worker with order fifo sends at a time in a stream.
+    owners, lengths: (slices,) server, and number of chunks, of each slice.
     """
 
     def __init__(
-        self, counts: Sequence[int], most: int, servers: int, streams: int, propagation: Propagation
+        self,
+        counts: Sequence[int],
+        most: int,
+        servers: int,
+        streams: int,
+        propagation: Propagation,
+        moved: Moved,
     ) -> None:
         cut = parts(counts, most, servers) if propagation.parts else slices(counts, most)
         keys, lengths = cut[:, 0], cut[:, 2]
@@ -68,6 +77,10 @@ class ChunkAssignment:
         for group in np.unique(owners * propagation.classes + urgency).tolist():
             mine = owners * propagation.classes + urgency == group
             turns[mine] = np.arange(np.count_nonzero(mine))
+        for one, server in moved:
+            owners[one] = server
+        self.owners = owners
+        self.lengths = lengths
         self._slices = owners, urgency * own + _stream(owners, turns, servers, own), lengths
         self._bins = servers, streams
         # Of whole keys, the parts for all servers of a stream.
@@ -116,13 +129,14 @@ def shares(
     servers: int,
     streams: int,
     propagation: Propagation = USUAL,
+    moved: Moved = (),
 ) -> ChunkAssignment:
     """Returns the assignment of chunks, which is the same on every node of a job.
 
-    counts: chunks of each key, in order. most: chunks of a slice. streams: of all classes. Raises
-    ValueError.
+    counts: chunks of each key, in order. most: chunks of a slice. streams: of all classes. moved:
+    slices that are at other servers than the job's rule says. Raises ValueError.
     """
-    return ChunkAssignment(counts, most, servers, streams, propagation)
+    return ChunkAssignment(counts, most, servers, streams, propagation, moved)
 
 
 def servers_of(stream: int, streams: int, servers: int) -> tuple[int, ...]:

@@ -19,7 +19,7 @@ from protocol.codecs.codec import Codec
 from protocol.codecs.registry import USUAL as USUAL_CODEC
 from protocol.codecs.registry import codec_named
 from protocol.optimizer_plan import OptimizerPlan
-from protocol.partition import ChunkAssignment, shares
+from protocol.partition import ChunkAssignment, Moved, shares
 from protocol.propagation import USUAL as USUAL_PROPAGATION
 from protocol.propagation import Propagation
 from protocol.server_pipelines import USUAL, Pipeline
@@ -86,6 +86,7 @@ class _MemberPlan:
     pipeline: of the servers.
     propagation: how gradients are sent.
     codec: of all members of the job.
+    moved: slices that are at other servers than the assignment says, in order, and those servers.
     """
 
     job: int
@@ -102,6 +103,7 @@ class _MemberPlan:
     pipeline: Pipeline = USUAL
     propagation: Propagation = USUAL_PROPAGATION
     codec: Codec = USUAL_CODEC
+    moved: Moved = ()
 
     def __post_init__(self) -> None:
         job, epoch, world, lanes = self.job, self.epoch, self.world, self.lanes
@@ -114,6 +116,12 @@ class _MemberPlan:
         _need(min(counts) > 0, f"key {counts.index(min(counts))} has no chunks")
         _need(self.chunks_per_slice > 0, "chunks_per_slice must be at least 1")
         _ascending(members, "members")
+        _ascending([one for one, _ in self.moved], "moved slices")
+        for one, server in self.moved:
+            _need(
+                0 <= server < len(self.servers),
+                f"slice {one} is at server {server}, and there are {len(self.servers)}",
+            )
         _need(len(members) in (0, world), f"{len(members)} members are named in a world of {world}")
 
     @property
@@ -123,7 +131,8 @@ class _MemberPlan:
 
     def _shares(self, streams: int) -> ChunkAssignment:
         return shares(
-            self.counts, self.chunks_per_slice, len(self.servers), streams, self.propagation
+            *(self.counts, self.chunks_per_slice, len(self.servers), streams),
+            *(self.propagation, self.moved),
         )
 
     @staticmethod
@@ -147,6 +156,7 @@ class _MemberPlan:
                 "pipeline": Pipeline.from_message(message.pipeline),
                 "propagation": Propagation.from_message(message.propagation),
                 "codec": codec_named(message.codec),
+                "moved": moved_of(message.moved),
             }
         except ValueError as error:
             raise PlanError(str(error)) from error
@@ -167,6 +177,7 @@ class _MemberPlan:
             pipeline=self.pipeline.to_message(),
             propagation=self.propagation.to_message(),
             codec=self.codec.name,
+            moved=moved_message(self.moved),
         )
 
 
@@ -370,6 +381,16 @@ class ServerPlan(_MemberPlan):
             )
         )
         return message
+
+
+def moved_of(message: jobs_pb2.Moved) -> Moved:
+    """Returns the slices of a message. Raises ValueError if it does not name a server for each."""
+    return tuple(zip(message.slices, message.servers, strict=True))
+
+
+def moved_message(moved: Moved) -> jobs_pb2.Moved:
+    """Returns the message of slices and their servers."""
+    return jobs_pb2.Moved(slices=[one for one, _ in moved], servers=[server for _, server in moved])
 
 
 def backup_of(server: Any, servers: int) -> Any:

@@ -77,6 +77,8 @@ class Arrivals:
         """Starts an attempt if workers wait to join and no change is under way."""
         if not job.started or job.join is not None or not job.joiners or not job.instructions:
             return
+        if job.remap is not None:
+            return  # it calls this when it is settled
         workers = [place for place in job.scheme.places if job.members[place].active]
         changing = job.change is not None and not (job.change.settled and job.served)
         # A member that does not run the plan has yet to receive it.

@@ -20,6 +20,7 @@ from controller.planning.admission import Admission, Reservation, Resources
 from controller.planning.tree_planner import PlanRefusedError, Tree, TreeKind, plan_trees
 from controller.planning.windows import choose_window
 from protocol import jobs_pb2
+from protocol.partition import ChunkAssignment, shares
 from protocol.propagation import USUAL, Propagation
 from topologies.model.replica_order import host_of
 
@@ -228,6 +229,19 @@ class Deployment:
             if not error.not_found:
                 raise
             return []
+
+    def slices(self, job: Job) -> int:
+        """Returns the number of slices of a job's keys."""
+        return len(self.assignment(job).owners)
+
+    def assignment(self, job: Job) -> ChunkAssignment:
+        """Returns the assignment of a running job's chunks, to ranks of its scheme."""
+        plane, scheme = self.fabric.dataplane, job.scheme
+        return shares(
+            *(job.counts(plane.lanes), plane.chunks_per_slice(job.slice_bytes)),
+            *(len(scheme.servers), len(scheme.trees), job.propagation),
+            scheme.ranked(job.moved),
+        )
 
     def outdated(self, job: Job) -> bool:
         """True if a running job would get different trees now.

@@ -31,6 +31,7 @@ from controller.planning.balancing.balancer import Measurements, Move
 from controller.planning.balancing.registry import BALANCERS, STATIC
 from controller.planning.tree_planner import PlanRefusedError
 from protocol import jobs_pb2
+from protocol.partition import Moved
 from protocol.propagation import CHUNK
 from topologies.model.replica_order import exposed, host_of
 
@@ -63,6 +64,7 @@ class Epochs:
         end: Callable[[Job, State, str], None],
         balancer: str = STATIC,
     ) -> None:
+        self.remap: Callable[[Job, Moved, str], None]  # Remaps.begin
         self.deployment = deployment
         self.balancer = BALANCERS[balancer]
         self.journal = journal
@@ -80,7 +82,7 @@ class Epochs:
         job.propagation = replace(job.propagation, release=CHUNK)
         if job.change is not None and not job.change.settled:
             pool.add(job.change.pool.results.values())
-        job.join = None  # another attempt follows the change
+        job.join = job.remap = None  # another attempt follows the change
         members = [p for p in job.places if p in job.members and job.members[p].active]
         chunks = job.chunks(self.deployment.fabric.dataplane.lanes)
         for place in members:
@@ -340,7 +342,10 @@ class Epochs:
                 job.balancer = self.balancer()
             for move in job.balancer.observe(self._measured(job, changed)):
                 try:
-                    self.move(job, move)
+                    if move.moved is not None:
+                        self.remap(job, move.moved, move.reason)
+                    else:
+                        self.move(job, move)
                 except JobError as error:
                     log.error("%s: a move for %s is impossible: %s", job, move.reason, error)
 

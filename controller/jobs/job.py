@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from controller.jobs.joining import Join
 from controller.jobs.members import Member, Membership, Role
+from controller.jobs.remapping import Remap
 from controller.jobs.resync import Change, Pool
 from controller.p4rt.install import Installation, SlotRange
 from controller.planning.admission import Reservation
@@ -19,6 +20,7 @@ from controller.planning.tree_planner import Tree, TreeKind, TreeNode
 from protocol import jobs_pb2
 from protocol.header import PORT
 from protocol.optimizer_plan import OptimizerPlan
+from protocol.partition import Moved
 from protocol.plan import Address, Child, RootStream, ServerPlan, StreamPlan, WorkerPlan
 from protocol.propagation import USUAL as USUAL_PROPAGATION
 from protocol.propagation import Propagation
@@ -130,6 +132,11 @@ class Scheme:
             Membership(Role.SERVER, rank) for rank in self.servers
         ]
 
+    def ranked(self, moved: Moved) -> Moved:
+        """Converts a chunk map, by servers of the job, to the ranks of those that are here."""
+        ranks = {server: rank for rank, server in enumerate(self.servers)}
+        return tuple(sorted((one, ranks[server]) for one, server in moved if server in ranks))
+
     def roots(self, servers: Sequence[str]) -> tuple[str, ...]:
         """Names the switches or servers that complete sums; ``servers``: all of the job."""
         found: dict[str, None] = {}
@@ -181,6 +188,9 @@ class Job:
     optimizer: OptimizerPlan | None = None  # that its servers run
     pipeline: Pipeline = USUAL
     propagation: Propagation = USUAL_PROPAGATION
+    moved: Moved = ()  # slices, and the servers of the job that they were moved to
+    remap: Remap | None = None  # under way: a change of `moved`, to `remapped`
+    remapped: Moved = ()
     installation: Installation | None = None
     leftovers: list[Leftover] = field(default_factory=list)
     retry_at: float = 0.0  # time of the next attempt to delete leftovers
@@ -356,6 +366,7 @@ def plans_of(
         "optimizer": job.optimizer,
         "pipeline": job.pipeline,
         "propagation": job.propagation,
+        "moved": scheme.ranked(job.moved),
     }
     plans = {}
     for rank, member in enumerate(scheme.workers):

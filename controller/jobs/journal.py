@@ -33,7 +33,7 @@ from protocol.trees import TreeKind
 
 __all__ = ["Journal", "JournalError", "Known"]
 
-VERSION = 6
+VERSION = 7
 _SCHEME = TypeAdapter(Scheme)  # in JSON
 SCHEMA = """
 CREATE TABLE numbers (name TEXT PRIMARY KEY, value INTEGER NOT NULL);
@@ -46,7 +46,7 @@ CREATE TABLE jobs (
   state TEXT NOT NULL, reason TEXT NOT NULL, keys TEXT NOT NULL, scheme TEXT NOT NULL,
   changing INTEGER NOT NULL, levels BLOB, lease REAL NOT NULL, optimizer BLOB,
   restored TEXT NOT NULL, slice_bytes INTEGER NOT NULL, pipeline BLOB NOT NULL,
-  propagation BLOB NOT NULL);
+  propagation BLOB NOT NULL, moved TEXT NOT NULL);
 CREATE TABLE members (
   job INTEGER NOT NULL, role INTEGER NOT NULL, rank INTEGER NOT NULL, ipv4 INTEGER NOT NULL,
   port INTEGER NOT NULL, initialised INTEGER NOT NULL, "left" INTEGER NOT NULL, lost TEXT NOT NULL,
@@ -161,7 +161,7 @@ class Journal:
             _SCHEME.dump_json(job.scheme).decode(), changing,
             _levels(job), job.lease, _plan(job), json.dumps(job.restored), job.slice_bytes,
             job.pipeline.to_message().SerializeToString(),
-            job.propagation.to_message().SerializeToString(),
+            job.propagation.to_message().SerializeToString(), json.dumps(job.moved),
         )  # fmt: skip
         members = [_row(job, place) for place in job.members]
         parts = [job.reservation, *(leftover.reservation for leftover in job.leftovers)]
@@ -332,7 +332,7 @@ def _job(row: Sequence[Any], now: float) -> Known:
     (
         number, _, epoch, namespace, nonce, workers, servers, kind, window, streams, avoid, state,
         reason, keys, scheme, changing, levels, lease, optimizer, restored, slice_bytes,
-        pipeline, propagation,
+        pipeline, propagation, moved,
     ) = row  # fmt: skip
     job = Job(
         number=number,
@@ -357,6 +357,7 @@ def _job(row: Sequence[Any], now: float) -> Known:
         optimizer=None if optimizer is None else _optimizer(optimizer),
         pipeline=Pipeline.from_message(jobs_pb2.Pipeline.FromString(pipeline)),
         propagation=Propagation.from_message(jobs_pb2.Propagation.FromString(propagation)),
+        moved=tuple((slice_, server) for slice_, server in json.loads(moved)),
         kept=Pool({}, None if levels is None else np.frombuffer(levels, "<u4").astype(np.uint32)),
         left_at=now,
     )

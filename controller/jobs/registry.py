@@ -19,6 +19,7 @@ from contextlib import suppress
 
 from controller.jobs import access
 from controller.jobs.arrivals import Arrivals
+from controller.jobs.chunk_maps import Remaps
 from controller.jobs.departures import Departures
 from controller.jobs.deployment import Deployment
 from controller.jobs.epochs import RETRY_SECONDS, Epochs
@@ -49,6 +50,7 @@ from controller.planning.balancing.registry import STATIC
 from controller.planning.tree_planner import PlanRefusedError, TreeKind
 from protocol import jobs_pb2
 from protocol.optimizer_plan import OptimizerPlan
+from protocol.partition import Moved
 from protocol.plan import Address
 from protocol.propagation import USUAL as USUAL_PROPAGATION
 from protocol.propagation import Propagation
@@ -102,6 +104,8 @@ class JobTable:
         self.journal = journal if journal is not None else Journal()
         self.epochs = Epochs(self.deployment, self.journal, clock, self._end, balancer)
         self.arrivals = Arrivals(self.epochs, clock)
+        self.remaps = Remaps(self.epochs, self.arrivals.advance)
+        self.epochs.remap = self.remaps.begin
         self.departures = Departures(self.epochs, self.arrivals, self._fail)
         self.roster = Roster(self.journal, clock, join, runtime)
         self.changed = self.roster.changed
@@ -270,7 +274,8 @@ class JobTable:
                 return job.change.instruction(place)
             if role is Role.WORKER and not job.served:
                 return None
-            told = job.join.instruction(place) if job.join is not None else None
+            attempt = job.remap if job.join is None else job.join
+            told = attempt.instruction(place) if attempt is not None else None
             return told if told is not None else job.instructions.get(place)
 
     def state(self, nonce: str) -> State:
@@ -323,7 +328,9 @@ class JobTable:
                 raise JobError(Refusal.INVALID_ARGUMENT, text)
             if request.epoch != job.epoch or not job.started:
                 return
-            if what in ("begun", "reached", "donated", "restored"):
+            if what == "remapped":
+                self.remaps.answer(job, place, request.remapped)
+            elif what in ("begun", "reached", "donated", "restored"):
                 self.arrivals.answer(job, place, request)
             else:
                 try:
@@ -331,6 +338,15 @@ class JobTable:
                 except ResyncError as error:
                     text = f"{job}: {job.name(place)}: {error}"
                     raise JobError(Refusal.INVALID_ARGUMENT, text) from error
+
+    def remap(self, which: Job | int, moved: Moved, reason: str) -> None:
+        """Begins to change the chunk map of a running job; raises JobError if it cannot.
+
+        moved: as in Move.
+        """
+        with self.roster.busy():
+            number = which if isinstance(which, int) else which.number
+            self.remaps.begin(self.roster.alive(number), moved, reason)
 
     def replan(
         self,
@@ -373,6 +389,7 @@ class JobTable:
         with self.roster.busy():
             job, place = self._known(nonce, role, rank)
             self.departures.leave(job, place, reason, results, levels, process)
+            self.remaps.left(job, place)
 
     def gone(self, nonce: str, role: Role, rank: int, reason: str) -> None:
         """Handles a report that a member's process has ended, and how.

@@ -62,6 +62,7 @@ class DirectStream:
     """One stream's DIRECT chunks at one server, in 2W slots as at a node.
 
     steps: turns sums into parameters, which are sent instead.
+    mine: by chunk, this server sums it; false for the last. The caller may change it.
     """
 
     def __init__(
@@ -71,8 +72,12 @@ class DirectStream:
         window: int,
         counters: Counter[str],
         steps: UpdatePipeline | None = None,
+        mine: Mask | None = None,
     ) -> None:
         self._steps = steps
+        if mine is None:
+            mine = plan.server_of(np.arange(plan.chunks + 1)) == plan.rank
+        self._mine = mine
         self._plan = plan
         self._stream = stream
         self._counters = counters
@@ -137,7 +142,7 @@ class DirectStream:
     def _well_addressed(self, batch: Batch, ranks: Indices) -> Mask:
         headers = batch.headers
         named = (headers["sender"] == (ranks & 0xFF)) & (headers["workers"] == 1)
-        mine = self._plan.server_of(headers["chunk"].astype(np.int64)) == self._plan.rank
+        mine = self._mine.take(headers["chunk"].astype(np.int64), mode="clip")
         self._count("not_a_child", int(np.count_nonzero(~named)))
         self._count("other_server", int(np.count_nonzero(named & ~mine)))
         return np.asarray(named & mine, np.bool_)

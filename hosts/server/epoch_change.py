@@ -18,7 +18,7 @@ from hosts.worker.epoch_transfer import batch_of
 from protocol import jobs_pb2
 from protocol.optimizer_plan import OptimizerPlan
 from protocol.payloads import float_words, floats_of, sum_checks
-from protocol.plan import Address, ServerPlan
+from protocol.plan import Address, ServerPlan, moved_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +53,14 @@ class ServerEpochs(EpochMember):
         Raises ValueError (PlanError included) for a plan that cannot be served.
         """
         epoch = instruction.epoch
+        kind = instruction.WhichOneof("what")
+        if kind == "remap" and epoch == self.epoch >= self._newest:
+            remap = instruction.remap
+            self._state.own(self.job, moved_of(remap.moved))
+            remapped = jobs_pb2.Remapped(number=remap.number)
+            return [jobs_pb2.ResyncRequest(epoch=epoch, remapped=remapped)]
         if not self._counts(epoch, self.epoch):
             return []
-        kind = instruction.WhichOneof("what")
         if kind == "plan":
             self._may_fetch = frozenset()
             self._state.install(ServerPlan.from_message(instruction.plan))

@@ -71,6 +71,7 @@ class RootNode:
 
     counters: outcomes; the caller may share it.
     steps: turns sums into parameters, which are sent instead.
+    mine: by chunk, this server sums it; the caller may change it. None: as the plan says.
 
     Raises CompilerError or OSError without native code.
     """
@@ -81,6 +82,7 @@ class RootNode:
         root: RootStream,
         counters: Counter[str],
         steps: UpdatePipeline | None = None,
+        mine: npt.NDArray[np.bool_] | None = None,
     ) -> None:
         self._lib: Any = load_native()
         _check(self._lib)
@@ -98,12 +100,14 @@ class RootNode:
             if holds
             else None
         )
+        if mine is None:
+            mine = plan.server_of(np.arange(plan.chunks)) == plan.rank
         merging = _merging(plan.pipeline)
         rows = np.zeros((self._children if merging == _WIDE else 1, n, self._width), np.int32)
         self._results = rows[0]  # of complete and final slots, in native byte order
         self._arrays = {
             "slots": self._slots, "forecast": np.zeros(n, _SLOT), "rows": rows,
-            "mine": plan.server_of(np.arange(plan.chunks)) == plan.rank, "peers": self._addresses,
+            "mine": mine, "peers": self._addresses,
             "below": np.array([child.workers for child in children], np.uint16),
             "nodes": self._nodes,
             "workers": np.sort(peer_keys(peer_array([one.pair() for one in plan.workers]))),

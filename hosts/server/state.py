@@ -39,6 +39,7 @@ from protocol.header import (
     peer_keys,
 )
 from protocol.optimizer_plan import OptimizerPlan
+from protocol.partition import Moved
 from protocol.plan import Address, ServerPlan, backup_of
 
 # numpy scalars: enumeration members cost a look-up.
@@ -78,6 +79,8 @@ class _Job:
         self.roots: dict[int, RootNode] = {}
         self.direct: dict[int, DirectStream | AsynchronousNode]
         self.asynchronous_node: AsynchronousNode | None = None
+        # By chunk, and of those that the job does not have: this server sums it.
+        self.mine = plan.server_of(np.arange(plan.chunks + 1)) == plan.rank
         if plan.is_asynchronous:
             assert shards is not None
             assert self.steps is not None
@@ -85,10 +88,11 @@ class _Job:
             self.direct = dict.fromkeys(plan.windows, self.asynchronous_node)
         else:
             self.roots = {
-                root.stream: RootNode(plan, root, self.counters, self.steps) for root in plan.roots
+                root.stream: RootNode(plan, root, self.counters, self.steps, self.mine)
+                for root in plan.roots
             }
             self.direct = {
-                stream: DirectStream(plan, stream, window, self.counters, self.steps)
+                stream: DirectStream(plan, stream, window, self.counters, self.steps, self.mine)
                 for stream, window in plan.windows.items()
             }
         keys = peer_keys(peer_array([address.pair() for address in plan.workers]))
@@ -224,6 +228,13 @@ class ServerState:
             job.counters.update(before.counted())
         self._jobs[plan.job] = job
         self.lanes = plan.lanes
+
+    def own(self, job: int, moved: Moved) -> None:
+        """Takes the chunks that a map of the job gives this server, as those that it has."""
+        one = self._jobs[job]
+        one.mine |= replace(one.plan, moved=moved).server_of(np.arange(len(one.mine))) == (
+            one.plan.rank
+        )
 
     def freeze(self, job: int) -> None:
         """Drops and counts the packets of a job until `install` of a newer epoch.

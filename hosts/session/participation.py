@@ -63,6 +63,8 @@ class Participation:
         self._names: list[str] = []
         self._rounds: Rounds | None = None
         self._endpoint = endpoint
+        self.blocked = 0.0  # seconds for which chunk maps held rounds back
+        self._blocked_since: float | None = None
         self._settled: list[
             tuple[Call, BaseException | None]
         ] = []  # their futures are to be completed
@@ -162,10 +164,14 @@ class Participation:
             before = follower.barrier.pushed
             number = rounds.begin(call.numbers)
             if number is not None:
+                self._count_blocked()
+                follower.begins(number)
                 call.start(submit(follower.transport), number, before)
                 self._calls.open.append(call)
                 self._unsettled.append(call)
                 return True
+            if follower.barrier.maps.most is not None and self._blocked_since is None:
+                self._blocked_since = self._runtime.now()
             self.membership.answer(follower.said())
             wanted = follower.barrier.donation
             if wanted is None:
@@ -173,6 +179,11 @@ class Participation:
         if wanted is not None:
             self._donate(follower, wanted, provide)
         return False
+
+    def _count_blocked(self) -> None:
+        if self._blocked_since is not None:
+            self.blocked += self._runtime.now() - self._blocked_since
+            self._blocked_since = None
 
     def _donate(self, follower: WorkerEpochs, number: int, provide: Callable[[], Arrays]) -> None:
         """Gives the application's state to a worker that joins."""

@@ -15,7 +15,7 @@ from hosts.worker.transport import WorkerTransport
 from protocol import jobs_pb2
 from protocol.exponents import Exponents
 from protocol.header import Batch
-from protocol.plan import WorkerPlan
+from protocol.plan import WorkerPlan, moved_of
 from protocol.state import Arrays, Collector, State, StateError, decode, encode
 
 
@@ -66,7 +66,10 @@ class WorkerEpochs(EpochMember):
                 self.barrier.on_boundary(instruction.boundary)
             elif kind == "donate":
                 self.barrier.on_donate(instruction.donate)
+            elif kind == "remap":
+                self.barrier.on_remap(instruction.remap)
             elif kind == "plan":
+                self.barrier.maps.on_plan(moved_of(instruction.plan.moved))
                 self.barrier.release()
             return self.said()
         if not self._counts(epoch, self.epoch):
@@ -89,6 +92,12 @@ class WorkerEpochs(EpochMember):
         if kind == "restore":
             return [self._restore(epoch, instruction.restore)]
         raise ValueError(f"an instruction of epoch {epoch} that says nothing known: {kind}")
+
+    def begins(self, number: int) -> None:
+        """Prepares for a round that begins: its chunk map holds from here on."""
+        moved = self.barrier.maps.take(number)
+        if moved is not None and self.transport is not None:
+            self.transport.remap(moved)
 
     def said(self) -> list[jobs_pb2.ResyncRequest]:
         """Returns the barrier's answers since the last call."""
@@ -148,6 +157,7 @@ class WorkerEpochs(EpochMember):
                 self.joined = self.joined._replace(headers=b"", payloads=b"")
             self.transport = transport
         self.members[plan.world] = plan.members or tuple(range(plan.world))
+        self.barrier.maps.drop()
         self.barrier.release()
 
     def _hand(self, hand: jobs_pb2.Hand) -> Iterator[jobs_pb2.Handed]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection
 
+from hosts.worker.chunk_maps import ChunkMaps
 from protocol import jobs_pb2
 from protocol.state import Pages, StateError
 
@@ -25,12 +26,14 @@ class RoundBarrier:
 
     begun, completed: rounds.
     pushed: keys in the rounds begun.
+    maps: may hold rounds back, too.
     """
 
     def __init__(self) -> None:
         self.begun = 0
         self.completed = 0
         self.pushed = 0
+        self.maps = ChunkMaps()
         self._hold: jobs_pb2.Boundary | None = None
         self._reached = False  # and reported
         self._donate: jobs_pb2.Donate | None = None
@@ -40,7 +43,9 @@ class RoundBarrier:
     @property
     def open(self) -> bool:
         """True if another round may begin."""
-        hold = self._hold
+        hold, most = self._hold, self.maps.most
+        if most is not None and self.begun >= most:
+            return False
         return hold is None or (hold.HasField("until") and self.begun < hold.until)
 
     @property
@@ -72,6 +77,11 @@ class RoundBarrier:
             begun = jobs_pb2.Begun(number=boundary.number, calls=self.begun)
             self._answers.append(jobs_pb2.ResyncRequest(begun=begun))
         self._look()
+
+    def on_remap(self, remap: jobs_pb2.Remap) -> None:
+        """Takes the job service's next chunk map."""
+        answer = self.maps.on_remap(remap, self.begun)
+        self._answers.append(jobs_pb2.ResyncRequest(remapped=answer))
 
     def on_donate(self, donate: jobs_pb2.Donate) -> None:
         """Takes the job service's request for a page of the application's state."""

@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,7 @@ from hosts.worker.slots import Slots
 from protocol import jobs_pb2
 from protocol.exponents import Exponents
 from protocol.header import HEADER, LANE, Array, Batch, Words, peer_array
+from protocol.partition import Moved
 from protocol.payloads import Floats, floats_of
 from protocol.plan import WorkerPlan
 
@@ -264,6 +266,11 @@ class WorkerTransport:
         """Stops the transport: packets are counted and dropped, none are sent, and `submit` only
         queues."""
         self._frozen = True
+
+    def remap(self, moved: Moved) -> None:
+        """Sends what is submitted from now on to the servers of another chunk map."""
+        self.plan = replace(self.plan, moved=moved)
+        self._scheduler = scheduler_for(self.plan)
 
     def levels(self) -> npt.NDArray[np.uint32]:
         """Returns the number of complete results of each chunk (chunks,)."""

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from protocol.partition import Moved
 from protocol.trees import TreeKind
 
 __all__ = ["Balancer", "Measurements", "Move"]
@@ -47,13 +48,13 @@ class Measurements:
 
 @dataclass(frozen=True)
 class Move:
-    """A new plan for the job, in its next plan epoch.
-
-    The chunks of each server follow from the servers that are alive (``protocol.partition``).
+    """A new plan for the job, in its next plan epoch, or another chunk map for the one at hand.
 
     reason: for logs and members.
     kind, window, streams: what to request instead; None: as before.
     avoid: switches that its trees do without; None: as before.
+    moved: the whole chunk map: slices that are at other servers than the job's rule says, and the
+        numbers of those servers in the job; None: as before, in the plan epoch that follows.
     """
 
     reason: str
@@ -61,6 +62,7 @@ class Move:
     window: int | None = None
     streams: int | None = None
     avoid: frozenset[str] | None = None
+    moved: Moved | None = None
 
 
 class Balancer(ABC):

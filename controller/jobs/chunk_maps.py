@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Changes the chunk maps of running jobs: checks them, begins them, and keeps what holds."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Callable
+
+from controller.jobs.epochs import Epochs
+from controller.jobs.job import Job, JobError, Membership, Refusal, Role
+from controller.jobs.remapping import Remap
+from protocol import jobs_pb2
+from protocol.partition import Moved
+
+__all__ = ["Remaps"]
+
+log = logging.getLogger(__name__)
+
+
+class Remaps:
+    """The changes of chunk maps of all jobs. Callers hold the jobs' lock.
+
+    advance: called with a job after a change, for what has waited for it.
+    """
+
+    def __init__(self, epochs: Epochs, advance: Callable[[Job], None]) -> None:
+        self._epochs = epochs
+        self._advance = advance
+
+    def begin(self, job: Job, moved: Moved, reason: str) -> None:
+        """Begins to change a job's chunk map.
+
+        moved: slices and the numbers of the servers that they go to, in place of the current map.
+        Raises JobError if the job cannot change its map, or not now.
+        """
+        if job.optimizer is not None:
+            text = f"{job}: its servers hold parameters, which do not move while it runs"
+            raise JobError(Refusal.FAILED_PRECONDITION, text)
+        if not job.started or job.change is not None or job.join is not None or job.remap:
+            raise JobError(Refusal.FAILED_PRECONDITION, f"{job} is changing; try again")
+        self._check(job, moved)
+        places = [place for place in job.scheme.places if job.members[place].active]
+        job.remap = Remap(
+            job.epoch,
+            1 + secrets.randbelow(1 << 30),
+            job.scheme.ranked(moved),
+            [place for place in places if place.role is Role.WORKER],
+            [place for place in places if place.role is Role.SERVER],
+        )
+        job.remapped = moved
+        log.info("%s moves %d slices: %s", job, len(moved), reason)
+
+    def _check(self, job: Job, moved: Moved) -> None:
+        slices = self._epochs.deployment.slices(job)
+        for one, server in moved:
+            if one >= slices or server not in job.scheme.servers:
+                text = f"{job}: slice {one} cannot go to server {server}"
+                raise JobError(Refusal.INVALID_ARGUMENT, text)
+
+    def answer(self, job: Job, place: Membership, remapped: jobs_pb2.Remapped) -> None:
+        """Handles a member's answer."""
+        if job.remap is None:
+            return
+        before = job.remap.holds
+        job.remap.answer(place, remapped)
+        self._look(job, before)
+
+    def left(self, job: Job, place: Membership) -> None:
+        """Goes on without a member that has left."""
+        if job.remap is not None:
+            before = job.remap.holds
+            job.remap.left(place)
+            self._look(job, before)
+
+    def _look(self, job: Job, before: bool | None) -> None:
+        remap = job.remap
+        assert remap is not None
+        if remap.holds and not before:
+            # Workers learn it only now: a restarted controller gives out plans with this map.
+            job.moved = job.remapped
+            self._epochs.journal.save(job)
+        if not remap.settled:
+            return
+        if remap.holds:
+            job.instructions = self._epochs.deployment.instructions(job)
+            log.info("%s: the new chunk map holds from round %d", job, remap.from_round)
+        else:
+            log.info("%s: workers were too fast for the new chunk map", job)
+        job.remap = None
+        self._advance(job)

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""State machine of one change of a running job's chunk map, without a new plan epoch.
+
+Events go in, each member's instruction comes out; there is no clock, socket or lock. Servers first
+take the chunks that the map gives them, and keep those that they had. Then workers report how many
+rounds they have begun; the map is to hold from a round that none has begun, some rounds ahead.
+Workers hold that round back until all know whether it holds; those that were faster than expected
+have begun it, and then it does not. So all copies of a chunk of one round go to one server, and
+nothing waits that need not.
+
+What a map changes is the server of a chunk alone: sums of earlier rounds are completed where they
+began.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from controller.jobs.members import Membership, Role
+from protocol import jobs_pb2
+from protocol.partition import Moved
+from protocol.plan import moved_message
+
+__all__ = ["AHEAD", "Remap"]
+
+AHEAD = 2
+"""Rounds between the most that any worker has begun and the one from which a map holds."""
+
+
+class Remap:
+    """One change of a job's chunk map.
+
+    epoch: the plan epoch.
+    number: unique within it.
+    moved: the map, with ranks of the plan's servers.
+    """
+
+    def __init__(
+        self,
+        epoch: int,
+        number: int,
+        moved: Moved,
+        workers: Iterable[Membership],
+        servers: Iterable[Membership],
+    ) -> None:
+        self.epoch = epoch
+        self.number = number
+        self.moved = moved
+        self.from_round = 0
+        self.holds: bool | None = None  # known once all workers have answered
+        self._workers = set(workers)
+        self._waiting = set(servers)
+        self._begun: dict[Membership, int] = {}
+        self._message = jobs_pb2.Remap(number=number, moved=moved_message(moved))
+        self._instructions: dict[Membership, jobs_pb2.Instruction] = {}
+        self._asked = False
+        self._tell(self._waiting)
+
+    def instruction(self, place: Membership) -> jobs_pb2.Instruction | None:
+        """Returns a member's instruction, the same object until it is replaced; None if none."""
+        return self._instructions.get(place)
+
+    @property
+    def settled(self) -> bool:
+        """True if all workers know whether the map holds."""
+        return self.holds is not None and not self._waiting
+
+    def answer(self, place: Membership, remapped: jobs_pb2.Remapped) -> None:
+        """Takes a member's answer; ignores one to an earlier instruction."""
+        decided = self.holds is not None
+        current = (
+            remapped.number == self.number
+            and (place.role is Role.SERVER or remapped.from_round == self.from_round)
+            and remapped.decided == (decided and place.role is Role.WORKER)
+        )
+        if not current or place not in self._waiting:
+            return
+        self._waiting.discard(place)
+        if place.role is Role.WORKER:
+            self._begun[place] = remapped.begun
+        self._advance()
+
+    def left(self, place: Membership) -> None:
+        """Goes on without a member that has left."""
+        self._workers.discard(place)
+        self._begun.pop(place, None)
+        if place in self._waiting:
+            self._waiting.discard(place)
+            self._advance()
+
+    def _advance(self) -> None:
+        if self._waiting or self.settled:
+            return
+        if not self._asked:
+            self._asked = True
+        elif not self.from_round:
+            self.from_round = self._message.from_round = (
+                max(self._begun.values(), default=0) + AHEAD
+            )
+        else:
+            late = any(begun >= self.from_round for begun in self._begun.values())
+            self._message.holds, self._message.cancelled = not late, late
+            self.holds = not late
+        self._waiting = set(self._workers)
+        self._tell(self._workers)
+
+    def _tell(self, places: Collection[Membership]) -> None:
+        for place in places:
+            said = jobs_pb2.Remap()
+            said.CopyFrom(self._message)
+            self._instructions[place] = jobs_pb2.Instruction(epoch=self.epoch, remap=said)
