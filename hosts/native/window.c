@@ -156,8 +156,12 @@ static int has_credit(const struct worker *w) {
 
 static void enter(struct worker *w, int64_t stream) {
     struct queue *queue = &w->queues[stream];
-    int64_t number = w->next[stream], end = pass_complete(w, stream) + w->limits[stream];
-    for (; queue->head < queue->tail && number < end && has_credit(w); number++) {
+    int64_t number = w->next[stream], left = pass_complete(w, stream);
+    int64_t end = left + w->limits[stream];
+    // A stream's oldest number needs no credit: other workers may have spent theirs on streams that
+    // wait for this worker, whose own is spent on streams that wait for them.
+    for (; queue->head < queue->tail && number < end && (number == left || has_credit(w));
+         number++) {
         int64_t row = row_of(w, stream, number);
         const struct entry *entry = &w->entry[row];
         w->entry[row] = queue->entries[queue->head++];

@@ -88,7 +88,7 @@ def test_priority_of_a_push_is_the_class_of_its_chunks():
 
 def test_credit_bounds_the_bytes_in_flight():
     large = wire_bytes(4)[1]
-    one = job(Propagation("credit", classes=3, credit=3 * large), window=16)
+    one = job(Propagation("credit", credit=3 * large), servers=1, window=16)
     outstanding: set[tuple[int, int]] = set()
     most = 0
     address, checked = one.worker_addresses[0].pair(), one.network.on_arrived
@@ -110,6 +110,33 @@ def test_credit_bounds_the_bytes_in_flight():
     one.network.on_sent, one.network.on_arrived = passed, arrived
     one.round(one.random_values(0))
     assert most == 3
+
+
+def test_credit_that_workers_spend_on_different_keys_stops_none():
+    """One has sent of the last key what its credit allows, when others begin with the first."""
+    credit = Propagation("credit", classes=2, credit=2 * wire_bytes(4)[1])
+    one = job(credit, servers=1, counts=(6, 6), chunks=12, window=8)
+    one.round(one.random_values(0))
+    values = one.random_values(1)
+    reference = one.expected(values)
+    keys = np.arange(6), np.arange(6, 12)
+
+    def push(rank: int, *pushed: int) -> None:
+        worker = one.workers[rank]
+        for key in pushed:
+            rows = keys[key]
+            worker.submit(rows, values[rank][rows], np.full(len(rows), one.lanes))
+        one.network.poke(one.worker_addresses[rank].pair())
+
+    now = one.network.now
+    one.network.at(now, lambda: push(0, 1))
+    for rank in range(1, one.world):
+        one.network.at(now + 0.02, lambda rank=rank: push(rank, 1, 0))
+    one.network.at(now + 0.02, lambda: push(0, 0))
+    one.network.run_for(0.03)
+    for part in one.finish(10.0):
+        order = np.argsort(part.chunks)
+        assert part.select(order).sums.tobytes() == reference.sums.tobytes()
 
 
 def test_servers_send_the_sums_of_a_slice_together():
