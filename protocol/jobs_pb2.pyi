@@ -66,7 +66,7 @@ class Member(_message.Message):
     def __init__(self, host: _Optional[str] = ..., rank: _Optional[int] = ...) -> None: ...
 
 class CreateServiceRequest(_message.Message):
-    __slots__ = ("namespace", "workers", "servers", "tree", "window", "streams", "lease", "admission", "slice_bytes", "pipeline", "propagation")
+    __slots__ = ("namespace", "workers", "servers", "tree", "window", "streams", "lease", "admission", "slice_bytes", "pipeline", "propagation", "balance")
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     WORKERS_FIELD_NUMBER: _ClassVar[int]
     SERVERS_FIELD_NUMBER: _ClassVar[int]
@@ -78,6 +78,7 @@ class CreateServiceRequest(_message.Message):
     SLICE_BYTES_FIELD_NUMBER: _ClassVar[int]
     PIPELINE_FIELD_NUMBER: _ClassVar[int]
     PROPAGATION_FIELD_NUMBER: _ClassVar[int]
+    BALANCE_FIELD_NUMBER: _ClassVar[int]
     namespace: str
     workers: _containers.RepeatedCompositeFieldContainer[Member]
     servers: _containers.RepeatedCompositeFieldContainer[Member]
@@ -89,7 +90,20 @@ class CreateServiceRequest(_message.Message):
     slice_bytes: int
     pipeline: Pipeline
     propagation: Propagation
-    def __init__(self, namespace: _Optional[str] = ..., workers: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., servers: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., tree: _Optional[_Union[Tree, str]] = ..., window: _Optional[int] = ..., streams: _Optional[int] = ..., lease: _Optional[float] = ..., admission: _Optional[_Union[Admission, str]] = ..., slice_bytes: _Optional[int] = ..., pipeline: _Optional[_Union[Pipeline, _Mapping]] = ..., propagation: _Optional[_Union[Propagation, _Mapping]] = ...) -> None: ...
+    balance: Balance
+    def __init__(self, namespace: _Optional[str] = ..., workers: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., servers: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., tree: _Optional[_Union[Tree, str]] = ..., window: _Optional[int] = ..., streams: _Optional[int] = ..., lease: _Optional[float] = ..., admission: _Optional[_Union[Admission, str]] = ..., slice_bytes: _Optional[int] = ..., pipeline: _Optional[_Union[Pipeline, _Mapping]] = ..., propagation: _Optional[_Union[Propagation, _Mapping]] = ..., balance: _Optional[_Union[Balance, _Mapping]] = ...) -> None: ...
+
+class Balance(_message.Message):
+    __slots__ = ("policy", "most_bytes", "explore", "seed")
+    POLICY_FIELD_NUMBER: _ClassVar[int]
+    MOST_BYTES_FIELD_NUMBER: _ClassVar[int]
+    EXPLORE_FIELD_NUMBER: _ClassVar[int]
+    SEED_FIELD_NUMBER: _ClassVar[int]
+    policy: str
+    most_bytes: int
+    explore: float
+    seed: int
+    def __init__(self, policy: _Optional[str] = ..., most_bytes: _Optional[int] = ..., explore: _Optional[float] = ..., seed: _Optional[int] = ...) -> None: ...
 
 class Propagation(_message.Message):
     __slots__ = ("order", "classes", "in_network", "parts", "assign", "release", "credit")
@@ -295,6 +309,20 @@ class Remap(_message.Message):
     cancelled: bool
     def __init__(self, number: _Optional[int] = ..., moved: _Optional[_Union[Moved, _Mapping]] = ..., from_round: _Optional[int] = ..., holds: bool = ..., cancelled: bool = ...) -> None: ...
 
+class Measured(_message.Message):
+    __slots__ = ("round", "seconds", "sums", "waited", "ended")
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    SUMS_FIELD_NUMBER: _ClassVar[int]
+    WAITED_FIELD_NUMBER: _ClassVar[int]
+    ENDED_FIELD_NUMBER: _ClassVar[int]
+    round: int
+    seconds: float
+    sums: _containers.RepeatedScalarFieldContainer[int]
+    waited: _containers.RepeatedScalarFieldContainer[float]
+    ended: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, round: _Optional[int] = ..., seconds: _Optional[float] = ..., sums: _Optional[_Iterable[int]] = ..., waited: _Optional[_Iterable[float]] = ..., ended: _Optional[_Iterable[float]] = ...) -> None: ...
+
 class Remapped(_message.Message):
     __slots__ = ("number", "from_round", "decided", "begun")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
@@ -438,7 +466,7 @@ class Array(_message.Message):
     def __init__(self, name: _Optional[str] = ..., type: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ..., data: _Optional[bytes] = ...) -> None: ...
 
 class ResyncRequest(_message.Message):
-    __slots__ = ("nonce", "role", "rank", "epoch", "process", "report", "handed", "taken", "broken", "begun", "reached", "donated", "restored", "fetched", "remapped")
+    __slots__ = ("nonce", "role", "rank", "epoch", "process", "report", "handed", "taken", "broken", "begun", "reached", "donated", "restored", "fetched", "remapped", "measured")
     NONCE_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
@@ -454,6 +482,7 @@ class ResyncRequest(_message.Message):
     RESTORED_FIELD_NUMBER: _ClassVar[int]
     FETCHED_FIELD_NUMBER: _ClassVar[int]
     REMAPPED_FIELD_NUMBER: _ClassVar[int]
+    MEASURED_FIELD_NUMBER: _ClassVar[int]
     nonce: str
     role: Role
     rank: int
@@ -469,7 +498,8 @@ class ResyncRequest(_message.Message):
     restored: Restored
     fetched: Fetched
     remapped: Remapped
-    def __init__(self, nonce: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., rank: _Optional[int] = ..., epoch: _Optional[int] = ..., process: _Optional[int] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., handed: _Optional[_Union[Handed, _Mapping]] = ..., taken: _Optional[_Union[Taken, _Mapping]] = ..., broken: _Optional[_Union[Broken, _Mapping]] = ..., begun: _Optional[_Union[Begun, _Mapping]] = ..., reached: _Optional[_Union[Reached, _Mapping]] = ..., donated: _Optional[_Union[Donated, _Mapping]] = ..., restored: _Optional[_Union[Restored, _Mapping]] = ..., fetched: _Optional[_Union[Fetched, _Mapping]] = ..., remapped: _Optional[_Union[Remapped, _Mapping]] = ...) -> None: ...
+    measured: Measured
+    def __init__(self, nonce: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., rank: _Optional[int] = ..., epoch: _Optional[int] = ..., process: _Optional[int] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., handed: _Optional[_Union[Handed, _Mapping]] = ..., taken: _Optional[_Union[Taken, _Mapping]] = ..., broken: _Optional[_Union[Broken, _Mapping]] = ..., begun: _Optional[_Union[Begun, _Mapping]] = ..., reached: _Optional[_Union[Reached, _Mapping]] = ..., donated: _Optional[_Union[Donated, _Mapping]] = ..., restored: _Optional[_Union[Restored, _Mapping]] = ..., fetched: _Optional[_Union[Fetched, _Mapping]] = ..., remapped: _Optional[_Union[Remapped, _Mapping]] = ..., measured: _Optional[_Union[Measured, _Mapping]] = ...) -> None: ...
 
 class Report(_message.Message):
     __slots__ = ("levels",)
@@ -584,7 +614,7 @@ class RootStream(_message.Message):
     def __init__(self, stream: _Optional[int] = ..., node: _Optional[int] = ..., window: _Optional[int] = ..., children: _Optional[_Iterable[_Union[Child, _Mapping]]] = ...) -> None: ...
 
 class Plan(_message.Message):
-    __slots__ = ("job", "epoch", "world", "lanes", "rank", "streams", "servers", "callers", "workers", "roots", "chunks_per_slice", "link_rate", "windows", "members", "met_in", "met_worker", "optimizer", "key_chunks", "tree", "summed_at", "pipeline", "propagation", "congestion", "moved", "codec")
+    __slots__ = ("job", "epoch", "world", "lanes", "rank", "streams", "servers", "callers", "workers", "roots", "chunks_per_slice", "link_rate", "windows", "members", "met_in", "met_worker", "optimizer", "key_chunks", "tree", "summed_at", "pipeline", "propagation", "congestion", "moved", "measures", "codec")
     class WindowsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -616,6 +646,7 @@ class Plan(_message.Message):
     PROPAGATION_FIELD_NUMBER: _ClassVar[int]
     CONGESTION_FIELD_NUMBER: _ClassVar[int]
     MOVED_FIELD_NUMBER: _ClassVar[int]
+    MEASURES_FIELD_NUMBER: _ClassVar[int]
     CODEC_FIELD_NUMBER: _ClassVar[int]
     job: int
     epoch: int
@@ -641,8 +672,9 @@ class Plan(_message.Message):
     propagation: Propagation
     congestion: str
     moved: Moved
+    measures: bool
     codec: str
-    def __init__(self, job: _Optional[int] = ..., epoch: _Optional[int] = ..., world: _Optional[int] = ..., lanes: _Optional[int] = ..., rank: _Optional[int] = ..., streams: _Optional[_Iterable[_Union[Stream, _Mapping]]] = ..., servers: _Optional[_Iterable[_Union[Address, _Mapping]]] = ..., callers: _Optional[_Iterable[int]] = ..., workers: _Optional[_Iterable[_Union[Address, _Mapping]]] = ..., roots: _Optional[_Iterable[_Union[RootStream, _Mapping]]] = ..., chunks_per_slice: _Optional[int] = ..., link_rate: _Optional[int] = ..., windows: _Optional[_Mapping[int, int]] = ..., members: _Optional[_Iterable[int]] = ..., met_in: _Optional[int] = ..., met_worker: _Optional[int] = ..., optimizer: _Optional[_Union[Optimizer, _Mapping]] = ..., key_chunks: _Optional[_Iterable[int]] = ..., tree: _Optional[_Union[Tree, str]] = ..., summed_at: _Optional[_Iterable[str]] = ..., pipeline: _Optional[_Union[Pipeline, _Mapping]] = ..., propagation: _Optional[_Union[Propagation, _Mapping]] = ..., congestion: _Optional[str] = ..., moved: _Optional[_Union[Moved, _Mapping]] = ..., codec: _Optional[str] = ...) -> None: ...
+    def __init__(self, job: _Optional[int] = ..., epoch: _Optional[int] = ..., world: _Optional[int] = ..., lanes: _Optional[int] = ..., rank: _Optional[int] = ..., streams: _Optional[_Iterable[_Union[Stream, _Mapping]]] = ..., servers: _Optional[_Iterable[_Union[Address, _Mapping]]] = ..., callers: _Optional[_Iterable[int]] = ..., workers: _Optional[_Iterable[_Union[Address, _Mapping]]] = ..., roots: _Optional[_Iterable[_Union[RootStream, _Mapping]]] = ..., chunks_per_slice: _Optional[int] = ..., link_rate: _Optional[int] = ..., windows: _Optional[_Mapping[int, int]] = ..., members: _Optional[_Iterable[int]] = ..., met_in: _Optional[int] = ..., met_worker: _Optional[int] = ..., optimizer: _Optional[_Union[Optimizer, _Mapping]] = ..., key_chunks: _Optional[_Iterable[int]] = ..., tree: _Optional[_Union[Tree, str]] = ..., summed_at: _Optional[_Iterable[str]] = ..., pipeline: _Optional[_Union[Pipeline, _Mapping]] = ..., propagation: _Optional[_Union[Propagation, _Mapping]] = ..., congestion: _Optional[str] = ..., moved: _Optional[_Union[Moved, _Mapping]] = ..., measures: bool = ..., codec: _Optional[str] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
     __slots__ = ("nonce", "role", "rank", "epoch", "unanswered", "process", "awaited", "awaited_key")

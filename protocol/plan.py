@@ -188,12 +188,14 @@ class WorkerPlan(_MemberPlan):
     tree, roots: for display: the tree's name in job files, and the switches or servers at its
         roots.
     congestion: name of the congestion window (hosts.worker.congestion).
+    measures: the worker reports what came from each server, round by round.
     """
 
     streams: tuple[StreamPlan, ...]
     tree: str = ""
     roots: tuple[str, ...] = ()
     congestion: str = FIXED
+    measures: bool = False
 
     def __post_init__(self) -> None:
         _MemberPlan.__post_init__(self)  # super() does not know a class with slots
@@ -234,6 +236,7 @@ class WorkerPlan(_MemberPlan):
             tree=TREE_NAMES.get(message.tree, ""),
             roots=tuple(message.summed_at),
             congestion=message.congestion or FIXED,
+            measures=message.measures,
             **_MemberPlan._fields(message),
         )
 
@@ -245,6 +248,7 @@ class WorkerPlan(_MemberPlan):
                 tree=TREE_NUMBERS.get(self.tree),
                 summed_at=self.roots,
                 congestion=self.congestion,
+                measures=self.measures,
             )
         )
         return message

@@ -13,8 +13,10 @@ from typing import Annotated, Any, Literal, cast
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
+from controller.planning.balancing.registry import BALANCERS
 from hosts.worker.scheduling.registry import CREDIT, PRIORITY, SCHEDULERS
 from protocol.assignment.registry import ASSIGNMENTS, BALANCED
+from protocol.balance import STATIC, Balance
 from protocol.consistency import SYNCHRONOUS, Consistency
 from protocol.optimizer_plan import MOMENTUM, NESTEROV, KeyOptions, OptimizerPlan
 from protocol.priorities import PRIORITIES
@@ -27,6 +29,7 @@ from topologies.model.documents import Name, shown
 from topologies.model.quantity_fields import duration, size
 
 __all__ = [
+    "BalanceSpec",
     "CheckpointSpec",
     "ComputeSpec",
     "JobSpec",
@@ -208,6 +211,32 @@ class PropagationSpec(_Strict):
         )
 
 
+def _policy(value: str) -> str:
+    return _one_of(value, list(BALANCERS))
+
+
+class BalanceSpec(_Strict):
+    """The load balancer of a job's servers (``controller.planning.balancing``).
+
+    move: bytes of parameters that one move may take; 0: any.
+    explore: probability that a round in which nothing is wrong tries a move; it decays.
+    """
+
+    policy: Annotated[str, AfterValidator(_policy)] = STATIC
+    move: Annotated[int, size("0 B", "64 GiB")] = 0
+    explore: float = Field(default=0.0, ge=0, le=1)
+    seed: int = Field(default=1, strict=True, ge=1, lt=2**32)
+
+    @property
+    def plan(self) -> Balance:
+        """What is asked of the controller."""
+        return Balance(self.policy, self.move, self.explore, self.seed)
+
+
+def _balance(value: object) -> object:
+    return {"policy": value} if isinstance(value, str) else value
+
+
 class CheckpointSpec(_Strict):
     """A checkpoint ``to/NAME-ITERATION.checkpoint`` every so many iterations, and at the end.
 
@@ -304,6 +333,7 @@ class JobSpec(_Strict):
     wire, ``chunk_bytes`` each.
     gradients: type that workers round gradients to; parameters and sums are float32.
     consistency: whose gradients servers take a step with.
+    balance: who moves load between servers while the job runs.
     schedule: in which order, units and classes gradients are sent.
     restore: checkpoint that the job continues from.
     admission: without free slots in switches the job is refused (network) or runs without
@@ -331,6 +361,7 @@ class JobSpec(_Strict):
     consistency: Annotated[Consistency, BeforeValidator(_consistency)] = SYNCHRONOUS
     server: ServerSpec = ServerSpec()
     schedule: PropagationSpec = PropagationSpec()
+    balance: Annotated[BalanceSpec, BeforeValidator(_balance)] = BalanceSpec()
     gradients: Literal["float32", "float16", "bfloat16"] = "float32"
     checkpoint: CheckpointSpec | None = None
     restore: str | None = Field(default=None, min_length=1, max_length=1000)
@@ -355,6 +386,7 @@ class JobSpec(_Strict):
             "admission": self.admission,
             "slice_bytes": self.slice_size,
             "propagation": self.propagation,
+            "balance": self.balance.plan,
             "pipeline": self.server.pipeline,
             "ablate": self.server.ablate,
         }

@@ -27,10 +27,11 @@ from controller.jobs.requests import (
 from controller.jobs.resync import Change, Pool, ResyncError, check_result, levels_of
 from controller.jobs.shards import Holding, Restored
 from controller.p4rt.connection import SwitchError
-from controller.planning.balancing.balancer import Measurements, Move
-from controller.planning.balancing.registry import BALANCERS, STATIC
+from controller.planning.balancing.balancer import Load, Measurements, Move, Round
+from controller.planning.balancing.registry import BALANCERS
 from controller.planning.tree_planner import PlanRefusedError
 from protocol import jobs_pb2
+from protocol.header import LANE_BYTES
 from protocol.partition import Moved
 from protocol.propagation import CHUNK
 from topologies.model.replica_order import exposed, host_of
@@ -53,7 +54,6 @@ class Epochs:
     """Changes of plan epoch of all jobs. Callers hold the jobs' lock.
 
     end: called with a job that is done or cannot continue, its state and the reason.
-    balancer: a name of ``BALANCERS``, for all jobs.
     """
 
     def __init__(
@@ -62,11 +62,9 @@ class Epochs:
         journal: Journal,
         clock: Callable[[], float],
         end: Callable[[Job, State, str], None],
-        balancer: str = STATIC,
     ) -> None:
         self.remap: Callable[[Job, Moved, str], None]  # Remaps.begin
         self.deployment = deployment
-        self.balancer = BALANCERS[balancer]
         self.journal = journal
         self.clock = clock
         self.end = end
@@ -83,6 +81,7 @@ class Epochs:
         if job.change is not None and not job.change.settled:
             pool.add(job.change.pool.results.values())
         job.join = job.remap = None  # another attempt follows the change
+        job.rounds.drop()
         members = [p for p in job.places if p in job.members and job.members[p].active]
         chunks = job.chunks(self.deployment.fabric.dataplane.lanes)
         for place in members:
@@ -330,17 +329,19 @@ class Epochs:
 
     # --- moves ---
 
-    def balance(self, jobs: Sequence[Job], changed: str = "") -> None:
+    def balance(
+        self, jobs: Sequence[Job], changed: str = "", complete: Round | None = None
+    ) -> None:
         """Lets each running job's balancer observe it, and carries out the moves.
 
-        changed: as in Measurements.
+        changed, complete: as in Measurements.
         """
         for job in jobs:
             if not job.started:
                 continue
             if job.balancer is None:
-                job.balancer = self.balancer()
-            for move in job.balancer.observe(self._measured(job, changed)):
+                job.balancer = BALANCERS[job.balance.policy](job.balance)
+            for move in job.balancer.observe(self._measured(job, changed, complete)):
                 try:
                     if move.moved is not None:
                         self.remap(job, move.moved, move.reason)
@@ -368,7 +369,41 @@ class Epochs:
         job.avoid = job.avoid if move.avoid is None else move.avoid
         self.begin(job, move.reason)
 
-    def _measured(self, job: Job, changed: str) -> Measurements:
+    def measured(self, job: Job, place: Membership, measured: jobs_pb2.Measured) -> None:
+        """Takes a worker's report of a round; raises ResyncError for an impossible one."""
+        workers = [
+            Membership(Role.WORKER, rank)
+            for rank in job.scheme.workers
+            if job.members[Membership(Role.WORKER, rank)].active
+        ]
+        try:
+            complete = job.rounds.take(place, measured, workers, job.scheme.servers)
+        except ValueError as error:
+            raise ResyncError(str(error)) from error
+        if complete is not None:
+            self.balance([job], complete=complete)
+
+    def _load(self, job: Job) -> Load | None:
+        """Returns the load of a job's servers; None if it has no plan, or cannot move."""
+        if not job.balance.measures or job.change is not None or job.optimizer is not None:
+            return None
+        fabric, scheme = self.deployment.fabric, job.scheme
+        where = self.deployment.assignment(job)
+        bits = 8 * fabric.dataplane.frame_bytes * len(scheme.workers)
+        rates = {}
+        for server in scheme.servers:
+            link = fabric.addressing.unit(job.servers[server]).interface
+            rates[server] = min(link.outgoing.rate, link.incoming.rate) / bits
+        return Load(
+            owners=tuple(scheme.servers[rank] for rank in where.owners.tolist()),
+            chunks=tuple(where.lengths.tolist()),
+            chunk_bytes=LANE_BYTES * fabric.dataplane.lanes,
+            rates=rates,
+            moved=job.moved,
+            moving=job.remap is not None or job.join is not None,
+        )
+
+    def _measured(self, job: Job, changed: str, complete: Round | None) -> Measurements:
         budgets = self.deployment.resources.budgets
         return Measurements(
             changed=changed,
@@ -390,6 +425,8 @@ class Epochs:
             },
             slots={name: (budget.used, budget.total) for name, budget in budgets.items()},
             outdated=partial(self.deployment.outdated, job),
+            round=complete,
+            load=self._load(job),
         )
 
     # --- inside ---

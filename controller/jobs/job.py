@@ -9,6 +9,7 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from controller.jobs.joining import Join
+from controller.jobs.measuring import Rounds
 from controller.jobs.members import Member, Membership, Role
 from controller.jobs.remapping import Remap
 from controller.jobs.resync import Change, Pool
@@ -18,6 +19,7 @@ from controller.planning.balancing.balancer import Balancer
 from controller.planning.tree_planner import Child as TreeChild
 from controller.planning.tree_planner import Tree, TreeKind, TreeNode
 from protocol import jobs_pb2
+from protocol.balance import Balance
 from protocol.header import PORT
 from protocol.optimizer_plan import OptimizerPlan
 from protocol.partition import Moved
@@ -188,6 +190,7 @@ class Job:
     optimizer: OptimizerPlan | None = None  # that its servers run
     pipeline: Pipeline = USUAL
     propagation: Propagation = USUAL_PROPAGATION
+    balance: Balance = field(default_factory=Balance)
     moved: Moved = ()  # slices, and the servers of the job that they were moved to
     remap: Remap | None = None  # under way: a change of `moved`, to `remapped`
     remapped: Moved = ()
@@ -204,6 +207,7 @@ class Job:
     served_by: tuple[int, ...] = ()  # ranks of the servers of the last published plan
     restored: list[RestoredChunks] = field(default_factory=list)
     balancer: Balancer | None = None  # made when it is first measured
+    rounds: Rounds = field(default_factory=Rounds)  # measured by workers
     # The first plan epoch after the last boundary at which workers joined, and a worker present.
     met: tuple[int, int] = (0, 0)
 
@@ -381,6 +385,7 @@ def plans_of(
                 for tree, node, child in leaves
             ),
             tree=str(scheme.kind),
+            measures=job.balance.measures,
             roots=scheme.roots(job.servers),
         ).to_message()
     for rank, member in enumerate(scheme.servers):

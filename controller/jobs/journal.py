@@ -25,6 +25,7 @@ from controller.jobs.resync import Pool
 from controller.p4rt.install import SlotRange
 from controller.planning.admission import Reservation
 from protocol import jobs_pb2
+from protocol.balance import Balance
 from protocol.optimizer_plan import OptimizerPlan
 from protocol.plan import Address
 from protocol.propagation import Propagation
@@ -46,7 +47,7 @@ CREATE TABLE jobs (
   state TEXT NOT NULL, reason TEXT NOT NULL, keys TEXT NOT NULL, scheme TEXT NOT NULL,
   changing INTEGER NOT NULL, levels BLOB, lease REAL NOT NULL, optimizer BLOB,
   restored TEXT NOT NULL, slice_bytes INTEGER NOT NULL, pipeline BLOB NOT NULL,
-  propagation BLOB NOT NULL, moved TEXT NOT NULL);
+  propagation BLOB NOT NULL, moved TEXT NOT NULL, balance BLOB NOT NULL);
 CREATE TABLE members (
   job INTEGER NOT NULL, role INTEGER NOT NULL, rank INTEGER NOT NULL, ipv4 INTEGER NOT NULL,
   port INTEGER NOT NULL, initialised INTEGER NOT NULL, "left" INTEGER NOT NULL, lost TEXT NOT NULL,
@@ -162,6 +163,7 @@ class Journal:
             _levels(job), job.lease, _plan(job), json.dumps(job.restored), job.slice_bytes,
             job.pipeline.to_message().SerializeToString(),
             job.propagation.to_message().SerializeToString(), json.dumps(job.moved),
+            job.balance.to_message().SerializeToString(),
         )  # fmt: skip
         members = [_row(job, place) for place in job.members]
         parts = [job.reservation, *(leftover.reservation for leftover in job.leftovers)]
@@ -332,7 +334,7 @@ def _job(row: Sequence[Any], now: float) -> Known:
     (
         number, _, epoch, namespace, nonce, workers, servers, kind, window, streams, avoid, state,
         reason, keys, scheme, changing, levels, lease, optimizer, restored, slice_bytes,
-        pipeline, propagation, moved,
+        pipeline, propagation, moved, balance,
     ) = row  # fmt: skip
     job = Job(
         number=number,
@@ -357,6 +359,7 @@ def _job(row: Sequence[Any], now: float) -> Known:
         optimizer=None if optimizer is None else _optimizer(optimizer),
         pipeline=Pipeline.from_message(jobs_pb2.Pipeline.FromString(pipeline)),
         propagation=Propagation.from_message(jobs_pb2.Propagation.FromString(propagation)),
+        balance=Balance.from_message(jobs_pb2.Balance.FromString(balance)),
         moved=tuple((slice_, server) for slice_, server in json.loads(moved)),
         kept=Pool({}, None if levels is None else np.frombuffer(levels, "<u4").astype(np.uint32)),
         left_at=now,

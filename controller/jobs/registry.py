@@ -29,6 +29,7 @@ from controller.jobs.outages import Outages
 from controller.jobs.requests import (
     LONGEST_KEY_NAME,
     check_address,
+    check_balance,
     check_beat,
     check_create,
     check_keys,
@@ -46,9 +47,9 @@ from controller.p4rt.connection import SwitchError
 from controller.p4rt.fabric import Fabric
 from controller.planning.admission import Admission
 from controller.planning.balancing.balancer import Move
-from controller.planning.balancing.registry import STATIC
 from controller.planning.tree_planner import PlanRefusedError, TreeKind
 from protocol import jobs_pb2
+from protocol.balance import Balance
 from protocol.optimizer_plan import OptimizerPlan
 from protocol.partition import Moved
 from protocol.plan import Address
@@ -78,7 +79,6 @@ class JobTable:
     unanswered: seconds without an answer after which an unreachable switch is routed around.
     journal: persists all jobs, and supplies those of an earlier controller; by default in memory.
     runtime: the threads and clock to run with.
-    balancer: a name of ``controller.planning.balancing.registry.BALANCERS``.
     """
 
     def __init__(
@@ -91,7 +91,6 @@ class JobTable:
         unanswered: float = UNANSWERED_SECONDS,
         journal: Journal | None = None,
         runtime: Runtime = REAL,
-        balancer: str = STATIC,
     ) -> None:
         self.fabric = fabric
         self.runtime = runtime
@@ -102,7 +101,7 @@ class JobTable:
         self.deployment = Deployment(fabric, queue_packets)
         self.resources = self.deployment.resources
         self.journal = journal if journal is not None else Journal()
-        self.epochs = Epochs(self.deployment, self.journal, clock, self._end, balancer)
+        self.epochs = Epochs(self.deployment, self.journal, clock, self._end)
         self.arrivals = Arrivals(self.epochs, clock)
         self.remaps = Remaps(self.epochs, self.arrivals.advance)
         self.epochs.remap = self.remaps.begin
@@ -129,6 +128,7 @@ class JobTable:
         slice_bytes: int = 0,
         pipeline: Pipeline = USUAL,
         propagation: Propagation = USUAL_PROPAGATION,
+        balance: Balance | None = None,
     ) -> Job:
         """Admits a job.
 
@@ -148,6 +148,7 @@ class JobTable:
         check_slice(slice_bytes)
         check_pipeline(pipeline, kind)
         check_propagation(propagation, kind)
+        check_balance(balance)
         with self.changed:
             number, epoch = self.roster.place_for(namespace)
             units = units_by_rank(self.fabric.addressing, servers)
@@ -170,6 +171,7 @@ class JobTable:
                 streams=streams,
                 pipeline=pipeline,
                 propagation=propagation,
+                balance=balance or Balance(),
                 lease=lease or self.lease,
                 slice_bytes=slice_bytes,
                 created=self.clock(),
@@ -328,7 +330,13 @@ class JobTable:
                 raise JobError(Refusal.INVALID_ARGUMENT, text)
             if request.epoch != job.epoch or not job.started:
                 return
-            if what == "remapped":
+            if what == "measured":
+                try:
+                    self.epochs.measured(job, place, request.measured)
+                except ResyncError as error:
+                    text = f"{job}: {job.name(place)}: {error}"
+                    raise JobError(Refusal.INVALID_ARGUMENT, text) from error
+            elif what == "remapped":
                 self.remaps.answer(job, place, request.remapped)
             elif what in ("begun", "reached", "donated", "restored"):
                 self.arrivals.answer(job, place, request)
@@ -498,7 +506,7 @@ class JobTable:
     def _end(self, job: Job, state: State, reason: str) -> None:
         job.state, job.reason = state, reason
         job.instructions, job.change, job.waiting, job.kept = {}, None, "", Pool()
-        job.join = None
+        job.join = job.remap = None
         self.journal.save(job)
         self.epochs.withdraw(job)
         self.journal.save(job)

@@ -14,9 +14,11 @@ from ipaddress import IPv4Address
 
 from controller.jobs.job import Job, JobError, Key, Membership, Refusal, Role
 from controller.planning.admission import LARGEST_WINDOW
+from controller.planning.balancing.registry import BALANCERS
 from controller.planning.stream_numbers import most_streams
 from controller.planning.tree_planner import TreeKind
 from controller.planning.windows import MOST as LARGEST_CHOSEN_WINDOW
+from protocol.balance import Balance
 from protocol.header import LANE_BYTES, SERVER_PORTS
 from protocol.optimizer_plan import OptimizerPlan
 from protocol.plan import Address
@@ -32,6 +34,7 @@ __all__ = [
     "LONGEST_KEY_NAME",
     "QUOTED",
     "check_address",
+    "check_balance",
     "check_beat",
     "check_create",
     "check_keys",
@@ -231,6 +234,12 @@ def check_propagation(propagation: Propagation, kind: TreeKind) -> None:
     """Raises JobError if a job with this kind of tree cannot send gradients so."""
     if reason := not_with(propagation, str(kind), at_server=kind.ends_at_server):
         raise _wrong(reason)
+
+
+def check_balance(balance: Balance | None) -> None:
+    """Raises JobError unless the policy of a load balancer is known."""
+    if balance is not None and balance.policy not in BALANCERS:
+        raise _wrong(f"balance {balance.policy[:QUOTED]!r} is none of {', '.join(BALANCERS)}")
 
 
 def check_spans(optimizer: OptimizerPlan | None, keys: Sequence[Key], lanes: int) -> None:

@@ -24,6 +24,7 @@ from controller.jobs.registry import JobTable
 from controller.planning.admission import Admission
 from controller.planning.tree_planner import TreeKind
 from protocol import call_status, jobs_pb2, jobs_pb2_grpc
+from protocol.balance import Balance
 from protocol.optimizer_plan import OptimizerPlan
 from protocol.plan import Address
 from protocol.propagation import Propagation
@@ -83,6 +84,7 @@ class JobService(jobs_pb2_grpc.JobServiceServicer):
             try:
                 pipeline = Pipeline.from_message(request.pipeline)
                 propagation = Propagation.from_message(request.propagation)
+                balance = Balance.from_message(request.balance)
             except ValueError as error:
                 _refuse(context, str(error))
             hosts = len(self.table.fabric.topology.hosts)
@@ -98,6 +100,7 @@ class JobService(jobs_pb2_grpc.JobServiceServicer):
                 request.slice_bytes,
                 pipeline,
                 propagation,
+                balance,
             )
             servers = [jobs_pb2.Member(host=s, rank=rank) for rank, s in enumerate(job.servers)]
             return jobs_pb2.CreateServiceReply(

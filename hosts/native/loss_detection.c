@@ -196,6 +196,13 @@ void detect_from_results(struct worker *w, const int64_t *packets, int64_t n,
             took = larger(now - progress->probed_last, 0.0);
             own = 1;
         }
+        if (w->entry[row].lanes) {
+            struct response *response = &w->responses[w->server[row]];
+            response->sums++;
+            response->waited += larger(now - progress->sent_first, 0.0);
+            response->first = fmin(response->first, progress->sent_first);
+            response->last = larger(response->last, now);
+        }
         if (own && took < w->lowest[stream])
             w->lowest[stream] = took;
         if (own && a->full[packets[i]])

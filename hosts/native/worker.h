@@ -72,6 +72,13 @@ struct sum {
     uint8_t flags;
 };
 
+// What came from one server since it was last read: sums, the seconds from each contribution until
+// its sum; when the first of the contributions left, and the last sum came.
+struct response {
+    int64_t sums;
+    double waited, first, last;
+};
+
 // A chunk that failed for good.
 struct failure {
     int64_t stream, seq, chunk;
@@ -132,6 +139,7 @@ struct worker {
     struct header *last_headers;
     uint8_t *last_words;
     const struct peer *servers; // by rank
+    struct response *responses; // by rank
     // For one call: by packet that arrives; by row.
     int64_t *places, *kinds, *taken, *probed, *chosen;
     struct due *heap;

@@ -23,6 +23,7 @@ from hosts.net.environment import HERE, HostEnvironment
 from hosts.session import testbed_environment
 from hosts.worker.scheduling.registry import SCHEDULERS
 from protocol import jobs_pb2
+from protocol.balance import Balance
 from protocol.call_status import left_behind
 from protocol.propagation import USUAL, Propagation
 from protocol.runtime import REAL, Runtime
@@ -80,6 +81,7 @@ def create_service(
     pipeline: str = TALL,
     ablate: Iterable[str] = (),
     propagation: Propagation = USUAL,
+    balance: Balance | None = None,
     outage: float = 10.0,
     environment: HostEnvironment = HERE,
 ) -> Service:
@@ -101,6 +103,7 @@ def create_service(
         pipeline: The servers' pipeline, `tall` or `wide`.
         ablate: Parts of their work to leave out, for comparison.
         propagation: Order and units in which gradients are sent.
+        balance: The load balancer of its servers; None: none.
         outage: Seconds to wait for a service that is away.
         environment: The host's sockets, clock and threads; simulated in virtual time.
 
@@ -131,6 +134,7 @@ def create_service(
                 slice_bytes=slice_bytes,
                 pipeline=work.to_message(),
                 propagation=propagation.to_message(),
+                balance=None if balance is None else balance.to_message(),
             ),
             outage + _ANSWER_SECONDS,
             # No retry after it was sent: the job may exist.

@@ -14,6 +14,8 @@ import logging
 import math
 from collections.abc import Callable
 
+import numpy as np
+
 from hosts.epoch_change import UnrecoverableChunkError
 from hosts.errors import CallOrderError, ClientError, JobRefusedError, UseAfterLeaveError
 from hosts.net.arrivals import Clock, Released, Seconds
@@ -65,6 +67,7 @@ class Participation:
         self._endpoint = endpoint
         self.blocked = 0.0  # seconds for which chunk maps held rounds back
         self._blocked_since: float | None = None
+        self._completed_at = 0.0  # when the last round was complete
         self._settled: list[
             tuple[Call, BaseException | None]
         ] = []  # their futures are to be completed
@@ -331,11 +334,14 @@ class Participation:
             return
         done = self._calls.take(transport.take_completed(), self._arrived_at)
         self._arrived = 0
+        before = follower.barrier.completed
         for call in done:
             # No worker joins within a round, so equal numbers have equal members.
             call.members = {number: follower.members[number] for number in call.workers}
             rounds.complete(call.round)
             self._settled.append((call, None))
+        if follower.barrier.completed != before and transport.plan.measures:
+            self.membership.answer([self._measured(follower.barrier.completed, transport)])
         if done:
             self.membership.answer(follower.said())
         if self._calls.open and self.membership.failure is not None:
@@ -344,6 +350,21 @@ class Participation:
             self.membership.answer(follower.broken())
         except UnrecoverableChunkError as error:
             self._break(ClientError(str(error)))
+
+    def _measured(self, number: int, transport: WorkerTransport) -> jobs_pb2.ResyncRequest:
+        """Returns the report of what came from each server in a round."""
+        came, now = transport.take_responses(), self._arrived_at
+        seconds, self._completed_at = now - self._completed_at, now
+        first = came["first"].min()
+        ended = np.where(came["sums"] > 0, came["last"] - first, 0.0)
+        measured = jobs_pb2.Measured(
+            round=number,
+            seconds=seconds,
+            sums=came["sums"].tolist(),
+            waited=came["waited"].tolist(),
+            ended=ended.tolist(),
+        )
+        return jobs_pb2.ResyncRequest(epoch=transport.plan.epoch, measured=measured)
 
     def _look_at_the_clock(self) -> None:
         with self.turn:

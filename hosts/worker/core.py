@@ -51,6 +51,7 @@ _Worker, _Arrivals = _STRUCTURES["worker"], _STRUCTURES["arrivals"]
 _Departures, _Driver = _STRUCTURES["departures"], _STRUCTURES["driver"]
 _Turn = structures("turn.c")["turn"]
 SUM, _FAILURE = np.dtype(_STRUCTURES["sum"]), np.dtype(_STRUCTURES["failure"])
+RESPONSE = np.dtype(_STRUCTURES["response"])
 _DUE = np.dtype(_STRUCTURES["due"])
 _COUNTS = [name for name, *_ in _STRUCTURES["counts"]._fields_]
 
@@ -112,6 +113,8 @@ class Core:
         gaps[0] = -np.inf
         small, large = wire_bytes(plan.lanes)
         self._failed = np.zeros(rows, _FAILURE)
+        self._responses = np.zeros(servers, RESPONSE)
+        self._responses["first"] = np.inf
         self._arrays: dict[str, Any] = {
             # By row.
             "stage": slots.stage, "flags": np.zeros(rows, np.uint8),
@@ -142,7 +145,7 @@ class Core:
             # By chunk, and by server.
             **exponents.columns(), "held_first": np.full(chunks, -1, np.int32),
             "last_headers": last_headers, "last_words": last_words,
-            "servers": peers,
+            "servers": peers, "responses": self._responses,
         }  # fmt: skip
         self._worker = _Worker(
             **{name: address(array) for name, array in self._arrays.items()},
@@ -230,6 +233,12 @@ class Core:
         n = self._worker.sums_length
         self._worker.sums_length = 0
         return self._sums[:n].copy()
+
+    def take_responses(self) -> Array:
+        """Returns what came from each server (servers,) RESPONSE since the last call."""
+        found = self._responses.copy()
+        self._responses[:] = 0, 0.0, np.inf, 0.0
+        return found
 
     def take_failures(self) -> list[Failure]:
         """Returns the chunks that failed for good since the last call."""

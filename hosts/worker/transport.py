@@ -241,6 +241,11 @@ class WorkerTransport:
             self._slots.width,
         )
 
+    def take_responses(self) -> Array:
+        """Returns what came from each server since the last call: (servers,) RESPONSE in
+        hosts/worker/core.py."""
+        return self._core.take_responses()
+
     def take_failures(self) -> list[Failure]:
         """Returns the chunks that failed for good since the last call."""
         return self._core.take_failures()

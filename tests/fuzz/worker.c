@@ -240,6 +240,7 @@ static void make_chunks(void) {
     struct peer *servers = MAKE(servers, w->servers_count);
     for (int64_t i = 0; i < w->servers_count; i++)
         servers[i] = (struct peer){(uint32_t)(99 + i), 4000};
+    MAKE(responses, w->servers_count);
     for (int64_t i = 0; i < MOST_CHUNKS; i++)
         begun[i] = preset[i] = -1;
     for (int64_t i = 0; i < chunks; i++) {

@@ -7,10 +7,58 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from protocol.balance import Balance
 from protocol.partition import Moved
 from protocol.trees import TreeKind
 
 __all__ = ["Balancer", "Measurements", "Move"]
+
+
+@dataclass(frozen=True)
+class ServerRound:
+    """What workers measured of one server in a round.
+
+    server: its number in the job.
+    sums: chunks that it summed.
+    waited: mean seconds from a worker's contribution until its sum came.
+    ended: seconds from the first contribution of the round, to any server, until the last sum of
+        this one.
+    """
+
+    server: int
+    sums: int
+    waited: float
+    ended: float
+
+
+@dataclass(frozen=True)
+class Round:
+    """What all workers measured in a round: its number, its duration in seconds (the mean of
+    workers), and its servers."""
+
+    number: int
+    seconds: float
+    servers: tuple[ServerRound, ...]
+
+
+@dataclass(frozen=True)
+class Load:
+    """Where the slices of a job are, and what servers are made for.
+
+    owners: the server of each slice, by its number in the job.
+    chunks: of each slice.
+    chunk_bytes: of a chunk.
+    rates: by server, chunks a second that its link can take from all workers, and send to them.
+    moved: slices that are at other servers than the job's rule says, and these.
+    moving: a change of the chunk map is under way.
+    """
+
+    owners: tuple[int, ...]
+    chunks: tuple[int, ...]
+    chunk_bytes: int
+    rates: Mapping[int, float]
+    moved: Moved
+    moving: bool
 
 
 @dataclass(frozen=True)
@@ -28,6 +76,8 @@ class Measurements:
     unanswered: by host or server process, seconds without any answer for the oldest chunk in
         flight.
     slots: by switch, the slots taken by all jobs, and all that there are.
+    round: a round that is complete; None for other looks.
+    load: of the servers; None while the job has no plan, or its load cannot move.
     outdated: computes if the job would get other trees now, which takes as long as planning.
     """
 
@@ -44,6 +94,8 @@ class Measurements:
     unanswered: Mapping[str, float]
     slots: Mapping[str, tuple[int, int]]
     outdated: Callable[[], bool]
+    round: Round | None = None
+    load: Load | None = None
 
 
 @dataclass(frozen=True)
@@ -66,12 +118,19 @@ class Move:
 
 
 class Balancer(ABC):
-    """Decides when a running job's load moves. One instance serves one job."""
+    """Decides when a running job's load moves. One instance serves one job.
+
+    asked: what the job asks of it.
+    """
+
+    def __init__(self, asked: Balance) -> None:
+        self.asked = asked
 
     @abstractmethod
     def observe(self, measurements: Measurements) -> Iterable[Move]:
         """Returns the moves to carry out, in order.
 
-        Called whenever switches or links have changed, and about twice a second. It may keep what
+        Called whenever switches or links have changed, about twice a second, and after each round
+        if the job is measured. It may keep what
         it has seen, and must neither wait nor read a clock.
         """

@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 from controller.planning.balancing.balancer import Balancer
+from controller.planning.balancing.psld import Psld
 from controller.planning.balancing.static import Static
+from protocol.balance import STATIC
 
-__all__ = ["BALANCERS", "STATIC"]
+__all__ = ["BALANCERS"]
 
-STATIC = "static"
-BALANCERS: dict[str, type[Balancer]] = {STATIC: Static}
+BALANCERS: dict[str, type[Balancer]] = {STATIC: Static, "psld": Psld}

@@ -4,14 +4,16 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 from controller.planning.balancing.balancer import Balancer, Measurements, Move
-from controller.planning.balancing.registry import BALANCERS, STATIC
+from controller.planning.balancing.registry import BALANCERS
 from controller.planning.balancing.static import Static
+from protocol.balance import STATIC, Balance
 from protocol.trees import TreeKind
 from tests.unit.simulation.virtual_session import run
 
@@ -37,7 +39,8 @@ optimizer: {rate: 0.05}
 class Wanderer(Balancer):
     """Leaves the core of the job's tree once, then asks for what it cannot have, then for tor."""
 
-    def __init__(self) -> None:
+    def __init__(self, asked: Balance) -> None:
+        super().__init__(asked)
         self.seen: list[Measurements] = []
         self.steps = [self.elsewhere, self.impossible, self.other_tree]
 
@@ -67,8 +70,8 @@ def test_moves_of_another_balancer_are_carried_out(
     """The reference has the same weights, or the run would fail."""
     made: list[Wanderer] = []
 
-    def make() -> Wanderer:
-        made.append(Wanderer())
+    def make(asked: Balance) -> Wanderer:
+        made.append(Wanderer(asked))
         return made[-1]
 
     monkeypatch.setitem(BALANCERS, STATIC, make)  # type: ignore[arg-type]
@@ -105,4 +108,70 @@ def test_static_moves_load_only_after_changes_of_the_network(
         changed, 0.0, 1, False, waiting, TreeKind.TOR, 8, 1, frozenset(), ("s0",), {}, {},
         lambda: outdated,
     )  # fmt: skip
-    assert list(Static().observe(measured)) == [Move(changed)] * moves
+    assert list(Static(Balance()).observe(measured)) == [Move(changed)] * moves
+
+
+class Shuffler(Static):
+    """Moves a random half of the slices to random servers after every other round."""
+
+    def observe(self, measurements: Measurements) -> Iterable[Move]:
+        complete, load = measurements.round, measurements.load
+        if complete is None or load is None or load.moving or complete.number % 2:
+            return
+        draw = random.Random(complete.number)
+        moved = {
+            one: draw.choice(sorted(load.rates))
+            for one in range(len(load.owners))
+            if draw.random() < 0.5
+        }
+        yield Move("a test", moved=tuple(moved.items()))
+
+
+@pytest.mark.parametrize("placement", ["cs", "ncs"])
+@pytest.mark.parametrize("faulty", [False, True])
+def test_load_moves_while_a_job_trains(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    placement: str,
+    faulty: bool,
+) -> None:
+    """Weights are the reference's, or the run would fail; the job keeps its plan epoch."""
+    caplog.set_level("INFO")
+    monkeypatch.setitem(BALANCERS, "shuffler", Shuffler)
+    loss = "{rate: 1 Gbit/s, delay: 5 us, loss: 3 %, duplicate: 2 %, reorder: 5 %}"
+    topology = TOPOLOGY.replace("{rate: 1 Gbit/s, delay: 5 us}", loss) if faulty else TOPOLOGY
+    job = JOB.replace("400 ms", "5 ms").replace("iterations: 10", "iterations: 30")
+    job += f"placement: {placement}\nbalance: shuffler\nslice_bytes: 1 KiB\n"
+    session = run(tmp_path, monkeypatch, {"topology.yaml": topology, "job.yaml": job})
+    (summary,) = json.loads(session.run.summary.read_text())["jobs"]
+    assert summary["matches_reference"] is True
+    assert len(summary["plans"]) == 1
+    held = caplog.text.count("the new chunk map holds from round")
+    assert held >= 5
+
+
+def test_workers_measure_their_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two servers, one has a link of a tenth of the other's rate."""
+    seen: list[Measurements] = []
+
+    class Observer(Static):
+        def observe(self, measurements: Measurements) -> Iterable[Move]:
+            seen.append(measurements)
+            return ()
+
+    monkeypatch.setitem(BALANCERS, "observer", Observer)
+    topology = TOPOLOGY + "links: [{ends: [s0, tor0], rate: 100 Mbit/s}]\n"
+    job = JOB.replace("400 ms", "5 ms") + "tree: none\nbalance: observer\nslice_bytes: 1 KiB\n"
+    run(tmp_path, monkeypatch, {"topology.yaml": topology, "job.yaml": job})
+    rounds = [one.round for one in seen if one.round is not None]
+    assert [one.number for one in rounds] == list(range(1, 11))
+    for complete in rounds[2:]:
+        slow, fast = complete.servers
+        assert (slow.server, fast.server) == (0, 1)
+        assert slow.waited > 3 * fast.waited
+        assert fast.ended < slow.ended < complete.seconds
+    load = next(one.load for one in seen if one.round is not None)
+    assert load is not None
+    assert sum(load.chunks) == sum(one.sums for one in rounds[-1].servers)
+    assert load.rates[1] == pytest.approx(10 * load.rates[0])
