@@ -83,6 +83,11 @@ class Work:
             )
 
     @property
+    def windows(self) -> int:
+        """Number of streams, each of which has a window and slots of its own."""
+        return self.streams * self.propagation.classes
+
+    @property
     def payload_bytes(self) -> int:
         """Bytes of a frame that a server adds up."""
         return max(0, self.frame_bytes - HEADER_FRAME_BYTES)
@@ -134,7 +139,7 @@ class PredictionRow(TypedDict):
     slots_needed: int
     """Slots of a switch for the full rate."""
     slots_taken: int
-    """Slots of two windows."""
+    """Slots of two windows of every stream."""
     refused: str
     """Why the placement cannot run; empty if it can."""
     rough: str
@@ -149,7 +154,8 @@ class Prediction:
     parts: its components in seconds.
     bytes: by class of links, in the busier direction of the busiest link.
     bottleneck: the class of links, HOST or PROCESS.
-    slots_needed: slots of a switch for the full rate; slots_taken: those of two windows.
+    slots_needed: slots of a switch for the full rate; slots_taken: those of two windows of every
+        stream.
     limit: compute, latency, link, processor, window or loss.
     refused: why the placement cannot run; "" if it can.
     rough: why the time is approximate; "" if it is not.
@@ -256,9 +262,10 @@ def _predict(
     # The slots and the window that the rate of the slowest link needs.
     rate = bits / step if step else 0.0
     needed = full_rate_slots(rate, fill - setting.skew, setting.skew, bits)
-    taken = 2 * window if traffic.switches else 0
+    taken = 2 * window * work.windows if traffic.switches else 0
     if not refused and setting.slots and taken > setting.slots:
-        refused = f"a window of {window} takes {taken} slots, a switch has {setting.slots}"
+        of = f" of each of {work.windows} streams" if work.windows > 1 else ""
+        refused = f"a window of {window}{of} takes {taken} slots, a switch has {setting.slots}"
     rest = lossless - way - busy
     waiting = max(0.0, rest)
     if exchange is not None and fill <= window * step:
@@ -334,7 +341,7 @@ def _window(network: Network, work: Work, traffic: Traffic) -> int:
     round_trip = 2 * sum(line.delay + bits / line.rate for line in lines)
     wanted = math.ceil(min(line.rate for line in lines) * (round_trip + SKEW) / bits)
     held = min(
-        network.lines[name].queue_bytes / (flows * work.frame_bytes)
+        network.lines[name].queue_bytes / (flows * work.windows * work.frame_bytes)
         for name, flows in traffic.flows.items()
     )
     held = MOST if math.isinf(held) else max(1, int(held))
@@ -350,7 +357,7 @@ def _describe_queue(network: Network, work: Work, traffic: Traffic, window: int)
     for name, flows in traffic.flows.items():
         where = {WORKER: "a worker's link", SERVER: "a server's link"}.get(name, "an uplink")
         held = queue_frames(network.lines[name].queue_bytes, work.frame_bytes)
-        meeting = flows * min(window, work.chunks)
+        meeting = flows * min(window * work.windows, work.chunks)
         if flows > 1 and (text := describe_overflow(f"a queue of {where}", held, meeting)):
             return text
     return ""

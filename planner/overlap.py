@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import product
 from typing import NamedTuple
 
 from planner.fifo_network import FifoNetwork
@@ -200,20 +201,20 @@ class _Simulation:
         if self._came[parcel] < len(self._there):
             return
         if not self._by_slice:
-            self._answer(parcel, self._tail[parcel])
+            self._answer([parcel], self._tail[parcel])
             return
         piece = self._parcels.piece[parcel]
         self._open[piece] -= 1
         if not self._open[piece]:
             members = self._members[piece]
             complete = max(self._tail[member] for member in members)
-            for member in members:
-                self._at(complete, partial(self._answer, member, complete))
+            self._at(complete, partial(self._answer, members, complete))
 
-    def _answer(self, parcel: int, tail: float) -> None:
-        server = self._parcels.server[parcel]
-        for worker, ways in enumerate(self._back):
-            self._hop(self._now, tail, ways[server], 0, (True, worker, parcel))
+    def _answer(self, members: Sequence[int], tail: float) -> None:
+        """Sends results that are complete together: all to the first worker, then to the next."""
+        server = self._parcels.server[members[0]]
+        for worker, parcel in product(range(len(self._back)), members):
+            self._hop(self._now, tail, self._back[worker][server], 0, (True, worker, parcel))
 
 
 def overlapped_at_servers(
@@ -239,6 +240,10 @@ def overlapped_at_servers(
                 found.insert(0, _Station((12, here), host, 0.0))
             if colocated or back:
                 found.append(_Station((13, worker if back else units[unit]), host, 0.0))
+        if found and colocated and back and exchange.propagation.in_network:
+            # Urgent packets overtake others above a short queue of the link, which the worker fills
+            # as well.
+            found.insert(0, _Station((15, unit), found[0].seconds, 0.0))
         if process and not back:
             found.append(_Station((14, unit), process, 0.0))
         return tuple(found)

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from protocol.partition import shares
-from protocol.propagation import Propagation
+from protocol.propagation import FIFO, Propagation
 
 __all__ = ["Exchange", "Layers", "Parcels"]
 
@@ -91,13 +91,16 @@ class Parcels:
         slices = where.slice_of
         starts = np.append(True, slices[1:] != slices[:-1])
         place = numbers - np.maximum.accumulate(np.where(starts, numbers, 0))
-        released = place % max(1, exchange.window // 2) == 0
+        released = place % max(1, exchange.window // (2 * where.most_at_once)) == 0
         pieces = np.cumsum(released)
         begins = np.maximum.accumulate(np.where(released, numbers, 0))
         first = np.flatnonzero((numbers - begins) % most == 0)
         length = np.diff(np.append(first, total))
         # The backward pass goes from the last layer to the first.
-        order = np.argsort(-layer[first], kind="stable")
+        turns = first
+        if propagation.parts and propagation.order == FIFO:
+            turns = _turns(layer[first], where.servers[first], length)
+        order = np.lexsort((turns, -layer[first]))
         first, length = first[order], length[order]
         self.chunks: list[int] = length.tolist()
         self.server: list[int] = where.servers[first].tolist()
@@ -119,3 +122,16 @@ class Parcels:
         backwards, each = -layer[first], -np.arange(len(exchange.layers.forward))
         begins, ends = (np.searchsorted(backwards, each, side) for side in ("left", "right"))
         self.layers: list[tuple[int, int]] = [*zip(begins.tolist(), ends.tolist(), strict=True)]
+
+
+def _turns(layer: _Numbers, server: _Numbers, length: _Numbers) -> _Numbers:
+    """Returns (n,) chunks of the same layer and server before each parcel, by which workers send
+    parts of whole keys (``hosts.worker.scheduling.fifo``)."""
+    order = np.lexsort((server, layer))
+    ends = np.cumsum(length[order])
+    same = (np.diff(layer[order]) == 0) & (np.diff(server[order]) == 0)
+    begins = np.append(True, ~same)
+    before = ends - length[order]
+    turns = np.zeros(len(length), np.int64)
+    turns[order] = before - np.maximum.accumulate(np.where(begins, before, 0))
+    return turns

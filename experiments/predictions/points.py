@@ -209,23 +209,23 @@ _BESIDE = (
 # Gradients that layers push one after another, by policy; four machines as in P3's evaluation.
 _SLICES = "slice: 40000, release: slice"
 _WHOLE = "slice: whole, assign: hashed, release: slice"
-_FOUR = partial(Point, "overlap", workers=4, window=256, model="googlenet-224-full", iteration=0.04)
+_FOUR = partial(Point, "overlap", workers=4, model="googlenet-224-full", iteration=0.04)
 _OVERLAP = tuple(
-    _FOUR(placement, tree, racks, rate=rate, schedule=schedule, iterations=4)
-    for placement, tree, racks, rate, schedule in (
-        ("inc", "two-level", 2, 10e9, ""),
-        ("inc", "two-level", 2, 4e9, ""),
-        ("inc", "two-level", 2, 4e9, "order: priority, slice: 40000"),
-        ("inc-server", "tor", 2, 4e9, "order: priority, slice: 40000"),
-        ("ncs", "none", 1, 4e9, ""),
-        ("ncs", "none", 1, 4e9, f"order: priority, {_SLICES}"),
-        ("ncs", "none", 2, 10e9, f"order: priority, {_SLICES}"),
-        ("cs", "none", 1, 4e9, f"order: fifo, {_WHOLE}"),
-        ("cs", "none", 1, 4e9, f"order: fifo, {_SLICES}"),
-        ("cs", "none", 1, 4e9, f"order: priority, {_SLICES}"),
-        ("cs", "none", 1, 4e9, f"order: credit, {_SLICES}"),
-        ("cs", "none", 1, 15e9, f"order: fifo, {_WHOLE}"),
-        ("cs", "none", 1, 15e9, f"order: priority, {_SLICES}"),
+    _FOUR(placement, tree, racks, rate=rate, window=window, schedule=schedule, iterations=4)
+    for placement, tree, racks, rate, window, schedule in (
+        ("inc", "two-level", 2, 10e9, 256, ""),
+        ("inc", "two-level", 2, 4e9, 256, ""),
+        ("inc", "two-level", 2, 4e9, 256, "order: priority, slice: 40000"),
+        ("inc-server", "tor", 2, 4e9, 32, "order: priority, classes: 2, slice: 40000"),
+        ("ncs", "none", 1, 4e9, 256, ""),
+        ("ncs", "none", 1, 4e9, 256, f"order: priority, {_SLICES}"),
+        ("ncs", "none", 2, 10e9, 32, f"order: priority, classes: 2, {_SLICES}"),
+        ("cs", "none", 1, 4e9, 256, f"order: fifo, {_WHOLE}"),
+        ("cs", "none", 1, 4e9, 256, f"order: fifo, {_SLICES}"),
+        ("cs", "none", 1, 4e9, 256, f"order: priority, {_SLICES}"),
+        ("cs", "none", 1, 4e9, 256, f"order: credit, {_SLICES}"),
+        ("cs", "none", 1, 15e9, 256, f"order: fifo, {_WHOLE}"),
+        ("cs", "none", 1, 15e9, 256, f"order: priority, {_SLICES}"),
     )
 )
 POINTS = (

@@ -124,13 +124,14 @@ SLICES = "slice: 20000, release: slice"
     [
         (ONE, "inc", "order: fifo", 0.001),
         (TWO, "inc", "order: fifo", 0.001),
-        (ONE, "inc", "order: priority, classes: 3", 0.03),
+        (TWO, "inc", "order: priority, classes: 3", 0.01),
         (ONE, "ncs", "order: fifo", 0.05),
-        (ONE, "cs", "order: fifo, slice: whole, assign: hashed, release: slice", 0.05),
-        (ONE, "cs", f"order: fifo, {SLICES}", 0.05),
-        (ONE, "cs", f"order: priority, {SLICES}", 0.05),
-        (ONE, "cs", f"order: credit, credit: 640 KiB, {SLICES}", 0.05),
-        (TWO, "ncs", f"order: priority, {SLICES}", 0.05),
+        (ONE, "ncs", f"order: priority, {SLICES}", 0.03),
+        (ONE, "cs", "order: fifo, slice: whole, assign: hashed, release: slice", 0.03),
+        (ONE, "cs", f"order: fifo, {SLICES}", 0.03),
+        (ONE, "cs", f"order: priority, {SLICES}", 0.06),
+        (ONE, "cs", f"order: credit, credit: 640 KiB, {SLICES}", 0.03),
+        (TWO, "ncs", f"order: fifo, {SLICES}", 0.03),
     ],
 )
 def test_a_run_takes_as_long_as_predicted(
