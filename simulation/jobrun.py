@@ -6,7 +6,7 @@ The counterpart of `emulation.jobs.jobrun`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from planner.link_loads import Workload
 from simulation.kernel.calls import ask
 from simulation.links.trains import SECOND, picoseconds
 from simulation.network import SERVICE, Network
+from simulation.nodes.host import HostNode
 from simulation.tracing.tracer import Tracer
 from specs.jobfile import JobFile, Placement
 from testbed import worker
@@ -43,6 +44,8 @@ class VirtualJob(JobRun):
     folder: the run's directory.
     emit: receives progress events.
     tracer: the network's tracer, if there is one.
+    heard: called at a worker's host, with its rank, when it runs (0) and after each iteration, with
+        its number.
     """
 
     clock, target = "virtual", "embedded"
@@ -68,6 +71,7 @@ class VirtualJob(JobRun):
             *(SeriesWriter(folder / SERIES, now, _PLACES), emit, now),
         )
         self._network, self._tracer = network, tracer
+        self.heard: Callable[[HostNode, int, int], None] = lambda host, rank, iteration: None
         self._observers: Sequence[Observer] = [Observer() for _ in placement.workers]
         self._nonce = ""
         self._parser = worker.parser()
@@ -165,7 +169,11 @@ class VirtualJob(JobRun):
             self.worker_options(rank, str(self.file.source), SERVICE, self.file.restore)
         )
 
+        self._observers[rank].iterated = lambda iteration: self.heard(host, rank, iteration)
+
         def take(report: Report) -> None:
+            if report["report"] == "started":
+                self.heard(host, rank, 0)
             self.take(rank, decode(encode(report)))  # as a process would send it
 
         def work() -> int:

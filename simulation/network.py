@@ -50,6 +50,7 @@ class Network:
     priorities: serve packets by strict priority on all links and at servers' processors.
     host: the class of hosts.
     together: run switches as one node where possible, which is faster.
+    corrupts: links may corrupt packets, by the topology or by faults.
     """
 
     def __init__(
@@ -65,6 +66,8 @@ class Network:
     ) -> None:
         self.topology, self.addressing = topology, addressing
         self.together = True
+        ends = [end for link in topology.links for end in (link.forward, link.backward)]
+        self.corrupts = any(end.corrupt for end in ends)
         self.engine = engine or Engine()
         latency = picoseconds(topology.costs.switch_latency)
         self.switches = {
@@ -140,6 +143,10 @@ class Network:
                 self._between.append((one, port.number, other, port.peer_number, there))
                 self._between.append((other, port.peer_number, one, port.number, back))
 
+    def node(self, name: str) -> Node:
+        """Returns a switch or a host."""
+        return self.switches[name] if name in self.switches else self.hosts[name]
+
     def environment(self, node: TaskNode) -> VirtualHostEnvironment:
         """Returns the environment of programs at a host."""
         return VirtualHostEnvironment(
@@ -151,6 +158,7 @@ class Network:
             self._shards,
             self.hosts,
             self._payload,
+            self.corrupts,
         )
 
     def server(self, name: str) -> ServerProcess:

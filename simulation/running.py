@@ -13,6 +13,7 @@ from observability.messages.events import Watcher, ended_by
 from observability.record import Facts, RunDirectory, shown
 from observability.wording import count
 from simulation import session
+from simulation.faults.check import scheduled
 from simulation.tracing.events import TraceFile
 from specs.p4program import make_ready
 from testbed.errors import JobError, LaunchError
@@ -61,11 +62,16 @@ def run_virtually(
     p4info: Path | None = None,
     topology_seed: int | None = None,
     trace: Path | None = None,
+    faults: Path | None = None,
+    faults_seed: int | None = None,
 ) -> tuple[RunDirectory, bool]:
     """Runs jobs; returns the run's directory and whether all weights match the reference.
 
+    faults: a fault file; faults_seed: of random ones, instead of the file's.
+
     Raises:
-        TopologyError, JobFileError, LaunchError, RunError, DataPlaneError, VirtualError
+        TopologyError, JobFileError, FaultsError, LaunchError, RunError, DataPlaneError,
+        VirtualError
     """
     checked, program, p4info, dataplane = check_virtually(
         *(topology, jobs, watcher.note),
@@ -74,6 +80,7 @@ def run_virtually(
         p4info=p4info,
         topology_seed=topology_seed,
     )
+    chosen = scheduled(faults, checked, faults_seed) if faults is not None else []
     for warning in checked.warnings:
         watcher.warn(warning)
     compile_once(program)
@@ -103,7 +110,10 @@ def run_virtually(
             if slowing := wording.costs(nodes.costs):
                 watcher.note(slowing)
             started = session.Session(
-                checked, dataplane, run, watcher.event, pcap=pcap, trace=events
+                *(checked, dataplane, run, watcher.event),
+                pcap=pcap,
+                trace=events,
+                faults=chosen,
             )
             return run, started.execute()
         except JobError as error:

@@ -20,13 +20,15 @@ from observability.messages.events import EmitEvent
 from observability.messages.summary import JobSummary, is_finished
 from observability.record import RunDirectory
 from simulation.errors import LinkError, VirtualError
+from simulation.faults.chaos import Chaos
 from simulation.jobrun import VirtualJob
 from simulation.kernel.progress import ProgressReporter
 from simulation.links.link import LinkSpec
-from simulation.links.trains import SECOND
+from simulation.links.trains import SECOND, picoseconds
 from simulation.network import Network
 from simulation.tracing.events import TraceFile
 from simulation.tracing.tracer import Tracer
+from specs.faultfile import Fault
 from testbed import preflight
 from testbed.errors import JobError
 from testbed.jobrun import expected_loads, summary, unique_name
@@ -58,6 +60,7 @@ class Session:
 
     pcap: capture the packets of switch ports.
     trace: the file for trace events.
+    faults: what happens meanwhile (``simulation.faults.check``).
     """
 
     def __init__(
@@ -69,6 +72,7 @@ class Session:
         *,
         pcap: bool = False,
         trace: TraceFile | None = None,
+        faults: Sequence[Fault] = (),
     ) -> None:
         self.run = run
         self._pcap, self._trace = pcap, trace
@@ -92,6 +96,7 @@ class Session:
         ]
         for job in self.jobs:
             job.alongside = sorted(other.name for other in self.jobs if other is not job)
+        self._chaos = Chaos(self.network, faults, self.jobs, emit) if faults else None
         self._progress = ProgressReporter(self.jobs, self.network.engine.settled, emit)
         self._over = False
         self._seconds = 0.0
@@ -151,12 +156,16 @@ class Session:
 
     def _run_jobs(self) -> None:
         tasks = self.network.operator.tasks
+        if self._chaos is not None:
+            self._chaos.begin()
         running = [tasks.thread(job.run, name=job.name) for job in self.jobs]
         for one in running:
             one.start()
         for one in running:
             one.join()
         self._seconds = tasks.now()
+        if self._chaos is not None:
+            self._chaos.end()
         self.network.stop()
         tasks.sleep(_QUIET_SECONDS)
         self._over = True
@@ -190,6 +199,7 @@ class Session:
                 "rounds": engine.rounds,
             },
             failure={"message": failure.split("\n", 1)[0]} if failure else None,
+            faults=self._chaos.rows(picoseconds(self._seconds)) if self._chaos is not None else (),
             virtual={
                 "seconds": self._seconds,
                 "control_latency": engine.control_latency / SECOND,

@@ -10,12 +10,13 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from specs.slowdowns import CONSTANT, EVERY_LINK, Pattern, SlowSpec, Way, ends_of
 from topologies.model.documents import Document, DocumentError, Location, Name, errors_as, shown
 from topologies.model.documents import load as load_document
 from topologies.model.documents import parse as parse_document
@@ -26,12 +27,21 @@ from topologies.model.units import TIMES, quantity
 from topologies.model.wording import few
 
 CONTROLLER = "controller"
-EVERY_LINK = ("every", "link")  # value of `Fault.ends`
-Kind = Literal["kill", "stop", "repush", "disconnect", "impair"]
+_Drawn = Literal["kill", "stop", "repush", "disconnect", "impair"]
+Kind = Literal[_Drawn, "slow"]
+Clock = Literal["emulated", "virtual"]
+DRAWN: tuple[_Drawn, ...] = get_args(_Drawn)  # that may be random
 KINDS: tuple[Kind, ...] = get_args(Kind)
-LASTING: tuple[Kind, ...] = ("stop", "disconnect", "impair")
+LASTING: tuple[Kind, ...] = ("stop", "disconnect", "impair", "slow")
 # Faults that may last for a number of chunks, as the job progresses meanwhile.
-_PROGRESSING: tuple[Kind, ...] = ("disconnect", "impair")
+_PROGRESSING: tuple[Kind, ...] = ("disconnect", "impair", "slow")
+_ENDLESS: tuple[Kind, ...] = ("slow",)  # that may last for ever
+_BY_CLOCK: dict[Clock, tuple[Kind, ...]] = {"emulated": DRAWN, "virtual": ("impair", "slow")}
+_WHY_NOT: dict[Clock, str] = {
+    "emulated": "is of virtual time: --clock virtual",
+    "virtual": "is of emulation: in virtual time nothing is a process that could be killed, stopped"
+    " or disconnected",
+}
 _OF_SWITCHES: tuple[Kind, ...] = ("repush", "disconnect", "impair")
 _QUALITIES = ("loss", "duplicate", "reorder", "corrupt")
 _LONGEST = "1000000 s"
@@ -50,13 +60,17 @@ class Fault:
 
     at: seconds since the job runs.
     chunks: completed chunks, instead of ``at``.
-    node: the node hit, except by impair.
-    ends: ends of the link to impair, or ``EVERY_LINK``.
+    node: the node hit, unless it is a link.
+    ends: ends of the link to impair or slow down, or ``EVERY_LINK``.
     seconds: duration; of a kill, the time until the restart (inf: never).
     quality: names and probabilities of an impairment.
     lasts: duration in chunks, instead of ``seconds``.
     after: chunks after the job has recovered from all earlier faults of the list, instead of
     ``at``.
+    by: how many times as long a slow link or host takes.
+    way: of a slow link: up is toward the cores.
+    pattern: how ``by`` changes.
+    place: its location in the file.
     """
 
     kind: Kind
@@ -68,6 +82,10 @@ class Fault:
     quality: tuple[tuple[str, float], ...] = ()
     lasts: int | None = None
     after: int | None = None
+    by: float = 1.0
+    way: Way = "both"
+    pattern: Pattern = CONSTANT
+    place: Location = field(default=(), compare=False)
 
     @property
     def where(self) -> str:
@@ -113,11 +131,9 @@ _span = duration("1 ms", _LONGEST)
 
 def _lasting(value: object) -> object:
     chunks = _chunks(value)
+    if value == "forever":
+        return _When(math.inf)
     return _When(chunks=chunks) if chunks else _When(_span.func(value))  # type: ignore[call-arg]
-
-
-def _ends(value: object) -> object:
-    return list(EVERY_LINK) if value == "all" else value
 
 
 def _away(value: object) -> object:
@@ -129,7 +145,7 @@ class _Strict(BaseModel):
 
 
 class _Impair(_Strict):
-    ends: Annotated[list[str], BeforeValidator(_ends), Field(min_length=2, max_length=2)]
+    ends: Annotated[list[str], BeforeValidator(ends_of), Field(min_length=2, max_length=2)]
     loss: Fraction = 0.0
     duplicate: Fraction = 0.0
     reorder: Fraction = 0.0
@@ -147,6 +163,7 @@ class _Fault(_Strict):
     repush: str | None = None
     disconnect: str | None = None
     impair: _Impair | None = None
+    slow: SlowSpec | None = None
     gone: Annotated[float, BeforeValidator(_away)] | None = None
     for_: Annotated[_When, BeforeValidator(_lasting)] | None = Field(default=None, alias="for")
 
@@ -154,7 +171,7 @@ class _Fault(_Strict):
 class _Random(_Strict):
     seed: int = Field(default=1, strict=True, ge=0, lt=2**32)
     every: _Span
-    kinds: list[Kind] = Field(default=list(KINDS), min_length=1)
+    kinds: list[_Drawn] = Field(default=list(DRAWN), min_length=1)
     nodes: list[str] = Field(default=["switches", "controller", "servers"], min_length=1)
     count: int = Field(strict=True, ge=1, le=100_000)
 
@@ -180,21 +197,29 @@ def parse(text: str, file: str = "<text>") -> Document[FaultsFile]:
 
 
 def schedule(
-    document: Document[FaultsFile], topology: Topology, seed: int | None = None
+    document: Document[FaultsFile],
+    topology: Topology,
+    seed: int | None = None,
+    *,
+    clock: Clock = "emulated",
 ) -> list[Fault]:
     """Returns the faults of a file on a topology: by time, then by chunks, then relative ones.
 
     seed: of random faults, instead of the file's. Equal seeds give equal faults. Raises
-    ``FaultsError``, also for nodes and links that the topology lacks.
+    ``FaultsError``, also for nodes and links that the topology lacks, and for kinds that the clock
+    does not have.
     """
     document = Document(document.file, document.content, document.lines)
     file = document.content
     faults = []
     for number, given in enumerate(file.faults):
-        fault = _read(document, ("faults", number), given, topology)
+        fault = _read(document, ("faults", number), given, topology, clock)
         if fault is not None:
             faults.append(fault)
     if file.random is not None:
+        unknown = [kind for kind in file.random.kinds if kind not in _BY_CLOCK[clock]]
+        if unknown:
+            _refuse_kind(document, ("random", "kinds"), unknown[0], clock)
         faults += _drawn(document, file.random, topology, seed)
     elif not file.faults:
         document.refuse((), "has no faults; allowed: faults, random, or both")
@@ -209,14 +234,26 @@ def schedule(
     return sorted(faults, key=order)
 
 
+def _refuse_kind(document: Document[FaultsFile], place: Location, kind: Kind, clock: Clock) -> None:
+    allowed = ", ".join(_BY_CLOCK[clock])
+    document.refuse(place, f"{kind} {_WHY_NOT[clock]}; allowed here: {allowed}")
+
+
 def _read(
-    document: Document[FaultsFile], place: Location, given: _Fault, topology: Topology
+    document: Document[FaultsFile],
+    place: Location,
+    given: _Fault,
+    topology: Topology,
+    clock: Clock,
 ) -> Fault | None:
     kinds = [kind for kind in KINDS if getattr(given, kind) is not None]
     if len(kinds) != 1:
         document.refuse(place, f"needs exactly one of {', '.join(KINDS)}")
         return None
     kind = kinds[0]
+    if kind not in _BY_CLOCK[clock]:
+        _refuse_kind(document, (*place, kind), kind, clock)
+        return None
     lasting = kind in LASTING
     if lasting != (given.for_ is not None):
         needs = "needs" if lasting else "takes no"
@@ -229,13 +266,18 @@ def _read(
     span = given.for_ or _When()
     if span.chunks is not None and kind not in _PROGRESSING:
         document.refuse((*place, "for"), f"{kind} lasts for a time: chunks may not progress then")
-    at = {
+    if math.isinf(span.seconds) and kind not in _ENDLESS:
+        document.refuse((*place, "for"), f"{kind} has to end: give a time, such as 5 s")
+    at: dict[str, Any] = {
         "at": when.seconds,
         "chunks": when.chunks,
         "after": given.after,
         "seconds": given.gone or 0.0 if kind == "kill" else span.seconds,
         "lasts": span.chunks,
+        "place": (*place, kind),
     }
+    if given.slow is not None:
+        return _slow(document, (*place, kind), given.slow, topology, at)
     if given.impair is not None:
         return _impair(document, (*place, kind), given.impair, topology, at)
     node = getattr(given, kind)
@@ -247,7 +289,7 @@ def _read(
         text = f"there is no {shown(node)} here; allowed: {few(allowed)}"
         document.refuse((*place, kind), text)
         return None
-    return Fault(kind, node=node, **at)  # type: ignore[arg-type]
+    return Fault(kind, node=node, **at)
 
 
 def _server_processes(topology: Topology) -> list[str]:
@@ -280,6 +322,39 @@ def _impair(
                 f" be; allowed: up to {100 * MOST_BAD:g} %, or `for` in seconds",
             )
     return Fault("impair", ends=tuple(given.ends), quality=quality, **at)
+
+
+def _slow(
+    document: Document[FaultsFile],
+    place: Location,
+    given: SlowSpec,
+    topology: Topology,
+    at: dict[str, Any],
+) -> Fault | None:
+    if (given.link is None) == (given.host is None):
+        document.refuse(place, "needs either `link`, its two ends, or `host`")
+        return None
+    try:
+        pattern = given.pattern.pattern()
+    except ValueError as error:
+        document.refuse((*place, "pattern"), str(error))
+        return None
+    changed: dict[str, Any] = {"by": given.by, "pattern": pattern, **at}
+    if given.host is not None:
+        if given.way is not None:
+            document.refuse((*place, "way"), "is of a link; a host has none")
+        allowed = [one.name for one in topology.hosts]
+        if given.host not in allowed:
+            text = f"there is no host {shown(given.host)} here; allowed: {few(allowed)}"
+            document.refuse((*place, "host"), text)
+            return None
+        return Fault("slow", node=given.host, **changed)
+    ends = tuple(given.link or ())
+    if ends != EVERY_LINK and not any({one.a, one.b} == set(ends) for one in topology.links):
+        a, b = (shown(end) for end in ends)
+        document.refuse((*place, "link"), f"no link joins {a} and {b}")
+        return None
+    return Fault("slow", ends=ends, way=given.way or "both", **changed)
 
 
 def _drawn(

@@ -245,7 +245,7 @@ def work(
                 activity.resumes(done)
             activity.computes()
             pacing = Pacing(
-                runtime,
+                environment.compute,
                 replica.model.by_layer,
                 times_of(file),
                 file.compute_seconds,
@@ -283,6 +283,7 @@ def work(
                 )
 
             def report(progress: Progress) -> None:
+                observer.iterated(progress.iteration)
                 reporter(progress)
                 end = progress.iteration == job.iterations
                 due = job.checkpoint and (end or progress.iteration % job.checkpoint.every == 0)

@@ -12,9 +12,11 @@ class Observer:
     Layers are named as in ``Perceptron.by_layer``; iterations count from 1.
 
     chunks_done: after `begun`, returns the number of chunks whose sums have arrived.
+    iterated: called with the number of each iteration that has ended.
     """
 
     chunks_done: Callable[[], int] = staticmethod(lambda: 0)
+    iterated: Callable[[int], None] = staticmethod(lambda iteration: None)
 
     def begun(self, chunks_done: Callable[[], int]) -> None:
         """The worker has joined its job and begins to train."""

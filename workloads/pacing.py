@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 
 from hosts.client import Sums
-from protocol.runtime import Runtime
 from specs.layerfile import LayerTimes
 from workloads.models import Parameters
 from workloads.observer import NULL_OBSERVER, Observer
@@ -26,6 +25,7 @@ Push = Callable[[Parameters], "Future[Sums]"]
 class Pacing:
     """The pacing of one worker.
 
+    compute: takes the time of a computation of so many seconds.
     layers: names of parameters by layer, in the order of the forward pass.
     times: by layer; None: an iteration takes `seconds`, and all gradients are pushed together.
     iterations: number of the last iteration.
@@ -33,14 +33,14 @@ class Pacing:
 
     def __init__(
         self,
-        runtime: Runtime,
+        compute: Callable[[float], None],
         layers: Mapping[str, Sequence[str]],
         times: Mapping[str, LayerTimes] | None,
         seconds: float,
         iterations: int,
         observer: Observer = NULL_OBSERVER,
     ) -> None:
-        self._runtime, self._observer = runtime, observer
+        self._compute, self._observer = compute, observer
         self._layers, self._times, self._seconds = layers, times, seconds
         self._iterations = iterations
         self._ready = False  # the forward pass of the current iteration is done
@@ -80,7 +80,7 @@ class Pacing:
 
     def _takes(self, what: str, seconds: float, iteration: int) -> None:
         self._observer.begins("compute", what, iteration)
-        self._runtime.sleep(seconds)
+        self._compute(seconds)
         self._observer.ends()
 
     def _wait(self, what: str, layers: Iterable[str], sums: Future[Sums], iteration: int) -> Sums:

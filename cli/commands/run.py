@@ -83,7 +83,7 @@ def run_command(
 
 @click.command(short_help="Run a job while things break.")
 @click.argument("topology", type=FILE)
-@click.option("--faults", "file", type=FILE, help="File of faults.  [required]")
+@click.option("--faults", "file", type=FILE, required=True, help="File of faults.")
 @click.option(
     "--job",
     type=JOB,
@@ -94,26 +94,29 @@ def run_command(
 @launching
 @with_json
 def chaos(
-    topology: Path, file: Path | None, job: Path, seed: int | None, as_json: bool, **options: Any
+    topology: Path, file: Path, job: Path, seed: int | None, as_json: bool, **options: Any
 ) -> None:
     """Run a job while things break: processes are killed or stopped, links impaired.
+
+    In virtual time links and hosts are slowed down, and links impaired.
 
     Exit status 0 means that the job was done nevertheless and its weights match the reference bit
     by bit, unless there is nothing to compare them with (the summary's `no_reference` says why).
     """
-    if options["clock"] == "virtual":
-        raise LaunchError(
-            "--clock virtual: in virtual time nothing is a process that could be killed or stopped;"
-            " leave it out, or have links lose packets by the topology's `loss`, `duplicate`,"
-            " `reorder` and `corrupt`, which `rackhub run --clock virtual` takes"
-        )
-    if file is None:  # only now: in virtual time no file of faults would help
-        raise click.MissingParameter(param_hint="'--faults'", param_type="option")
-    chosen = faults.schedule(faults.load(file), load_topology(topology), seed)
     console = console_for(stderr=as_json)
     with ending_on_signals(), View(console) as view:
-        launched, matches = run(topology, [job], view, faults=chosen, **options)
-    summary = launched.run.read_summary()
+        if options["clock"] == "virtual":
+            from simulation.running import run_virtually  # slow to import
+
+            del options["clock"]
+            directory, matches = run_virtually(
+                topology, [job], view, faults=file, faults_seed=seed, **options
+            )
+        else:
+            chosen = faults.schedule(faults.load(file), load_topology(topology), seed)
+            launched, matches = run(topology, [job], view, faults=chosen, **options)
+            directory = launched.run
+    summary = directory.read_summary()
     if as_json:
         print_json(summary)
     else:
@@ -124,9 +127,9 @@ def chaos(
         for one in done:
             show(console)
             show_plans(console, one["plans"])
-        click.echo(f"\n{shown(launched.run.summary)}")
+        click.echo(f"\n{shown(directory.summary)}")
     if not matches:
-        raise LaunchError(f"the weights differ from the reference's; see {launched.run.path}")
+        raise LaunchError(f"the weights differ from the reference's; see {directory.path}")
 
 
 @click.command()

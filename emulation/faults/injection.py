@@ -16,7 +16,8 @@ from emulation.jobs.context import TestbedContext
 from emulation.jobs.jobrun import EmulatedJob
 from emulation.jobs.recovery import Fault as Record
 from observability.control import ControlError
-from specs.faultfile import EVERY_LINK, Fault
+from specs.faultfile import Fault
+from specs.slowdowns import EVERY_LINK
 from topologies.model.replica_order import host_of
 
 # The longest time that a fault waits for sums in flight.

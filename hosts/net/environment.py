@@ -83,6 +83,10 @@ class HostEnvironment:
     payload = True
     header_room = 0
 
+    def compute(self, seconds: float) -> None:
+        """Takes the time of a computation, in virtual time only; longer on a slow host."""
+        self.runtime.sleep(seconds)
+
     def check_service(self, service: str) -> None:
         """Raises what ``socket_path`` raises."""
         socket_path(service)

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 import numpy as np
 import numpy.typing as npt
@@ -22,8 +23,9 @@ from simulation.errors import CausalityError, LinkError, TrainError
 from simulation.links.impairments import DUPLICATION, LOSS, REORDERING, chosen, key
 from simulation.links.marking import mark
 from simulation.links.queues import LineRate, StrictPriorityQueue
+from simulation.links.timeline import NORMAL, Step, Timeline
 from simulation.links.trains import NEVER, Times, Train, joined, picoseconds
-from switch.ports.paced_line import LateError, LineCounters, LineError, LineQueue
+from switch.ports.paced_line import Change, LateError, LineCounters, LineError, LineQueue
 from topologies.model.topology import LinkQuality
 
 _SMALL = 64  # packets: smaller trains are joined, which is cheaper than many trains
@@ -127,6 +129,7 @@ class Link:
     number: the engine's number; orders simultaneous arrivals from several links.
     latency: ps from an event at the sender until it can send because of it.
     least: lower bound in ps from a frame's start to its arrival.
+    slowdown: how many times as long it takes, see `slow`.
     free: time (ps) when all decided packets have left.
     head: arrival time of the first packet not taken; NEVER if none is in flight.
     news: arrival time of the first packet in flight that may lead the receiver to call another
@@ -148,9 +151,12 @@ class Link:
         # times at which its packets reached the queue. Set before the engine runs.
         self.on_departure: Callable[[Train, Times], None] | None = None
         self.passed: Callable[[], tuple[int, int, int, int, int]] | None = None
+        self.slowdown = Timeline()
+        self._decided = 0, NORMAL  # see `slowest`
         self._queue = LineQueue(self.line)
         self._strict = StrictPriorityQueue(self.line_rate, self.line) if spec.priorities else None
         self.queue_counters: Callable[[], LineCounters] = (self._strict or self._queue).counters
+        self._change: Callable[[Sequence[Change]], None] = (self._strict or self._queue).change
         self.least = self.line_rate.min_time + spec.delay
         self._keys = [key(spec.seed, name, kind) for kind in (LOSS, DUPLICATION, REORDERING)]
         self._faulty = spec.loss > 0 or spec.duplicate > 0 or spec.reorder > 0
@@ -204,15 +210,40 @@ class Link:
         """True if it has priorities and marks packets, which a switch's own queues do not."""
         return self.spec.priorities and self.spec.ecn_bytes > 0
 
-    def leave_queueing(self, counters: Callable[[], LineCounters]) -> None:
-        """Leaves queueing to a sender that calls `carry`, and counts drops."""
-        self.queue_counters, self._strict = counters, None
+    def leave_queueing(
+        self,
+        counters: Callable[[], LineCounters],
+        change: Callable[[Sequence[Change]], None],
+    ) -> None:
+        """Leaves queueing to a sender that calls `carry`, counts drops, and changes the rate."""
+        self.queue_counters, self._change, self._strict = counters, change, None
 
     def give_no_priorities(self) -> None:
         """Declares that the sender gives no priorities, so departures are certain on queueing."""
         if self._strict is not None:
             self._strict, self._queue = None, LineQueue(replace(self.line, exact=True))
-            self.queue_counters = self._queue.counters
+            self.queue_counters, self._change = self._queue.counters, self._queue.change
+
+    def slow(self, at: int, steps: Sequence[Step]) -> None:
+        """Has packets that begin to leave from these times on take so many times as long, in place
+        of all steps from `at` on, which is now at the sender.
+
+        Packets whose departure is decided keep their times. Propagation is never slow.
+        """
+        self._decided = self.free, self.slowest(at, max(at, self.free))
+        self.slowdown.replace(at, steps)
+        changes = []
+        for when, factor in self.slowdown.since(at):
+            rate = self.line_rate.slowed(factor)
+            changes.append((when, rate.parts, rate.whole))
+        self._change(changes)
+
+    def slowest(self, first: int, last: int) -> Fraction:
+        """Returns the largest factor of packets that leave between two times, the first of which is
+        not before now."""
+        until, factor = self._decided
+        found = self.slowdown.slowest(first, last)
+        return max(found, factor) if first < until else found
 
     # The sender's end
 

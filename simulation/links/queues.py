@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
 
 from protocol.ethernet import FRAMING, HEADER, LEAST_ON_WIRE
 from protocol.priorities import PRIORITIES
 from simulation.links.trains import NEVER, SECOND
-from switch.ports.paced_line import Line, LineCounters, LineError
+from switch.ports.paced_line import Change, Line, LineCounters, LineError
+
+_LARGEST = 1 << 48  # of the numbers in a rate, so that the time of a packet fits into 64 bits
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,13 @@ class LineRate:
         """Converts a rate in bit/s."""
         common = math.gcd(8 * SECOND, rate)
         return LineRate(8 * SECOND // common, rate // common, FRAMING if framing else 0)
+
+    def slowed(self, factor: Fraction) -> LineRate:
+        """Returns a rate at which all takes that many times as long; to 9 digits at least."""
+        exact = Fraction(self.parts, self.whole) * factor
+        if max(exact.numerator, exact.denominator) > _LARGEST:
+            exact = Fraction(8 * SECOND, max(1, round(8 * SECOND / exact)))
+        return LineRate(exact.numerator, exact.denominator, self.overhead)
 
     @property
     def min_time(self) -> int:
@@ -78,6 +89,7 @@ class StrictPriorityQueue:
         self._line_rate = line_rate
         self._line = line
         self._free = 0
+        self._changes: deque[Change] = deque()
         self._queues: list[deque[QueuedPacket]] = [deque() for _ in range(PRIORITIES)]
         self._held = [0] * PRIORITIES
         self._dropped = self._dropped_bytes = self._oversized = self._most = 0
@@ -86,6 +98,19 @@ class StrictPriorityQueue:
     def free(self) -> int:
         """Time when all decided packets have left (ps, rounded down)."""
         return self._free // self._line_rate.whole
+
+    def change(self, changes: Sequence[Change]) -> None:
+        """Replaces the changes of rate that have not happened (`LineQueue.change`)."""
+        self._changes = deque(changes)
+
+    def _change_rate(self, start: int) -> int:
+        """Makes the changes that have happened at the start of a packet (in parts of ps); returns
+        the start."""
+        while self._changes and self._changes[0][0] <= start // self._line_rate.whole:
+            _, parts, whole = self._changes.popleft()
+            start = start // self._line_rate.whole * whole
+            self._line_rate = replace(self._line_rate, parts=parts, whole=whole)
+        return start
 
     @property
     def pending(self) -> int:
@@ -115,6 +140,7 @@ class StrictPriorityQueue:
             )
             one = self._queues[priority].popleft()
             self._held[priority] -= one.size
+            start, line_rate = self._change_rate(start), self._line_rate
             self._free = start + one.wire * line_rate.parts
             found.append((one.item, self._free // line_rate.whole))
         return found

@@ -26,7 +26,11 @@ Send = Callable[[Any], None]
 
 
 class ControlNode(TaskNode):
-    """The node of the controller. service: the job service while it answers, else None."""
+    """The node of the controller.
+
+    service: the job service while it answers, else None.
+    table: its jobs, once it is up.
+    """
 
     def __init__(
         self,
@@ -44,6 +48,7 @@ class ControlNode(TaskNode):
         }
         self.fabric = Fabric(topology, addressing, dataplane, connections)
         self.service: JobService | None = None
+        self.table: JobTable | None = None
         self._monitor: Monitor | None = None
         self._stopped = self.tasks.event()
 
@@ -61,6 +66,11 @@ class ControlNode(TaskNode):
             self._monitor.stop()
         self.fabric.close()
 
+    def impair(self, links: Mapping[frozenset[str], Mapping[str, float]]) -> None:
+        """Impairs these links, and no others (`Fabric.impair`); call from a task of this node."""
+        assert self.table is not None
+        self.table.outages.impair(links)
+
     def arrival(self) -> int:
         """Returns NEVER, as the controller receives calls but no packets."""
         return NEVER
@@ -70,7 +80,7 @@ class ControlNode(TaskNode):
 
     def _bring_up(self) -> None:
         self.fabric.bring_up()
-        table = JobTable(self.fabric, runtime=self.tasks)
+        self.table = table = JobTable(self.fabric, runtime=self.tasks)
         self._monitor = Monitor(table)
         self._monitor.start()
         self.tasks.thread(look_after, "jobs-expiry", (table, self._stopped)).start()

@@ -11,6 +11,7 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from hosts.net.priority_queue import PriorityQueue
+from simulation.links.timeline import Timeline
 from simulation.links.trains import SECOND, Lengths, Times, picoseconds
 from topologies.model.topology import Costs
 
@@ -53,16 +54,34 @@ class Core:
     """A processor that handles packets in FIFO order.
 
     cost: the cost of a packet.
+    slowdown: how many times as long a packet takes with which it begins at a time.
     free: time (ps) when it has handled all packets so far.
     """
 
-    def __init__(self, cost: ProcessingCost) -> None:
+    def __init__(self, cost: ProcessingCost, slowdown: Timeline | None = None) -> None:
         self.cost = cost
+        self.slowdown = slowdown or Timeline()
         self.free = 0
 
     def ends(self, times: Times, lengths: Lengths) -> Times:
         """Computes when each packet is handled; times are in order with earlier packets."""
-        took = np.cumsum(self.cost.of(lengths))
+        if self.slowdown.plain:
+            return self._ends(times, self.cost.of(lengths))
+        found, first = np.empty(len(times), np.int64), 0
+        while first < len(times):
+            factor, until = self.slowdown.span(max(int(times[first]), self.free))
+            costs = self.cost.of(lengths[first:]) * factor.numerator // factor.denominator
+            before = self.free
+            ends = self._ends(times[first:], costs)
+            count = int(np.searchsorted(ends - costs, until, "left"))  # that begin before
+            if count < len(ends):
+                self.free = max(before, int(ends[count - 1]))
+            found[first : first + count] = ends[:count]
+            first += count
+        return found
+
+    def _ends(self, times: Times, costs: Times) -> Times:
+        took = np.cumsum(costs)
         before = np.concatenate(([0], took[:-1]))
         # end[i] is the maximum over j <= i of times[j] plus the costs of packets j to i.
         ends: Times = took + np.maximum.accumulate(np.maximum(times - before, self.free))
@@ -76,12 +95,18 @@ class UrgentFirstCore(Generic[Item]):
     it has begun it finishes.
 
     cost: the cost of a packet.
+    slowdown: how many times as long a packet takes with which it begins at a time.
     stream_of: returns the stream of one, which says its priority.
     busy: it has begun with a packet, until `end`.
     """
 
-    def __init__(self, cost: ProcessingCost, stream_of: Callable[[Item], int]) -> None:
-        self.cost = cost
+    def __init__(
+        self,
+        cost: ProcessingCost,
+        stream_of: Callable[[Item], int],
+        slowdown: Timeline | None = None,
+    ) -> None:
+        self.cost, self.slowdown = cost, slowdown or Timeline()
         self._waiting: PriorityQueue[tuple[int, Item]] = PriorityQueue(
             lambda waiting: stream_of(waiting[1])
         )
@@ -91,7 +116,7 @@ class UrgentFirstCore(Generic[Item]):
         """Queues packets of these lengths."""
         self._waiting.extend(zip(self.cost.of(lengths).tolist(), items, strict=True))
 
-    def begin(self) -> tuple[int, Item] | None:
+    def begin(self, at: int) -> tuple[int, Item] | None:
         """Begins with the next packet; returns how long (ps) it takes, and the packet.
 
         Returns None if none waits, or it is busy.
@@ -99,7 +124,11 @@ class UrgentFirstCore(Generic[Item]):
         if self.busy or not self._waiting:
             return None
         self.busy = True
-        return self._waiting.popleft()
+        took, item = self._waiting.popleft()
+        if not self.slowdown.plain:
+            factor, _ = self.slowdown.span(at)
+            took = took * factor.numerator // factor.denominator
+        return took, item
 
     def end(self) -> None:
         """Ends the packet that was begun."""

@@ -29,6 +29,7 @@ class VirtualHostEnvironment(HostEnvironment):
     shards: servers that answer other servers, by address.
     hosts: host nodes by name.
     payload: as in HostEnvironment.
+    corrupts: links may corrupt packets.
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class VirtualHostEnvironment(HostEnvironment):
         shards: dict[Address, ShardServiceServicer],
         hosts: Mapping[str, TaskNode],
         payload: bool = True,
+        corrupts: bool = False,
     ) -> None:
         self.runtime = node.tasks
         self.header_room = OVERHEAD
@@ -49,8 +51,12 @@ class VirtualHostEnvironment(HostEnvironment):
         self._controller, self._service = controller, service
         self._shards = shards
         self._hosts = hosts
-        ends = [end for link in addressing.topology.links for end in (link.forward, link.backward)]
-        self._corrupts = any(end.corrupt for end in ends)
+        self._corrupts = corrupts
+
+    def compute(self, seconds: float) -> None:
+        """Implements HostEnvironment."""
+        assert isinstance(self._node, HostNode)
+        self._node.compute(seconds)
 
     def check_service(self, service: str) -> None:
         """Implements HostEnvironment."""

@@ -8,6 +8,7 @@ import heapq
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from fractions import Fraction
 from itertools import pairwise
 from typing import TypeAlias
 
@@ -33,6 +34,7 @@ from simulation.kernel.engine import Port
 from simulation.kernel.task_node import TaskNode
 from simulation.kernel.tasks import Alarm, Waiter
 from simulation.links.link import Link
+from simulation.links.timeline import Step, Timeline
 from simulation.links.trains import (
     NEVER,
     SECOND,
@@ -67,6 +69,7 @@ class HostNode(TaskNode):
     unwanted: number of packets without a receiving socket.
     by_priority: processors of servers handle urgent packets first.
     trains: offer endpoints packets ahead of time where results do not change, which is faster.
+    slowdown: how many times as long its processors take.
     """
 
     patient = True
@@ -85,8 +88,10 @@ class HostNode(TaskNode):
         costs = addressing.topology.costs
         works = addressing.topology.by_name[name].kind == "worker"
         sends = receives = of_hosts(costs) if works else None
-        self._sending = Core(sends) if sends is not None else None
-        self._receiving = Core(receives) if receives is not None else None
+        self.slowdown = Timeline()
+        self._computing: deque[Waiter] = deque()
+        self._sending = Core(sends, self.slowdown) if sends is not None else None
+        self._receiving = Core(receives, self.slowdown) if receives is not None else None
         self.server_cost = of_servers(costs)
         self._interval = picoseconds(costs.interrupt_interval)
         # Work of servers' processors: time of completion, order, and datagrams.
@@ -114,6 +119,29 @@ class HostNode(TaskNode):
     def release(self, endpoint: VirtualEndpoint) -> None:
         """Closes a socket."""
         self._endpoints.pop((endpoint.ipv4, endpoint.port), None)
+
+    def slow(self, steps: Sequence[Step]) -> None:
+        """Has processors take so many times as long for what begins from these times on, in place
+        of all steps from now on. What a program computes slows down at once."""
+        self.slowdown.replace(self.now, steps)
+        self.tasks.wake(self._computing)
+
+    def compute(self, seconds: float) -> None:
+        """Takes the time of a computation, which would be `seconds` if the host was not slow; call
+        from a task of the host."""
+        if self.slowdown.plain:
+            began, left = self.now, Fraction(picoseconds(seconds))
+            if not self.tasks.pause(self._computing, seconds):
+                return
+            left -= self.slowdown.work(began, self.now)
+        else:
+            left = Fraction(picoseconds(seconds))
+        while True:
+            began = self.now
+            ends = self.slowdown.finish(began, left)
+            if not self.tasks.pause(self._computing, (ends - began) / SECOND):
+                return
+            left -= self.slowdown.work(began, self.now)
 
     def local(self, address: int) -> bool:
         """True if an address is one of this host's."""
@@ -200,7 +228,7 @@ class HostNode(TaskNode):
         sizes = np.maximum(found.lengths - HEADER_BYTES, 0)
         if self.by_priority:
             if endpoint.urgent_first is None:
-                endpoint.urgent_first = UrgentFirstCore(core.cost, _stream_of)
+                endpoint.urgent_first = UrgentFirstCore(core.cost, _stream_of, self.slowdown)
             endpoint.urgent_first.add(
                 sizes, [found.select(slice(row, row + 1)) for row in range(len(sizes))]
             )
@@ -212,7 +240,7 @@ class HostNode(TaskNode):
 
     def _begin(self, core: UrgentFirstCore[Arrived], endpoint: VirtualEndpoint, at: int) -> None:
         """Has an idle processor begin with the next datagram, if one waits."""
-        begun = core.begin()
+        begun = core.begin(at)
         if begun is not None:
             took, found = begun
             self._handled_at(at + took, endpoint, found)
@@ -367,7 +395,7 @@ class VirtualEndpoint:
         # See HostEnvironment.expect.
         self.expected: Callable[[], tuple[float, float]] | None = None
         cost = node.server_cost if port in SERVER_PORTS else None
-        self._core = Core(cost) if cost is not None else None
+        self._core = Core(cost, node.slowdown) if cost is not None else None
         self.urgent_first: UrgentFirstCore[Arrived] | None = None  # in its place, once in use
 
     def configure(self, lanes: int, link_rate: int, *, by_priority: bool = False) -> None:
@@ -498,11 +526,11 @@ class VirtualEndpoint:
         link = self._link
         if not len(times):
             return True
-        pace = link.spec.rate / 8
-        if link.spec.framing:
-            pace *= int(sizes.min()) / (int(sizes.min()) + FRAMING)
         # Like `flush`: packets of the same time find the queue as it is then.
         handed = np.rint(times * SECOND).astype(np.int64)
+        pace = link.spec.rate / 8 / float(link.slowest(int(handed[0]), int(handed[-1])))
+        if link.spec.framing:
+            pace *= int(sizes.min()) / (int(sizes.min()) + FRAMING)
         if self._node.immediate:
             waiting, queue = link.waiting(int(handed[0])), self._most_waiting
             return bool(
@@ -522,6 +550,7 @@ class VirtualEndpoint:
         """Returns how fast the link's queue drains, at least, what waits in it, and its limit."""
         link, node = self._link, self._node
         pace = link.spec.rate / 8 if node.immediate else 0.0
+        pace /= float(link.slowest(node.now, NEVER))
         if link.spec.framing:
             pace *= _LEAST_FRAME / (_LEAST_FRAME + FRAMING)
         reached = node.queued(np.array([node.now]), np.array([_LEAST_FRAME]))

@@ -80,7 +80,9 @@ class SwitchNode(Node):
             self.lines.add(port.number, link.line, "outside")
             return
         self.lines.add(port.number, link.line, "strict" if link.spec.priorities else "fifo")
-        link.leave_queueing(partial(self.lines.counters, port.number))
+        link.leave_queueing(
+            partial(self.lines.counters, port.number), partial(self.lines.change, port.number)
+        )
 
     def next(self) -> int:
         """Returns the time of the first call or recirculated packet."""

@@ -89,6 +89,8 @@ class LinkTrace:
             kinds
         ]
         begins = ends - took
+        if not self._link.slowdown.plain:
+            begins = self._slow_begins(ends, took)
         self._share(begins, ends)
         waited = begins > came
         if waited.any():
@@ -100,6 +102,15 @@ class LinkTrace:
             headers = heads[rows, OVERHEAD:].copy().view(HEADER)[:, 0]
             ends = ends[rows]
             self._look(headers, begins[rows], ends, ends + self._link.spec.delay)
+
+    def _slow_begins(self, ends: Times, took: Times) -> Times:
+        """Returns when packets began to leave that took a slow link's time."""
+        slowdown, begins = self._link.slowdown, []
+        for end, least in zip(ends.tolist(), took.tolist(), strict=True):
+            factor, _ = slowdown.span(end - least)
+            factor, _ = slowdown.span(max(0, end - int(least * factor)))
+            begins.append(end - int(least * factor))
+        return np.array(begins, np.int64)
 
     def _forget(self) -> None:
         self._waiting = 0

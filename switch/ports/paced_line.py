@@ -9,6 +9,7 @@ a switch (`switch.ports.virtual_time`) and for any other sender. No clock is rea
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from ctypes import POINTER, byref, c_int, c_int64, c_uint64
 from ctypes import c_void_p as pointer
 from dataclasses import dataclass
@@ -77,6 +78,21 @@ class LineCounters:
     queue_most: int
 
 
+Change = tuple[int, int, int]
+"""A time (ps), and a rate from then on: a byte takes parts / whole ps."""
+
+
+class NativeChange(ctypes.Structure):
+    """struct line_change"""
+
+    _fields_ = (("at", c_int64), ("parts", c_uint64), ("whole", c_uint64))
+
+
+def native_changes(changes: Sequence[Change]) -> ctypes.Array[NativeChange]:
+    """Returns changes of a line's rate, in order of time, as the C library takes them."""
+    return (NativeChange * len(changes))(*(NativeChange(*one) for one in changes))
+
+
 class LineOptions(ctypes.Structure):
     """struct line_options"""
 
@@ -115,6 +131,7 @@ _FUNCTIONS: Functions = {
     "line_destroy": (None, [pointer]),
     "line_read": (None, [pointer, POINTER(NativeCounters)]),
     "line_offer": (c_int, [pointer, POINTER(_Offer)]),
+    "line_change": (c_int, [pointer, POINTER(NativeChange), c_uint64]),
     "line_held": (c_uint64, [pointer, c_int64]),
     "line_drained": (c_int64, [pointer, c_uint64]),
 }
@@ -199,6 +216,13 @@ class LineQueue:
         self._room = 2 * n
         self._rows, self._marks = np.empty(2 * n, np.int64), np.empty(2 * n, np.uint8)
         self._offer.rows, self._offer.marks = address(self._rows), address(self._marks)
+
+    def change(self, changes: Sequence[Change]) -> None:
+        """Replaces the changes of rate that have not happened; each holds for packets that begin to
+        leave at its time or later. Raises MemoryError."""
+        native = native_changes(changes)
+        if self._native.line_change(self._handle, native, len(changes)):
+            raise MemoryError("no memory for changes of a line's rate")
 
     def waiting(self, at: int) -> int:
         """Returns the bytes that wait at a time not before the last packet's arrival."""

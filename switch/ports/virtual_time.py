@@ -27,12 +27,15 @@ from switch.compiler import Functions, declare
 from switch.pipeline import Pipeline, abi
 from switch.ports.paced_line import (
     NEVER,
+    Change,
     Line,
     LineCounters,
     LineOptions,
+    NativeChange,
     NativeCounters,
     address,
     load_driver,
+    native_changes,
 )
 
 __all__ = ["NEVER", "Arrivals", "Departures", "Line", "LineCounters", "TimedPorts"]
@@ -147,6 +150,7 @@ _FUNCTIONS: Functions = {
     "timed_attach": (None, [pointer, pointer, pointer]),
     "timed_line": (c_int, [pointer, c_uint32, POINTER(LineOptions), c_int]),
     "timed_line_read": (c_int, [pointer, c_uint32, POINTER(NativeCounters)]),
+    "timed_line_change": (c_int, [pointer, c_uint32, POINTER(NativeChange), c_uint64]),
     "timed_no_port": (c_uint64, [pointer]),
     "timed_no_program": (c_uint64, [pointer]),
     "timed_next": (c_int64, [pointer]),
@@ -218,6 +222,16 @@ class TimedPorts:
         if result == abi.NO_MEMORY:
             raise MemoryError(f"no memory for port {port}")
         self._ports.append(port)
+
+    def change(self, port: int, changes: Sequence[Change]) -> None:
+        """Changes the rate of a port's line (`LineQueue.change`). Raises TimedPortsError if there
+        is none, MemoryError."""
+        native = native_changes(changes)
+        result = self._native.timed_line_change(self._handle, port, native, len(changes))
+        if result == abi.NO_MEMORY:
+            raise MemoryError("no memory for changes of a line's rate")
+        if result:
+            raise TimedPortsError(f"port {port} has no line")
 
     def next(self) -> int:
         """Returns the time (ps) of the next recirculation, arrival by a wire, or start of a packet

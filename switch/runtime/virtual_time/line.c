@@ -21,8 +21,10 @@ void line_init(struct line *line, const struct line_options *options) {
 
 void line_clear(struct line *line) {
     free(line->waiting);
+    free(line->changes);
     line->waiting = NULL;
-    line->count = line->room = 0;
+    line->changes = NULL;
+    line->count = line->room = line->change_count = line->change_next = 0;
 }
 
 struct line *line_create(const struct line_options *options) {
@@ -88,8 +90,39 @@ int line_wait(struct line *line, int64_t at, uint64_t size, int64_t *start) {
     return 1;
 }
 
+int line_change(struct line *line, const struct line_change *changes, uint64_t count) {
+    struct line_change *copy = NULL;
+    if (count) {
+        copy = malloc(count * sizeof *copy);
+        if (!copy)
+            return SW_NO_MEMORY;
+        memcpy(copy, changes, count * sizeof *copy);
+    }
+    free(line->changes);
+    line->changes = copy;
+    line->change_count = (uint32_t)count;
+    line->change_next = 0;
+    return 0;
+}
+
+// Makes the changes that have happened when the next packet begins to leave. Another rate counts
+// other parts of a picosecond, so the present part is dropped.
+static void change_rate(struct line *line) {
+    while (line->change_next < line->change_count) {
+        const struct line_change *next = &line->changes[line->change_next];
+        if (next->at > line->free)
+            return;
+        line->options.parts = next->parts;
+        line->options.whole = next->whole;
+        line->rest = 0;
+        line->change_next++;
+    }
+}
+
 uint64_t line_occupy(struct line *line, uint64_t length) {
     const struct line_options *o = &line->options;
+    if (line->change_next < line->change_count)
+        change_rate(line);
     uint64_t wire = (length < o->least ? o->least : length) + o->overhead;
     uint64_t took = wire * o->parts;
     if (o->whole != 1) {

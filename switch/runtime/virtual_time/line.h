@@ -10,6 +10,9 @@
 // `waiting` is a ring of (start of transmission, size) in order of start, which is all that is
 // needed to know the queue's content at a later time; entries are removed when their start is past.
 // Invariants: held = sum of their sizes <= limit; times of line_wait do not decrease.
+//
+// A line may change its rate: a packet takes the rate of the time at which it begins to leave, rounded
+// down to a picosecond. `changes` are in order of time; those before change_next have happened.
 
 #ifndef RACKHUB_LINE_H
 #define RACKHUB_LINE_H
@@ -39,8 +42,14 @@ struct line_waiting {
     uint64_t size;
 };
 
+// A byte takes parts / whole ps from a time on.
+struct line_change {
+    int64_t at;
+    uint64_t parts, whole;
+};
+
 struct line {
-    struct line_options options;
+    struct line_options options; // with the rate of the last packet
     struct line_counters counters;
     int64_t free;  // when all accepted packets have left ..
     uint64_t rest; // .. plus this many 1 / whole ps
@@ -48,6 +57,8 @@ struct line {
     struct line_waiting *waiting; // a ring, room a power of two
     uint32_t first, count, room;
     uint64_t held; // bytes in it
+    struct line_change *changes;
+    uint32_t change_count, change_next;
 };
 
 void line_init(struct line *line, const struct line_options *options);
@@ -58,6 +69,9 @@ void line_clear(struct line *line);
 int line_wait(struct line *line, int64_t at, uint64_t size, int64_t *start);
 // Sends the packet of the last line_wait with this many bytes. Returns its bytes on the wire.
 uint64_t line_occupy(struct line *line, uint64_t length);
+
+// Replaces the changes that have not happened by `count` others, in order of time. 0, or SW_NO_MEMORY.
+int line_change(struct line *line, const struct line_change *changes, uint64_t count);
 
 // For Python
 

@@ -401,6 +401,12 @@ int timed_line_read(const struct timed *timed, uint32_t port, struct line_counte
     return 0;
 }
 
+int timed_line_change(struct timed *timed, uint32_t port, const struct line_change *changes,
+                      uint64_t count) {
+    struct outlet *outlet = port < SW_PORTS ? timed->outlets[port] : NULL;
+    return outlet ? line_change(&outlet->line, changes, count) : SW_NOT_FOUND;
+}
+
 uint64_t timed_no_port(const struct timed *timed) {
     return timed->no_port;
 }

@@ -75,6 +75,9 @@ enum timed_queue { TIMED_FIFO, TIMED_STRICT, TIMED_OUTSIDE };
 int timed_line(struct timed *timed, uint32_t port, const struct line_options *options,
                enum timed_queue queue);
 int timed_line_read(const struct timed *timed, uint32_t port, struct line_counters *counters);
+// See line_change. 0, SW_NOT_FOUND: no line, or SW_NO_MEMORY.
+int timed_line_change(struct timed *timed, uint32_t port, const struct line_change *changes,
+                      uint64_t count);
 
 // Packets for ports without a line, and packets that arrived while no program was attached.
 uint64_t timed_no_port(const struct timed *timed);

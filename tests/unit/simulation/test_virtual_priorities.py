@@ -58,7 +58,7 @@ def handled(packets: list[Packet]) -> list[tuple[int, int]]:
             begin(found[-1][0])
 
     def begin(at: int) -> None:
-        begun = core.begin()
+        begun = core.begin(at)
         if begun is not None:
             found.append((at + begun[0], begun[1]))
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from observability import record
+from simulation.faults.check import scheduled
 from simulation.kernel.engine import Engine
 from simulation.links.trains import SECOND
 from simulation.session import Session, check
@@ -31,19 +32,21 @@ def run(
     change: Callable[[Session], None] = lambda session: None,
     emit: Callable[[dict[str, Any]], None] = lambda message: None,
 ) -> Session:
-    """Of topology.yaml and job.yaml; its trace is trace.json. emit may raise StoppedError."""
+    """Of topology.yaml, job.yaml and maybe faults.yaml; its trace is trace.json. emit may raise
+    StoppedError."""
     folder.mkdir(exist_ok=True)
     monkeypatch.setenv("RACKHUB_RUNS", str(folder / "runs"))
     for name, text in files.items():
         (folder / name).write_text(text)
     _, _, plane = program_for([folder / "job.yaml"], None, None)
     checked = check(read(folder / "topology.yaml"), [folder / "job.yaml"], plane)
+    faults = scheduled(folder / "faults.yaml", checked) if "faults.yaml" in files else []
     facts = {"topology": str(folder / "topology.yaml"), "target": "embedded", "clock": "virtual"}
     with (
         TraceFile(folder / "trace.json") as file,
         record.create("small", chosen=False, facts=facts) as directory,
     ):
-        session = Session(checked, plane, directory, emit, trace=file)
+        session = Session(checked, plane, directory, emit, trace=file, faults=faults)
         change(session)
         with contextlib.suppress(StoppedError):
             assert session.execute()

@@ -4,32 +4,34 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import math
 
 import pytest
 from pydantic import TypeAdapter
 
-from specs.faultfile import EVERY_LINK, KINDS, Fault, FaultsError, load, parse, schedule
+from specs.faultfile import DRAWN, Clock, Fault, FaultsError, load, parse, schedule
+from specs.slowdowns import EVERY_LINK, Pattern
 from tests.conftest import ROOT
 from topologies.model.spec import load as load_topology
 
 TOPOLOGY = load_topology(ROOT / "topologies" / "two-racks.yaml")
 
 
-def faults(text: str, seed: int | None = None) -> list[Fault]:
-    return schedule(parse(f"name: x\n{text}", "x.yaml"), TOPOLOGY, seed)
+def faults(text: str, seed: int | None = None, clock: Clock = "emulated") -> list[Fault]:
+    return schedule(parse(f"name: x\n{text}", "x.yaml"), TOPOLOGY, seed, clock=clock)
 
 
-def refusals(text: str, seed: int | None = None) -> list[str]:
+def refusals(text: str, seed: int | None = None, clock: Clock = "emulated") -> list[str]:
     with pytest.raises(FaultsError) as caught:
-        faults(text, seed)
+        faults(text, seed, clock)
     return [str(problem) for problem in caught.value.problems]
 
 
-def test_the_file_that_comes_along_has_every_kind() -> None:
+def test_the_file_that_comes_along_has_every_kind_of_emulation() -> None:
     found = schedule(load(ROOT / "jobs" / "faults" / "every-kind.yaml"), TOPOLOGY)
-    assert {fault.kind for fault in found} == set(KINDS)
+    assert {fault.kind for fault in found} == set(DRAWN)
 
 
 def test_faults_are_sorted_by_time_and_keep_their_fields() -> None:
@@ -124,6 +126,96 @@ def test_invalid_faults_are_rejected_with_location(text: str, refusal: str) -> N
     assert said.startswith(refusal)
 
 
+def test_slowdowns_keep_their_fields() -> None:
+    found = faults(
+        "faults:\n"
+        "  - {at: 1 s, slow: {link: [tor0, s0], by: 3.5, way: up}, for: 10 s}\n"
+        "  - {at: 2 s, slow: {link: all, by: 1, pattern: constant}, for: forever}\n"
+        "  - {at: 3 s, slow: {host: w0, by: 2, pattern: {periodic: 2 s}}, for: 500 chunks}\n"
+        "  - {after: 5 chunks, slow: {host: s1, by: 5, pattern: {walk: 1 s, seed: 0}}, for: 1 s}\n",
+        clock="virtual",
+    )
+    assert found == [
+        Fault("slow", 1.0, ends=("tor0", "s0"), seconds=10.0, by=3.5, way="up"),
+        Fault("slow", 2.0, ends=EVERY_LINK, seconds=math.inf),
+        Fault("slow", 3.0, node="w0", lasts=500, by=2.0, pattern=Pattern("periodic", 2.0)),
+        Fault("slow", node="s1", after=5, seconds=1.0, by=5.0, pattern=Pattern("walk", 1.0, 0)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "refusal"),
+    [
+        ("slow: {by: 2}, for: 1 s", "slow: needs either `link`, its two ends, or `host`"),
+        ("slow: {host: w0, link: all, by: 2}, for: 1 s", "slow: needs either `link`, its two"),
+        ("slow: {host: w0}, for: 1 s", "slow.by: required, but not given"),
+        ("slow: {host: w0, by: 0.5}, for: 1 s", "slow.by: 0.5 is no factor; allowed: 1 (as with"),
+        ("slow: {host: w0, by: .nan}, for: 1 s", "slow.by: nan is no factor; allowed: 1 (as with"),
+        ("slow: {host: w0, by: 1001}, for: 1 s", "slow.by: 1001 is no factor; allowed: 1 (as wi"),
+        ("slow: {host: w0, by: twice}, for: 1 s", "slow.by: 'twice' is no factor; allowed: 1 (a"),
+        ("slow: {host: w99, by: 2}, for: 1 s", "slow.host: there is no host 'w99' here; allowed:"),
+        ("slow: {host: tor0, by: 2}, for: 1 s", "slow.host: there is no host 'tor0' here; allow"),
+        ("slow: {host: w0, way: up, by: 2}, for: 1 s", "slow.way: is of a link; a host has none"),
+        ("slow: {link: [w0, tor1], by: 2}, for: 1 s", "slow.link: no link joins 'w0' and 'tor1'"),
+        ("slow: {link: [w0], by: 2}, for: 1 s", "slow.link: "),
+        ("slow: {link: all, way: out, by: 2}, for: 1 s", "slow.way: "),
+        ("slow: {host: w0, by: 2}", "needs `for`, how long it lasts"),
+        (
+            "slow: {host: w0, by: 2, pattern: {periodic: 1 s, walk: 1 s}}, for: 1 s",
+            "slow.pattern: is periodic or a walk",
+        ),
+        (
+            "slow: {host: w0, by: 2, pattern: {periodic: 1 s, seed: 2}}, for: 1 s",
+            "slow.pattern: seed is of a walk",
+        ),
+        ("slow: {host: w0, by: 2, pattern: {periodic: 0 s}}, for: 1 s", "slow.pattern.periodic: "),
+        ("slow: {host: w0, by: 2, pattern: wild}, for: 1 s", "slow.pattern: "),
+        (
+            "impair: {ends: all, loss: 1 %}, for: forever",
+            "for: impair has to end: give a time, such as 5 s",
+        ),
+        (
+            "kill: s0",
+            "kill: kill is of emulation: in virtual time nothing is a process that could be"
+            " killed, stopped or disconnected; allowed here: impair, slow",
+        ),
+    ],
+)
+def test_invalid_faults_of_virtual_time_are_rejected_with_location(text: str, refusal: str) -> None:
+    (said,) = refusals(f"faults: [{{at: 1 s, {text}}}]", clock="virtual")
+    where = "x.yaml:2: faults[0]"
+    assert said.startswith((f"{where}.{refusal}", f"{where}: slow {refusal}"))
+
+
+def test_clocks_name_the_kinds_that_they_lack() -> None:
+    (said,) = refusals("faults: [{at: 1 s, slow: {host: w0, by: 2}, for: 1 s}]")
+    assert said.startswith("x.yaml:2: faults[0].slow: slow is of virtual time: --clock virtual;")
+    text = "random: {every: 1 s, count: 1, kinds: [impair, stop]}"
+    (said,) = refusals(text, clock="virtual")
+    assert said.startswith("x.yaml:2: random.kinds: stop is of emulation:")
+    assert faults(text.replace(", stop", ""), clock="virtual")[0].kind == "impair"
+    refused = refusals("random: {every: 1 s, count: 1, kinds: [slow]}", clock="virtual")
+    assert refused[0].startswith("x.yaml:2: random.kinds[0]: ")
+
+
+def test_patterns_are_what_they_say() -> None:
+    def steps(pattern: Pattern, by: float, lasts: float) -> list[tuple[float, float]]:
+        found = itertools.islice(pattern.steps(by, lasts), 100)
+        return [(at, float(factor)) for at, factor in found]
+
+    assert steps(Pattern(), 3.5, 10) == [(0, 3.5), (10, 1)]
+    assert steps(Pattern(), 3.5, math.inf) == [(0, 3.5)]
+    assert steps(Pattern("periodic", 4), 2, 5) == [(0, 2), (2, 1), (4, 2), (5, 1)]
+    walk = steps(Pattern("walk", 0.5, 7), 256, math.inf)
+    assert walk == steps(Pattern("walk", 0.5, 7), 256, math.inf)
+    assert walk != steps(Pattern("walk", 0.5, 8), 256, math.inf)
+    assert [at for at, _ in walk] == [0.5 * number for number in range(100)]
+    levels = [math.log2(factor) for _, factor in walk]
+    assert levels[0] == 4
+    assert all(abs(one - other) == 1 for one, other in itertools.pairwise(levels))
+    assert 0 <= min(levels) < max(levels) <= 8
+
+
 def test_a_file_without_a_name_is_told_its_mistake() -> None:
     """And runs without one, once that is mended."""
     for text, refusal in (
@@ -152,7 +244,7 @@ def test_random_faults_follow_their_seed_and_their_choice_of_nodes() -> None:
     assert found != faults(text, seed=4)
     assert faults(text, seed=4) == faults(text.replace("seed: 3", "seed: 4"))
     assert [fault.at for fault in found] == [2.0 * number for number in range(1, 201)]
-    assert {fault.kind for fault in found} == set(KINDS)
+    assert {fault.kind for fault in found} == set(DRAWN)
     switches = {"tor0", "tor1", "core0"}
     for fault in found:
         if fault.kind == "impair":
