@@ -17,6 +17,8 @@ from specs.jobfile import JobFileError
 from topologies.model.documents import Anything, DocumentError, Problem, errors_as
 from topologies.model.documents import load as load_document
 
+# Faults: a file of them, or its list `faults`.
+FaultsSource: TypeAlias = str | Path | Sequence[Mapping[str, object]]
 # A job: its file, the name of a shipped one, or its fields.
 JobSource: TypeAlias = str | Path | Mapping[str, object]
 
@@ -109,6 +111,18 @@ def _job_text(job: JobSource, fields: Mapping[str, object]) -> Text | Path:
     if isinstance(compute, Mapping) and "layers" in compute:
         content["compute"] = {**compute, "layers": folder / str(compute["layers"])}
     return Text(dumped(content), origin, {})
+
+
+@contextmanager
+def faults_file(faults: FaultsSource | None) -> Iterator[File | None]:
+    """Yields a file of faults, as ``job_file`` does a job's."""
+    if faults is None:
+        yield None
+    elif isinstance(faults, (str, Path)):
+        yield File(Path(faults))
+    else:
+        with Text(dumped({"faults": faults}), "faults", {}).written("faults.yaml") as file:
+            yield file
 
 
 @contextmanager

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from observability.messages.events import EmitEvent, Event, Watcher
-from rackhub.given import File, JobSource, job_file
+from rackhub.given import FaultsSource, File, JobSource, faults_file, job_file
 from rackhub.results import Result
 from rackhub.topology import Topology
+from specs import faultfile
 from testbed.errors import LaunchError
 from topologies.model.documents import Problem
 
@@ -80,6 +81,7 @@ def run(
     clock: Literal["emulated", "virtual"] = "emulated",
     target: TargetName = "auto",
     pcap: bool = False,
+    faults: FaultsSource | None = None,
     progress: Progress = False,
     **fields: object,
 ) -> Result:
@@ -94,12 +96,15 @@ def run(
         clock: Real time on Mininet, or virtual: a simulated network, without root.
         target: What switches run on; auto: BMv2 if it is installed.
         pcap: Capture what every switch port carries.
+        faults: What happens meanwhile, as ``rackhub chaos`` has it: a file of faults, or its list
+            ``faults``.
         progress: Show it, or a function that takes events.
         fields: Fields of the job file, in place of the job's own: ``iterations=20``.
 
     Raises:
         TopologyError: The topology cannot run like this.
         JobFileError: The job is invalid, or does not fit the topology; names fields.
+        FaultsError: The same of faults.
         LaunchError: The run failed, or the job's weights differ from the reference's.
         Error: Base of these; others are about the machine, such as ``SandboxError``.
     """
@@ -109,19 +114,29 @@ def run(
     with (
         chosen.written() as file,
         job_file(job, fields) as given,
+        faults_file(faults) as hits,
         following(progress, file, given) as watcher,
     ):
         if clock == "virtual":
             from simulation.running import run_virtually
 
             directory, matches = run_virtually(
-                file.path, [given.path], watcher, target=target, pcap=pcap
+                *(file.path, [given.path], watcher),
+                target=target,
+                pcap=pcap,
+                faults=hits.path if hits is not None else None,
             )
         else:
             from emulation.lifecycle.running import run as run_emulated
 
+            injected = []
+            if hits is not None:
+                injected = faultfile.schedule(faultfile.load(hits.path), chosen.model)
             launched, matches = run_emulated(
-                file.path, [given.path], watcher, target=target, pcap=pcap, warn=watcher.warn
+                *(file.path, [given.path], watcher, injected),
+                target=target,
+                pcap=pcap,
+                warn=watcher.warn,
             )
             directory = launched.run
     if not matches:

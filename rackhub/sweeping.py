@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, final
 
 from observability.wording import count
-from rackhub.given import JobSource, Text, dumped, job_file
+from rackhub.given import FaultsSource, JobSource, Text, dumped, faults_file, job_file
 from rackhub.results import frame
 from rackhub.running import TopologySource, following, topology_of
 from specs.sweepfile import SweepFile
@@ -39,6 +39,7 @@ def sweep(
     seeds: int | Sequence[int] | None = None,
     exclude: Sequence[Mapping[str, object]] = (),
     plot: Mapping[str, object] | None = None,
+    faults: FaultsSource | None = None,
     name: str = "sweep",
     to: str | Path | None = None,
     processes: int | None = None,
@@ -57,6 +58,7 @@ def sweep(
         seeds: Seeds of topology and job, or their number.
         exclude: Combinations to leave out: all trials with these values.
         plot: ``x``, ``y`` and ``log`` of the plot, as in a sweep file.
+        faults: What happens in each trial, as of ``run``; axes may be ``faults.FIELD``.
         name: Its name.
         to: Where results are kept; None: ``runs/sweeps/NAME``.
         processes: Trials at a time; None: as many as there are CPUs.
@@ -71,10 +73,12 @@ def sweep(
     with ExitStack() as stack:
         base = stack.enter_context(chosen.written())
         base_job = stack.enter_context(job_file(job, fields))
+        hits = stack.enter_context(faults_file(faults))
         content = {
             "name": name,
             "topology": base.path.absolute(),
             "job": base_job.path.absolute(),
+            **({"faults": hits.path.absolute()} if hits is not None else {}),
             "axes": axes,
             **({"seeds": seeds} if seeds is not None else {}),
             **({"exclude": exclude} if exclude else {}),

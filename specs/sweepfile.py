@@ -7,6 +7,7 @@ docs/reference/files.md explains the format::
     name: rates
     topology: ../topologies/two-racks.yaml   # from where this file is
     job: ../jobs/digits.yaml
+    faults: ../jobs/faults/slow.yaml         # may be left out
     axes:
       topology.defaults.rate: [1 Gbit/s, 10 Gbit/s]
       job.window: [16, 64]
@@ -28,6 +29,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from specs import sweepfields
+from specs.faultfile import FaultsFile
 from specs.jobspec import JobSpec
 from topologies.model.documents import (
     Document,
@@ -46,8 +48,11 @@ MOST_TRIALS = 10_000
 # A special axis, and the fields that get its values.
 SEEDS = "seeds"
 SEEDED = ("job.seed", "topology.seed")
-_MODELS: dict[str, type[BaseModel]] = {"topology": TopologySpec, "job": JobSpec}
-KINDS = tuple(_MODELS)
+_MODELS: dict[str, type[BaseModel]] = {
+    "topology": TopologySpec,
+    "job": JobSpec,
+    "faults": FaultsFile,
+}
 # Fields with files that a trial would read or write; only a trial's summary is kept.
 _NOT_SWEPT = ("job.restore", "job.checkpoint")
 
@@ -89,6 +94,7 @@ class SweepSpec(_Strict):
     name: Name = Field(max_length=40)
     topology: str = Field(min_length=1, max_length=1000)
     job: str = Field(min_length=1, max_length=1000)
+    faults: str | None = Field(default=None, min_length=1, max_length=1000)
     axes: dict[str, Annotated[list[Any], Field(min_length=1)]] = {}
     seeds: Annotated[list[Any], BeforeValidator(_seeds), Field(min_length=1)] | None = None
     exclude: list[dict[str, Any]] = []
@@ -105,7 +111,7 @@ class Axis:
 
     @property
     def kind(self) -> str:
-        """Kind of the file that has the field: topology or job."""
+        """Kind of the file that has the field: topology, job or faults."""
         return self._paths[0].partition(".")[0]
 
     @property
@@ -142,6 +148,11 @@ class SweepFile:
     document: Document[SweepSpec]
     axes: tuple[Axis, ...]
 
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Kinds of files that trials have."""
+        return _kinds(self.spec)
+
     def base(self, kind: str) -> Path:
         """Returns the file of this kind that trials are derived from."""
         return self.source.parent / str(getattr(self.spec, kind))
@@ -155,6 +166,10 @@ class SweepFile:
     def _excluded(self, chosen: tuple[int, ...], entry: dict[str, Any]) -> bool:
         values = {a.path: a.values[n] for a, n in zip(self.axes, chosen, strict=True)}
         return all(same(values[path], one) for path, one in entry.items())
+
+
+def _kinds(spec: SweepSpec) -> tuple[str, ...]:
+    return tuple(kind for kind in _MODELS if getattr(spec, kind) is not None)
 
 
 def same(value: Any, other: Any) -> bool:
@@ -193,8 +208,9 @@ def _axes(document: Document[SweepSpec]) -> Iterator[Axis]:
         given[SEEDS] = (spec.seeds, (SEEDS,))
     for path, (values, place) in given.items():
         kind, _, field = (SEEDED[0] if path == SEEDS else path).partition(".")
-        if kind not in KINDS or not field:
-            document.refuse(place, "is no field; allowed: topology.FIELD, job.FIELD")
+        if kind not in _kinds(spec) or not field:
+            allowed = ", ".join(f"{one}.FIELD" for one in _kinds(spec))
+            document.refuse(place, f"is no field; allowed: {allowed}")
             continue
         for never in _NOT_SWEPT:
             if sweepfields.within(path, never):

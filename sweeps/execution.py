@@ -22,12 +22,14 @@ from observability.processinfo import tail
 from observability.record import RunDirectory
 from simulation import session
 from simulation.errors import VirtualError
+from simulation.faults.check import scheduled
 from sweeps import code
 from testbed.errors import JobError
 from testbed.program import program_for
 from topologies.model.spec import read as read_topology
 
 JOB = "job.yaml"
+FAULTS = "faults.yaml"  # of `Order.files`, what happens meanwhile
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class Order:
     """What a trial runs.
 
     topology, job: Contents of the files.
-    files: Contents of further files in the job's folder, by name.
+    files: Contents of further files in the job's folder, by name; ``faults.yaml`` has faults.
     by: ``module:function`` that runs it; "" runs the job in virtual time. The function takes a run
         directory with the files in it, and the order, and returns the summary.
     """
@@ -127,7 +129,8 @@ def run_virtually(run: RunDirectory, order: Order) -> FinishedRun:
     plane = program_for(jobs)[2]
     checked = session.check(read_topology(run.topology), jobs, plane)
     (run.path / "testbed.json").write_text(json.dumps({"name": checked.topology.name}))
-    if not session.Session(checked, plane, run, lambda _: None).execute():
+    faults = scheduled(run.path / FAULTS, checked) if FAULTS in order.files else []
+    if not session.Session(checked, plane, run, lambda _: None, faults=faults).execute():
         raise JobError("the weights differ from the reference's")
     return cast(FinishedRun, run.read_summary())
 

@@ -31,6 +31,7 @@ _UNITS = {
         **dict.fromkeys(("switch_latency", "host_per_packet", "host_per_byte"), "s"),
         **dict.fromkeys(("loss", "duplicate", "reorder", "corrupt"), "share"),
     },
+    "faults": {},
     "job": {"window": "chunks", **dict.fromkeys(("patience", "lease", "compute"), "s")},
 }
 # Decimals of seconds: simulated time counts picoseconds.

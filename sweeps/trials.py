@@ -8,7 +8,7 @@ import hashlib
 import importlib.util
 import json
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,11 @@ from typing import Any
 import yaml
 
 from simulation import session
+from simulation.faults.check import scheduled
 from specs import sweepfields
-from specs.sweepfile import KINDS, Axis, SweepFile, SweepFileError
+from specs.sweepfile import Axis, SweepFile, SweepFileError
 from sweeps import code
-from sweeps.execution import JOB, Order
+from sweeps.execution import FAULTS, JOB, Order
 from testbed.program import program_for
 from topologies.model.documents import (
     Anything,
@@ -79,11 +80,11 @@ def _told(value: Any) -> str:
 def trials(file: SweepFile) -> list[Trial]:
     """Returns all trials. Raises ``SweepFileError`` if any of them cannot run."""
     with errors_as(SweepFileError):
-        for kind in KINDS:
+        for kind in file.kinds:
             if not file.base(kind).exists():
                 text = f"{file.base(kind)}: no such file"
                 raise DocumentError([file.document.problem((kind,), text)])
-        bases = {kind: load_document(file.base(kind), Anything) for kind in KINDS}
+        bases = {kind: load_document(file.base(kind), Anything) for kind in file.kinds}
     problems: dict[tuple[Any, ...], _Shared] = {}
     made: list[Trial] = []
     with tempfile.TemporaryDirectory(prefix="rackhub-sweep-") as folder:
@@ -106,6 +107,7 @@ def trial_of(
     job: Mapping[str, Any],
     files: Mapping[str, str],
     by: str,
+    faults: Sequence[Mapping[str, Any]] = (),
 ) -> Trial:
     """Returns a trial with these files, not derived from a sweep file.
 
@@ -113,10 +115,13 @@ def trial_of(
         values: Tell it from others.
         topology, job: Contents of the files. Without a job only ``by`` knows what is run.
         files, by: As of ``Order``.
+        faults: What happens in virtual time meanwhile.
 
     Raises:
         DocumentError: It cannot run.
     """
+    if faults:
+        files = {**files, FAULTS: _yaml({"faults": [dict(one) for one in faults]})}
     label = ", ".join(f"{name} {_told(value)}" for name, value in values.items())
     order = Order(_yaml(topology), _yaml(job), files, by)
     program = Path()
@@ -127,7 +132,9 @@ def trial_of(
             for name, path in paths.items():
                 path.write_text(texts[name])
             program, _, plane = program_for([paths[JOB]])
-            session.check(read_topology(paths["topology.yaml"]), [paths[JOB]], plane)
+            checked = session.check(read_topology(paths["topology.yaml"]), [paths[JOB]], plane)
+            if FAULTS in files:
+                scheduled(paths[FAULTS], checked)
     contents = {**dataclasses.asdict(order), "source": _source(by)}
     given = dict(values)
     return Trial(
@@ -188,19 +195,25 @@ class _Draft:
 
     def checked(self) -> Trial:
         """Returns the trial. Raises ``DocumentError``, located in the sweep file or its bases."""
-        contents = {kind: self._content(kind) for kind in KINDS}
-        paths = {kind: self._folder / f"{kind}.yaml" for kind in KINDS}
-        texts = {kind: _yaml(contents[kind]) for kind in KINDS}
+        kinds = self._file.kinds
+        contents = {kind: self._content(kind) for kind in kinds}
+        paths = {kind: self._folder / f"{kind}.yaml" for kind in kinds}
+        texts = {kind: _yaml(contents[kind]) for kind in kinds}
         for kind, path in paths.items():
             path.write_text(texts[kind])
         try:
             topology = read_topology(paths["topology"])
             program, _, plane = program_for([paths["job"]])
             checked = session.check(topology, [paths["job"]], plane)
+            faults = scheduled(paths["faults"], checked) if "faults" in paths else []
         except DocumentError as error:
-            kinds = {str(path): kind for kind, path in paths.items()}
-            raise DocumentError(self._placed(error.problems, kinds)) from error
-        read = {"topology": topology.document.content, "job": checked.jobs[0].file.spec}
+            files = {str(path): kind for kind, path in paths.items()}
+            raise DocumentError(self._placed(error.problems, files)) from error
+        read = {
+            "topology": topology.document.content,
+            "job": checked.jobs[0].file.spec,
+            "faults": contents.get("faults"),
+        }
         return Trial(
             _identity(contents),
             self.label,
@@ -209,8 +222,9 @@ class _Draft:
             texts["topology"],
             texts["job"],
             program,
-            _digest(repr(_bare(topology.topology)), repr(read["job"])),
+            _digest(repr(_bare(topology.topology)), repr(read["job"]), repr(faults)),
             {name: _of_links(topology.topology, name) for name in self._defaults()},
+            {FAULTS: texts["faults"]} if "faults" in texts else {},
         )
 
     def _defaults(self) -> list[str]:

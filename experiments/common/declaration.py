@@ -53,6 +53,7 @@ class Point:
     values: Tell it from the experiment's other points: columns of the table.
     topology, job: Contents of the files.
     files: Contents of further files in the job's folder, by name.
+    faults: What happens in virtual time meanwhile: the list ``faults`` of a fault file.
     by: ``module:function`` that runs it in place of virtual time (``sweeps.execution.Order``).
     emulated: It runs in real time, alone, and only with ``--emulated``.
     """
@@ -61,6 +62,7 @@ class Point:
     topology: Mapping[str, Any] = field(default_factory=dict)
     job: Mapping[str, Any] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
+    faults: Sequence[Mapping[str, Any]] = ()
     by: str = ""
     emulated: bool = False
 

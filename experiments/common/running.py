@@ -70,7 +70,9 @@ def prepare(name: str, experiment: Experiment, *, quick: bool) -> Course:
     known: dict[str, Point] = {}
     for point in experiment.points(quick):
         try:
-            trial = trial_of(point.values, point.topology, point.job, point.files, point.by)
+            trial = trial_of(
+                *(point.values, point.topology, point.job, point.files, point.by), point.faults
+            )
         except DocumentError as error:
             where = ", ".join(f"{key} {value}" for key, value in point.values.items())
             problems = "; ".join(

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import csv
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,24 @@ def test_a_sweep_has_a_row_for_each_trial_and_goes_on(
     drawn = {tuple(line.get_ydata()) for line in axes_of_plot.lines}
     assert len(drawn) == 2
     assert repr(again) == "<Sweep rates: 4 trials over topology.defaults.rate, job.tree>"
+
+
+def test_an_axis_is_how_slow_a_link_is(runs: Path) -> None:
+    slow = [{"at": 0, "slow": {"link": "all", "by": 1}, "for": "forever"}]
+    job = {**SIZES, "iterations": 3}
+    axes = {"faults.faults[0].slow.by": [1, 4, 16]}
+    table = rackhub.sweep(SMALL, job, axes, faults=slow, name="slow", processes=1)
+    times = [row["iteration_median_s"] for row in table.rows]
+    assert [row["faults_faults_0_slow_by"] for row in table.rows] == [1, 4, 16]
+    for before, after in pairwise(times):  # all that takes time is on links
+        assert after == pytest.approx(4 * before, rel=0.02)
+    without = rackhub.sweep(SMALL, job, {"job.window": [0]}, name="without", processes=1)
+    assert without.rows[0]["iteration_median_s"] == times[0]
+    axes = {"faults.faults[0].slow.by": [1, 0.5]}
+    with pytest.raises(rackhub.SweepFileError, match=r"faults.faults\[0\].slow.by\[1\]: 0.5 is no"):
+        rackhub.sweep(SMALL, job, axes, faults=slow, name="fast", processes=1)
+    with pytest.raises(rackhub.SweepFileError, match=r"is no field; allowed: topology.FIELD, job"):
+        rackhub.sweep(SMALL, job, axes, name="none", processes=1)
 
 
 def test_rows_are_a_table_for_pandas(tmp_path: Path, runs: Path) -> None:

@@ -105,6 +105,21 @@ def test_fields_replace_those_of_a_job(tmp_path: Path, runs: Path) -> None:
     assert file.test_accuracy is None
 
 
+def test_faults_are_a_list_or_a_file(result: Result, tmp_path: Path, runs: Path) -> None:
+    listed = [{"at": "1 ms", "slow": {"link": ["w0", "tor0"], "by": 5}, "for": "forever"}]
+    slow = rackhub.run(SMALL, JOB, clock="virtual", faults=listed)
+    assert slow.median_iteration_seconds > 2 * result.median_iteration_seconds
+    file = tmp_path / "slow.yaml"
+    file.write_text(yaml.safe_dump({"faults": listed}))
+    again = rackhub.run(SMALL, JOB, clock="virtual", faults=file)
+    assert again.iteration_seconds == slow.iteration_seconds
+    listed[0]["slow"] = {"host": "w0", "by": 2}
+    with pytest.raises(rackhub.FaultsError, match=r"^faults: faults\[0\].slow.host: w0 takes no"):
+        rackhub.run(SMALL, JOB, clock="virtual", faults=listed)
+    with pytest.raises(rackhub.FaultsError, match=r"^faults: faults\[0\].slow: slow is of virtual"):
+        rackhub.run(SMALL, JOB, faults=listed)
+
+
 def test_a_file_with_fields_keeps_its_relative_paths(tmp_path: Path, runs: Path) -> None:
     folder = tmp_path / "jobs"
     folder.mkdir()
