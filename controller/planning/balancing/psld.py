@@ -3,9 +3,9 @@
 
 Exploitation: a server straggles if its sums keep workers waiting for much longer than those of
 others; what it sums in a round then says how fast it is. Slices move so that all servers are
-predicted to be done at the same time. Exploration: while nothing is wrong, a
-small move is tried with decaying probability. The publication's rule and its thresholds are not
-known; those here are stated below.
+predicted to be done at the same time. One that straggled and now waits for others is tried with
+more load again. Exploration: while nothing is wrong, a small move is tried with decaying
+probability. The publication's rule and its thresholds are not known; those here are stated below.
 
 A move is kept if rounds became shorter by more than their noise, else undone, and its kind left
 alone for some rounds.
@@ -34,6 +34,7 @@ _SLOWER, _ROUNDS = 1.5, 2
 # exceed to be no noise.
 _SAMPLE, _ERRORS = 4, 2.0
 _LEAST_GAIN = 0.01  # of the duration of a round, that a move must be predicted to save
+_FASTER = 1.5  # times its speed, that a server is tried with which others wait longer for
 _REST = 20  # rounds for which nothing is tried after a move that did not help
 _DECAY = 0.9  # of the probability of exploration, per move tried
 _EXPLORED = 0.02  # of all chunks, that exploration moves
@@ -41,11 +42,12 @@ _EXPLORED = 0.02  # of all chunks, that exploration moves
 
 @dataclass
 class _Trial:
-    """A move that is being judged: the map before it, and the rounds before it."""
+    """A move that is being judged: the map before it, the rounds, and the speeds of servers."""
 
     what: str
     before: Moved
     rounds: list[float]
+    speeds: dict[int, float]
     predicted: float
     skip: int = 2  # rounds that may be partly of the map before
 
@@ -59,6 +61,7 @@ class Psld(Static):
         self._explore = asked.explore
         self._seconds: list[float] = []  # of rounds under the map at hand
         self._slow: dict[int, int] = {}  # rounds for which a server has straggled
+        self._idle: dict[int, int] = {}  # rounds for which one that did has waited for others
         self._speeds: dict[int, float] = {}  # chunks a second, of servers that have straggled
         self._trial: _Trial | None = None
         self._rest = 0
@@ -100,7 +103,7 @@ class Psld(Static):
         if kept:
             return None
         self._rest = _REST
-        self._speeds.clear()
+        self._speeds = trial.speeds
         return Move(f"{trial.what} did not help", moved=trial.before)
 
     def _look(self, complete: Round, load: Load) -> Move | None:
@@ -113,21 +116,30 @@ class Psld(Static):
         for one in complete.servers:
             slow = one.sums > 0 and one.waited > _SLOWER * median
             self._slow[one.server] = self._slow.get(one.server, 0) + 1 if slow else 0
+            waits = one.server in self._speeds and one.waited * _SLOWER < median
+            self._idle[one.server] = self._idle.get(one.server, 0) + 1 if waits else 0
             if slow and one.ended > 0:
                 self._speeds[one.server] = one.sums / one.ended
-            elif one.ended > 0 and one.server in self._speeds:
-                # No straggler at this load: it is at least as fast as it was.
-                self._speeds[one.server] = max(self._speeds[one.server], one.sums / one.ended)
         if self._rest or len(self._seconds) < _SAMPLE:
             return None
         late = [server for server, rounds in self._slow.items() if rounds >= _ROUNDS]
         if late:
-            return self._exploit(load, late)
+            return self._exploit(load, f"{_names(late)} straggles")
+        idle = [server for server, rounds in self._idle.items() if rounds >= _ROUNDS]
+        if idle:
+            before = dict(self._speeds)
+            for server in idle:
+                faster = _FASTER * self._speeds[server]
+                self._speeds[server] = min(load.rates.get(server, faster), faster)
+            return self._exploit(load, f"{_names(idle)} has recovered", before)
         if self._random.random() < self._explore:
             return self._try(load)
         return None
 
-    def _exploit(self, load: Load, late: list[int]) -> Move | None:
+    def _exploit(
+        self, load: Load, what: str, before: dict[int, float] | None = None
+    ) -> Move | None:
+        """Returns the move that levels servers; before: their speeds, if the move fails."""
         speeds = {server: self._speeds.get(server, rate) for server, rate in load.rates.items()}
         now = _busy(load.owners, load, speeds)
         owners = _levelled(load, speeds, self.asked.most_bytes)
@@ -136,8 +148,7 @@ class Psld(Static):
         predicted = round_seconds - (max(now.values()) - max(then.values()))
         if round_seconds - predicted < _LEAST_GAIN * round_seconds:
             return None
-        names = ", ".join(str(server) for server in sorted(late))
-        return self._move(load, owners, f"server {names} straggles", predicted)
+        return self._move(load, owners, what, predicted, before)
 
     def _try(self, load: Load) -> Move | None:
         """Moves a few slices from one server to another."""
@@ -154,14 +165,30 @@ class Psld(Static):
         what = f"trial from server {source} to {target}"
         return self._move(load, tuple(owners), what, _mean(self._seconds))
 
-    def _move(self, load: Load, owners: tuple[int, ...], what: str, predicted: float) -> Move:
+    def _move(
+        self,
+        load: Load,
+        owners: tuple[int, ...],
+        what: str,
+        predicted: float,
+        speeds: dict[int, float] | None = None,
+    ) -> Move:
         moved = dict(load.moved)
         for one, (before, after) in enumerate(zip(load.owners, owners, strict=True)):
             if before != after:
                 moved[one] = after
-        self._trial = _Trial(what, load.moved, self._seconds[-_SAMPLE:], predicted)
+        self._trial = _Trial(
+            *(what, load.moved, self._seconds[-_SAMPLE:]),
+            dict(self._speeds) if speeds is None else speeds,
+            predicted,
+        )
         self._slow.clear()
+        self._idle.clear()
         return Move(what, moved=tuple(sorted(moved.items())))
+
+
+def _names(servers: Iterable[int]) -> str:
+    return "server " + ", ".join(str(server) for server in sorted(servers))
 
 
 def _levelled(load: Load, speeds: Mapping[int, float], most_bytes: int) -> tuple[int, ...]:

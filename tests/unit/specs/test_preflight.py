@@ -383,7 +383,9 @@ def test_cores_in_which_no_job_sums_are_named(tmp_path: Path, jobs: list[str], s
 
 def test_the_examples_of_the_documentation(tmp_path: Path) -> None:
     text = (ROOT / "docs" / "reference" / "files.md").read_text()
-    topology, job, ordered, layers, faults, _sweep = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+    topology, job, ordered, layers, faults, _sweep = re.findall(
+        r"```yaml\n(.*?)```", text, re.DOTALL
+    )
     assert layers.startswith("layer_times:")  # tests/unit/specs/test_layer_file.py
     others = "\n".join(one for one in job.splitlines() if not one.startswith("schedule:"))
     (tmp_path / "ordered.yaml").write_text(f"{others}\n{ordered}".replace("slice_bytes", "#"))

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests the balancer psld on servers whose speeds are known to the test alone."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from controller.planning.balancing.balancer import Load, Measurements, Round, ServerRound
+from controller.planning.balancing.psld import Psld
+from protocol.balance import Balance
+from protocol.trees import TreeKind
+
+CHUNKS, SLICES = 20, 400
+RATE = 1000.0  # chunks a second
+WINDOW = 64
+
+
+class Servers:
+    """A job that its servers bound: a round lasts until the last of them is done.
+
+    speeds: of servers, of RATE. compute: seconds of a round beside that. noise: of a round's
+    duration, as a share.
+    """
+
+    def __init__(
+        self, speeds: Sequence[float], compute: float = 0.0, noise: float = 0.0, seed: int = 1
+    ) -> None:
+        self.speeds = list(speeds)
+        self.compute, self.noise = compute, noise
+        self.rule = [one % len(speeds) for one in range(SLICES)]
+        self.owners = list(self.rule)
+        self.moves: list[int] = []  # slices that each changed
+        self.rounds: list[float] = []
+        self._coming: list[list[int]] = []  # maps, for the rounds to come
+        self._random = random.Random(seed)
+
+    @property
+    def best(self) -> float:
+        """The least duration of a round."""
+        return CHUNKS * SLICES / RATE / sum(self.speeds) + self.compute
+
+    def round(self, balancer: Psld) -> float:
+        """Runs a round and lets the balancer observe it; returns its duration."""
+        if self._coming:
+            self.owners = self._coming.pop(0)
+        load = [CHUNKS * self.owners.count(server) for server in range(len(self.speeds))]
+        busy = [n / RATE / speed for n, speed in zip(load, self.speeds, strict=True)]
+        noise = 1 + self.noise * self._random.gauss(0, 1)
+        seconds = (max(busy) + self.compute) * noise
+        self.rounds.append(seconds)
+        servers = []
+        for server, speed in enumerate(self.speeds):
+            # A server that is busy all the time has the workers' windows in its queue.
+            share = busy[server] / max(busy)
+            queue = WINDOW if share > 0.97 else min(WINDOW, share / (1 - share))
+            waited = (1 + queue) / RATE / speed * (1 + self.noise * self._random.random())
+            servers.append(ServerRound(server, load[server], waited, max(busy) * noise))
+        moved = tuple(
+            (one, owner)
+            for one, (owner, rule) in enumerate(zip(self.owners, self.rule, strict=True))
+            if owner != rule
+        )
+        found = Load(
+            tuple(self.owners),
+            (CHUNKS,) * SLICES,
+            8000,
+            dict.fromkeys(range(len(self.speeds)), RATE),
+            moved,
+            bool(self._coming),
+        )
+        complete = Round(len(self.rounds), seconds, tuple(servers))
+        for move in balancer.observe(_measurements(complete, found)):
+            assert move.moved is not None
+            after = list(self.rule)
+            for one, owner in move.moved:
+                after[one] = owner
+            self.moves.append(sum(a != b for a, b in zip(after, self.owners, strict=True)))
+            self._coming = [self.owners, after]
+        return seconds
+
+
+def _measurements(complete: Round, load: Load) -> Measurements:
+    return Measurements(
+        changed="", now=0.0, epoch=1, changing=False, waiting="", kind=TreeKind.NONE, window=WINDOW,
+        streams=1, switches=frozenset(), servers=(), unanswered={}, slots={},
+        outdated=lambda: False, round=complete, load=load,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("k", [2, 3.5, 5])
+@pytest.mark.parametrize("noise", [0.0, 0.02])
+@pytest.mark.parametrize("servers", [2, 4, 10])
+def test_a_straggler_costs_little_in_the_end(servers: int, k: float, noise: float) -> None:
+    """The bound is (k (P - 1) + 1) / P: the others take what the slow one cannot."""
+    job = Servers([1 / k] + [1.0] * (servers - 1), noise=noise)
+    balancer = Psld(Balance("psld"))
+    before = job.round(balancer)
+    for _ in range(100):
+        job.round(balancer)
+    after = sum(job.rounds[-20:]) / 20
+    assert before / after >= 0.9 * (k * (servers - 1) + 1) / servers
+    assert after >= job.best * (1 - 5 * noise)
+
+
+def test_recovery_takes_few_rounds() -> None:
+    job = Servers([1 / 3.5, 1, 1, 1])
+    balancer = Psld(Balance("psld"))
+    for _ in range(30):
+        job.round(balancer)
+    assert next(n for n, one in enumerate(job.rounds) if one < 1.1 * job.best) <= 15
+
+
+@pytest.mark.parametrize("compute", [0.0, 5.0])
+def test_nothing_moves_while_nothing_is_wrong(compute: float) -> None:
+    job = Servers([1, 1, 1, 1], compute, noise=0.05)
+    balancer = Psld(Balance("psld"))
+    for _ in range(500):
+        job.round(balancer)
+    assert job.moves == []
+
+
+def test_load_does_not_swing() -> None:
+    """After the straggler is dealt with, 500 noisy rounds move little."""
+    job = Servers([1 / 3.5, 1, 1, 1], noise=0.05)
+    balancer = Psld(Balance("psld"))
+    for _ in range(500):
+        job.round(balancer)
+    assert sum(job.moves[4:]) <= SLICES // 4
+
+
+def test_a_straggler_that_recovers_gets_load_again() -> None:
+    job = Servers([1 / 5, 1, 1, 1], noise=0.01)
+    balancer = Psld(Balance("psld", explore=0.2))
+    for _ in range(60):
+        job.round(balancer)
+    job.speeds[0] = 1.0
+    for _ in range(200):
+        job.round(balancer)
+    assert sum(job.rounds[-20:]) / 20 <= 1.1 * job.best
+
+
+def test_a_move_takes_no_more_bytes_than_it_may() -> None:
+    job = Servers([1 / 5, 1, 1, 1])
+    balancer = Psld(Balance("psld", most_bytes=10 * CHUNKS * 8000))
+    for _ in range(100):
+        job.round(balancer)
+    assert job.moves
+    assert max(job.moves) <= 10
+    assert job.rounds[-1] < 0.7 * job.rounds[0]
+
+
+def test_a_move_that_does_not_help_is_undone() -> None:
+    """Rounds are bound by computing, which no move makes shorter."""
+    job = Servers([1 / 3, 1, 1, 1])
+    balancer = Psld(Balance("psld"))
+    while not job.moves:
+        job.round(balancer)
+    job.speeds = [1 / 3, 1e-2, 1e-2, 1e-2]  # the others became slower meanwhile
+    for _ in range(12):
+        job.round(balancer)
+    assert job.owners == job.rule
