@@ -7,7 +7,7 @@ docs/howto/new-experiment.md has a complete one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 
@@ -32,6 +32,7 @@ __all__ = [
     "Row",
     "Section",
     "Table",
+    "Values",
 ]
 
 Kind: TypeAlias = Literal[
@@ -46,6 +47,10 @@ class ExperimentError(Error):
     """An experiment cannot be run or drawn; the text says why."""
 
 
+Values: TypeAlias = Mapping[str, str | int | float]
+"""What tells a point from others, by column of the table."""
+
+
 @dataclass(frozen=True)
 class Point:
     """One run.
@@ -58,7 +63,7 @@ class Point:
     emulated: It runs in real time, alone, and only with ``--emulated``.
     """
 
-    values: Mapping[str, str | int | float]
+    values: Values
     topology: Mapping[str, Any] = field(default_factory=dict)
     job: Mapping[str, Any] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
@@ -75,7 +80,7 @@ class Row:
     measures: What the experiment measures of it.
     """
 
-    values: Mapping[str, str | int | float]
+    values: Values
     measures: Mapping[str, Any]
 
 
@@ -242,7 +247,7 @@ class Experiment:
 
     title: str
     about: str
-    points: Callable[[bool], Sequence[Point]]
+    points: Callable[[bool], Iterable[Point]]
     measure: Callable[[Mapping[str, Any]], Mapping[str, Any]]
     figures: Callable[[Results], Sequence[Figure]]
     sections: Callable[[Results], Sequence[Section]]

@@ -51,8 +51,10 @@ class Course:
     points: Sequence[tuple[Point, Trial]]
 
     def trials(self, *, emulated: bool) -> list[Trial]:
-        """Returns the trials of one clock."""
-        return [trial for point, trial in self.points if point.emulated is emulated]
+        """Returns the trials of one clock; points with the same files are one."""
+        return list(
+            {trial.id: trial for point, trial in self.points if point.emulated is emulated}.values()
+        )
 
 
 def default_folder(name: str, *, quick: bool) -> Path:
@@ -103,8 +105,7 @@ def run(
     listed = course.trials(emulated=emulated)
     for program in sorted({one.program for one in listed if one.program != Path()}):
         compile_once(program)
-    # Trials with the same files are one.
-    state = conduct(store, list({one.id: one for one in listed}.values()), crew, tell)
+    state = conduct(store, listed, crew, tell)
     if state.failed:
         raise ExperimentError(
             f"{course.name}: {count(state.failed, 'point')} of {state.trials:,} failed, each tried"

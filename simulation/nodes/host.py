@@ -178,9 +178,9 @@ class HostNode(TaskNode):
 
     def received(self, times: Times, lengths: Lengths) -> Times:
         """Computes when programs receive packets that arrive at these times."""
-        if self._interval:
-            times = -(-times // self._interval) * self._interval
-        return times if self._receiving is None else self._receiving.ends(times, lengths)
+        if self._receiving is not None:
+            times = self._receiving.ends(times, lengths)
+        return -(-times // self._interval) * self._interval if self._interval else times
 
     def next(self) -> int:
         """Returns the time of the first event, including work of processors on earlier packets."""

@@ -1,0 +1,302 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The sections of the experiment's page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from experiments.common.declaration import Plot, Results, Section, Table
+from experiments.common.page import number
+from experiments.p3 import plots
+from experiments.p3.figures import gain, gains, overlap_bound, slice_times, software_gain
+from experiments.p3.jobs import BASELINE, BYTESCHEDULER, FIFO, MESSAGE, P3, PLACEMENTS, SERVER_RATE
+from experiments.p3.models import MODELS, RESNET, SOCKEYE, VGG, line_seconds
+
+__all__ = ["sections"]
+
+
+def sections(results: Results) -> Sequence[Section]:
+    """Returns the sections."""
+    return list(_sections(results))
+
+
+def _sections(results: Results) -> Iterator[Section]:
+    yield _setting()
+    yield _bandwidth(results)
+    if not results.quick:
+        yield _policies(results)
+        yield _links(results)
+    yield _slices(results)
+    yield _placements(results)
+    real = _small(results)
+    if real is not None:
+        yield real
+    yield _assumed(results)
+
+
+def _setting() -> Section:
+    return Section(
+        "What is run",
+        [
+            "Four machines under one switch, each with a worker and a parameter server (`placement:"
+            " cs`), 32 examples a worker, in virtual time: bytes on links, queues and waiting are"
+            " simulated, computing takes the times below, and nothing else takes time. An"
+            " iteration is"
+            " the second one, from the end of a forward pass to the end of the next.",
+            Table(
+                ("policy", "job key `schedule`"),
+                (
+                    (
+                        f"{BASELINE}: MXNet as in P3's artifact",
+                        "`{order: fifo, slice: whole, assign: hashed, release: slice}`",
+                    ),
+                    (FIFO, "`{order: fifo, slice: 40000, release: slice}`"),
+                    (P3, "`{order: priority, slice: 40000, release: slice}`, 8 classes"),
+                    (
+                        BYTESCHEDULER,
+                        "`{order: credit, slice: 1000000, credit: 16 MB, release: slice}`",
+                    ),
+                ),
+                text=True,
+            ),
+            "MXNet has no windows, so the baseline's hold more than its longest key; those of P3"
+            " have"
+            " 256 chunks of 16 kB for each class (other windows: below). Hosts get 16 packets at"
+            " a time,"
+            " as network cards coalesce interrupts.",
+        ],
+    )
+
+
+def _bandwidth(results: Results) -> Section:
+    rows = []
+    for model in MODELS:
+        for rate, percent in gains(results, model):
+            base, fast = (
+                results.get("seconds", of="gain", model=model.name, rate=rate, policy=policy)
+                for policy in (BASELINE, P3)
+            )
+            cells = (base * 1e3, fast * 1e3, line_seconds(model, rate) * 1e3, percent)
+            bound = overlap_bound(model, rate)
+            rows.append(
+                (model.title, f"{rate:g}", *(f"{one:.1f}" for one in cells), f"{bound:.1f}")
+            )
+    blocks = [
+        Plot(
+            "gain",
+            "P3's throughput over the baseline's, against bandwidth. The gain fades where links"
+            " hardly matter and where they are all that matters.",
+            partial(plots.draw_gains, results),
+        )
+    ]
+    if not results.quick:
+        blocks.append(
+            Plot(
+                "throughput",
+                "Training throughput: P3 keeps it down to lower bandwidths.",
+                partial(plots.draw_throughput, results),
+            )
+        )
+    return Section(
+        "Throughput against bandwidth",
+        [
+            *blocks,
+            Table(
+                (
+                    *("model", "Gbit/s", "baseline ms", "P3 ms", "bytes on a link ms"),
+                    *("gain %", "of which overlap %"),
+                ),
+                rows,
+            ),
+            "*Bytes on a link* is how long the bytes of one iteration take in each direction of a"
+            " machine's link. *Of which overlap* is the gain if both policies used links fully: the"
+            " baseline overlaps its bytes with the backward pass alone, P3 with both passes. What"
+            " goes"
+            " beyond is due to whole keys: while one arrives at a server nothing can be sent"
+            " back, and"
+            " servers get unequal shares.",
+        ],
+    )
+
+
+def _policies(results: Results) -> Section:
+    rows = []
+    for model in MODELS:
+        found = {
+            str(row.values["policy"]): row.measures["seconds"] * 1e3
+            for row in results.all(of="gain", model=model.name, rate=model.rate)
+        }
+        cells = [
+            f"{found[one]:.1f}" if one in found else ""
+            for one in (BASELINE, FIFO, BYTESCHEDULER, P3)
+        ]
+        rows.append((f"{model.title}, {model.rate:g} Gbit/s", *cells))
+    rate = VGG.rates[-1]
+    sliced = gain(results, VGG, rate, FIFO)
+    return Section(
+        "Slices alone, and ByteScheduler's credit",
+        [
+            Table(("ms per iteration", BASELINE, FIFO, BYTESCHEDULER, P3), rows),
+            f"Slices without priority gain {sliced:.1f} % for VGG-19 at {rate:g} Gbit/s; 49 % was"
+            " published (secondary: reading notes).",
+        ],
+    )
+
+
+def _links(results: Results) -> Section:
+    return Section(
+        "Use of a machine's link",
+        [
+            Plot(
+                "links",
+                "How busy the link of a machine is over one iteration of ResNet-50 at 4 Gbit/s,"
+                " from the"
+                " trace. With the baseline it idles during the forward pass, which waits for it"
+                " before.",
+                partial(plots.draw_links, results),
+            )
+        ],
+    )
+
+
+def _slices(results: Results) -> Section:
+    rows = []
+    for model in MODELS:
+        for size, seconds in slice_times(results, model):
+            rows.append((model.title, f"{model.rate:g}", f"{size:,}", f"{seconds * 1e3:.1f}"))
+    return Section(
+        "Size of slices",
+        [
+            Plot(
+                "slices",
+                "Time of an iteration with P3 against the size of slices.",
+                partial(plots.draw_slices, results),
+            ),
+            Table(("model", "Gbit/s", "parameters of a slice", "ms per iteration"), rows),
+            f"Here a message takes {MESSAGE * 1e6:g} us of each host that sends or receives it"
+            " (assumed; `host_per_packet`), in addition to its bytes. That bounds slices below: a"
+            " host spends longer on a message of few parameters than the link. Above, a server"
+            " answers"
+            " a slice when it is complete, and an urgent one waits for the one that is being"
+            " sent, so"
+            " long slices are less of a pipeline.",
+        ],
+    )
+
+
+def _placements(results: Results) -> Section:
+    rows: list[tuple[str, ...]] = []
+    for rate in (VGG.rate,) if results.quick else (VGG.rate, VGG.rates[0]):
+        base = results.get("seconds", of="gain", model=VGG.name, rate=rate, policy=BASELINE)
+        rows.append((f"{rate:g}", f"{BASELINE}, `cs`", f"{base * 1e3:.1f}", "", "", ""))
+        for placement in PLACEMENTS:
+            found = {
+                row.values["policy"]: row.measures["seconds"]
+                for row in results.all(of="placement", rate=rate, placement=placement)
+            }
+            cells = [""] * 4
+            for place, policy in enumerate((FIFO, P3)):
+                if policy in found:
+                    cells[2 * place] = f"{found[policy] * 1e3:.1f}"
+                    cells[2 * place + 1] = f"{100 * (base / found[policy] - 1):.1f}"
+            if found:
+                rows.append((f"{rate:g}", f"`{placement}`", *cells))
+    return Section(
+        "With switches that sum",
+        [
+            Plot(
+                "placements",
+                "Time of an iteration of VGG-19 where servers share workers' machines (cs), have"
+                " machines of their own (ncs), where the switch sums (inc), and where it sums for a"
+                " server (inc-server).",
+                partial(plots.draw_placements, results),
+            ),
+            Table(("Gbit/s", "placement", "slices in order ms", "gain %", "P3 ms", "gain %"), rows),
+            "Gains are over the baseline. A machine whose switch sums sends its gradients once and"
+            " gets sums once, and has no server to share its link with: 2/3 of the bytes that each"
+            " direction carries with `cs`. `ncs` does the same with four more machines. At 15"
+            " Gbit/s that is enough for computing to hide all of it, in any order; where bytes take"
+            " longer than computing, priority adds to it.",
+        ],
+    )
+
+
+def _small(results: Results) -> Section | None:
+    """Returns the section on runs in real time, if there are any."""
+    times = {
+        (row.values["clock"], row.values["policy"]): row.measures for row in results.all(of="small")
+    }
+    if ("emulated", P3) not in times:
+        return None
+    rows, ratios = [], []
+    for clock in ("virtual", "emulated"):
+        base, fast = (times[clock, policy]["median_s"] for policy in (BASELINE, P3))
+        ratios.append(base / fast)
+        bound = [times[clock, policy]["cpu_bound"] for policy in (BASELINE, P3)]
+        said = "" if clock == "virtual" else "yes" if any(bound) else "no"
+        rows.append((clock, f"{base * 1e3:.0f}", f"{fast * 1e3:.0f}", f"{base / fast:.2f}", said))
+    return Section(
+        "In real time",
+        [
+            "A small job, 0.66 MB in six keys, 10 Mbit/s, on an emulated testbed and in virtual"
+            " time. Nothing is computed, so all keys are pushed at once, and what P3 gains is that"
+            " slices are answered while others are on their way.",
+            Table(("clock", "baseline ms", "P3 ms", "ratio", "cpu_bound"), rows),
+            f"The ratios differ by {100 * abs(ratios[1] / ratios[0] - 1):.0f} %.",
+        ],
+    )
+
+
+def _assumed(results: Results) -> Section:
+    rows = [
+        (f"time of an iteration, {model.title}", f"{model.seconds * 1e3:.1f} ms", model.source)
+        for model in MODELS
+    ]
+    rows += [
+        (
+            "share of layers",
+            "",
+            "by multiplications, a third forward; Sockeye's, which depend on sentences, by weights"
+            " without embeddings (assumed)",
+        ),
+        ("delay of a link, each way", "10 us", "assumed; a round trip takes 40 us and 16 packets"),
+        ("slices, P3", "40,000", "artifact: `src/kvstore/kvstore_dist.h`"),
+        ("whole keys that are cut", "above 10^6", "artifact, baseline"),
+        ("partition and credit, ByteScheduler", "10^6 and 4 x 10^6", "artifact: its documentation"),
+    ]
+    blocks: list[str | Table | Plot] = [
+        "The paper does not say how long its models compute. Nothing is tuned to a gain.",
+        Table(("parameter", "value", "from"), rows, text=True),
+    ]
+    if not results.quick:
+        table = [
+            (
+                f"{model.title}, {model.rate:g} Gbit/s",
+                *(number(one) for one in plots.sensitivity(results, model)),
+            )
+            for model in (RESNET, SOCKEYE, VGG)
+        ]
+        software = [
+            (f"{model.title}, {model.rate:g} Gbit/s", number(software_gain(results, model)))
+            for model in (RESNET, SOCKEYE, VGG)
+        ]
+        windows = [
+            (f"{row.values['window']:,}", f"{row.measures['seconds'] * 1e3:.1f}")
+            for row in results.all(of="window")
+        ]
+        blocks += [
+            Plot(
+                "sensitivity",
+                "P3's gain with half and twice the assumed times; dotted: published.",
+                partial(plots.draw_sensitivity, results),
+            ),
+            Table(("gain in %", "halved", "as assumed", "doubled"), table),
+            f"With servers that handle {SERVER_RATE} Gbit/s (2 MB in 780 us, measured of MXNet by a"
+            " user, [issue 14485](https://github.com/apache/mxnet/issues/14485)), each packet as it"
+            " arrives:",
+            Table(("model", "gain %"), software),
+            "P3 with other windows, ResNet-50 at 4 Gbit/s (256 chunks above):",
+            Table(("chunks in flight of each class", "ms per iteration"), windows),
+        ]
+    return Section("What is assumed", blocks)
