@@ -43,18 +43,23 @@ def ipv4_checksum(header: bytes) -> int:
     return ~((total & 0xFFFF) + (total >> 16)) & 0xFFFF
 
 
+def envelope(interface: Interface, port: int, peer: tuple[int, int], length: int) -> bytes:
+    """Returns the headers of a frame with a UDP datagram of `length` bytes, from a port to a peer
+    (IPv4, UDP port)."""
+    ethernet = _ETHERNET.pack(interface.gateway, interface.mac, ETHERTYPE_IPV4)
+    whole = _UDP.size + length
+    fields = [0x45, 0, _IPV4.size + whole, 0, _DONT_FRAGMENT, 64, _UDP_PROTOCOL, 0]
+    fields += [interface.ipv4, peer[0]]
+    fields[7] = ipv4_checksum(_IPV4.pack(*fields))
+    return ethernet + _IPV4.pack(*fields) + _UDP.pack(port, peer[1], whole, 0)
+
+
 def to_frames(batch: Batch, interface: Interface, port: int) -> list[bytes]:
     """Returns each packet of `batch`, in order, as a frame from `interface` and UDP port `port`."""
-    frames = []
-    ethernet = _ETHERNET.pack(interface.gateway, interface.mac, ETHERTYPE_IPV4)
-    for peer, datagram in zip(batch.peers, encode(batch), strict=True):
-        length = _UDP.size + len(datagram)
-        fields = [0x45, 0, _IPV4.size + length, 0, _DONT_FRAGMENT, 64, _UDP_PROTOCOL, 0]
-        fields += [interface.ipv4, int(peer["ipv4"])]
-        fields[7] = ipv4_checksum(_IPV4.pack(*fields))
-        udp = _UDP.pack(port, int(peer["port"]), length, 0)
-        frames.append(ethernet + _IPV4.pack(*fields) + udp + datagram)
-    return frames
+    return [
+        envelope(interface, port, (int(peer["ipv4"]), int(peer["port"])), len(datagram)) + datagram
+        for peer, datagram in zip(batch.peers, encode(batch), strict=True)
+    ]
 
 
 @dataclass(frozen=True)

@@ -181,7 +181,9 @@ class Session:
 
         failure: why the run failed; empty if it did not.
         """
-        rows = links.rows(self.addressing, self._carried, expected_loads(self.jobs))
+        other = self._chaos is not None and self._chaos.other_traffic
+        expected = None if other else expected_loads(self.jobs)
+        rows = links.rows(self.addressing, self._carried, expected)
         for job in self.jobs:
             job.wall_seconds, job.links = wall, rows if len(self.jobs) == 1 else []
         engine, costs = self.network.engine, self.network.topology.costs

@@ -20,7 +20,7 @@ from specs.slowdowns import CONSTANT, EVERY_LINK, Pattern, SlowSpec, Way, ends_o
 from topologies.model.documents import Document, DocumentError, Location, Name, errors_as, shown
 from topologies.model.documents import load as load_document
 from topologies.model.documents import parse as parse_document
-from topologies.model.quantity_fields import Fraction, duration
+from topologies.model.quantity_fields import Fraction, Rate, duration
 from topologies.model.spec import MOST_BAD
 from topologies.model.topology import Topology
 from topologies.model.units import TIMES, quantity
@@ -28,15 +28,18 @@ from topologies.model.wording import few
 
 CONTROLLER = "controller"
 _Drawn = Literal["kill", "stop", "repush", "disconnect", "impair"]
-Kind = Literal[_Drawn, "slow"]
+Kind = Literal[_Drawn, "slow", "load"]
 Clock = Literal["emulated", "virtual"]
 DRAWN: tuple[_Drawn, ...] = get_args(_Drawn)  # that may be random
 KINDS: tuple[Kind, ...] = get_args(Kind)
-LASTING: tuple[Kind, ...] = ("stop", "disconnect", "impair", "slow")
+LASTING: tuple[Kind, ...] = ("stop", "disconnect", "impair", "slow", "load")
 # Faults that may last for a number of chunks, as the job progresses meanwhile.
-_PROGRESSING: tuple[Kind, ...] = ("disconnect", "impair", "slow")
-_ENDLESS: tuple[Kind, ...] = ("slow",)  # that may last for ever
-_BY_CLOCK: dict[Clock, tuple[Kind, ...]] = {"emulated": DRAWN, "virtual": ("impair", "slow")}
+_PROGRESSING: tuple[Kind, ...] = ("disconnect", "impair", "slow", "load")
+_ENDLESS: tuple[Kind, ...] = ("slow", "load")  # that may last for ever
+_BY_CLOCK: dict[Clock, tuple[Kind, ...]] = {
+    "emulated": DRAWN,
+    "virtual": ("impair", "slow", "load"),
+}
 _WHY_NOT: dict[Clock, str] = {
     "emulated": "is of virtual time: --clock virtual",
     "virtual": "is of emulation: in virtual time nothing is a process that could be killed, stopped"
@@ -61,7 +64,7 @@ class Fault:
     at: seconds since the job runs.
     chunks: completed chunks, instead of ``at``.
     node: the node hit, unless it is a link.
-    ends: ends of the link to impair or slow down, or ``EVERY_LINK``.
+    ends: ends of the link to impair or slow down, or ``EVERY_LINK``; of load, sender and receiver.
     seconds: duration; of a kill, the time until the restart (inf: never).
     quality: names and probabilities of an impairment.
     lasts: duration in chunks, instead of ``seconds``.
@@ -70,6 +73,8 @@ class Fault:
     by: how many times as long a slow link or host takes.
     way: of a slow link: up is toward the cores.
     pattern: how ``by`` changes.
+    rate: of load, in bit/s.
+    turns: of load, how many seconds it is busy, then idle; (0, 0): always busy.
     place: its location in the file.
     """
 
@@ -85,11 +90,15 @@ class Fault:
     by: float = 1.0
     way: Way = "both"
     pattern: Pattern = CONSTANT
+    rate: int = 0
+    turns: tuple[float, float] = (0.0, 0.0)
     place: Location = field(default=(), compare=False)
 
     @property
     def where(self) -> str:
         """The node, or the link."""
+        if self.kind == "load":
+            return " to ".join(self.ends)
         return self.node or ("every link" if self.ends == EVERY_LINK else "-".join(self.ends))
 
     @property
@@ -155,6 +164,14 @@ class _Impair(_Strict):
 _Span = Annotated[float, _span]
 
 
+class _Load(_Strict):
+    from_: str = Field(alias="from")
+    to: str
+    rate: Rate
+    busy: _Span | None = None
+    idle: _Span | None = None
+
+
 class _Fault(_Strict):
     at: Annotated[_When, BeforeValidator(_when)] | None = None
     after: Annotated[int, BeforeValidator(_only_chunks)] | None = None
@@ -164,6 +181,7 @@ class _Fault(_Strict):
     disconnect: str | None = None
     impair: _Impair | None = None
     slow: SlowSpec | None = None
+    load: _Load | None = None
     gone: Annotated[float, BeforeValidator(_away)] | None = None
     for_: Annotated[_When, BeforeValidator(_lasting)] | None = Field(default=None, alias="for")
 
@@ -278,6 +296,8 @@ def _read(
     }
     if given.slow is not None:
         return _slow(document, (*place, kind), given.slow, topology, at)
+    if given.load is not None:
+        return _load(document, (*place, kind), given.load, topology, at)
     if given.impair is not None:
         return _impair(document, (*place, kind), given.impair, topology, at)
     node = getattr(given, kind)
@@ -355,6 +375,27 @@ def _slow(
         document.refuse((*place, "link"), f"no link joins {a} and {b}")
         return None
     return Fault("slow", ends=ends, way=given.way or "both", **changed)
+
+
+def _load(
+    document: Document[FaultsFile],
+    place: Location,
+    given: _Load,
+    topology: Topology,
+    at: dict[str, Any],
+) -> Fault | None:
+    allowed = [one.name for one in topology.hosts]
+    for name, host in (("from", given.from_), ("to", given.to)):
+        if host not in allowed:
+            text = f"there is no host {shown(host)} here; allowed: {few(allowed)}"
+            document.refuse((*place, name), text)
+    if given.from_ == given.to:
+        text = f"{given.to} is where it comes from: no link would carry it"
+        document.refuse((*place, "to"), text)
+    if (given.busy is None) != (given.idle is None):
+        document.refuse(place, "needs both `busy` and `idle`, or none: always busy")
+    turns = given.busy or 0.0, given.idle or 0.0
+    return Fault("load", ends=(given.from_, given.to), rate=given.rate, turns=turns, **at)
 
 
 def _drawn(

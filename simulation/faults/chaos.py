@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import partial
@@ -20,13 +20,16 @@ from observability.messages.summary import FaultImpact
 from planner.link_loads import Direction
 from simulation.jobrun import VirtualJob
 from simulation.kernel.calls import ask
+from simulation.kernel.engine import Node
 from simulation.links.timeline import Step, Timeline, product
 from simulation.links.trains import NEVER, SECOND, picoseconds
 from simulation.network import Network
+from simulation.nodes.background import BackgroundFlow, is_background
 from simulation.nodes.host import HostNode
 from specs.faultfile import Fault
 from specs.slowdowns import EVERY_LINK
 from topologies.model.topology import Link
+from topologies.model.units import rate_text
 
 __all__ = ["Chaos"]
 
@@ -96,6 +99,9 @@ class Chaos:
         self._engine, self._operator = network.engine, network.operator
         if any("corrupt" in dict(fault.quality) for fault in faults):
             network.corrupts = True
+        for fault in faults:
+            if fault.kind == "load":
+                network.hosts[fault.ends[1]].discards = is_background
         self._tasks = [
             self._operator.tasks.thread(self._one, f"fault {number}", (number, fault))
             for number, fault in enumerate(faults)
@@ -104,6 +110,7 @@ class Chaos:
         self._ran = NEVER  # ps when the first job ran, once it does
         self._over = False
         self._happened: list[_Happened] = []
+        self._flows: list[tuple[HostNode, BackgroundFlow]] = []
         self._slow: dict[Hit, dict[int, Timeline]] = {}  # by fault
         self._impaired: dict[int, tuple[list[Link], dict[str, float]]] = {}  # by fault
         # What the operator knows, and what has happened by the end of the run.
@@ -113,14 +120,22 @@ class Chaos:
         for job in jobs:
             job.heard = partial(self._hear, job.name)
 
+    @property
+    def other_traffic(self) -> bool:
+        """True if links carry more than the jobs' packets."""
+        return any(fault.kind == "load" for fault in self._faults)
+
     def begin(self) -> None:
         """Starts to wait for the faults; call from a task of the operator."""
         for task in self._tasks:
             task.start()
 
     def end(self) -> None:
-        """Has no more faults happen."""
+        """Has no more faults happen, and ends background traffic; call from a task of the
+        operator."""
         self._over = True
+        for host, flow in self._flows:
+            self._call(host, flow.stop)
 
     def rows(self, ended: int) -> list[FaultImpact]:
         """Returns a row for each fault that has happened and each job.
@@ -186,8 +201,12 @@ class Chaos:
             self._until_chunks(fault.chunks)
         if fault.after is not None or fault.chunks is not None:
             begins = self._operator.now
+        if self._over:
+            return
         if fault.kind == "slow":
             self._slow_down(number, fault, begins)
+        elif fault.kind == "load":
+            self._load(fault, begins)
         else:
             self._until(begins)
             self._impair(number, fault)
@@ -284,11 +303,9 @@ class Chaos:
             steps = product(list(self._slow[one].values()), at)
             if isinstance(one, str):
                 host = network.hosts[one]
-                self._engine.post(self._operator, host, at, partial(host.slow, steps))
+                self._call(host, partial(host.slow, steps))
             else:
-                sender = network.node(one.node)
-                work = partial(links[one].slow, at, steps)
-                self._engine.post(self._operator, sender, at, work)
+                self._call(network.node(one.node), partial(links[one].slow, at, steps))
 
     def _hit(self, fault: Fault) -> list[Hit]:
         if fault.node:
@@ -309,6 +326,40 @@ class Chaos:
         links = self._network.topology.links
         every = fault.ends == EVERY_LINK
         return [link for link in links if every or {link.a, link.b} == set(fault.ends)]
+
+    # --- background traffic ---
+
+    def _load(self, fault: Fault, begins: int) -> None:
+        network, latency = self._network, self._engine.control_latency
+        begins = max(begins, self._operator.now + latency)
+        sender, receiver = fault.ends
+        busy, idle = map(picoseconds, fault.turns)
+        host = network.hosts[sender]
+        target = int(network.addressing.address(receiver))
+        mtu = min(
+            end.mtu for link in network.topology.links for end in (link.forward, link.backward)
+        )
+        flow = BackgroundFlow(host, target, mtu, fault.rate, busy, idle)
+        self._flows.append((host, flow))
+        ends = NEVER
+        if fault.lasts is None and fault.seconds < math.inf:
+            ends = begins + picoseconds(fault.seconds)
+        self._call(host, partial(flow.begin, begins, ends))
+        self._until(begins)
+        if self._over:
+            return
+        by_turns = f", {fault.turns[0]:g} s busy, {fault.turns[1]:g} s idle" if idle else ""
+        text = f"has other traffic{fault.span}: {rate_text(fault.rate)}{by_turns}"
+        happened = self._begin(fault, begins, text)
+        self._until_over(fault, begins)
+        if fault.lasts is not None:
+            ends = self._operator.now + latency
+            self._call(host, flow.stop)
+        happened.over = ends
+
+    def _call(self, node: Node, work: Callable[[], None]) -> None:
+        at = self._operator.now + self._engine.control_latency
+        self._engine.post(self._operator, node, at, work)
 
     # --- impaired links ---
 

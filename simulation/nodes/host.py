@@ -70,6 +70,7 @@ class HostNode(TaskNode):
     by_priority: processors of servers handle urgent packets first.
     trains: offer endpoints packets ahead of time where results do not change, which is faster.
     slowdown: how many times as long its processors take.
+    discards: tells which packets it takes in and no program gets; None: none.
     """
 
     patient = True
@@ -81,6 +82,7 @@ class HostNode(TaskNode):
         self.unwanted = 0
         self.by_priority = False
         self.trains = True
+        self.discards: Callable[[Train], npt.NDArray[np.bool_]] | None = None
         self._endpoints: dict[tuple[int, int], VirtualEndpoint] = {}
         self._addresses = {int(one.ipv4) for one in self.interfaces}
         self._incoming: deque[Train] = deque()
@@ -170,11 +172,12 @@ class HostNode(TaskNode):
         self._coming(train for _, _, train in single)
 
     def _coming(self, trains: Iterable[Train]) -> None:
-        if self._receiving is None and not self._interval:
-            self._incoming.extend(trains)
-            return
-        for train in trains:
-            self._incoming.append(train.at(self.received(train.times, train.lengths)))
+        if self._receiving is not None or self._interval:
+            trains = [one.at(self.received(one.times, one.lengths)) for one in trains]
+        if self.discards is not None:
+            kept = [one.select(~self.discards(one)) for one in trains]
+            trains = [one for one in kept if len(one)]
+        self._incoming.extend(trains)
 
     def received(self, times: Times, lengths: Lengths) -> Times:
         """Computes when programs receive packets that arrive at these times."""
@@ -189,7 +192,8 @@ class HostNode(TaskNode):
     def run(self, until: int) -> None:
         """Implements Node."""
         super().run(until)
-        if self._receiving is not None or self._interval:  # events may be left after the arrivals
+        # Events may be left after the arrivals, or there are none.
+        if self._receiving is not None or self._interval or self.discards is not None:
             self.now = max(self.now, until)
 
     def outlook(self) -> tuple[int, int]:

@@ -176,6 +176,8 @@ faults:
   - {at: 8 ms, slow: {host: w1, by: 4}, for: 9 ms}
   - {at: 600 chunks, slow: {link: all, by: 1.5}, for: 100 chunks}
   - {at: 12 ms, impair: {ends: [w1, tor0], loss: 2 %}, for: 10 ms}
+  - {at: 1 ms, load: {from: s0, to: w1, rate: 300 Mbit/s, busy: 2 ms, idle: 1.5 ms}, for: forever}
+  - {at: 900 chunks, load: {from: w0, to: s1, rate: 3 Gbit/s}, for: 100 chunks}
 """
 
 
@@ -197,7 +199,7 @@ def test_slow_runs_are_the_same_again_and_packet_by_packet(
     assert found[0] == found[1]
     assert found[0] == found[2]
     rows = json.loads(found[0][0])["faults"]
-    assert sorted(row["kind"] for row in rows) == ["impair", *["slow"] * 5]
+    assert sorted(row["kind"] for row in rows) == ["impair", "load", "load", *["slow"] * 5]
     first = next(row for row in rows if row["node"] == "s0-tor0")
     assert first["at"] == 0.005
     assert first["lasted"] == 0.02
@@ -225,6 +227,52 @@ def test_an_iteration_grows_to_what_a_slow_servers_link_needs(
     assert len(loads) == len(slow)
     bound = k * max(loads) / iterations * 8 / RATE + COMPUTE
     assert 0.95 * bound < summary["seconds_per_iteration"][-1] < 1.1 * bound
+
+
+@pytest.mark.parametrize("turns", [False, True])
+def test_background_traffic_is_as_much_as_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, turns: bool
+) -> None:
+    """On each link of its way, and on no other."""
+    gbit, seconds, size = 0.25, 0.02, 1514
+    words = ", busy: 1.5 ms, idle: 2.5 ms" if turns else ""
+    load = f"load: {{from: s0, to: s1, rate: {gbit} Gbit/s{words}}}"
+    packets: list[dict[tuple[str, str], tuple[int, int]]] = []
+    for name, faults in (
+        ("without", "faults: [{at: 0 s, slow: {link: all, by: 1}, for: forever}]"),
+        ("with", f"faults: [{{at: 1 ms, {load}, for: {seconds} s}}]"),
+    ):
+        summary = summary_of(tmp_path / name, monkeypatch, faults)
+        found = {
+            (one["from"], one["to"]): (one["packets"], one["bytes"]) for one in summary["links"]
+        }
+        packets.append(found)
+    assert {one["expected_bytes"] for one in summary["links"]} == {None}
+    gap = size * 8 / gbit / 1e9
+    bursts = [0.0015] * 5 if turns else [seconds]
+    more = sum(-(-length // gap) for length in bursts)
+    for way, (count, length) in packets[0].items():
+        added = more if way in (("s0", "tor0"), ("tor0", "s1")) else 0
+        assert packets[1][way] == (count + added, length + added * size)
+
+
+def test_a_job_gets_what_background_traffic_leaves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But for the windows of two workers, which overtake some of it at the end."""
+    share, iterations, windows = 0.8, 8, 2 * 16 * 1098
+    loads = [
+        f"  - {{at: 0 s, load: {{from: {one}, to: {other}, rate: {share} Gbit/s}}, for: forever}}"
+        for one, other in (("s0", "s1"), ("s1", "s0"))
+    ]
+    plain = run(tmp_path / "plain", monkeypatch, session_files(iterations))
+    summary = json.loads(plain.run.summary.read_text())
+    load = max(row["bytes"] for row in summary["links"] if row["from"][0] == "s") / iterations
+    busy = summary_of(tmp_path / "busy", monkeypatch, "\n".join(["faults:", *loads]))
+    left = RATE * (1 - share) / 8
+    took = busy["seconds_per_iteration"][-1] - COMPUTE
+    assert (load - windows) / left < took < 1.05 * load / left
+    assert took > 2 * (summary["seconds_per_iteration"][-1] - COMPUTE)
 
 
 @pytest.mark.parametrize(

@@ -132,6 +132,7 @@ def test_slowdowns_keep_their_fields() -> None:
         "  - {at: 1 s, slow: {link: [tor0, s0], by: 3.5, way: up}, for: 10 s}\n"
         "  - {at: 2 s, slow: {link: all, by: 1, pattern: constant}, for: forever}\n"
         "  - {at: 3 s, slow: {host: w0, by: 2, pattern: {periodic: 2 s}}, for: 500 chunks}\n"
+        "  - {at: 4 s, load: {from: s0, to: w1, rate: 2 Gbit/s, busy: 1 s, idle: 3 s}, for: 9 s}\n"
         "  - {after: 5 chunks, slow: {host: s1, by: 5, pattern: {walk: 1 s, seed: 0}}, for: 1 s}\n",
         clock="virtual",
     )
@@ -139,6 +140,7 @@ def test_slowdowns_keep_their_fields() -> None:
         Fault("slow", 1.0, ends=("tor0", "s0"), seconds=10.0, by=3.5, way="up"),
         Fault("slow", 2.0, ends=EVERY_LINK, seconds=math.inf),
         Fault("slow", 3.0, node="w0", lasts=500, by=2.0, pattern=Pattern("periodic", 2.0)),
+        Fault("load", 4, ends=("s0", "w1"), seconds=9, rate=2_000_000_000, turns=(1, 3)),
         Fault("slow", node="s1", after=5, seconds=1.0, by=5.0, pattern=Pattern("walk", 1.0, 0)),
     ]
 
@@ -170,6 +172,13 @@ def test_slowdowns_keep_their_fields() -> None:
         ),
         ("slow: {host: w0, by: 2, pattern: {periodic: 0 s}}, for: 1 s", "slow.pattern.periodic: "),
         ("slow: {host: w0, by: 2, pattern: wild}, for: 1 s", "slow.pattern: "),
+        ("load: {from: w0, to: w0, rate: 1 Gbit/s}, for: 1 s", "load.to: w0 is where it comes"),
+        ("load: {from: w0, to: tor0, rate: 1}, for: 1 s", "load.rate: "),
+        ("load: {from: tor0, to: w0, rate: 1 Gbit/s}, for: 1 s", "load.from: there is no host"),
+        (
+            "load: {from: w1, to: w0, rate: 1 Gbit/s, busy: 1 s}, for: 1 s",
+            "load: needs both `busy` and `idle`",
+        ),
         (
             "impair: {ends: all, loss: 1 %}, for: forever",
             "for: impair has to end: give a time, such as 5 s",
@@ -177,7 +186,7 @@ def test_slowdowns_keep_their_fields() -> None:
         (
             "kill: s0",
             "kill: kill is of emulation: in virtual time nothing is a process that could be"
-            " killed, stopped or disconnected; allowed here: impair, slow",
+            " killed, stopped or disconnected; allowed here: impair, slow, load",
         ),
     ],
 )

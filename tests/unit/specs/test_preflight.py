@@ -383,7 +383,7 @@ def test_cores_in_which_no_job_sums_are_named(tmp_path: Path, jobs: list[str], s
 
 def test_the_examples_of_the_documentation(tmp_path: Path) -> None:
     text = (ROOT / "docs" / "reference" / "files.md").read_text()
-    topology, job, ordered, layers, faults, _sweep = re.findall(
+    topology, job, ordered, layers, faults, slow, load, _sweep = re.findall(
         r"```yaml\n(.*?)```", text, re.DOTALL
     )
     assert layers.startswith("layer_times:")  # tests/unit/specs/test_layer_file.py
@@ -400,6 +400,9 @@ def test_the_examples_of_the_documentation(tmp_path: Path) -> None:
     two_racks = read(ROOT / "topologies" / "two-racks.yaml").topology
     listed = faults.count("{at: ")
     assert len(schedule(parse(faults), two_racks)) == listed + 10  # and drawn
+    for example in (slow, load):
+        found = schedule(parse(example), two_racks, clock="virtual")
+        assert len(found) == example.count("{at: ")
 
 
 @pytest.mark.parametrize(
