@@ -7,6 +7,10 @@
 // packets become lost ones. So a stream's timer restarts with every result (RFC 6298, section 5.3),
 // and when it expires the oldest number without a result is probed (5.4).
 //
+// The same holds for streams of less urgent classes, which wait in queues while results of more
+// urgent ones come. Where a server holds sums back until a slice is complete, any number may be the
+// one that is missing: then all overdue ones are probed.
+//
 // After a loss the results of later numbers arrive without the lost one, long before a timer. So a
 // number is probed as soon as a sum arrives that was sent later by more than reordering explains
 // (RFC 8985, section 6.2), and again when one arrives that was sent after the probe, or after an
@@ -210,8 +214,10 @@ void detect_from_results(struct worker *w, const int64_t *packets, int64_t n,
         w->earliest[stream] = fmin(w->earliest[stream], progress->sent_last);
     }
     w->since_loss += n;
+    int64_t urgent = 0; // the last streams are the most urgent
     for (int64_t i = 0; i < n; i++) {
         int64_t stream = w->stream[w->places[packets[i]]];
+        urgent = stream > urgent ? stream : urgent;
         if (isinf(w->earliest[stream]))
             continue; // done
         if (w->longest[stream] >= 0)
@@ -222,6 +228,10 @@ void detect_from_results(struct worker *w, const int64_t *packets, int64_t n,
         w->earliest[stream] = INFINITY;
         w->longest[stream] = -1;
     }
+    // What is less urgent waits in queues while these pass, so it is not late.
+    for (int64_t stream = 0; stream < urgent; stream++)
+        if (w->priorities[stream] < w->priorities[urgent] && w->left[stream] < w->next[stream])
+            restart(w, stream, now);
     for (int64_t i = 0; i < n; i++) {
         int64_t row = w->places[packets[i]];
         struct progress *progress = &w->progress[row];

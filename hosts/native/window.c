@@ -158,9 +158,11 @@ static void enter(struct worker *w, int64_t stream) {
     struct queue *queue = &w->queues[stream];
     int64_t number = w->next[stream], left = pass_complete(w, stream);
     int64_t end = left + w->limits[stream];
-    // A stream's oldest number needs no credit: other workers may have spent theirs on streams that
-    // wait for this worker, whose own is spent on streams that wait for them.
-    for (; queue->head < queue->tail && number < end && (number == left || has_credit(w));
+    // A stream's oldest numbers, as many as get their sums together, need no credit: other workers
+    // may have spent theirs on streams that wait for this worker, whose own is spent on streams that
+    // wait for them.
+    for (; queue->head < queue->tail && number < end &&
+           (number < left + w->together || has_credit(w));
          number++) {
         int64_t row = row_of(w, stream, number);
         const struct entry *entry = &w->entry[row];

@@ -156,6 +156,7 @@ struct worker {
     // Bytes of numbers that have entered a window and have no result, and how many may be before
     // others enter; 0: no limit (Propagation in protocol/propagation.py).
     int64_t outstanding, credit;
+    int64_t together; // numbers of a stream whose sums a server may send together, at most
     // The link that packets leave on: Pacer in hosts/net/pacer.py.
     double rate, backlog, clear;
     int64_t small, large; // bytes on the wire of packets without and with payload

@@ -156,7 +156,7 @@ class Core:
             optimizes=plan.optimizer is not None, pulls=plan.pipeline.pulls,
             by_slice=plan.propagation.by_slice,
             adapts=congestion.adapts, **{name: getattr(plan.codec, name) for name in _OF_CODEC},
-            credit=plan.propagation.credit,
+            credit=plan.propagation.credit, together=_together(plan),
             rate=rate, backlog=backlog, clear=-math.inf, small=small, large=large,
             least=trips.least, most=trips.most, soonest=math.inf,
             since_loss=max(_LOSSY, 4 * sum(slots.windows)),
@@ -483,3 +483,12 @@ def _check(lib: ctypes.CDLL) -> None:
     """Raises RuntimeError if structures here differ from those of the C code."""
     structures = _Worker, _Arrivals, _Departures, _Driver, _Turn
     check_constants(lib, {f"{one.__name__}_bytes": ctypes.sizeof(one) for one in structures})
+
+
+def _together(plan: WorkerPlan) -> int:
+    """Returns how many numbers of a stream may wait for each other's sums: those of a slice that is
+    released as a whole (hosts.server.slice_release), in whose first round chunks have two."""
+    if not plan.propagation.by_slice:
+        return 1
+    window = max(stream.window for stream in plan.streams)
+    return min(2 * plan.chunks_per_slice, window)

@@ -37,6 +37,7 @@ _LEAST_GAIN = 0.01  # of the duration of a round, that a move must be predicted 
 _FASTER = 1.5  # times its speed, that a server is tried with which others wait longer for
 _REST = 20  # rounds for which nothing is tried after a move that did not help
 _DECAY = 0.9  # of the probability of exploration, per move tried
+_GOLDEN = (math.sqrt(5) - 1) / 2
 _EXPLORED = 0.02  # of all chunks, that exploration moves
 
 
@@ -195,13 +196,19 @@ def _levelled(load: Load, speeds: Mapping[int, float], most_bytes: int) -> tuple
     """Returns the server of each slice so that all servers are done at about the same time.
 
     Slices go from the server that is done last to the one that is done first with them, the largest
-    that shortens the round first; most_bytes: that move at most, 0: any.
+    that shortens the round first, and of equal ones from all over the keys: else a server would
+    have much to do in a part of each round. most_bytes: that move at most, 0: any.
     """
+
+    def order(one: int) -> tuple[int, float]:
+        # Multiples of the golden ratio are spread evenly, however many of them there are.
+        return load.chunks[one], one * _GOLDEN % 1
+
     owners = list(load.owners)
     chunks = _chunks(owners, load)
     left = most_bytes // max(1, load.chunk_bytes) if most_bytes else sum(load.chunks)
     of: dict[int, list[int]] = {server: [] for server in load.rates}
-    for one in sorted(range(len(owners)), key=lambda n: (load.chunks[n], n)):
+    for one in sorted(range(len(owners)), key=order):
         of[owners[one]].append(one)  # ascending
     while True:
         busy = {server: chunks[server] / speeds[server] for server in load.rates}
@@ -219,7 +226,7 @@ def _levelled(load: Load, speeds: Mapping[int, float], most_bytes: int) -> tuple
         owners[one] = target
         of[source].remove(one)
         of[target].append(one)
-        of[target].sort(key=lambda n: (load.chunks[n], n))
+        of[target].sort(key=order)
         chunks[source] -= load.chunks[one]
         chunks[target] += load.chunks[one]
         left -= load.chunks[one]

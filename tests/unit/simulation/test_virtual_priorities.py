@@ -4,6 +4,9 @@ processors."""
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -25,6 +28,7 @@ from simulation.network import SERVICE, Network
 from simulation.nodes.costs import Core, ProcessingCost, UrgentFirstCore
 from simulation.nodes.host import URGENT_BACKLOG, HostNode, VirtualEndpoint
 from specs.p4program import USUAL
+from tests.unit.simulation.virtual_session import run
 from topologies.model.addressing import Addressing
 from topologies.model.spec import parse
 
@@ -286,3 +290,22 @@ def test_switches_that_run_together_serve_by_priority_as_each_does_by_itself() -
         seconds_of_the_first_layer(True, "two-level-server", together) for together in (True, False)
     )
     assert together == apart
+
+
+def test_what_waits_behind_urgent_chunks_is_not_taken_for_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two racks share the server's link, and its queue has room for all that may be in flight."""
+    topology = (
+        "name: point\ndefaults: {rate: 4 Gbit/s, delay: 1 us, queue_bytes: 4 MiB, mtu: 9216}\n"
+        "racks: [{workers: 4, count: 2}, {workers: 0, servers: 1}]\ncores: 1\n"
+    )
+    job = (
+        f"name: layers\nworkload: layers\nlayers: {[1 << 20] * 8}\npayload: none\niterations: 3\n"
+        "chunk_bytes: 8 KiB\nwindow: 32\ntree: tor\nschedule: {order: priority}\n"
+    )
+    session = run(tmp_path, monkeypatch, {"topology.yaml": topology, "job.yaml": job})
+    summary = json.loads(session.run.summary.read_text())
+    assert summary["chunks"]["retransmitted"] == 0
+    once = 8 * (1 << 20) * 2 * 8 / 4e9  # the racks' sums on the server's link
+    assert summary["seconds_per_iteration"][-1] < 1.2 * once

@@ -24,6 +24,7 @@ WAYS = {
     "hashed": Propagation("priority", classes=4, assign="hashed"),
     "whole keys": Propagation("fifo", parts=True, assign="hashed", release=SLICE),
     "credit": Propagation("credit", classes=3, credit=200),
+    "credit, by slice": Propagation("credit", classes=3, credit=100, release=SLICE),
     "more classes than keys": Propagation("priority", classes=7),
 }
 
