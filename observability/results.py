@@ -145,6 +145,7 @@ def weights(
         "reference_test_loss": reference["test_loss"] if reference else None,
         "reference_in_float32": reference["in_float32"] if reference else None,
         "seconds_per_iteration": first["seconds"],
+        "blocked_seconds": max(one["blocked"] for one in results.values()),
         "wrong_checksum": sum(one["statistics"]["wrong_checksum"] for one in results.values()),
     }
 

@@ -14,6 +14,7 @@ from typing import get_args
 
 from controller.planning.stream_numbers import most_streams
 from hosts.worker.scheduling.registry import CREDIT, SCHEDULERS
+from protocol.balance import STATIC
 from protocol.optimizer_plan import ADAM, MOMENTUM, NESTEROV
 from protocol.propagation import FIFO
 from protocol.propagation import refusal as not_with
@@ -358,6 +359,15 @@ def _check_schedule(document: Document[JobSpec]) -> None:
     elif way.by_slice and not spec.consistency.together:
         text = "is about sums, and asynchronous servers answer each gradient; leave it out"
         document.refuse(("schedule", "release"), text)
+    if spec.balance.policy != STATIC:
+        if not TreeKind.of(spec.tree).ends_at_server:
+            text = f"moves what servers sum, and the root of tree {spec.tree} is a switch"
+            document.refuse(
+                ("balance",), f"{text}; allowed: static, or a tree that ends at servers"
+            )
+        elif spec.optimizer.at == "servers":
+            text = "does not move parameters yet, which optimizer: {at: servers} keeps at servers"
+            document.refuse(("balance",), f"{text}; allowed: static, or optimizer: {{at: workers}}")
     document.check()
 
 

@@ -300,7 +300,7 @@ def work(
 
             seconds = train(replica, job.iterations, exchange, report, done, runtime.now)
             scheduling = _scheduling(cpu_watch)
-            statistics, plan = client.statistics, client.epoch
+            statistics, plan, blocked = client.statistics, client.epoch, client.blocked
     except (ClientError, OSError) as error:  # TimeoutError is an OSError
         emit({"report": "failed", "error": str(error)})
         logging.getLogger("worker").error("%s", error)
@@ -321,6 +321,7 @@ def work(
             "seconds": seconds,
             "statistics": statistics,
             "plan": plan,
+            "blocked": blocked,
             "attendance": activity.participation.tell(all_of_it=True),
             "scheduling": scheduling,
         }

@@ -77,6 +77,11 @@ class JobView:
         return self._transport.plan.epoch
 
     @property
+    def blocked(self) -> float:
+        """Seconds for which changes of the chunk map held this worker's rounds back."""
+        return self._known().blocked
+
+    @property
     def statistics(self) -> ClientStatistics:
         """Counts since the start: those of `hosts.data.reports.Statistics`, and the socket's.
 

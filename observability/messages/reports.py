@@ -125,6 +125,8 @@ class DoneReport(TypedDict):
     """Counts since the process started."""
     plan: int
     """Epoch of its plan."""
+    blocked: float
+    """Seconds for which changes of the chunk map held its rounds back."""
     attendance: ParticipationReport
     """Which workers were in the sums since the last report."""
     scheduling: Scheduling | None

@@ -107,6 +107,8 @@ class JobQuality(TypedDict):
     """Rounds of chunks whose values do not fit fixed point, by the reference."""
     seconds_per_iteration: list[float]
     """Duration of each iteration in seconds, at the worker with the most iterations."""
+    blocked_seconds: float
+    """Seconds for which changes of the chunk map held rounds back, at the worker with the most."""
     wrong_checksum: int
     """Sums that failed their check, of all workers."""
 

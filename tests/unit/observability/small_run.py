@@ -131,7 +131,7 @@ def job(name: str = "digits", *, matches: bool = True, **changes: Any) -> Messag
     }  # fmt: skip
     report = {
         "digest": "a", "accuracy": 0.9, "test_loss": 0.3, "data_sha256": "d",
-        "seconds": [SECONDS] * ITERATIONS,
+        "seconds": [SECONDS] * ITERATIONS, "blocked": 0.0,
     }  # fmt: skip
     reports: dict[int, Message] = {0: {**report, "statistics": statistics}}
     cpus = scheduling.machine(0.5, {"tor0": Share(0.2, 0.1)}, 0)

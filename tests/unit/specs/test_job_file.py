@@ -111,6 +111,16 @@ def test_every_problem_is_named_with_line_and_field() -> None:
             "slice_bytes: 64 KiB\nschedule: {slice: 40000}",
             "job.yaml:5: schedule.slice: and `slice_bytes` both say how long a slice is",
         ),
+        ("balance: best", "balance.policy: should be static or psld"),
+        ("balance: psld", "job.yaml:4: balance: moves what servers sum, and the root of tree two-"),
+        (
+            "placement: ncs\nbalance: {policy: psld, explore: 2}",
+            "balance.explore: should be at most 1",
+        ),
+        (
+            "placement: inc-server\nbalance: psld",
+            "job.yaml:5: balance: does not move parameters yet, which optimizer: {at: servers}",
+        ),
         ("gradients: float8", "gradients: should be float32, float16 or bfloat16"),
         ("workload: letters", "workload: should be digits, characters, resnet50, layers or"),
         ("workload: layers", "layers: is empty; workload layers needs the bytes of each"),
