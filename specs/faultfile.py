@@ -37,7 +37,7 @@ LASTING: tuple[Kind, ...] = ("stop", "disconnect", "impair", "slow", "load")
 _PROGRESSING: tuple[Kind, ...] = ("disconnect", "impair", "slow", "load")
 _ENDLESS: tuple[Kind, ...] = ("slow", "load")  # that may last for ever
 _BY_CLOCK: dict[Clock, tuple[Kind, ...]] = {
-    "emulated": DRAWN,
+    "emulated": (*DRAWN, "slow"),
     "virtual": ("impair", "slow", "load"),
 }
 _WHY_NOT: dict[Clock, str] = {
@@ -147,6 +147,13 @@ def _lasting(value: object) -> object:
 
 def _away(value: object) -> object:
     return math.inf if value == "forever" else quantity(value, TIMES, '"5 s", or forever')
+
+
+def slow_words(fault: Fault) -> str:
+    """Returns what a slow link or host does, in words behind its name."""
+    way = "" if fault.node or fault.way == "both" else f" {fault.way}"
+    how = {"constant": "", "periodic": "up to, by turns, ", "walk": "up to, at random, "}
+    return f"takes{way} {how[fault.pattern.kind]}{fault.by:g} times as long{fault.span}"
 
 
 class _Strict(BaseModel):

@@ -12,11 +12,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequen
 from controller.p4rt.connection import SwitchError
 from emulation.faults import rogue_controller
 from emulation.faults.severing import sever
+from emulation.faults.slowdowns import Apply, Slowdowns, quota
 from emulation.jobs.context import TestbedContext
 from emulation.jobs.jobrun import EmulatedJob
 from emulation.jobs.recovery import Fault as Record
 from observability.control import ControlError
-from specs.faultfile import Fault
+from specs.faultfile import Fault, slow_words
 from specs.slowdowns import EVERY_LINK
 from topologies.model.replica_order import host_of
 
@@ -35,12 +36,15 @@ class Injector:
 
     def __init__(self, context: TestbedContext, jobs: Callable[[], Iterable[EmulatedJob]]) -> None:
         self._context, self._jobs = context, jobs
+        self._slowdowns = Slowdowns(context.network)
 
     async def inject(self, fault: Fault, last: Last) -> None:
         """Carries out a fault. One that lasts ends after ``last``, which begins once it happens,
         or when this is cancelled. Raises ``ControlError`` if there is nothing that it hits."""
         if fault.kind == "impair":
             await self._impair(fault, last)
+        elif fault.kind == "slow":
+            await self._slow(fault, last)
         elif fault.kind == "repush":
             await self._push(fault)
         elif fault.kind == "disconnect":
@@ -100,6 +104,44 @@ class Injector:
             finally:
                 for process in hit:
                     process.signal(signal.SIGCONT)
+
+    async def _slow(self, fault: Fault, last: Last) -> None:
+        if not fault.node:
+            await self._slowly(fault, last, self._slowdowns.of_link(fault))
+            return
+        nodes = self._context.nodes
+        hit = [p for p in nodes.all_at(fault.node) if host_of(p.name) == host_of(fault.node)]
+        workers = [job.workers for job in self._jobs() if fault.node in job.workers.members]
+        hit += [one.members[fault.node] for one in workers]
+        pids = [process.pid for process in hit if process.running]
+        if not pids:
+            raise ControlError(f"{fault.node} is not running: {fault.kind} has no effect")
+        with contextlib.ExitStack() as stack:
+            groups = []
+            for pid in pids:
+                groups.append(await asyncio.to_thread(quota, fault.where, [pid]))
+                stack.callback(groups[-1].close)
+
+            def apply(factor: float) -> None:
+                for group in groups:
+                    group.set(factor)
+
+            await self._slowly(fault, last, apply)
+
+    async def _slowly(self, fault: Fault, last: Last, apply: Apply) -> None:
+        async with self._lasting(fault, slow_words(fault)):
+            following = asyncio.create_task(self._slowdowns.follow(fault, apply))
+            try:
+                ending = asyncio.ensure_future(last())
+                await asyncio.wait([following, ending], return_when=asyncio.FIRST_COMPLETED)
+                if following.done():
+                    following.result()
+                await ending
+            finally:
+                ending.cancel()
+                following.cancel()
+                await asyncio.gather(following, return_exceptions=True)
+                apply(1.0)
 
     async def _push(self, fault: Fault) -> None:
         switch = self._context.nodes.switches[fault.node]

@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 import subprocess
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mininet.log import setLogLevel
@@ -24,7 +24,14 @@ from mininet.net import Mininet
 from mininet.node import Host, Switch
 
 from emulation.network.namespaces import NO_IPV6
-from emulation.network.shaping import FORWARD_PROBE, forward, shape, shape_by_priority
+from emulation.network.shaping import (
+    FORWARD_PROBE,
+    forward,
+    reshape,
+    shape,
+    shape_by_priority,
+    unshape,
+)
 from topologies.model.addressing import Addressing, HostInterface
 from topologies.model.topology import LinkQuality, Topology
 
@@ -97,6 +104,8 @@ class Network:
         )
         self._nodes: dict[str, Any] = {}
         self._wires: list[str] = []  # shell lines for the middle namespace
+        # By the sender and its interface: interfaces of the middle namespace that shape it.
+        self._middle: dict[tuple[str, str], str] = {}
         self.shaping = "hosts: htb; switch ports: paced by the target"
         try:
             self._build()
@@ -118,6 +127,37 @@ class Network:
             trace = "\n".join(result.stderr.strip().splitlines()[-3:])
             raise NetworkError(f"{name}: cannot configure its network:\n{trace}")
         return result.stdout
+
+    def slow(self, node: str, interface: str, factor: float) -> None:
+        """Has a node send at 1 / factor of its link's rate through an interface; 1: as before.
+
+        A switch that paces its ports gets a bucket behind them for that time. Raises
+        ``NetworkError``.
+        """
+        if (node, interface) in self._middle:
+            place, shaped = _WIRES, self._middle[node, interface]
+        elif node in self.topology.by_name and self.topology.by_name[node].kind != "switch":
+            place, shaped = node, interface
+        elif self.offloads:
+            place, shaped = node, ""
+        else:
+            raise NetworkError(f"{node}: its ports are not shaped here")
+        quality = self._quality(node, interface)
+        slowed = max(1000, round(quality.rate / factor))
+        if shaped:
+            lines = [reshape(shaped, slowed, quality)]
+        elif factor == 1:
+            lines = [unshape(interface)]
+        else:
+            lines = shape(interface, replace(quality, rate=slowed))
+        self.run(place, "\n".join(lines))
+
+    def _quality(self, node: str, interface: str) -> LinkQuality:
+        if self.topology.by_name[node].kind != "switch":
+            ends = self.addressing.host_interfaces(node)
+            return next(end.outgoing for end in ends if end.interface == interface)
+        ports = self.addressing.ports(node)
+        return next(port.outgoing for port in ports if port.interface == interface)
 
     def stop(self) -> None:
         """Ends the nodes' shells; the kernel removes interfaces with the sandbox."""
@@ -189,6 +229,9 @@ class Network:
         self._pair((a, a_port, a_name, a_mac), (_WIRES, 2 * number, near, None))
         self._pair((_WIRES, 2 * number + 1, far, None), (b, b_port, b_name, b_mac))
         lines = []
+        self._middle[b, b_name] = near
+        if forth is not None:
+            self._middle[a, a_name] = far
         for name, quality in ((near, back), (far, forth)):
             lines.append(f"ethtool -K {name} {_OFFLOADS_OFF} >/dev/null")
             lines.append(f"ip link set dev {name} mtu {max(back.mtu, (forth or back).mtu)} up")

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 from protocol.header import SERVER_PORTS, VERSION
@@ -44,6 +44,21 @@ def shape(interface: str, quality: LinkQuality) -> list[str]:
         f" ceil {quality.rate}bit burst {burst} cburst {burst} quantum {_QUANTUM}",
         f"tc qdisc replace dev {interface} parent 1:1 handle 10: bfifo limit {quality.queue_bytes}",
     ]
+
+
+def reshape(interface: str, rate: int, quality: LinkQuality) -> str:
+    """Returns a shell line that changes the rate of an interface that is shaped already."""
+    changed = replace(quality, rate=rate)
+    burst = burst_bytes(changed)
+    return (
+        f"tc class change dev {interface} parent 1: classid 1:1 htb rate {rate}bit"
+        f" ceil {rate}bit burst {burst} cburst {burst} quantum {_QUANTUM}"
+    )
+
+
+def unshape(interface: str) -> str:
+    """Returns a shell line that ends the shaping of an interface, if it is shaped."""
+    return f"tc qdisc del dev {interface} root 2>/dev/null || true"
 
 
 def shape_by_priority(interface: str, quality: LinkQuality) -> list[str]:

@@ -26,7 +26,7 @@ from simulation.links.trains import NEVER, SECOND, picoseconds
 from simulation.network import Network
 from simulation.nodes.background import BackgroundFlow, is_background
 from simulation.nodes.host import HostNode
-from specs.faultfile import Fault
+from specs.faultfile import Fault, slow_words
 from specs.slowdowns import EVERY_LINK
 from topologies.model.topology import Link
 from topologies.model.units import rate_text
@@ -261,7 +261,7 @@ class Chaos:
         self._until(begins)
         if self._over:
             return
-        happened = self._begin(fault, begins, _slow_words(fault))
+        happened = self._begin(fault, begins, slow_words(fault))
         wanted = self._chunks + (fault.lasts or 0)
         while known < NEVER or fault.lasts is not None:
             if fault.lasts is not None:
@@ -410,9 +410,3 @@ class Chaos:
             "resent_packets": None,
             "resent_bytes": None,
         }
-
-
-def _slow_words(fault: Fault) -> str:
-    way = "" if fault.node or fault.way == "both" else f" {fault.way}"
-    how = {"constant": "", "periodic": "up to, by turns, ", "walk": "up to, at random, "}
-    return f"takes{way} {how[fault.pattern.kind]}{fault.by:g} times as long{fault.span}"

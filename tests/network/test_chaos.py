@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from tests.network.testbeds import Rackhub, read_until, wait_for
+from topologies.model.spec import load as load_topology
 from workloads.trainer import digest
 
 TARGETS = ["embedded", pytest.param("bmv2", marks=pytest.mark.bmv2)]
@@ -142,6 +143,35 @@ def test_job_finishes_without_absent_worker(rackhub: Rackhub) -> None:
     assert summary["test_accuracy"] > 0.9
     weights = np.load(rackhub.latest() / "weights-brief.npz")
     assert digest(dict(weights)) == summary["weights_sha256"]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("way", ["up", "down"])
+def test_a_slow_link_carries_no_more_than_its_share(
+    rackhub: Rackhub, target: str, way: str
+) -> None:
+    """In each direction, whoever paces it: so an iteration takes at least as long as that."""
+    k, iterations = 10, 40
+    job = rackhub.job.read_text().replace(f"iterations: {ITERATIONS}", f"iterations: {iterations}")
+    rackhub.job.write_text(job.replace("hidden: [32]", "hidden: [256]"))
+    file = rackhub.folder / "faults.yaml"
+    slow = f"{{link: [w0, tor0], by: {k}, way: {way}}}"
+    file.write_text(f"faults: [{{at: 0 s, slow: {slow}, for: forever}}]\n")
+    result = rackhub.call(
+        "chaos", rackhub.topology, "--faults", file, "--job", rackhub.job, "--target", target,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert f"w0-tor0 takes {way} 10 times as long" in result.stdout
+    summary = json.loads((rackhub.latest() / "summary.json").read_text())
+    assert summary["matches_reference"] is True
+    (fault,) = summary["faults"]
+    assert (fault["kind"], fault["node"]) == ("slow", "w0-tor0")
+    ends = ("w0", "tor0") if way == "up" else ("tor0", "w0")
+    (load,) = [row for row in summary["links"] if (row["from"], row["to"]) == ends]
+    rate = load_topology(rackhub.topology).links[0].forward.rate
+    # The bucket holds a burst of a millisecond or a frame.
+    least = 0.8 * k * 8 * load["bytes"] / iterations / rate
+    assert min(summary["seconds_per_iteration"][-5:]) > least
 
 
 @pytest.mark.parametrize("wakes", [True, False], ids=["wakes up", "stays stopped"])

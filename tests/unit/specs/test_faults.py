@@ -197,8 +197,11 @@ def test_invalid_faults_of_virtual_time_are_rejected_with_location(text: str, re
 
 
 def test_clocks_name_the_kinds_that_they_lack() -> None:
-    (said,) = refusals("faults: [{at: 1 s, slow: {host: w0, by: 2}, for: 1 s}]")
-    assert said.startswith("x.yaml:2: faults[0].slow: slow is of virtual time: --clock virtual;")
+    load = "load: {from: w0, to: w1, rate: 1 Gbit/s}"
+    (said,) = refusals(f"faults: [{{at: 1 s, {load}, for: 1 s}}]")
+    assert said.startswith("x.yaml:2: faults[0].load: load is of virtual time: --clock virtual;")
+    (slow,) = faults("faults: [{at: 1 s, slow: {host: w0, by: 2}, for: 1 s}]")
+    assert slow.kind == "slow"
     text = "random: {every: 1 s, count: 1, kinds: [impair, stop]}"
     (said,) = refusals(text, clock="virtual")
     assert said.startswith("x.yaml:2: random.kinds: stop is of emulation:")
