@@ -102,6 +102,11 @@ class Fault:
         return self.node or ("every link" if self.ends == EVERY_LINK else "-".join(self.ends))
 
     @property
+    def endless(self) -> bool:
+        """Whether it lasts to the end of the run."""
+        return self.kind in _ENDLESS and self.lasts is None and math.isinf(self.seconds)
+
+    @property
     def span(self) -> str:
         """Its duration in words, behind what happened; empty if it has no end of its own."""
         if self.lasts is None and math.isinf(self.seconds):

@@ -20,6 +20,7 @@ from topologies.model.units import size_text, time_text
 MOST_LINK_ROWS = 40  # about the height of a terminal
 MOST_NAMES = 8  # of nodes listed by name
 _DIGITS = 4  # of times and bytes, as in `rackhub compare`
+_VIRTUAL_SECONDS = 0.1  # shorter times are told in a smaller unit
 _ENOUGH = 3  # iterations for a median that is not the first, which has exponent rounds
 
 
@@ -259,6 +260,8 @@ def _fault(row: FaultImpact, width: int) -> dict[str, str]:
     """Formats a fault's cells. width: of its text, in columns."""
 
     def after(seconds: float | None) -> str:
+        if seconds is not None and 0 < seconds < _VIRTUAL_SECONDS:
+            return time_text(seconds)
         return "" if seconds is None else f"{seconds:.1f} s"
 
     known = row["aggregating"], row["partial"]

@@ -192,8 +192,9 @@ class Chaos:
             self._further.wait_for(lambda: self._ran < NEVER)
         begins = self._ran + picoseconds(fault.at)
         if fault.after is not None:
-            for earlier in self._tasks[:number]:
-                earlier.join()
+            for earlier, task in zip(self._faults[:number], self._tasks, strict=False):
+                if not earlier.endless:
+                    task.join()
             with self._further:
                 self._further.wait_for(self._recovered)
             self._until_chunks(self._chunks + fault.after)
@@ -212,9 +213,12 @@ class Chaos:
             self._impair(number, fault)
 
     def _recovered(self) -> bool:
-        """Returns whether all jobs have recovered from every fault so far."""
+        """Returns whether all jobs have recovered from every fault so far that ends."""
         return all(
-            job.recovered(one) is not None for one in self._happened for job in self._known.values()
+            job.recovered(one) is not None
+            for one in self._happened
+            if not one.fault.endless
+            for job in self._known.values()
         )
 
     def _until(self, at: int) -> None:

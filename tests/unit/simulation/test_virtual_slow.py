@@ -206,6 +206,24 @@ def test_slow_runs_are_the_same_again_and_packet_by_packet(
     assert first["what"] == "takes down 3.5 times as long for 0.02 s"
 
 
+def test_a_fault_follows_the_recovery_from_those_that_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What lasts for ever is not waited for."""
+    faults = """
+faults:
+  - {at: 1 ms, slow: {link: [s0, tor0], by: 3}, for: 4 ms}
+  - {at: 2 ms, slow: {link: [w1, tor0], by: 2, pattern: {periodic: 5 ms}}, for: forever}
+  - {at: 2 ms, load: {from: s0, to: w1, rate: 100 Mbit/s}, for: forever}
+  - {after: 100 chunks, impair: {ends: all, loss: 1 %}, for: 1 ms}
+"""
+    first, *_, last = summary_of(tmp_path, monkeypatch, faults)["faults"]
+    assert first["kind"] == "slow"
+    assert last["kind"] == "impair"
+    assert first["seconds"] > first["lasted"] == 0.004
+    assert last["at"] > first["at"] + first["seconds"]
+
+
 RATE = 1_000_000_000
 COMPUTE = 0.002
 
