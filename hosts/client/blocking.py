@@ -308,11 +308,14 @@ class Client(JobView):
         only for a worker that is about to join; it cannot be cancelled.
 
         Args:
-            values, average, out, timeout: As for `push_pull`.
+            values: Arrays by key, as for `push_pull`.
+            average: As there.
             priority: The class of these keys in a job that has several: 0 to its number of classes
                 less 1. Keys of a higher class are sent first, also before earlier pushes. All
                 pushes of a key, of all workers, must have the same. None: by the key's place in
                 the declaration, which is the order of the forward pass, as P3 has it.
+            out: As there.
+            timeout: As there.
 
         Returns:
             A future of the result of `push_pull`, which also has the errors of the transfer. In
