@@ -21,7 +21,7 @@ __all__ = [
 ]
 
 # Policies. Parameters are those of P3's artifact (src/kvstore/kvstore_dist.h) and ByteScheduler's
-# defaults for parameter servers (bytescheduler/docs/scheduling.md).
+# defaults for parameter servers (its documentation on scheduling).
 BASELINE, FIFO, P3, BYTESCHEDULER = "baseline", "sliced FIFO", "P3", "ByteScheduler"
 ARTIFACT_SLICE = 40_000
 _PARTITION, _CREDIT = 1_000_000, "16 MB"  # 4,000,000 parameters
@@ -54,7 +54,7 @@ def schedule(policy: str, size: int = ARTIFACT_SLICE) -> dict[str, Any]:
     if policy == BASELINE:
         return {"order": "fifo", "slice": "whole", "assign": "hashed", "release": "slice"}
     if policy == BYTESCHEDULER:
-        return {"order": "credit", "slice": _PARTITION, "credit": _CREDIT, "release": "slice"}
+        return {"order": "credit", "slice": _PARTITION, "credit": _CREDIT}
     return {"order": "priority" if policy == P3 else "fifo", "slice": size, "release": "slice"}
 
 

@@ -55,7 +55,7 @@ def _setting() -> Section:
                     (P3, "`{order: priority, slice: 40000, release: slice}`, 8 classes"),
                     (
                         BYTESCHEDULER,
-                        "`{order: credit, slice: 1000000, credit: 16 MB, release: slice}`",
+                        "`{order: credit, slice: 1000000, credit: 16 MB}`",
                     ),
                 ),
                 text=True,
@@ -151,9 +151,7 @@ def _links(results: Results) -> Section:
             Plot(
                 "links",
                 "How busy the link of a machine is over one iteration of ResNet-50 at 4 Gbit/s,"
-                " from the"
-                " trace. With the baseline it idles during the forward pass, which waits for it"
-                " before.",
+                " from the trace. With the baseline it idles during the forward pass.",
                 partial(plots.draw_links, results),
             )
         ],
@@ -261,7 +259,7 @@ def _assumed(results: Results) -> Section:
             " without embeddings (assumed)",
         ),
         ("delay of a link, each way", "10 us", "assumed; a round trip takes 40 us and 16 packets"),
-        ("slices, P3", "40,000", "artifact: `src/kvstore/kvstore_dist.h`"),
+        ("slices, P3", "40,000", "artifact: its src/kvstore"),
         ("whole keys that are cut", "above 10^6", "artifact, baseline"),
         ("partition and credit, ByteScheduler", "10^6 and 4 x 10^6", "artifact: its documentation"),
     ]
