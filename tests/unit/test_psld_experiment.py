@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests the experiment on PSLD: the shapes of its coarse points, and how a log is read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from click.testing import CliRunner
+
+from cli.main import main
+from experiments.psld.figures import bound
+from experiments.psld.logged import moves
+
+
+@pytest.mark.timeout(300)
+def test_balancing_helps_with_a_straggler_and_costs_nothing_without(tmp_path: Path) -> None:
+    found = CliRunner().invoke(
+        main, ["experiment", "psld", "--quick", "--json", "--to", str(tmp_path)]
+    )
+    assert found.exit_code == 0, found.stderr  # claims hold: nothing moved where nothing is wrong
+    figures = {one["id"]: one for one in json.loads(found.stdout)["figures"]}
+    assert list(figures) == ["speedup.bandwidth.k3.5", "blocked.iterations", "cost.nothing-wrong"]
+    fast = figures["speedup.bandwidth.k3.5"]
+    assert fast["kind"] == "abstract"
+    assert 2 < fast["ours"] <= bound(3.5)
+    assert figures["cost.nothing-wrong"]["ours"] < 1
+    page = (tmp_path / "psld.md").read_text()
+    assert "server 0 straggles" in page
+    course = ElementTree.parse(tmp_path / "psld" / "course.svg").getroot()
+    assert course.tag.endswith("svg")
+
+
+def test_the_bound_is_the_notes() -> None:
+    """(k (P - 1) + 1) / P with four servers."""
+    assert bound(1) == 1
+    assert bound(3.5) == 2.875
+
+
+def test_moves_are_read_from_a_log() -> None:
+    """A move that no chunk map follows did not take place."""
+    log = [
+        "0.1 controller Resync INFO controller.jobs.chunk_maps: job 1 (a) moves 54 slices: slow",
+        "0.2 controller Resync INFO controller.jobs.chunk_maps: job 1 (a): the new chunk map holds"
+        " from round 6",
+        "0.3 worker 0 says: round 7",
+        "0.4 controller Resync INFO controller.jobs.chunk_maps: job 1 (a) moves 0 slices: slow did"
+        " not help",
+        "0.5 controller Resync INFO controller.jobs.chunk_maps: job 1 (a): the new chunk map holds"
+        " from round 12",
+        "0.6 controller Resync INFO controller.jobs.chunk_maps: job 1 (a) moves 3 slices: late",
+    ]
+    assert moves(log) == [
+        {"round": 6, "slices": 54, "why": "slow", "undoes": False},
+        {"round": 12, "slices": 0, "why": "slow did not help", "undoes": True},
+    ]
