@@ -153,7 +153,8 @@ def admit(
     servers = [unit.address for unit in units]
     kind, trees, reservation = resources.admit(
         lambda kind: plan_trees(
-            topology, addressing, placement.workers, servers, kind, spec.streams, number
+            *(topology, addressing, placement.workers, servers, kind, spec.streams, number),
+            propagation=spec.propagation,
         ),
         TreeKind.of(spec.tree),
         spec.window,
@@ -307,7 +308,10 @@ def _crowded(topology: TopologyFile, file: JobFile, addressing: Addressing) -> P
     kind = TreeKind.of(file.spec.tree)
     addresses = [unit.address for unit in servers]
     try:
-        plan_trees(nodes, addressing, workers, addresses, kind, file.spec.streams)
+        plan_trees(
+            *(nodes, addressing, workers, addresses, kind, file.spec.streams),
+            propagation=file.spec.propagation,
+        )
     except PlanRefusedError as refusal:
         of_topology = refusal.tor is not None or refusal.field == "cores"
         return _plan_problem(topology, file, refusal) if of_topology else None
@@ -375,7 +379,8 @@ class PlannedJob(TypedDict):
     memory_bytes: int
     """Memory that gradients and sums of its workers take, estimated; 0 if that is little."""
     streams: int
-    """Number of its streams, each with a tree of its own."""
+    """Number of its streams, of all classes of urgency together. Those of a class have a tree
+    each."""
     window: int
     """Chunks in flight in each stream."""
     slots: dict[str, int]
@@ -456,12 +461,19 @@ def describe(checked: Preflight, plane: DataPlane) -> list[str]:
             f"  workers  {few(list(plan.placement.workers))}",
             f"  servers  {_servers(plan)}",
             f"  tree     {plan.kind}{_instead(plan)}: {'; '.join(trees)}",
-            f"  streams  {len(plan.trees)}, window {window} (chunks in flight in each)",
+            f"  streams  {_streams(plan)}, window {window} (chunks in flight in each)",
             f"  slots    {', '.join(held) or 'none'}",
         ]
         if plan.memory:
             lines.append(f"  memory   about {size_text(plan.memory)}, of all workers together")
     return lines + _cores_without_sums(checked)
+
+
+def _streams(plan: JobPlan) -> str:
+    """Returns the number of a job's streams, and of what they are if it has classes."""
+    classes = plan.file.spec.propagation.classes
+    each = len(plan.trees) // classes
+    return f"{len(plan.trees)}" + (f" ({classes} classes of {each})" if classes > 1 else "")
 
 
 def _cores_without_sums(checked: Preflight) -> list[str]:

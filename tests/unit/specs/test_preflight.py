@@ -335,6 +335,26 @@ def test_printed_plan_matches_job() -> None:
     assert slots == dict.fromkeys(("core0", "tor0", "tor1"), 2 * window)
 
 
+def test_classes_of_urgency_take_streams_and_slots_of_their_own(tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(f"{JOB}window: 16\nstreams: 2\nschedule: {{order: priority, classes: 4}}\n")
+    found = checked(SHIPPED / "two-racks.yaml", path)
+    said = preflight.describe(found, PLANE)
+    assert "  streams  8 (4 classes of 2), window 16 (chunks in flight in each)" in said
+    job = preflight.facts(found, "embedded")["jobs"][0]
+    assert job["streams"] == 8
+    assert job["slots"] == dict.fromkeys(("core0", "tor0", "tor1"), 2 * 16 * 8)
+
+
+def test_classes_without_slots_are_refused_before_anything_starts(tmp_path: Path) -> None:
+    few = "window: 128\nschedule: {order: priority, classes: 16}\n"
+    checked_path = tmp_path / "fits.yaml"
+    checked_path.write_text(f"{JOB}{few}")
+    checked(SHIPPED / "two-racks.yaml", checked_path)  # 16 x 2 x 128 of 8192
+    (refused,) = problems(tmp_path, "two-racks", f"{JOB}{few}".replace("16", "128"))
+    assert refused.startswith("job0.yaml:4: window: core0 has no run of")
+
+
 def test_memory_is_stated_and_too_much_of_it_warned_of(tmp_path: Path) -> None:
     path = tmp_path / "job.yaml"
     path.write_text("name: x\niterations: 1\nworkload: layers\nlayers: [4 MB]\n")
