@@ -60,7 +60,7 @@ def _figures(results: Results) -> Iterator[Figure]:
             ours,
             ours >= _SHARE * bound(K),
             f"{100 * ours / bound(K):.0f} % of the bound of {bound(K):.3f} is reached,"
-            f" {100 * _SHARE:.0f} % was wanted: also what servers do not determine takes its time",
+            f" {100 * _SHARE:.0f} % was wanted; {_last(results, wrong)}",
         )
     yield from _blocked(results)
     percent = cost(results)
@@ -73,6 +73,16 @@ def _figures(results: Results) -> Iterator[Figure]:
         percent < _MOST_COST,
         f"{len(results.get('moves', wrong=NOTHING, balance=BALANCED))} moves of load",
     )
+
+
+def _last(results: Results, wrong: str) -> str:
+    """Returns when the balancer was content, and with what."""
+    moves = results.get("moves", wrong=wrong, k=K, balance=BALANCED)
+    base = results.get("settled_s", wrong=wrong, k=K, balance=NO_BALANCER)
+    ours = results.get("settled_s", wrong=wrong, k=K, balance=BALANCED)
+    after = f"after round {moves[-1]['round']} nothing is moved" if moves else "nothing is moved"
+    least = base / bound(K)
+    return f"{after}, with {ours * 1e3:.1f} ms an iteration where the bound is {least * 1e3:.1f} ms"
 
 
 def _blocked(results: Results) -> Iterator[Figure]:
