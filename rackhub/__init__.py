@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from protocol.errors import Error as Error
     from protocol.optimizer_plan import KeyOptions as KeyOptions
     from protocol.optimizer_plan import OptimizerPlan as OptimizerPlan
+    from protocol.propagation import Propagation as Propagation
     from protocol.schedule import Schedule as Schedule
     from rackhub.results import Iteration as Iteration
     from rackhub.results import Result as Result
@@ -88,6 +89,7 @@ _NAMES = {
     "protocol.consistency": "Consistency",
     "protocol.errors": "Error",
     "protocol.optimizer_plan": "KeyOptions OptimizerPlan",
+    "protocol.propagation": "Propagation",
     "protocol.schedule": "Schedule",
     "rackhub.results": "Iteration Result",
     "rackhub.running": "run",

@@ -24,12 +24,15 @@ from emulation.lifecycle.ranks import Failure, Ranks
 from emulation.lifecycle.running import bringing_up
 from emulation.nodes.processes import describe
 from hosts.session.testbed_environment import NONCE, RANK, WORLD_SIZE
+from hosts.worker.scheduling.registry import SCHEDULERS
 from observability import control, record
 from observability.control import ControlError
 from observability.messages.jobs import CreatedJob, JobRow, NewJob
 from observability.record import RunDirectory, shown
+from protocol.propagation import FIFO
 from protocol.trees import TREE_NUMBERS, TreeKind
 from specs import placements
+from specs.jobspec import PropagationSpec
 from testbed.errors import LaunchError
 from topologies.model.addressing import Addressing
 from topologies.model.replica_order import units_by_rank
@@ -99,6 +102,12 @@ def _names(_: click.Context, __: click.Parameter, value: str | None) -> list[str
     help="Default: the placement's, or two-level.",
 )
 @click.option(
+    "--order",
+    type=click.Choice(list(SCHEDULERS)),
+    default=FIFO,
+    help="In which gradients are sent; priority: that of push(priority=), or of declaration.",
+)
+@click.option(
     "--on",
     metavar="NAME",
     shell_complete=live_names,
@@ -123,6 +132,7 @@ def launch_command(
     placement: str | None,
     servers: list[str] | None,
     tree: str | None,
+    order: str,
     on: str | None,
     **options: Any,
 ) -> None:
@@ -149,7 +159,7 @@ def launch_command(
         _refuse_given(context, options)
         up = record.find(on)
         topology = load_topology(up.facts["topology"])
-    job = _job(topology, _name(words[0]), number, hosts, placement, servers, tree)
+    job = _job(topology, _name(words[0]), number, hosts, placement, servers, tree, order)
     program = _program(words)
     if on is not None:
         with ending_on_signals():
@@ -194,6 +204,7 @@ def _job(
     placement: str | None,
     servers: list[str] | None,
     tree: str | None,
+    order: str,
 ) -> NewJob:
     """Returns the job; raises ``LaunchError`` if the topology has no such hosts or trees."""
     every = [node.name for node in topology.workers]
@@ -225,10 +236,11 @@ def _job(
     addressing = Addressing(topology)
     addresses = [unit.address for unit in units_by_rank(addressing, chosen)]
     try:
-        plan_trees(topology, addressing, workers, addresses, TreeKind.of(tree))
+        way = PropagationSpec(order=order).plan
+        plan_trees(topology, addressing, workers, addresses, TreeKind.of(tree), propagation=way)
     except PlanRefusedError as error:
         raise LaunchError(f"--tree {tree}: {error}") from error
-    return {"name": name, "workers": workers, "servers": chosen, "tree": tree}
+    return {"name": name, "workers": workers, "servers": chosen, "tree": tree, "order": order}
 
 
 def _known(

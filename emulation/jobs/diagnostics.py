@@ -167,7 +167,7 @@ class Diagnostics:
         """Plans the trees of an epoch as the controller did: if need be, around the switches that
         hold no slots. Returns None if no plan matches the status."""
         addressing = self._nodes.addressing
-        members = self._processes.present
+        members, way = self._processes.present, self._job.spec.propagation
         holding = set(status.slots)
         avoided = {node.name for node in addressing.topology.switches} - holding
         for avoid in (set[str](), avoided):
@@ -178,9 +178,10 @@ class Diagnostics:
                     members,
                     [addressing.unit(name).address for name in self._job.servers],
                     TreeKind[status.tree],
-                    streams,
+                    streams // way.classes,
                     self._job.number - 1,
                     avoid,
+                    way,
                 )
                 if outcomes.switches_of(trees) == holding and len(members) == status.world:
                     return trees

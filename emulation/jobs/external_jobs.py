@@ -20,6 +20,7 @@ from observability.control import ControlError
 from observability.messages.jobs import CreatedJob, ExternalJob, JobState, NewJob, OtherJob
 from observability.messages.waiting import JobExplanation
 from protocol import jobs_pb2
+from specs.jobspec import PropagationSpec
 from testbed.jobrun import JobRun
 
 _ANSWER_SECONDS = 4.0
@@ -50,7 +51,14 @@ class ExternalJobs:
         """Creates a job. Raises ``ControlError``."""
         hosts = new["workers"], new["servers"]
         creating = asyncio.get_running_loop().create_task(
-            asyncio.to_thread(create_service, JOBS_ADDRESS, new["name"], *hosts, tree=new["tree"])
+            asyncio.to_thread(
+                create_service,
+                JOBS_ADDRESS,
+                new["name"],
+                *hosts,
+                tree=new["tree"],
+                propagation=PropagationSpec(order=new["order"]).plan,
+            )
         )
         try:
             service = await asyncio.shield(creating)

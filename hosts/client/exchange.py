@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
+
+import numpy as np
 
 from hosts.data.tensors import Sums, Tensors, check_out
 from hosts.errors import NoValueError, PriorityError
@@ -74,20 +76,32 @@ class Exchange:
         call = Call(numbers, counts, finish, patience(len(chunks)), future)
         return call, lambda transport: transport.submit(chunks, packed, lanes, packed, priority)
 
-    def _check_priority(self, names: Iterable[str], priority: int | None) -> None:
+    def _check_priority(self, names: Sequence[str], priority: int | None) -> None:
         """Keeps the priority of keys; raises PriorityError."""
-        if priority is not None and not 0 <= priority < self.classes:
-            raise PriorityError(
-                f"priority {priority}; the job has {self.classes} classes of urgency; allowed: 0 to"
-                f" {self.classes - 1}, which is sent first"
-            )
-        for name in names if self.classes > 1 else ():
-            before = self._priorities.setdefault(name, priority)
+        if priority is not None:
+            priority = self._class(priority)
+        if self.classes == 1:
+            return
+        for name in names:
+            before = self._priorities.get(name, priority)
             if before != priority:
                 raise PriorityError(
                     f"{name!r} is pushed with priority {_named(priority)}, and was with"
                     f" {_named(before)}: a key keeps its priority"
                 )
+        self._priorities.update(dict.fromkeys(names, priority))
+
+    def _class(self, priority: object) -> int:
+        """Returns a priority as a number of the job; raises PriorityError."""
+        whole = isinstance(priority, int | np.integer) and not isinstance(priority, bool)
+        if whole and 0 <= int(priority) < self.classes:  # type: ignore[call-overload]
+            return int(priority)  # type: ignore[call-overload, no-any-return]
+        allowed = (
+            f"0 to {self.classes - 1}, which is sent first"
+            if self.classes > 1
+            else "none, as the job has one class of urgency (order priority gives it 8)"
+        )
+        raise PriorityError(f"priority {priority!r}; allowed: {allowed}")
 
     def parameters(self, initial: Mapping[str, Floats], transport: WorkerTransport) -> Sums:
         """Returns the current parameters of a worker that has joined, in the shapes of the initial

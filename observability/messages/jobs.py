@@ -93,6 +93,8 @@ class NewJob(TypedDict):
     """Hosts, by rank."""
     tree: str
     """Word of ``protocol.trees``."""
+    order: str
+    """In which gradients are sent: a chunk scheduler."""
 
 
 class CreatedJob(TypedDict):

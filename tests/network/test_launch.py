@@ -145,3 +145,16 @@ def test_testbed_that_is_up_stays_up_and_free_of_the_job(rackhub: Rackhub) -> No
         assert launched.returncode == 1
     assert said.splitlines()[-1].endswith("; the job had ended: stopped on request")
     assert {row["state"] for row in rackhub.json("jobs")} == {"stopped"}
+
+
+def test_a_job_may_have_classes_of_urgency(rackhub: Rackhub) -> None:
+    program = SUM.replace("np.float32)})", "np.float32)}, priority=3)")
+    assert program != SUM
+    (rackhub.folder / "mine" / "sum.py").write_text(program)
+    given = ("--target", "embedded", "-n", "2", "--order")
+    done = rackhub.call("launch", rackhub.topology, *given, "priority", "sum.py")
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == [f"[{rank}] w{rank} 3.0 2" for rank in range(2)]
+    refused = rackhub.call("launch", rackhub.topology, *given, "fifo", "sum.py")
+    assert refused.returncode == 1
+    assert "the job has one class of urgency" in refused.stderr
