@@ -17,6 +17,8 @@ FIFO = "fifo"
 # The upper half of stream numbers has 16 for each of 8 network priorities (protocol/priorities.py).
 MOST_CLASSES = 128
 CHUNK = "chunk"
+_LONGEST_ORDER = 40
+_MOST_CREDIT = (1 << 40) + 1
 SLICE = "slice"
 RELEASES = (CHUNK, SLICE)
 
@@ -45,14 +47,16 @@ class Propagation:
     credit: int = 0
 
     def __post_init__(self) -> None:
+        if not (self.order.isidentifier() and len(self.order) <= _LONGEST_ORDER):
+            raise ValueError(f"order {self.order[:_LONGEST_ORDER]!r} is no name of a scheduler")
         if not 1 <= self.classes <= MOST_CLASSES:
             raise ValueError(f"{self.classes} classes; allowed: 1 to {MOST_CLASSES}")
         if self.assign not in ASSIGNMENTS:
             raise ValueError(f"assignment {self.assign[:40]!r} is none of {', '.join(ASSIGNMENTS)}")
         if self.release not in RELEASES:
             raise ValueError(f"release {self.release[:40]!r} is none of {', '.join(RELEASES)}")
-        if self.credit < 0:
-            raise ValueError(f"a credit of {self.credit} bytes; allowed: 0 or more")
+        if not 0 <= self.credit < _MOST_CREDIT:
+            raise ValueError(f"a credit of {self.credit} bytes; allowed: 0 to 2^40")
 
     def __str__(self) -> str:
         parts = [self.order]

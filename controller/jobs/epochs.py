@@ -380,7 +380,7 @@ class Epochs:
             complete = job.rounds.take(place, measured, workers, job.scheme.servers)
         except ValueError as error:
             raise ResyncError(str(error)) from error
-        if complete is not None:
+        if complete is not None and job.balance.measures:
             self.balance([job], complete=complete)
 
     def _load(self, job: Job) -> Load | None:

@@ -13,6 +13,10 @@ from protocol import jobs_pb2
 
 __all__ = ["Rounds"]
 
+_MOST_SECONDS = 1e9
+# Workers are a round apart; the others are of workers that report what is not.
+_MOST_ROUNDS = 16
+
 
 class Rounds:
     """The rounds that not all workers have reported yet."""
@@ -35,6 +39,11 @@ class Rounds:
         for column in (measured.sums, measured.waited, measured.ended):
             if len(column) != len(servers):
                 raise ValueError(f"a round of {len(column)} servers, the plan has {len(servers)}")
+        times = (measured.seconds, *measured.waited, *measured.ended)
+        if not all(0 <= one < _MOST_SECONDS for one in times):  # NaN is none of them
+            raise ValueError("a round that took less than no time, or years")
+        if len(self._reports) > _MOST_ROUNDS:
+            del self._reports[min(self._reports)]
         reports = self._reports.setdefault(measured.round, {})
         reports[place] = measured
         if not all(worker in reports for worker in workers):

@@ -330,19 +330,16 @@ class JobTable:
                 raise JobError(Refusal.INVALID_ARGUMENT, text)
             if request.epoch != job.epoch or not job.started:
                 return
-            if what == "measured":
-                try:
-                    self.epochs.measured(job, place, request.measured)
-                except ResyncError as error:
-                    text = f"{job}: {job.name(place)}: {error}"
-                    raise JobError(Refusal.INVALID_ARGUMENT, text) from error
-            elif what == "remapped":
-                self.remaps.answer(job, place, request.remapped)
-            elif what in ("begun", "reached", "donated", "restored"):
+            if what in ("begun", "reached", "donated", "restored"):
                 self.arrivals.answer(job, place, request)
             else:
                 try:
-                    self.epochs.answer(job, place, request)
+                    if what == "measured":
+                        self.epochs.measured(job, place, request.measured)
+                    elif what == "remapped":
+                        self.remaps.answer(job, place, request.remapped)
+                    else:
+                        self.epochs.answer(job, place, request)
                 except ResyncError as error:
                     text = f"{job}: {job.name(place)}: {error}"
                     raise JobError(Refusal.INVALID_ARGUMENT, text) from error

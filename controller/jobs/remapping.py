@@ -17,12 +17,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from controller.jobs.members import Membership, Role
+from controller.jobs.resync import ResyncError
 from protocol import jobs_pb2
 from protocol.partition import Moved
 from protocol.plan import moved_message
 
 __all__ = ["AHEAD", "Remap"]
 
+_MOST_ROUNDS = 1 << 62
 AHEAD = 2
 """Rounds between the most that any worker has begun and the one from which a map holds."""
 
@@ -66,7 +68,12 @@ class Remap:
         return self.holds is not None and not self._waiting
 
     def answer(self, place: Membership, remapped: jobs_pb2.Remapped) -> None:
-        """Takes a member's answer; ignores one to an earlier instruction."""
+        """Takes a member's answer; ignores one to an earlier instruction.
+
+        Raises ResyncError for a number of rounds that nobody has begun.
+        """
+        if remapped.begun >= _MOST_ROUNDS:
+            raise ResyncError(f"{remapped.begun} rounds")
         decided = self.holds is not None
         current = (
             remapped.number == self.number

@@ -99,6 +99,23 @@ WRONG: dict[str, dict[str, Values]] = {
             {"ablated": ["aggregation"]},  # switches sum
             {"ablated": ["everything"]},
         ],
+        "propagation": lambda _: [
+            {"order": "x" * 10**6},
+            {"order": "a b"},
+            {"classes": 129},
+            {"classes": MOST},
+            {"classes": 9, "in_network": True, "assign": "nowhere"},
+            {"release": "never"},
+            {"release": "slice"},  # the root of its tree is a switch
+            {"credit": (1 << 64) - 1},
+        ],
+        "balance": lambda _: [
+            {"policy": "x" * 10**6},
+            {"policy": "best"},
+            {"explore": math.nan},
+            {"explore": -0.1},
+            {"explore": math.inf},
+        ],
     },
     "ConnectService": {
         **WHO,
@@ -163,6 +180,14 @@ WRONG: dict[str, dict[str, Values]] = {
         "reached": lambda _: [],
         "donated": lambda _: [],
         "restored": lambda _: [],
+        "remapped": lambda _: [],
+        "measured": lambda _: [
+            {"sums": [1] * 9, "waited": [0.0] * 9, "ended": [0.0] * 9},
+            {"sums": [1], "waited": [], "ended": []},
+            {"seconds": math.nan},
+            {"seconds": -1.0},
+            {"round": MOST, "seconds": math.inf},
+        ],
     },
     "Heartbeat": {
         **WHO,
