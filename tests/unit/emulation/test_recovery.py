@@ -121,7 +121,7 @@ def test_fault_is_over_when_its_job_ends_during_it(monkeypatch: pytest.MonkeyPat
 
         process = SimpleNamespace(name="tor0", running=True, signal=send)
         nodes = SimpleNamespace(all_at=lambda _: [process])
-        context: Any = SimpleNamespace(faults=log, nodes=nodes, tell=lambda _: None)
+        context: Any = SimpleNamespace(faults=log, nodes=nodes, network=None, tell=lambda _: None)
         job: Any = SimpleNamespace(
             state="running",
             forecast=SimpleNamespace(workload=SimpleNamespace(chunks=1)),

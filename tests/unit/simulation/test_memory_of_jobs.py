@@ -16,12 +16,13 @@ from topologies.model.spec import read
 from workloads.memory import memory_of
 
 RUN = """
-import resource, sys
+import re, sys
 from click.testing import CliRunner
 from cli.main import main
 result = CliRunner().invoke(main, ["run", sys.argv[1], "--clock", "virtual", "--job", sys.argv[2]])
 assert result.exit_code == 0, result.output
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+# Not ru_maxrss: that may be of the process which started this one.
+print(1024 * int(re.search(r"VmHWM:\\s+(\\d+) kB", open("/proc/self/status").read())[1]))
 """
 JOB = "name: x\nworkload: layers\nlayers: [{}]\niterations: 2\nwindow: 256\n"
 
