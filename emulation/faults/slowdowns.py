@@ -18,7 +18,7 @@ Apply = Callable[[float], None]
 
 
 class Slowdowns:
-    """What is slow now. Several slowdowns of a link multiply."""
+    """The slowdowns at the moment. Several slowdowns of a link multiply."""
 
     def __init__(self, network: Network) -> None:
         self._network = network

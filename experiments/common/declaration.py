@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an experiment declares: points to run, what it measures, published figures, and its page.
+"""Declarations of experiments: points to run, measures, published figures, and a page.
 
 Everything else (running, resuming, tables, plots' files, page) is written once, beside this file.
 docs/howto/new-experiment.md has a complete one.
@@ -48,7 +48,7 @@ class ExperimentError(Error):
 
 
 Values: TypeAlias = Mapping[str, str | int | float]
-"""What tells a point from others, by column of the table."""
+"""Values that tell a point from others, by column of the table."""
 
 
 @dataclass(frozen=True)

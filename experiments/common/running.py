@@ -116,7 +116,7 @@ def run(
 
 @dataclass(frozen=True)
 class Written:
-    """What an experiment comes to.
+    """The outcome of an experiment.
 
     paths: Files that were written.
     """

@@ -23,7 +23,7 @@ __all__ = ["Results", "Script", "Setup", "chosen_targets", "experiment"]
 
 @dataclass(frozen=True)
 class Setup:
-    """What the common options give to an experiment.
+    """The values of the common options of experiments.
 
     console: For progress.
     folder: For files of what is run.
@@ -64,7 +64,7 @@ class Script:
 
     @property
     def about(self) -> str:
-        """What it does, for the command's help."""
+        """The description in the command's help."""
         return self.run.__doc__ or ""
 
 

@@ -36,7 +36,7 @@ __all__ = ["Chaos"]
 _AHEAD = SECOND  # ps that steps of a pattern are known before they happen
 
 Hit = Direction | str
-"""What is slow: a direction of a link, or a host."""
+"""A direction of a link, or a host, that may be slow."""
 
 
 @dataclass(eq=False)

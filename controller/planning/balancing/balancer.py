@@ -16,7 +16,7 @@ __all__ = ["Balancer", "Measurements", "Move"]
 
 @dataclass(frozen=True)
 class ServerRound:
-    """What workers measured of one server in a round.
+    """Measurements of one server in a round, by all workers.
 
     server: its number in the job.
     sums: chunks that it summed.
@@ -33,7 +33,7 @@ class ServerRound:
 
 @dataclass(frozen=True)
 class Round:
-    """What all workers measured in a round: its number, its duration in seconds (the mean of
+    """A complete round as all workers measured it: its number, its duration in seconds (the mean of
     workers), and its servers."""
 
     number: int
