@@ -8,6 +8,7 @@ those that the next forward pass needs first.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from protocol import jobs_pb2
@@ -17,6 +18,7 @@ FIFO = "fifo"
 # The upper half of stream numbers has 16 for each of 8 network priorities (protocol/priorities.py).
 MOST_CLASSES = 128
 CHUNK = "chunk"
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 _LONGEST_ORDER = 40
 _MOST_CREDIT = (1 << 40) + 1
 SLICE = "slice"
@@ -47,7 +49,7 @@ class Propagation:
     credit: int = 0
 
     def __post_init__(self) -> None:
-        if not (self.order.isidentifier() and len(self.order) <= _LONGEST_ORDER):
+        if not (_NAME.fullmatch(self.order) and len(self.order) <= _LONGEST_ORDER):
             raise ValueError(f"order {self.order[:_LONGEST_ORDER]!r} is no name of a scheduler")
         if not 1 <= self.classes <= MOST_CLASSES:
             raise ValueError(f"{self.classes} classes; allowed: 1 to {MOST_CLASSES}")
