@@ -9,10 +9,7 @@ static int fits(struct worker *w, const struct driver *driver, const struct depa
                 double now) {
     int64_t most = w->probed_length + w->heap_length;
     double size = (double)(w->probed_length * w->small + w->heap_length * w->large);
-    if (w->rate > 0) { // one packet may exceed the room
-        double room = (w->backlog - larger(0.0, w->clear - now)) * w->rate / 8;
-        size = fmin(size, larger(0.0, room) + (double)w->large);
-    }
+    size = fmin(size, room(w, now) + (double)w->large); // one packet may exceed the room
     double waiting = larger(0.0, driver->waiting - driver->pace * (now - driver->since));
     // Times of the queue are rounded: two packets are to spare.
     return out->count + most <= out->room && waiting + size <= driver->bytes - 2 * (double)w->large;
@@ -30,7 +27,8 @@ static int poll(struct worker *w, struct driver *driver, struct departures *out,
         out->following = first_deadline(w);
     double waiting = larger(0.0, driver->waiting - driver->pace * (now - driver->since));
     for (int64_t i = before; i < out->count; i++)
-        waiting += (double)(out->full[i] ? w->large : w->small);
+        if (uses_link(w, &out->peers[i]))
+            waiting += (double)(out->full[i] ? w->large : w->small);
     driver->waiting = waiting;
     driver->since = now;
     // Polling again at once after nothing was sent would keep a core busy.

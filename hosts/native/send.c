@@ -109,16 +109,26 @@ static void write_query(const struct worker *w, int64_t row, uint8_t *packet) {
 
 // --- the link ---
 
-// The bytes that may be handed over now: Pacer.room. One packet may exceed it.
-static double room(const struct worker *w, double now) {
+// The bytes that may be handed over to the link now. One packet may exceed it.
+double room(const struct worker *w, double now) {
     if (w->rate <= 0)
         return INFINITY;
     return larger(0.0, (w->backlog - larger(0.0, w->clear - now)) * w->rate / 8);
 }
 
-// Accounts for a packet that is handed over now: Pacer.hand_over. Returns when it has left.
+// True if packets to a server leave on the link: not those to one on this host.
+int uses_link(const struct worker *w, const struct peer *server) {
+    return four(server->ipv4) != w->host;
+}
+
+// The bytes of the link that a row's packet of `size` takes.
+static int64_t on_link(const struct worker *w, int64_t row, int64_t size) {
+    return uses_link(w, &w->servers[w->server[row]]) ? size : 0;
+}
+
+// Accounts for a packet that is handed over now. Returns when it has left.
 static double hand_over(struct worker *w, double now, int64_t size) {
-    if (w->rate <= 0)
+    if (w->rate <= 0 || !size)
         return now;
     return w->clear = larger(now, w->clear) + (double)(size * 8) / w->rate;
 }
@@ -185,32 +195,38 @@ int send_now(struct worker *w, double now, struct departures *out) {
     w->prepared = 0;
     double most = room(w, now);
     int64_t spent = 0, asked = 0, row = -1;
+    int left_over = 0;
     uint8_t *packet = out->packets + out->count * out->stride;
     double first = INFINITY; // deadline of what is sent
-    for (; asked < w->probed_length && (double)spent < most; asked++) {
+    for (; asked < w->probed_length; asked++) {
         row = w->probed[asked];
+        int64_t size = on_link(w, row, w->small);
+        if (size && !((double)spent < most)) {
+            left_over = 1;
+            break;
+        }
         write_query(w, row, packet);
         out->full[out->count] = false;
         out->peers[out->count] = w->servers[w->server[row]];
         out->times[out->count++] = now;
         packet += out->stride;
-        spent += w->small;
-        note_probed(w, row, now, hand_over(w, now, w->small));
+        spent += size;
+        note_probed(w, row, now, hand_over(w, now, size));
         w->counts.queries++;
     }
-    int left_over = asked < w->probed_length;
     while (!left_over && (row = first_due(w)) >= 0) {
-        if (!((double)spent < most)) {
+        int64_t size = on_link(w, row, carries(w, row) ? w->large : w->small);
+        if (size && !((double)spent < most)) {
             left_over = 1;
             break;
         }
-        spent += carries(w, row) ? w->large : w->small;
+        spent += size;
         int full = write_contribution(w, row, packet);
         out->full[out->count] = full;
         out->peers[out->count] = w->servers[w->server[row]];
         out->times[out->count++] = now;
         packet += out->stride;
-        note_sent(w, row, hand_over(w, now, full ? w->large : w->small));
+        note_sent(w, row, hand_over(w, now, on_link(w, row, full ? w->large : w->small)));
         first = fmin(first, w->deadline[row]);
     }
     if (left_over) { // when half of the backlog is gone
@@ -232,6 +248,8 @@ int send_now(struct worker *w, double now, struct departures *out) {
 int64_t worker_prepare(struct worker *w, double now) {
     prepare_poll(w, now);
     int64_t most = w->probed_length + w->heap_length;
+    if (w->host) // packets inside the host need no room
+        return most;
     double fit = floor(room(w, now) / (double)w->small) + 1;
     return fit < (double)most ? (int64_t)fit : most;
 }

@@ -157,8 +157,10 @@ struct worker {
     // others enter; 0: no limit (Propagation in protocol/propagation.py).
     int64_t outstanding, credit;
     int64_t together; // numbers of a stream whose sums a server may send together, at most
-    // The link that packets leave on: Pacer in hosts/net/pacer.py.
+    // The link that packets leave on, in bit/s, and how many seconds of it are handed over ahead.
+    // `clear`: when all that was handed over has left.
     double rate, backlog, clear;
+    int64_t host; // address of this host, servers at which are not reached by the link; 0: unknown
     int64_t small, large; // bytes on the wire of packets without and with payload
     // Loss detection.
     double least, most; // bounds of timeouts
@@ -261,6 +263,8 @@ double first_deadline(struct worker *w);
 void receive(struct worker *w, const struct arrivals *a, int64_t first, int64_t last, double now);
 
 // send.c
+double room(const struct worker *w, double now);
+int uses_link(const struct worker *w, const struct peer *server);
 int send_now(struct worker *w, double now, struct departures *out);
 void prepare_poll(struct worker *w, double now);
 

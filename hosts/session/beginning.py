@@ -161,4 +161,5 @@ def first_transport(
         ),
         payload=environment.payload,
         header_room=environment.header_room,
+        host=endpoint.ipv4,
     )

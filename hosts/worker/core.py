@@ -77,6 +77,7 @@ class Core:
     peers: (n,) PEER of the servers, by rank.
     rate: of the link in bit/s, 0: no pacing.
     backlog: seconds of the link that may be handed over ahead.
+    host: IPv4 address of the worker's host, servers at which are not reached by the link.
     header_room: bytes reserved before each packet.
     last_headers, last_words: by chunk, the last results, if servers optimize.
     """
@@ -94,6 +95,7 @@ class Core:
         *,
         rate: float,
         backlog: float,
+        host: int,
         header_room: int,
         last_headers: Array,
         last_words: Words,
@@ -157,7 +159,7 @@ class Core:
             by_slice=plan.propagation.by_slice,
             adapts=congestion.adapts, **{name: getattr(plan.codec, name) for name in _OF_CODEC},
             credit=plan.propagation.credit, together=_together(plan),
-            rate=rate, backlog=backlog, clear=-math.inf, small=small, large=large,
+            rate=rate, backlog=backlog, clear=-math.inf, host=host, small=small, large=large,
             least=trips.least, most=trips.most, soonest=math.inf,
             since_loss=max(_LOSSY, 4 * sum(slots.windows)),
             memory=max(_LOSSY, 4 * sum(slots.windows)),

@@ -63,6 +63,7 @@ class WorkerTransport:
     rto_*: timeouts in seconds (see RoundTrips), at least the time of `LEAST_PACKETS` on the link.
     link_rate: bit/s to pace by; None: the plan's, 0: no pacing.
     backlog: seconds of the link that are handed over ahead of time.
+    host: IPv4 address of the worker's host, servers at which are not reached by the link; 0: none.
     payload: true if chunks have one; else the values of each are (0,).
     header_room: see HostEnvironment.
     former: the transport of the previous epoch, which is continued.
@@ -80,6 +81,7 @@ class WorkerTransport:
         rto_most: float = 1.0,
         link_rate: int | None = None,
         backlog: float = BACKLOG,
+        host: int = 0,
         payload: bool = True,
         header_room: int = 0,
         former: WorkerTransport | None = None,
@@ -123,13 +125,14 @@ class WorkerTransport:
         if former is not None:
             self._given = former._given
         self._frozen = False
-        self._link_rate = link_rate
+        self._link_rate, self._host = link_rate, host
         self._core = Core(
             *(plan, slots, self._queues, exponents, self.round_trips),
             *(CongestionControl(plan, slots, self.round_trips), self._scheduler.priorities()),
             peer_array([server.pair() for server in plan.servers]),
             rate=rate,
             backlog=backlog,
+            host=host,
             header_room=header_room,
             last_headers=self._last_headers,
             last_words=self._last_words,
@@ -351,6 +354,7 @@ class WorkerTransport:
             self._exponents,
             link_rate=self._link_rate,
             backlog=self._backlog,
+            host=self._host,
             payload=self._payload,
             header_room=self._header_room,
             former=self,

@@ -285,6 +285,7 @@ static void begin(void) {
     w->rate = draw(2) * 8e6;
     w->backlog = 1e-4 * (double)(1 + draw(8));
     w->clear = -INFINITY;
+    w->host = draw(2) ? four((uint32_t)(99 + draw(w->servers_count))) : 0;
     w->small = SMALL;
     w->large = w->width ? LARGE : SMALL;
     w->least = 0.001;

@@ -229,6 +229,44 @@ def test_urgent_streams_go_first_and_no_stream_is_reordered() -> None:
         assert seqs == sorted(seqs)
 
 
+def test_a_server_on_the_same_host_takes_none_of_the_link() -> None:
+    rate, chunks = 1_000_000, 256
+    plan = WorkerPlan(
+        job=1,
+        epoch=1,
+        world=1,
+        lanes=4,
+        rank=0,
+        streams=tuple(StreamPlan(s, 7, 0, chunks) for s in range(2)),
+        servers=(Address(*SERVER), Address(SERVER[0] + 1, SERVER[1])),
+        counts=(chunks,),
+        chunks_per_slice=1,
+        link_rate=rate,
+    )
+
+    def times(host: int) -> list[list[float]]:
+        """Returns when packets leave for each of the servers."""
+        transport = WorkerTransport(plan, Exponents(chunks, 1), host=host)
+        submit(transport, *range(chunks))
+        left: list[list[float]] = [[], []]
+        now = 0.0
+        while sum(map(len, left)) < chunks:
+            batch, following = transport.poll(now)
+            if batch is not None:
+                for server, packets in enumerate(left):
+                    mine = batch.peers["ipv4"] == SERVER[0] + server
+                    packets += [now] * int(np.count_nonzero(mine))
+            now = following
+        return left
+
+    own, other = times(host=SERVER[0])
+    assert len(own) == len(other) == chunks // 2
+    seconds = len(other) * 8 * (HEADER_BYTES + 42) / rate
+    assert 0.9 * seconds < other[-1] + 0.004 < 1.1 * seconds
+    assert own[-1] <= other[-1]
+    assert max(times(host=0)[0]) + 0.004 > 1.9 * seconds
+
+
 def test_sums_come_into_the_values_that_they_are_of() -> None:
     """Two submissions are in one window; contributions of one are made while others are done."""
     transport = lone(window=4)
