@@ -23,12 +23,15 @@ class ServerRound:
     waited: mean seconds from a worker's contribution until its sum came.
     ended: seconds from the first contribution of the round, to any server, until the last sum of
         this one.
+    handled: mean seconds that the server had a sum, from the arrival of its last contribution until
+        its result was ready to leave; 0.0 where unknown. The rest of `waited` is propagation.
     """
 
     server: int
     sums: int
     waited: float
     ended: float
+    handled: float = 0.0
 
 
 @dataclass(frozen=True)
