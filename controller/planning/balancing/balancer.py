@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from protocol.balance import Balance
 from protocol.partition import Moved
@@ -54,6 +54,8 @@ class Load:
     rates: by server, chunks a second that its link can take from all workers, and send to them.
     moved: slices that are at other servers than the job's rule says, and these.
     moving: a change of the chunk map is under way.
+    spares: as `rates`, of spare servers: they are in the job, and to have no slices unless the
+        balancer gives them some.
     """
 
     owners: tuple[int, ...]
@@ -62,6 +64,15 @@ class Load:
     rates: Mapping[int, float]
     moved: Moved
     moving: bool
+    spares: Mapping[int, float] = field(default_factory=dict)
+
+    def map_to(self, owners: Sequence[int]) -> Moved:
+        """Returns the chunk map (``Move.moved``) that gives slices to these servers."""
+        moved = dict(self.moved)
+        for one, (before, after) in enumerate(zip(self.owners, owners, strict=True)):
+            if before != after:
+                moved[one] = after
+        return tuple(sorted(moved.items()))
 
 
 @dataclass(frozen=True)
@@ -109,7 +120,10 @@ class Move:
     kind, window, streams: what to request instead; None: as before.
     avoid: switches that its trees do without; None: as before.
     moved: the whole chunk map: slices that are at other servers than the job's rule says, and the
-        numbers of those servers in the job; None: as before, in the plan epoch that follows.
+        numbers of those servers in the job; None: as before, in the plan epoch that follows. A
+        spare server that gets slices is none any more.
+    spares: with `moved`, all servers that are spare from then on, and have no slices; None: as
+        before.
     """
 
     reason: str
@@ -118,6 +132,7 @@ class Move:
     streams: int | None = None
     avoid: frozenset[str] | None = None
     moved: Moved | None = None
+    spares: frozenset[int] | None = None
 
 
 class Balancer(ABC):

@@ -66,7 +66,7 @@ class Psld(Static):
         self._speeds: dict[int, float] = {}  # chunks a second, of servers that have straggled
         self._trial: _Trial | None = None
         self._rest = 0
-        self._epoch = 0
+        self._among: object = None
 
     def observe(self, measurements: Measurements) -> Iterable[Move]:
         """Implements Balancer."""
@@ -74,8 +74,9 @@ class Psld(Static):
         complete, load = measurements.round, measurements.load
         if complete is None or load is None or load.moving:
             return
-        if measurements.epoch != self._epoch:  # other servers, or other speeds
-            self._epoch, self._trial, self._seconds = measurements.epoch, None, []
+        among = measurements.epoch, frozenset(load.rates)
+        if among != self._among:  # other servers, or other speeds
+            self._among, self._trial, self._seconds = among, None, []
         self._seconds.append(complete.seconds)
         move = self._judge(load) if self._trial is not None else self._look(complete, load)
         if move is not None:
@@ -174,10 +175,6 @@ class Psld(Static):
         predicted: float,
         speeds: dict[int, float] | None = None,
     ) -> Move:
-        moved = dict(load.moved)
-        for one, (before, after) in enumerate(zip(load.owners, owners, strict=True)):
-            if before != after:
-                moved[one] = after
         self._trial = _Trial(
             *(what, load.moved, self._seconds[-_SAMPLE:]),
             dict(self._speeds) if speeds is None else speeds,
@@ -185,7 +182,7 @@ class Psld(Static):
         )
         self._slow.clear()
         self._idle.clear()
-        return Move(what, moved=tuple(sorted(moved.items())))
+        return Move(what, moved=load.map_to(owners))
 
 
 def _names(servers: Iterable[int]) -> str:

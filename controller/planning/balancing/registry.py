@@ -4,10 +4,15 @@
 from __future__ import annotations
 
 from controller.planning.balancing.balancer import Balancer
+from controller.planning.balancing.least_loaded import LeastLoaded
 from controller.planning.balancing.psld import Psld
 from controller.planning.balancing.static import Static
 from protocol.balance import STATIC
 
 __all__ = ["BALANCERS"]
 
-BALANCERS: dict[str, type[Balancer]] = {STATIC: Static, "psld": Psld}
+BALANCERS: dict[str, type[Balancer]] = {
+    STATIC: Static,
+    "least-loaded": LeastLoaded,
+    "psld": Psld,
+}

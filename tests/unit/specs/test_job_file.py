@@ -111,7 +111,7 @@ def test_every_problem_is_named_with_line_and_field() -> None:
             "slice_bytes: 64 KiB\nschedule: {slice: 40000}",
             "job.yaml:5: schedule.slice: and `slice_bytes` both say how long a slice is",
         ),
-        ("balance: best", "balance.policy: should be static or psld"),
+        ("balance: best", "balance.policy: should be static, least-loaded or psld"),
         ("balance: psld", "job.yaml:4: balance: moves what servers sum, and the root of tree two-"),
         (
             "placement: ncs\nbalance: {policy: psld, explore: 2}",

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Computes to which servers slices move so that loads are level, with as few moves as possible.
+
+Slices are numbered; `owners` has the server of each, `chunks` its size. Results are deterministic.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right, insort
+from collections.abc import Collection, Mapping, Sequence
+
+__all__ = ["levelled", "scaled"]
+
+_GOLDEN = (math.sqrt(5) - 1) / 2
+
+
+def levelled(
+    owners: Sequence[int], chunks: Sequence[int], servers: Collection[int]
+) -> tuple[int, ...]:
+    """Returns owners with equal loads: no two of `servers` differ by more than a slice, and others
+    have none."""
+    level = sum(chunks) // len(servers)
+    return _Slices(owners, chunks, dict.fromkeys(servers, level)).level()
+
+
+def scaled(
+    owners: Sequence[int], chunks: Sequence[int], servers: Collection[int]
+) -> tuple[int, ...]:
+    """Returns the owners after a change of which servers have slices: `servers` alone.
+
+    Servers without any get an equal share: the slices of those that are to have none, and more of
+    the others, in proportion to what these have. If that is too much, what is left goes to the
+    least loaded. Loads keep their differences beyond that, as a balancer may have made them.
+    """
+    loads = dict.fromkeys(servers, 0)
+    for server, count in zip(owners, chunks, strict=True):
+        if server in loads:
+            loads[server] += count
+    total, held = sum(chunks), sum(loads.values())
+    had = [server for server in servers if loads[server]]
+    left = total * len(had) // len(servers)  # for those that had slices
+    if held <= left:
+        return _Slices(owners, chunks, dict.fromkeys(servers, 0)).owners()
+    targets = {server: load * left // held for server, load in loads.items()}
+    for server in servers:
+        if not loads[server]:
+            targets[server] = total // len(servers)
+    return _Slices(owners, chunks, targets).level()
+
+
+class _Slices:
+    """Slices at servers, of which each is to have a load of about its target. Those at other
+    servers have moved to the servers that lack most."""
+
+    def __init__(
+        self, owners: Sequence[int], chunks: Sequence[int], targets: Mapping[int, int]
+    ) -> None:
+        self._owners = list(owners)
+        self._beyond = {server: -target for server, target in targets.items()}
+        # Of each server, in ascending order of chunks; equal ones by turns from all over the keys,
+        # as multiples of the golden ratio are spread evenly, however many of them there are: a
+        # server would else have much to do in a part of each round.
+        self._at: dict[int, list[tuple[int, float, int]]] = {server: [] for server in targets}
+        homeless = []
+        for one, (server, count) in enumerate(zip(owners, chunks, strict=True)):
+            piece = count, one * _GOLDEN % 1, one
+            if server in targets:
+                self._at[server].append(piece)
+                self._beyond[server] += count
+            else:
+                homeless.append(piece)
+        for pieces in self._at.values():
+            pieces.sort()
+        for piece in sorted(homeless, reverse=True):
+            self._give(piece, self._poorest())
+
+    def owners(self) -> tuple[int, ...]:
+        """Returns the server of each slice."""
+        return tuple(self._owners)
+
+    def level(self) -> tuple[int, ...]:
+        """Moves slices from the server that is furthest beyond its target to the one that lacks
+        most, as long as they come closer by it, and returns the server of each slice."""
+        while True:
+            beyond = self._beyond
+            source = max(beyond, key=lambda server: (beyond[server], -server))
+            target = self._poorest()
+            pieces, lacks = self._at[source], -beyond[target]
+            fitting = bisect_right(pieces, (min(beyond[source], lacks), 2.0))
+            if not pieces or pieces[max(0, fitting - 1)][0] >= beyond[source] + lacks:
+                return self.owners()
+            piece = pieces.pop(max(0, fitting - 1))
+            beyond[source] -= piece[0]
+            self._give(piece, target)
+
+    def _poorest(self) -> int:
+        return min(self._beyond, key=lambda server: (self._beyond[server], server))
+
+    def _give(self, piece: tuple[int, float, int], server: int) -> None:
+        insort(self._at[server], piece)
+        self._beyond[server] += piece[0]
+        self._owners[piece[2]] = server
