@@ -30,8 +30,9 @@ from simulation.kernel.calls import ask
 from simulation.kernel.engine import Engine
 from simulation.links.link import Link
 from simulation.network import SERVICE, Network
+from simulation.nodes.endpoint import VirtualEndpoint
 from simulation.nodes.frames import Framing, arrived
-from simulation.nodes.host import HostNode, VirtualEndpoint
+from simulation.nodes.host import HostNode
 from simulation.nodes.switch_group import SwitchGroup
 from specs.p4program import HEADERS, JUMBO, USUAL
 from switch.ports.virtual_time import TimedPorts, run_together

@@ -17,7 +17,8 @@ from protocol.shards_pb2_grpc import ShardServiceServicer
 from simulation.kernel.calls import Stub
 from simulation.kernel.engine import Engine
 from simulation.kernel.task_node import TaskNode
-from simulation.nodes.host import URGENT_BACKLOG, HostNode, VirtualEndpoint
+from simulation.nodes.endpoint import URGENT_BACKLOG, VirtualEndpoint
+from simulation.nodes.host import HostNode
 from topologies.model.addressing import Addressing
 
 

@@ -5,35 +5,22 @@ from __future__ import annotations
 
 import copy
 import heapq
-import math
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from itertools import pairwise
-from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from hosts.native.loader import load_native
-from hosts.net.arrivals import Clock, Released, Seconds
-from hosts.net.driver import Ahead, Counters
-from hosts.net.pacer import urgent_bytes, wire_bytes
-from hosts.net.priority_queue import PriorityQueue, split_by_priority
-from protocol.ethernet import FRAMING
-from protocol.frames import OVERHEAD, Interface
 from protocol.header import (
     HEADER_BYTES,
-    SERVER_PORTS,
-    Batch,
-    packet_bytes,
     peer_keys,
 )
 from protocol.priorities import STREAM_BYTE
 from simulation.kernel.engine import Port
 from simulation.kernel.task_node import TaskNode
-from simulation.kernel.tasks import Alarm, Waiter
-from simulation.links.link import Link
+from simulation.kernel.tasks import Waiter
 from simulation.links.timeline import Step, Timeline
 from simulation.links.trains import (
     NEVER,
@@ -46,20 +33,12 @@ from simulation.links.trains import (
     picoseconds,
 )
 from simulation.nodes.costs import Core, UrgentFirstCore, of_hosts, of_servers
-from simulation.nodes.frames import Arrived, Framing, arrived, decode
-from switch.ports.paced_line import address
-from topologies.model.addressing import Addressing, HostInterface
+from simulation.nodes.endpoint import VirtualEndpoint
+from simulation.nodes.frames import Arrived, arrived
+from topologies.model.addressing import Addressing
 
 _FIRST_PORT = 49152  # the first ephemeral port (RFC 6335)
-_RECEIVE_BUFFER = 4 << 20
-_MANY = 1 << 40  # packets
 _FEW = 8  # the least packets that are not offered after a refusal
-_LEAST_FRAME, _ = wire_bytes(0)
-_QUEUE_SHARE = 4  # a blocked sender continues when 1/4 of the queue is free
-# Seconds of a link that a host hands over where urgent packets are to overtake others: waking up is
-# exact here, so less than in emulation.
-URGENT_BACKLOG = 0.00025
-_URGENT_SHARE = 2  # a blocked sender of such packets continues when 1/2 of that is free
 
 
 class HostNode(TaskNode):
@@ -350,282 +329,7 @@ def _after_processing(core: Core, leaving: Sequence[tuple[int, Train]]) -> list[
     return [(n, train.at(at)) for (n, train), at in zip(leaving, parts, strict=True)]
 
 
-_Sendable: TypeAlias = tuple[Frames, Lengths]
-
-
 def _stream_of(found: Arrived) -> int:
     """Returns the stream of a datagram; 0 if it has none."""
     row = found.datagrams[0]
     return int(row[STREAM_BYTE]) if len(row) > STREAM_BYTE else 0
-
-
-def _stream_of_frames(sendable: _Sendable) -> int:
-    return int(sendable[0][0, OVERHEAD + STREAM_BYTE])
-
-
-class VirtualEndpoint:
-    """Implements hosts.net.udp.Endpoint with frames instead of a socket, without offload.
-
-    A full queue of the host's link blocks the sender, so it drops nothing.
-    """
-
-    # Least duration of a wait, as time has to advance.
-    tick = 1e-6
-    by_priority = False
-
-    def __init__(self, node: HostNode, interface: HostInterface, port: int) -> None:
-        self.counters = Counters()
-        self.address, self.ipv4, self.port = str(interface.ipv4), int(interface.ipv4), port
-        self.lanes = 0
-        self.receive_buffer = _RECEIVE_BUFFER
-        self._node, self._number = node, interface.number
-        self._addresses = [int(one.ipv4) for one in node.interfaces]
-        mac, gateway = (
-            bytes.fromhex(one.replace(":", "")) for one in (interface.mac, interface.gateway_mac)
-        )
-        wire = Interface(mac, gateway, self.ipv4)
-        self._framing = Framing(wire, port)
-        self._lib = load_native()
-        self._rate = interface.outgoing.rate
-        self._queue_bytes = interface.outgoing.queue_bytes
-        self._most_waiting = self._queue_bytes  # that it has wait for the link
-        self._share = _QUEUE_SHARE
-        self._inbox: list[Arrived] = []
-        self._pending: deque[_Sendable] | PriorityQueue[_Sendable] = deque()
-        self._woken = False
-        self._waiters: deque[Waiter] = deque()
-        self._ahead: Train | None = None
-        self._asked = False  # the driver accepts packets ahead of time
-        # See HostEnvironment.expect.
-        self.expected: Callable[[], tuple[float, float]] | None = None
-        cost = node.server_cost if port in SERVER_PORTS else None
-        self._core = Core(cost, node.slowdown) if cost is not None else None
-        self.urgent_first: UrgentFirstCore[Arrived] | None = None  # in its place, once in use
-
-    def configure(self, lanes: int, link_rate: int, *, by_priority: bool = False) -> None:
-        """Implements Endpoint."""
-        self.lanes = lanes
-        self._framing.empty_lanes = 0 if self._node.payload else lanes
-        if by_priority and not self.by_priority:
-            self.by_priority, self._share = True, _URGENT_SHARE
-            waiting, self._pending = self._pending, PriorityQueue(_stream_of_frames)
-            while waiting:
-                self._pending.append(waiting.popleft())
-        if self.by_priority:
-            short = urgent_bytes(self._rate, OVERHEAD + packet_bytes(lanes), URGENT_BACKLOG)
-            self._most_waiting = min(short, self._queue_bytes)
-
-    def capacity(self) -> int:
-        """Implements Endpoint."""
-        return self.receive_buffer // (packet_bytes(self.lanes))
-
-    def close(self) -> None:
-        """Implements Endpoint."""
-        self._pending.clear()
-        self._node.release(self)
-
-    def wake(self) -> None:
-        """Implements Endpoint."""
-        self._woken = True
-        self._node.tasks.wake(self._waiters)
-
-    @property
-    def alarm(self) -> Alarm | None:
-        """The alarm of the task that waits here."""
-        return self._waiters[0].alarm if self._waiters else None
-
-    def wait(self, timeout: float) -> None:
-        """Implements Endpoint."""
-        if self._pending:
-            room = max(int(self._pending[0][1][0]), self._most_waiting // self._share)
-            room += self._queue_bytes - self._most_waiting
-            free = (self._link.room(room) - self._node.now) / SECOND
-            timeout = min(timeout, max(free, self.tick))
-        if not self._woken:
-            self._node.tasks.pause(self._waiters, None if timeout == math.inf else timeout)
-        self._woken = False
-
-    def outlook(self) -> tuple[int, int] | None:
-        """Returns when its driver, and with how many packets before, may call or wake others; None
-        if that is not known."""
-        if self.expected is None or not self._waiters or self._inbox or self._woken:
-            return None
-        packets, until = self.expected()
-        return picoseconds(until), max(0, int(min(packets, _MANY)) - 1)
-
-    def arrive(self, found: Arrived) -> None:
-        """Handles arriving datagrams, by the processor if there is one."""
-        if self._core is None:
-            self.take(found)
-        else:
-            self._node.serve(self._core, self, found)
-
-    def take(self, found: Arrived) -> None:
-        """Makes datagrams receivable."""
-        self._inbox.append(found)
-        self.wake()
-
-    def give_ahead(self, train: Train) -> bool:
-        """Offers packets, the first of which is here; no other event happens before the last.
-
-        Returns whether a task waits here and all packets are for this endpoint.
-        """
-        if not self._asked or self._inbox or self._pending or not self._waiters:
-            return False
-        if self._core is not None:  # processing delays each packet
-            return False
-        self._ahead = train
-        self.wake()
-        return True
-
-    def ahead(self) -> Ahead | None:
-        """Implements Attachment."""
-        self._asked = True
-        train = self._ahead
-        if train is None:
-            return None
-        self._ahead = None
-        node = self._node
-        batch = self._only_mine(train)
-        if batch is None:
-            node.give_back(train)
-            self._woken = False
-            return None
-
-        def done(released: Released) -> None:
-            self.counters.receive_calls += 1
-            self.counters.received += released.taken
-            node.wanted(train, released.taken)
-            times = np.rint(released.times * SECOND).astype(np.int64)
-            if released.batch is not None:
-                frames, lengths = self._framing.frames(released.batch)
-                node.transmit([(self._number, Train(times, frames, lengths))])
-                self.counters.send_calls += 1
-                self.counters.sent += len(times)
-            last = int(train.times[released.taken - 1])
-            if len(times):
-                last = max(last, int(times[-1]))
-            if last > node.now:
-                node.tasks.pause(deque(), (last - node.now) / SECOND)
-
-        def refuse() -> None:
-            node.give_back(train)
-            self._woken = False  # the caller is awake
-
-        clock = Clock(SECOND, self.tick, self._room, self._waiting)
-        return Ahead(train.times / SECOND, batch, clock, done, refuse)
-
-    def _only_mine(self, train: Train) -> Batch | None:
-        """Converts packets if all are well-formed and for this endpoint; else returns None."""
-        batch = self._framing.packets(train.frames, train.lengths, self.lanes)
-        if batch is not None:
-            return batch
-        found, others = arrived(train.frames, train.lengths)
-        mine = (found.targets["ipv4"] == self.ipv4) & (found.targets["port"] == self.port)
-        batch, malformed = self._decode(found)
-        return None if others or malformed or not mine.all() else batch
-
-    def _room(self, times: Seconds, sizes: Lengths) -> bool:
-        """True if frames of these bytes fit into the link's queue, with a small margin."""
-        link = self._link
-        if not len(times):
-            return True
-        # Like `flush`: packets of the same time find the queue as it is then.
-        handed = np.rint(times * SECOND).astype(np.int64)
-        pace = link.spec.rate / 8 / float(link.slowest(int(handed[0]), int(handed[-1])))
-        if link.spec.framing:
-            pace *= int(sizes.min()) / (int(sizes.min()) + FRAMING)
-        if self._node.immediate:
-            waiting, queue = link.waiting(int(handed[0])), self._most_waiting
-            return bool(
-                self._lib.find_room(
-                    address(handed), address(sizes), len(sizes), SECOND, pace, waiting, queue
-                )
-            )
-        firsts = np.flatnonzero(np.diff(handed, prepend=-1))
-        queued = self._node.queued(handed, sizes)[firsts]
-        gone = np.repeat((queued - queued[0]) / SECOND * pace, np.diff(firsts, append=len(handed)))
-        # The queue holds the arrivals since it was last empty, minus the departures since.
-        level = np.cumsum(sizes) - gone + link.waiting(int(queued[0]))
-        lowest = np.minimum(0.0, np.minimum.accumulate(level - sizes))
-        return not (level - lowest > self._most_waiting - 2 * sizes).any()
-
-    def _waiting(self) -> tuple[float, float, float]:
-        """Returns how fast the link's queue drains, at least, what waits in it, and its limit."""
-        link, node = self._link, self._node
-        pace = link.spec.rate / 8 if node.immediate else 0.0
-        pace /= float(link.slowest(node.now, NEVER))
-        if link.spec.framing:
-            pace *= _LEAST_FRAME / (_LEAST_FRAME + FRAMING)
-        reached = node.queued(np.array([node.now]), np.array([_LEAST_FRAME]))
-        return pace, link.waiting(int(reached[0])), self._most_waiting
-
-    def receive(self) -> Batch | None:
-        """Implements Endpoint."""
-        if not self._inbox:
-            return None
-        inbox, self._inbox = self._inbox, []
-        self.counters.receive_calls += 1
-        batches = []
-        for found in inbox:
-            batch, malformed = self._decode(found)
-            self.counters.malformed += malformed
-            batches.append(batch)
-        whole = Batch.concatenate(batches)
-        self.counters.received += len(whole)
-        return whole
-
-    def _decode(self, found: Arrived) -> tuple[Batch, int]:
-        return decode(found, self.lanes, payload=self._node.payload)
-
-    @property
-    def more(self) -> bool:
-        """Implements Attachment."""
-        return bool(self._inbox)
-
-    def send(self, batch: Batch) -> None:
-        """Implements Endpoint."""
-        for part in split_by_priority(batch) if self.by_priority else (batch,):
-            local = self._local(part.peers["ipv4"])
-            if local is None:
-                self._pending.append(self._framing.frames(part))
-            else:
-                remote = ~local
-                if remote.any():
-                    self._pending.append(self._framing.frames(part.select(remote)))
-                frames, lengths = self._framing.frames(part.select(~remote))
-                self.counters.sent += len(frames)
-                self._node.hand_over(frames, lengths)
-        self.counters.send_calls += 1
-        self.flush()
-
-    def _local(self, targets: npt.NDArray[np.uint32]) -> npt.NDArray[np.bool_] | None:
-        """Returns which of these addresses are the host's own; None if none is."""
-        local: npt.NDArray[np.bool_] = targets == self._addresses[0]
-        for one in self._addresses[1:]:
-            local |= targets == one
-        return local if local.any() else None
-
-    def flush(self) -> bool:
-        """Implements Endpoint."""
-        node = self._node
-        while self._pending:
-            frames, lengths = self._pending.popleft()
-            now = np.full(len(frames), node.now, np.int64)
-            queued = node.now if node.immediate else int(node.queued(now[:1], lengths[:1])[0])
-            free, count = self._most_waiting - self._link.waiting(queued), len(frames)
-            if int(lengths.sum()) > free:
-                count = int(np.searchsorted(np.cumsum(lengths), free, "right"))
-            if count:
-                train = Train(now[:count], frames[:count], lengths[:count])
-                node.transmit([(self._number, train)])
-                self.counters.sent += count
-            if count < len(frames):
-                self._pending.appendleft((frames[count:], lengths[count:]))
-                self.counters.send_blocked += 1
-                return False
-        return True
-
-    @property
-    def _link(self) -> Link:
-        return self._node.ports[self._number].out

@@ -26,7 +26,8 @@ from simulation.links.link import LinkSpec
 from simulation.links.trains import SECOND
 from simulation.network import SERVICE, Network
 from simulation.nodes.costs import Core, ProcessingCost, UrgentFirstCore
-from simulation.nodes.host import URGENT_BACKLOG, HostNode, VirtualEndpoint
+from simulation.nodes.endpoint import URGENT_BACKLOG, VirtualEndpoint
+from simulation.nodes.host import HostNode
 from specs.p4program import USUAL
 from tests.unit.simulation.virtual_session import run
 from topologies.model.addressing import Addressing
