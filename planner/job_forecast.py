@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from controller.p4rt.dataplane import DataPlane
+from controller.planning.stream_numbers import wanted_streams
 from controller.planning.tree_planner import Tree, TreeKind, plan_trees
 from planner.link_loads import Direction, Load, Workload, expected
 from specs.jobspec import JobSpec
@@ -46,7 +47,10 @@ class Forecast:
             self.workers,
             [self.addressing.unit(name).address for name in self.servers],
             TreeKind.of(self.tree),
-            self.spec.streams,
+            wanted_streams(
+                *(self.spec.streams, self.spec.balance.plan, len(self.servers)),
+                self.spec.propagation,
+            ),
             self.number - 1,
             propagation=self.spec.propagation,
         )

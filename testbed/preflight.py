@@ -19,6 +19,7 @@ from typing_extensions import TypedDict
 from controller.p4rt.dataplane import DataPlane
 from controller.planning.admission import Admission, NoRoomError, Reservation, Resources
 from controller.planning.levels import NotJoinedError, join
+from controller.planning.stream_numbers import wanted_streams
 from controller.planning.tree_planner import PlanRefusedError, Tree, TreeKind, TreeNode, plan_trees
 from controller.planning.windows import choose_window
 from hosts.data.checkpoint import read
@@ -151,9 +152,10 @@ def admit(
     spec, topology = file.spec, addressing.topology
     units = units_by_rank(addressing, placement.servers)
     servers = [unit.address for unit in units]
+    streams = wanted_streams(spec.streams, spec.balance.plan, len(units), spec.propagation)
     kind, trees, reservation = resources.admit(
         lambda kind: plan_trees(
-            *(topology, addressing, placement.workers, servers, kind, spec.streams, number),
+            *(topology, addressing, placement.workers, servers, kind, streams, number),
             propagation=spec.propagation,
         ),
         TreeKind.of(spec.tree),

@@ -47,6 +47,7 @@ from controller.p4rt.connection import SwitchError
 from controller.p4rt.fabric import Fabric
 from controller.planning.admission import Admission
 from controller.planning.balancing.balancer import Move
+from controller.planning.stream_numbers import wanted_streams
 from controller.planning.tree_planner import PlanRefusedError, TreeKind
 from protocol import jobs_pb2
 from protocol.balance import Balance
@@ -149,10 +150,12 @@ class JobTable:
         check_pipeline(pipeline, kind)
         check_propagation(propagation, kind)
         check_balance(balance)
+        balance = balance or Balance()
         with self.changed:
             number, epoch = self.roster.place_for(namespace)
             units = units_by_rank(self.fabric.addressing, servers)
             addresses = [unit.address for unit in units]
+            streams = wanted_streams(streams, balance, len(units), propagation)
             try:
                 scheme, reservation = self.deployment.admit(
                     *(number, workers, addresses, kind, window, streams, admission), propagation
@@ -171,7 +174,7 @@ class JobTable:
                 streams=streams,
                 pipeline=pipeline,
                 propagation=propagation,
-                balance=balance or Balance(),
+                balance=balance,
                 lease=lease or self.lease,
                 slice_bytes=slice_bytes,
                 created=self.clock(),

@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
+from protocol.balance import Balance
 from protocol.priorities import CLASSED, PRIORITIES, STREAMS_OF_A_PRIORITY, stream_number
 from protocol.propagation import Propagation
 
-__all__ = ["most_streams", "stream_numbers"]
+__all__ = ["most_streams", "stream_numbers", "wanted_streams"]
 
 
 def most_streams(propagation: Propagation) -> int:
@@ -14,6 +15,19 @@ def most_streams(propagation: Propagation) -> int:
     if propagation.in_network:
         return STREAMS_OF_A_PRIORITY // -(-propagation.classes // PRIORITIES)
     return CLASSED // propagation.classes
+
+
+def wanted_streams(streams: int, balance: Balance, servers: int, propagation: Propagation) -> int:
+    """Returns the number of streams of each class to plan; 0: as few as the trees allow.
+
+    A server whose speed is measured has a stream of its own, as far as there are enough: a slow one
+    must not hold the windows of others.
+
+    streams: what the job asks for, 0: any. servers: how many it has.
+    """
+    if streams or not balance.measures:
+        return streams
+    return min(servers, most_streams(propagation))
 
 
 def stream_numbers(propagation: Propagation, streams: int) -> list[int]:

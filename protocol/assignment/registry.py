@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from protocol.assignment.balanced import balanced
 from protocol.assignment.hashed import hashed
+from protocol.assignment.keys import by_key
 
 Indices = npt.NDArray[np.int64]
 
@@ -20,4 +21,5 @@ BALANCED = "balanced"
 ASSIGNMENTS: dict[str, Callable[[Indices, int], Indices]] = {
     BALANCED: balanced,
     "hashed": hashed,
+    "keys": by_key,
 }

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Moves load from straggling servers to others, as PSLD does (Chen et al., SoCC 2020).
 
-Exploitation: a server straggles if its sums keep workers waiting for much longer than those of
-others; what it sums in a round then says how fast it is. Slices move so that all servers are
-predicted to be done at the same time. One that straggled and now waits for others is tried with
-more load again. Exploration: while nothing is wrong, a small move is tried with decaying
-probability. The publication's rule and its thresholds are not known; those here are stated below.
+Exploitation: what a server sums in a round, over the time until it is done, is its speed, or less
+if it waits for workers. Slices move so that all servers are predicted to be done at the same time,
+if that saves more than it may be mistaken by. A straggler that has recovered is done before the
+others, so it gets load back by the same rule. Exploration: while nothing is wrong, a small move is
+tried with decaying probability. The publication's rule and its thresholds are not known; those here
+are stated below.
 
-A move is kept if rounds became shorter by more than their noise, else undone, and its kind left
-alone for some rounds.
+A move is kept if rounds became shorter by more than their noise, else undone, and nothing is tried
+for some rounds.
 """
 
 from __future__ import annotations
@@ -28,13 +29,17 @@ __all__ = ["Psld"]
 
 log = logging.getLogger(__name__)
 
-# A server straggles if its sums take so many times the median's for so many rounds.
-_SLOWER, _ROUNDS = 1.5, 2
-# Rounds before and after a move that are compared, and standard errors that a difference has to
-# exceed to be no noise.
+# Share of a round that a move must be predicted to save: to begin with, and after a move that was
+# kept, so that load that is nearly level is levelled once begun, and else left alone.
+_BEGINS, _GOES_ON = 0.05, 0.01
+# Standard errors of servers' times that it must save besides.
+_UNSURE = 4.0
+# Rounds that servers' times are the mean of: at least, and at most.
+_FEWEST, _MOST = 2, 16
+# Rounds after a move that are compared with as many before, and standard errors that the difference
+# has to exceed.
 _SAMPLE, _ERRORS = 4, 2.0
-_LEAST_GAIN = 0.01  # of the duration of a round, that a move must be predicted to save
-_FASTER = 1.5  # times its speed, that a server is tried with which others wait longer for
+_SKIPPED = 2  # rounds after a move that may be partly of the map before
 _REST = 20  # rounds for which nothing is tried after a move that did not help
 _DECAY = 0.9  # of the probability of exploration, per move tried
 _GOLDEN = (math.sqrt(5) - 1) / 2
@@ -43,14 +48,13 @@ _EXPLORED = 0.02  # of all chunks, that exploration moves
 
 @dataclass
 class _Trial:
-    """A move that is being judged: the map before it, the rounds, and the speeds of servers."""
+    """A move that is being judged: why, the map before it, the last rounds' durations, and the
+    predicted one."""
 
     what: str
     before: Moved
     rounds: list[float]
-    speeds: dict[int, float]
     predicted: float
-    skip: int = 2  # rounds that may be partly of the map before
 
 
 class Psld(Static):
@@ -60,13 +64,12 @@ class Psld(Static):
         super().__init__(asked)
         self._random = random.Random(asked.seed)
         self._explore = asked.explore
-        self._seconds: list[float] = []  # of rounds under the map at hand
-        self._slow: dict[int, int] = {}  # rounds for which a server has straggled
-        self._idle: dict[int, int] = {}  # rounds for which one that did has waited for others
-        self._speeds: dict[int, float] = {}  # chunks a second, of servers that have straggled
+        self._rounds: list[Round] = []  # under the map at hand
+        self._speeds: dict[int, float] = {}  # chunks a second, as last measured
         self._trial: _Trial | None = None
-        self._rest = 0
-        self._among: object = None
+        self._least = _BEGINS
+        self._skip = self._rest = 0
+        self._epoch = 0
 
     def observe(self, measurements: Measurements) -> Iterable[Move]:
         """Implements Balancer."""
@@ -74,27 +77,31 @@ class Psld(Static):
         complete, load = measurements.round, measurements.load
         if complete is None or load is None or load.moving:
             return
-        among = measurements.epoch, frozenset(load.rates)
-        if among != self._among:  # other servers, or other speeds
-            self._among, self._trial, self._seconds = among, None, []
-        self._seconds.append(complete.seconds)
-        move = self._judge(load) if self._trial is not None else self._look(complete, load)
+        if measurements.epoch != self._epoch:  # other servers, and a round that finds exponents
+            self._epoch, self._trial = measurements.epoch, None
+            self._begin(skip=1)
+        if self._skip:
+            self._skip -= 1
+            return
+        self._rounds = [*self._rounds, complete][-_MOST:]
+        move = self._judge() if self._trial is not None else self._look(load)
         if move is not None:
-            self._seconds = []
+            self._begin(skip=_SKIPPED)
             yield move
 
-    def _judge(self, load: Load) -> Move | None:
+    def _begin(self, skip: int) -> None:
+        """Begins with another map, whose first rounds are skipped."""
+        self._rounds, self._skip = [], skip
+
+    def _judge(self) -> Move | None:
         """Keeps or undoes the move under trial, once there are enough rounds."""
         trial = self._trial
         assert trial is not None
-        if trial.skip:
-            trial.skip -= 1
-            self._seconds = []
+        rounds = self._seconds()
+        if len(rounds) < _SAMPLE:
             return None
-        if len(self._seconds) < _SAMPLE:
-            return None
-        before, after = _mean(trial.rounds), _mean(self._seconds)
-        noise = _ERRORS * math.hypot(_error(trial.rounds), _error(self._seconds))
+        before, after = _mean(trial.rounds), _mean(rounds)
+        noise = _ERRORS * math.hypot(_error(trial.rounds), _error(rounds))
         self._trial = None
         kept = before - after > noise
         log.info(
@@ -102,60 +109,58 @@ class Psld(Static):
             *(trial.what, before, trial.predicted, after, noise),
             "kept" if kept else "undone",
         )
+        self._least = _GOES_ON if kept else _BEGINS
         if kept:
             return None
         self._rest = _REST
-        self._speeds = trial.speeds
         return Move(f"{trial.what} did not help", moved=trial.before)
 
-    def _look(self, complete: Round, load: Load) -> Move | None:
-        """Moves load if a server straggles, or to explore."""
+    def _look(self, load: Load) -> Move | None:
+        """Moves load if that is predicted to save time, or to explore."""
         self._rest = max(0, self._rest - 1)
-        usual = sorted(one.waited for one in complete.servers if one.sums)
-        if len(usual) < 2:
+        ended = self._measure()
+        if self._rest or len(self._rounds) < _FEWEST or len(ended) < 2:
             return None
-        median = usual[(len(usual) - 1) // 2]
-        for one in complete.servers:
-            slow = one.sums > 0 and one.waited > _SLOWER * median
-            self._slow[one.server] = self._slow.get(one.server, 0) + 1 if slow else 0
-            waits = one.server in self._speeds and one.waited * _SLOWER < median
-            self._idle[one.server] = self._idle.get(one.server, 0) + 1 if waits else 0
-            if slow and one.ended > 0:
-                self._speeds[one.server] = one.sums / one.ended
-        if self._rest or len(self._seconds) < _SAMPLE:
-            return None
-        late = [server for server, rounds in self._slow.items() if rounds >= _ROUNDS]
-        if late:
-            return self._exploit(load, f"{_names(late)} straggles")
-        idle = [server for server, rounds in self._idle.items() if rounds >= _ROUNDS]
-        if idle:
-            before = dict(self._speeds)
-            for server in idle:
-                faster = _FASTER * self._speeds[server]
-                self._speeds[server] = min(load.rates.get(server, faster), faster)
-            return self._exploit(load, f"{_names(idle)} has recovered", before)
-        if self._random.random() < self._explore:
-            return self._try(load)
+        usual = sorted(self._speeds.values())[len(self._speeds) // 2]
+        speeds = {server: self._speeds.get(server, usual) for server in load.rates}
+        owners = _levelled(load, speeds, self.asked.most_bytes)
+        seconds = _mean(self._seconds())
+        last = max(ended, key=lambda server: ended[server])
+        saved = ended[last] - max(_busy(owners, load, speeds).values())
+        if saved > self._least * seconds + _UNSURE * self._error_of_ended():
+            return self._move(load, owners, f"server {last} straggles", seconds - saved)
+        if len(self._rounds) >= _SAMPLE:
+            self._least = _BEGINS
+            if self._random.random() < self._explore:
+                return self._try(load)
         return None
 
-    def _exploit(
-        self, load: Load, what: str, before: dict[int, float] | None = None
-    ) -> Move | None:
-        """Returns the move that levels servers; before: their speeds, if the move fails."""
-        speeds = {server: self._speeds.get(server, rate) for server, rate in load.rates.items()}
-        now = _busy(load.owners, load, speeds)
-        owners = _levelled(load, speeds, self.asked.most_bytes)
-        then = _busy(owners, load, speeds)
-        round_seconds = _mean(self._seconds)
-        predicted = round_seconds - (max(now.values()) - max(then.values()))
-        if round_seconds - predicted < _LEAST_GAIN * round_seconds:
-            return None
-        return self._move(load, owners, what, predicted, before)
+    def _measure(self) -> dict[int, float]:
+        """Measures speeds; returns by server the mean seconds until it was done with a round."""
+        ended: dict[int, float] = {}
+        for one in self._rounds[-1].servers:
+            of = [server for each in self._rounds for server in each.servers]
+            mine = [other for other in of if other.server == one.server]
+            seconds = sum(other.ended for other in mine)
+            if one.sums and seconds > 0:
+                ended[one.server] = seconds / len(mine)
+                self._speeds[one.server] = sum(other.sums for other in mine) / seconds
+        return ended
+
+    def _error_of_ended(self) -> float:
+        """Returns the standard error of the means that ``_measure`` returns."""
+        of: dict[int, list[float]] = {}
+        for each in self._rounds:
+            for server in each.servers:
+                of.setdefault(server.server, []).append(server.ended)
+        return math.sqrt(_mean([_error(times) ** 2 for times in of.values()]))
+
+    def _seconds(self) -> list[float]:
+        return [one.seconds for one in self._rounds]
 
     def _try(self, load: Load) -> Move | None:
         """Moves a few slices from one server to another."""
-        servers = sorted(load.rates)
-        source, target = self._random.sample(servers, 2)
+        source, target = self._random.sample(sorted(load.rates), 2)
         self._explore *= _DECAY
         left = _EXPLORED * sum(load.chunks)
         owners = list(load.owners)
@@ -165,28 +170,11 @@ class Psld(Static):
         if tuple(owners) == load.owners:
             return None
         what = f"trial from server {source} to {target}"
-        return self._move(load, tuple(owners), what, _mean(self._seconds))
+        return self._move(load, tuple(owners), what, _mean(self._seconds()))
 
-    def _move(
-        self,
-        load: Load,
-        owners: tuple[int, ...],
-        what: str,
-        predicted: float,
-        speeds: dict[int, float] | None = None,
-    ) -> Move:
-        self._trial = _Trial(
-            *(what, load.moved, self._seconds[-_SAMPLE:]),
-            dict(self._speeds) if speeds is None else speeds,
-            predicted,
-        )
-        self._slow.clear()
-        self._idle.clear()
+    def _move(self, load: Load, owners: tuple[int, ...], what: str, predicted: float) -> Move:
+        self._trial = _Trial(what, load.moved, self._seconds()[-_SAMPLE:], predicted)
         return Move(what, moved=load.map_to(owners))
-
-
-def _names(servers: Iterable[int]) -> str:
-    return "server " + ", ".join(str(server) for server in sorted(servers))
 
 
 def _levelled(load: Load, speeds: Mapping[int, float], most_bytes: int) -> tuple[int, ...]:
@@ -194,7 +182,8 @@ def _levelled(load: Load, speeds: Mapping[int, float], most_bytes: int) -> tuple
 
     Slices go from the server that is done last to the one that is done first with them, the largest
     that shortens the round first, and of equal ones from all over the keys: else a server would
-    have much to do in a part of each round. most_bytes: that move at most, 0: any.
+    have much to do in a part of each round. A server keeps its last slice, as its speed is not
+    measured without one. most_bytes: that move at most, 0: any.
     """
 
     def order(one: int) -> tuple[int, float]:
@@ -217,7 +206,7 @@ def _levelled(load: Load, speeds: Mapping[int, float], most_bytes: int) -> tuple
             if load.chunks[one] <= left
             and (chunks[target] + load.chunks[one]) / speeds[target] < busy[source]
         ]
-        if not fitting or source == target:
+        if not fitting or source == target or len(of[source]) == 1:
             return tuple(owners)
         one = fitting[-1]
         owners[one] = target

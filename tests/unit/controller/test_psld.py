@@ -52,12 +52,9 @@ class Servers:
         seconds = (max(busy) + self.compute) * noise
         self.rounds.append(seconds)
         servers = []
-        for server, speed in enumerate(self.speeds):
-            # A server that is busy all the time has the workers' windows in its queue.
-            share = busy[server] / max(busy)
-            queue = WINDOW if share > 0.97 else min(WINDOW, share / (1 - share))
-            waited = (1 + queue) / RATE / speed * (1 + self.noise * self._random.random())
-            servers.append(ServerRound(server, load[server], waited, max(busy) * noise))
+        for server in range(len(self.speeds)):
+            ended = busy[server] * (1 + self.noise * self._random.gauss(0, 1))
+            servers.append(ServerRound(server, load[server], 0.0, ended))
         moved = tuple(
             (one, owner)
             for one, (owner, rule) in enumerate(zip(self.owners, self.rule, strict=True))
@@ -92,16 +89,16 @@ def _measurements(complete: Round, load: Load) -> Measurements:
 
 @pytest.mark.parametrize("k", [2, 3.5, 5])
 @pytest.mark.parametrize("noise", [0.0, 0.02])
-@pytest.mark.parametrize("servers", [2, 4, 10])
-def test_a_straggler_costs_little_in_the_end(servers: int, k: float, noise: float) -> None:
-    """The bound is (k (P - 1) + 1) / P: the others take what the slow one cannot."""
-    job = Servers([1 / k] + [1.0] * (servers - 1), noise=noise)
+@pytest.mark.parametrize(("servers", "slow"), [(2, 1), (4, 1), (4, 2), (10, 1), (10, 3)])
+def test_stragglers_cost_little_in_the_end(servers: int, slow: int, k: float, noise: float) -> None:
+    """The bound is (k (P - S) + S) / P: the others take what S slow ones cannot."""
+    job = Servers([1 / k] * slow + [1.0] * (servers - slow), noise=noise)
     balancer = Psld(Balance("psld"))
     before = job.round(balancer)
     for _ in range(100):
         job.round(balancer)
     after = sum(job.rounds[-20:]) / 20
-    assert before / after >= 0.9 * (k * (servers - 1) + 1) / servers
+    assert before / after >= 0.9 * (k * (servers - slow) + slow) / servers
     assert after >= job.best * (1 - 5 * noise)
 
 
@@ -110,7 +107,7 @@ def test_recovery_takes_few_rounds() -> None:
     balancer = Psld(Balance("psld"))
     for _ in range(30):
         job.round(balancer)
-    assert next(n for n, one in enumerate(job.rounds) if one < 1.1 * job.best) <= 15
+    assert next(n for n, one in enumerate(job.rounds) if one < 1.1 * job.best) <= 6
 
 
 @pytest.mark.parametrize("compute", [0.0, 5.0])
@@ -133,11 +130,11 @@ def test_load_does_not_swing() -> None:
 
 def test_a_straggler_that_recovers_gets_load_again() -> None:
     job = Servers([1 / 5, 1, 1, 1], noise=0.01)
-    balancer = Psld(Balance("psld", explore=0.2))
+    balancer = Psld(Balance("psld"))
     for _ in range(60):
         job.round(balancer)
     job.speeds[0] = 1.0
-    for _ in range(200):
+    for _ in range(40):
         job.round(balancer)
     assert sum(job.rounds[-20:]) / 20 <= 1.1 * job.best
 

@@ -52,7 +52,7 @@ def test_a_huge_key_does_not_take_the_classes_of_others() -> None:
 
 @settings(deadline=None)
 @given(COUNTS, st.integers(1, 7), st.integers(1, 4), st.integers(1, 3), st.integers(1, 5))
-@pytest.mark.parametrize("assign", ["balanced", "hashed"])
+@pytest.mark.parametrize("assign", ["balanced", "hashed", "keys"])
 def test_streams_lead_to_the_chunks_server_in_its_class(
     assign: str, counts: list[int], most: int, servers: int, turns: int, classes: int
 ) -> None:
@@ -93,7 +93,7 @@ def test_mxnet_assigns_whole_keys_by_a_hash_and_parts_in_turns() -> None:
     [
         ({"classes": 0}, "0 classes; allowed: 1 to 128"),
         ({"classes": 129}, "129 classes"),
-        ({"assign": "x"}, "assignment 'x' is none of balanced, hashed"),
+        ({"assign": "x"}, "assignment 'x' is none of balanced, hashed, keys"),
         ({"release": "x"}, "release 'x' is none of chunk, slice"),
         ({"credit": -1}, "a credit of -1 bytes"),
     ],

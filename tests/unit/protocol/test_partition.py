@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from protocol.assignment.balanced import partition
 from protocol.partition import servers_of, shares, slices
+from protocol.propagation import Propagation
 
 # VGG-19 (Simonyan and Zisserman, 2015, table 1, column E): channels of its 3x3 convolutions, then
 # the fully connected layers; weights and biases are keys of their own.
@@ -44,6 +45,16 @@ def test_vgg_19_over_ten_bins() -> None:
     assert imbalance(whole, partition(whole, 10), 10) == pytest.approx(7.15, abs=0.005)
     cut = slices([chunks(size) for size in VGG_19], 32)[:, 2]
     assert imbalance(cut, partition(cut, 10), 10) <= 1.01
+
+
+def test_a_key_stays_whole_however_it_is_cut() -> None:
+    counts = tuple(chunks(size) for size in VGG_19)
+    cut = slices(counts, 128)
+    where = shares(counts, 128, 10, 10, Propagation(assign="keys"))
+    for key in range(len(counts)):
+        assert len(set(where.owners[cut[:, 0] == key].tolist())) == 1
+    loads = np.bincount(where.owners, weights=where.lengths, minlength=10)
+    assert loads.max() * 10 / loads.sum() == pytest.approx(7.15, abs=0.005)
 
 
 @settings(deadline=None)

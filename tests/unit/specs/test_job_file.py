@@ -98,7 +98,7 @@ def test_every_problem_is_named_with_line_and_field() -> None:
             "streams: 16\nschedule: {order: priority, classes: 9}",
             "job.yaml:5: schedule: 9 classes of 16 streams each; allowed: up to 8 streams",
         ),
-        ("schedule: {assign: random}", "schedule.assign: should be balanced or hashed"),
+        ("schedule: {assign: random}", "schedule.assign: should be balanced, hashed or keys"),
         (
             "schedule: {release: slice}",
             "job.yaml:4: schedule.release: release slice is about servers that send sums, and the",
