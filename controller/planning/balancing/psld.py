@@ -69,7 +69,7 @@ class Psld(Static):
         self._trial: _Trial | None = None
         self._least = _BEGINS
         self._skip = self._rest = 0
-        self._epoch = 0
+        self._among: object = None
 
     def observe(self, measurements: Measurements) -> Iterable[Move]:
         """Implements Balancer."""
@@ -77,8 +77,9 @@ class Psld(Static):
         complete, load = measurements.round, measurements.load
         if complete is None or load is None or load.moving:
             return
-        if measurements.epoch != self._epoch:  # other servers, and a round that finds exponents
-            self._epoch, self._trial = measurements.epoch, None
+        among = measurements.epoch, frozenset(load.rates)
+        if among != self._among:  # other servers; a first round finds exponents
+            self._among, self._trial = among, None
             self._begin(skip=1)
         if self._skip:
             self._skip -= 1
