@@ -33,7 +33,7 @@ class LeastLoaded(Static):
         among = measurements.epoch, frozenset(load.rates)
         if among == self._among:
             return
-        owners = levelled(load.owners, load.chunks, load.rates)
+        owners = levelled(load.owners, load.chunks, dict.fromkeys(load.rates, 1.0))
         if owners == load.owners:
             self._among = among
         else:

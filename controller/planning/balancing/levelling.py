@@ -16,12 +16,19 @@ _GOLDEN = (math.sqrt(5) - 1) / 2
 
 
 def levelled(
-    owners: Sequence[int], chunks: Sequence[int], servers: Collection[int]
+    owners: Sequence[int],
+    chunks: Sequence[int],
+    servers: Mapping[int, float],
+    most: float = math.inf,
 ) -> tuple[int, ...]:
-    """Returns owners with equal loads: no two of `servers` differ by more than a slice, and others
-    have none."""
-    level = sum(chunks) // len(servers)
-    return _Slices(owners, chunks, dict.fromkeys(servers, level)).level()
+    """Returns owners with loads in proportion to what `servers` are worth, to within a slice; other
+    servers have none. A server keeps its last slice.
+
+    most: chunks that move at most from one of `servers` to another.
+    """
+    total, worth = sum(chunks), sum(servers.values())
+    targets = {server: int(total * one / worth) for server, one in servers.items()}
+    return _Slices(owners, chunks, targets).level(most)
 
 
 def scaled(
@@ -79,18 +86,24 @@ class _Slices:
         """Returns the server of each slice."""
         return tuple(self._owners)
 
-    def level(self) -> tuple[int, ...]:
+    def level(self, most: float = math.inf) -> tuple[int, ...]:
         """Moves slices from the server that is furthest beyond its target to the one that lacks
-        most, as long as they come closer by it, and returns the server of each slice."""
+        most, as long as they come closer by it, and returns the server of each slice.
+
+        most: chunks that move at most.
+        """
         while True:
             beyond = self._beyond
             source = max(beyond, key=lambda server: (beyond[server], -server))
             target = self._poorest()
             pieces, lacks = self._at[source], -beyond[target]
-            fitting = bisect_right(pieces, (min(beyond[source], lacks), 2.0))
-            if not pieces or pieces[max(0, fitting - 1)][0] >= beyond[source] + lacks:
+            fitting = bisect_right(pieces, (min(beyond[source], lacks, most), 2.0))
+            if len(pieces) < 2 or pieces[max(0, fitting - 1)][0] >= min(
+                beyond[source] + lacks, most + 1
+            ):
                 return self.owners()
             piece = pieces.pop(max(0, fitting - 1))
+            most -= piece[0]
             beyond[source] -= piece[0]
             self._give(piece, target)
 

@@ -21,6 +21,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from controller.planning.balancing.balancer import Load, Measurements, Move, Round
+from controller.planning.balancing.levelling import levelled
 from controller.planning.balancing.static import Static
 from protocol.balance import Balance
 from protocol.partition import Moved
@@ -42,7 +43,6 @@ _SAMPLE, _ERRORS = 4, 2.0
 _SKIPPED = 2  # rounds after a move that may be partly of the map before
 _REST = 20  # rounds for which nothing is tried after a move that did not help
 _DECAY = 0.9  # of the probability of exploration, per move tried
-_GOLDEN = (math.sqrt(5) - 1) / 2
 _EXPLORED = 0.02  # of all chunks, that exploration moves
 
 
@@ -124,12 +124,15 @@ class Psld(Static):
             return None
         usual = sorted(self._speeds.values())[len(self._speeds) // 2]
         speeds = {server: self._speeds.get(server, usual) for server in load.rates}
-        owners = _levelled(load, speeds, self.asked.most_bytes)
         seconds = _mean(self._seconds())
         last = max(ended, key=lambda server: ended[server])
-        saved = ended[last] - max(_busy(owners, load, speeds).values())
-        if saved > self._least * seconds + _UNSURE * self._error_of_ended():
-            return self._move(load, owners, f"server {last} straggles", seconds - saved)
+        least = self._least * seconds + _UNSURE * self._error_of_ended()
+        if ended[last] - sum(load.chunks) / sum(speeds.values()) > least:
+            most = self.asked.most_bytes / load.chunk_bytes or math.inf
+            owners = levelled(load.owners, load.chunks, speeds, most)
+            saved = ended[last] - _longest(owners, load, speeds)
+            if saved > least:
+                return self._move(load, owners, f"server {last} straggles", seconds - saved)
         if len(self._rounds) >= _SAMPLE:
             self._least = _BEGINS
             if self._random.random() < self._explore:
@@ -178,57 +181,12 @@ class Psld(Static):
         return Move(what, moved=load.map_to(owners))
 
 
-def _levelled(load: Load, speeds: Mapping[int, float], most_bytes: int) -> tuple[int, ...]:
-    """Returns the server of each slice so that all servers are done at about the same time.
-
-    Slices go from the server that is done last to the one that is done first with them, the largest
-    that shortens the round first, and of equal ones from all over the keys: else a server would
-    have much to do in a part of each round. A server keeps its last slice, as its speed is not
-    measured without one. most_bytes: that move at most, 0: any.
-    """
-
-    def order(one: int) -> tuple[int, float]:
-        # Multiples of the golden ratio are spread evenly, however many of them there are.
-        return load.chunks[one], one * _GOLDEN % 1
-
-    owners = list(load.owners)
-    chunks = _chunks(owners, load)
-    left = most_bytes // max(1, load.chunk_bytes) if most_bytes else sum(load.chunks)
-    of: dict[int, list[int]] = {server: [] for server in load.rates}
-    for one in sorted(range(len(owners)), key=order):
-        of[owners[one]].append(one)  # ascending
-    while True:
-        busy = {server: chunks[server] / speeds[server] for server in load.rates}
-        source = max(busy, key=lambda server: (busy[server], -server))
-        target = min(busy, key=lambda server: (busy[server], server))
-        fitting = [
-            one
-            for one in of[source]
-            if load.chunks[one] <= left
-            and (chunks[target] + load.chunks[one]) / speeds[target] < busy[source]
-        ]
-        if not fitting or source == target or len(of[source]) == 1:
-            return tuple(owners)
-        one = fitting[-1]
-        owners[one] = target
-        of[source].remove(one)
-        of[target].append(one)
-        of[target].sort(key=order)
-        chunks[source] -= load.chunks[one]
-        chunks[target] += load.chunks[one]
-        left -= load.chunks[one]
-
-
-def _chunks(owners: Iterable[int], load: Load) -> dict[int, int]:
-    found = dict.fromkeys(load.rates, 0)
+def _longest(owners: Iterable[int], load: Load, speeds: Mapping[int, float]) -> float:
+    """Returns for how many seconds of a round the server with the most to do is busy."""
+    busy = dict.fromkeys(speeds, 0.0)
     for server, count in zip(owners, load.chunks, strict=True):
-        found[server] += count
-    return found
-
-
-def _busy(owners: Iterable[int], load: Load, speeds: Mapping[int, float]) -> dict[int, float]:
-    """Returns for how many seconds of a round each server is busy."""
-    return {server: count / speeds[server] for server, count in _chunks(owners, load).items()}
+        busy[server] += count / speeds[server]
+    return max(busy.values())
 
 
 def _mean(values: list[float]) -> float:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -31,10 +32,21 @@ def test_levelled_loads_differ_by_at_most_a_slice(
     chunks: list[int], count: int, data: st.DataObject
 ) -> None:
     owners = [data.draw(st.integers(0, count + 1)) for _ in chunks]
-    found = levelled(owners, chunks, range(count))
-    each = loads(found, chunks, range(count))
+    found = levelled(owners, chunks, dict.fromkeys(range(count), 1.0))
+    each = loads(found, chunks, dict.fromkeys(range(count), 1.0))
     assert max(each) - min(each) <= max(chunks)
-    assert levelled(found, chunks, range(count)) == found
+    assert levelled(found, chunks, dict.fromkeys(range(count), 1.0)) == found
+
+
+@given(st.lists(st.floats(0.1, 10), min_size=2, max_size=6), st.integers(0, 400))
+def test_loads_are_in_proportion_to_what_servers_are_worth(worth: list[float], most: int) -> None:
+    owners, chunks = [one % len(worth) for one in range(300)], [1, 2, 3] * 100
+    servers = dict(enumerate(worth))
+    found = levelled(owners, chunks, servers)
+    for server, load in enumerate(loads(found, chunks, range(len(worth)))):
+        assert load == pytest.approx(max(1, 600 * worth[server] / sum(worth)), abs=3)
+    few = levelled(owners, chunks, servers, most)
+    assert sum(n for a, b, n in zip(owners, few, chunks, strict=True) if a != b) <= most
 
 
 @given(st.integers(1, 5), st.integers(1, 3), st.integers(1, 40))
@@ -52,7 +64,7 @@ def test_spares_get_equal_shares_and_nothing_else_moves(had: int, spares: int, e
 def test_all_slices_of_a_server_go_to_the_others_and_no_others_move(
     chunks: list[int], count: int, data: st.DataObject
 ) -> None:
-    owners = levelled([0] * len(chunks), chunks, range(count))
+    owners = levelled([0] * len(chunks), chunks, dict.fromkeys(range(count), 1.0))
     away = data.draw(st.sets(st.integers(0, count - 1), min_size=1, max_size=count - 1))
     rest = [server for server in range(count) if server not in away]
     found = scaled(owners, chunks, rest)
