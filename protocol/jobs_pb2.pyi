@@ -94,16 +94,18 @@ class CreateServiceRequest(_message.Message):
     def __init__(self, namespace: _Optional[str] = ..., workers: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., servers: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., tree: _Optional[_Union[Tree, str]] = ..., window: _Optional[int] = ..., streams: _Optional[int] = ..., lease: _Optional[float] = ..., admission: _Optional[_Union[Admission, str]] = ..., slice_bytes: _Optional[int] = ..., pipeline: _Optional[_Union[Pipeline, _Mapping]] = ..., propagation: _Optional[_Union[Propagation, _Mapping]] = ..., balance: _Optional[_Union[Balance, _Mapping]] = ...) -> None: ...
 
 class Balance(_message.Message):
-    __slots__ = ("policy", "most_bytes", "explore", "seed")
+    __slots__ = ("policy", "most_bytes", "explore", "seed", "measure")
     POLICY_FIELD_NUMBER: _ClassVar[int]
     MOST_BYTES_FIELD_NUMBER: _ClassVar[int]
     EXPLORE_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
+    MEASURE_FIELD_NUMBER: _ClassVar[int]
     policy: str
     most_bytes: int
     explore: float
     seed: int
-    def __init__(self, policy: _Optional[str] = ..., most_bytes: _Optional[int] = ..., explore: _Optional[float] = ..., seed: _Optional[int] = ...) -> None: ...
+    measure: bool
+    def __init__(self, policy: _Optional[str] = ..., most_bytes: _Optional[int] = ..., explore: _Optional[float] = ..., seed: _Optional[int] = ..., measure: bool = ...) -> None: ...
 
 class Propagation(_message.Message):
     __slots__ = ("order", "classes", "in_network", "parts", "assign", "release", "credit")
@@ -310,18 +312,40 @@ class Remap(_message.Message):
     def __init__(self, number: _Optional[int] = ..., moved: _Optional[_Union[Moved, _Mapping]] = ..., from_round: _Optional[int] = ..., holds: bool = ..., cancelled: bool = ...) -> None: ...
 
 class Measured(_message.Message):
-    __slots__ = ("round", "seconds", "sums", "waited", "ended")
+    __slots__ = ("round", "seconds", "sums", "waited", "ended", "sent")
     ROUND_FIELD_NUMBER: _ClassVar[int]
     SECONDS_FIELD_NUMBER: _ClassVar[int]
     SUMS_FIELD_NUMBER: _ClassVar[int]
     WAITED_FIELD_NUMBER: _ClassVar[int]
     ENDED_FIELD_NUMBER: _ClassVar[int]
+    SENT_FIELD_NUMBER: _ClassVar[int]
     round: int
     seconds: float
     sums: _containers.RepeatedScalarFieldContainer[int]
     waited: _containers.RepeatedScalarFieldContainer[float]
     ended: _containers.RepeatedScalarFieldContainer[float]
-    def __init__(self, round: _Optional[int] = ..., seconds: _Optional[float] = ..., sums: _Optional[_Iterable[int]] = ..., waited: _Optional[_Iterable[float]] = ..., ended: _Optional[_Iterable[float]] = ...) -> None: ...
+    sent: float
+    def __init__(self, round: _Optional[int] = ..., seconds: _Optional[float] = ..., sums: _Optional[_Iterable[int]] = ..., waited: _Optional[_Iterable[float]] = ..., ended: _Optional[_Iterable[float]] = ..., sent: _Optional[float] = ...) -> None: ...
+
+class ServerMeasured(_message.Message):
+    __slots__ = ("seconds", "sums", "handled", "queued", "optimized", "received_bytes", "sent_bytes", "summing")
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    SUMS_FIELD_NUMBER: _ClassVar[int]
+    HANDLED_FIELD_NUMBER: _ClassVar[int]
+    QUEUED_FIELD_NUMBER: _ClassVar[int]
+    OPTIMIZED_FIELD_NUMBER: _ClassVar[int]
+    RECEIVED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SENT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SUMMING_FIELD_NUMBER: _ClassVar[int]
+    seconds: float
+    sums: int
+    handled: float
+    queued: float
+    optimized: float
+    received_bytes: int
+    sent_bytes: int
+    summing: int
+    def __init__(self, seconds: _Optional[float] = ..., sums: _Optional[int] = ..., handled: _Optional[float] = ..., queued: _Optional[float] = ..., optimized: _Optional[float] = ..., received_bytes: _Optional[int] = ..., sent_bytes: _Optional[int] = ..., summing: _Optional[int] = ...) -> None: ...
 
 class Remapped(_message.Message):
     __slots__ = ("number", "from_round", "decided", "begun")
@@ -466,7 +490,7 @@ class Array(_message.Message):
     def __init__(self, name: _Optional[str] = ..., type: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ..., data: _Optional[bytes] = ...) -> None: ...
 
 class ResyncRequest(_message.Message):
-    __slots__ = ("nonce", "role", "rank", "epoch", "process", "report", "handed", "taken", "broken", "begun", "reached", "donated", "restored", "fetched", "remapped", "measured")
+    __slots__ = ("nonce", "role", "rank", "epoch", "process", "report", "handed", "taken", "broken", "begun", "reached", "donated", "restored", "fetched", "remapped", "measured", "server_measured")
     NONCE_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
@@ -483,6 +507,7 @@ class ResyncRequest(_message.Message):
     FETCHED_FIELD_NUMBER: _ClassVar[int]
     REMAPPED_FIELD_NUMBER: _ClassVar[int]
     MEASURED_FIELD_NUMBER: _ClassVar[int]
+    SERVER_MEASURED_FIELD_NUMBER: _ClassVar[int]
     nonce: str
     role: Role
     rank: int
@@ -499,7 +524,8 @@ class ResyncRequest(_message.Message):
     fetched: Fetched
     remapped: Remapped
     measured: Measured
-    def __init__(self, nonce: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., rank: _Optional[int] = ..., epoch: _Optional[int] = ..., process: _Optional[int] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., handed: _Optional[_Union[Handed, _Mapping]] = ..., taken: _Optional[_Union[Taken, _Mapping]] = ..., broken: _Optional[_Union[Broken, _Mapping]] = ..., begun: _Optional[_Union[Begun, _Mapping]] = ..., reached: _Optional[_Union[Reached, _Mapping]] = ..., donated: _Optional[_Union[Donated, _Mapping]] = ..., restored: _Optional[_Union[Restored, _Mapping]] = ..., fetched: _Optional[_Union[Fetched, _Mapping]] = ..., remapped: _Optional[_Union[Remapped, _Mapping]] = ..., measured: _Optional[_Union[Measured, _Mapping]] = ...) -> None: ...
+    server_measured: ServerMeasured
+    def __init__(self, nonce: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., rank: _Optional[int] = ..., epoch: _Optional[int] = ..., process: _Optional[int] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., handed: _Optional[_Union[Handed, _Mapping]] = ..., taken: _Optional[_Union[Taken, _Mapping]] = ..., broken: _Optional[_Union[Broken, _Mapping]] = ..., begun: _Optional[_Union[Begun, _Mapping]] = ..., reached: _Optional[_Union[Reached, _Mapping]] = ..., donated: _Optional[_Union[Donated, _Mapping]] = ..., restored: _Optional[_Union[Restored, _Mapping]] = ..., fetched: _Optional[_Union[Fetched, _Mapping]] = ..., remapped: _Optional[_Union[Remapped, _Mapping]] = ..., measured: _Optional[_Union[Measured, _Mapping]] = ..., server_measured: _Optional[_Union[ServerMeasured, _Mapping]] = ...) -> None: ...
 
 class Report(_message.Message):
     __slots__ = ("levels",)
@@ -755,7 +781,7 @@ class Budget(_message.Message):
     def __init__(self, switch: _Optional[str] = ..., slots: _Optional[int] = ..., used: _Optional[int] = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ("job", "namespace", "state", "epoch", "world", "connected", "tree", "slots", "reason", "window", "restored")
+    __slots__ = ("job", "namespace", "state", "epoch", "world", "connected", "tree", "slots", "reason", "window", "restored", "servers", "moved", "times")
     class SlotsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -774,6 +800,9 @@ class Job(_message.Message):
     REASON_FIELD_NUMBER: _ClassVar[int]
     WINDOW_FIELD_NUMBER: _ClassVar[int]
     RESTORED_FIELD_NUMBER: _ClassVar[int]
+    SERVERS_FIELD_NUMBER: _ClassVar[int]
+    MOVED_FIELD_NUMBER: _ClassVar[int]
+    TIMES_FIELD_NUMBER: _ClassVar[int]
     job: int
     namespace: str
     state: str
@@ -785,7 +814,40 @@ class Job(_message.Message):
     reason: str
     window: int
     restored: _containers.RepeatedCompositeFieldContainer[RestoredChunks]
-    def __init__(self, job: _Optional[int] = ..., namespace: _Optional[str] = ..., state: _Optional[str] = ..., epoch: _Optional[int] = ..., world: _Optional[int] = ..., connected: _Optional[int] = ..., tree: _Optional[str] = ..., slots: _Optional[_Mapping[str, int]] = ..., reason: _Optional[str] = ..., window: _Optional[int] = ..., restored: _Optional[_Iterable[_Union[RestoredChunks, _Mapping]]] = ...) -> None: ...
+    servers: _containers.RepeatedScalarFieldContainer[str]
+    moved: Moved
+    times: _containers.RepeatedCompositeFieldContainer[ServerTimes]
+    def __init__(self, job: _Optional[int] = ..., namespace: _Optional[str] = ..., state: _Optional[str] = ..., epoch: _Optional[int] = ..., world: _Optional[int] = ..., connected: _Optional[int] = ..., tree: _Optional[str] = ..., slots: _Optional[_Mapping[str, int]] = ..., reason: _Optional[str] = ..., window: _Optional[int] = ..., restored: _Optional[_Iterable[_Union[RestoredChunks, _Mapping]]] = ..., servers: _Optional[_Iterable[str]] = ..., moved: _Optional[_Union[Moved, _Mapping]] = ..., times: _Optional[_Iterable[_Union[ServerTimes, _Mapping]]] = ...) -> None: ...
+
+class ServerTimes(_message.Message):
+    __slots__ = ("server", "rounds", "sums", "waited", "handled", "queued", "optimized", "holding", "summing", "received", "sent", "blamed", "straggles")
+    SERVER_FIELD_NUMBER: _ClassVar[int]
+    ROUNDS_FIELD_NUMBER: _ClassVar[int]
+    SUMS_FIELD_NUMBER: _ClassVar[int]
+    WAITED_FIELD_NUMBER: _ClassVar[int]
+    HANDLED_FIELD_NUMBER: _ClassVar[int]
+    QUEUED_FIELD_NUMBER: _ClassVar[int]
+    OPTIMIZED_FIELD_NUMBER: _ClassVar[int]
+    HOLDING_FIELD_NUMBER: _ClassVar[int]
+    SUMMING_FIELD_NUMBER: _ClassVar[int]
+    RECEIVED_FIELD_NUMBER: _ClassVar[int]
+    SENT_FIELD_NUMBER: _ClassVar[int]
+    BLAMED_FIELD_NUMBER: _ClassVar[int]
+    STRAGGLES_FIELD_NUMBER: _ClassVar[int]
+    server: str
+    rounds: int
+    sums: float
+    waited: float
+    handled: float
+    queued: float
+    optimized: float
+    holding: float
+    summing: float
+    received: float
+    sent: float
+    blamed: float
+    straggles: bool
+    def __init__(self, server: _Optional[str] = ..., rounds: _Optional[int] = ..., sums: _Optional[float] = ..., waited: _Optional[float] = ..., handled: _Optional[float] = ..., queued: _Optional[float] = ..., optimized: _Optional[float] = ..., holding: _Optional[float] = ..., summing: _Optional[float] = ..., received: _Optional[float] = ..., sent: _Optional[float] = ..., blamed: _Optional[float] = ..., straggles: bool = ...) -> None: ...
 
 class RestoredChunks(_message.Message):
     __slots__ = ("server", "chunks", "source", "epoch")

@@ -87,6 +87,8 @@ class _MemberPlan:
     propagation: how gradients are sent.
     codec: of all members of the job.
     moved: slices that are at other servers than the assignment says, in order, and those servers.
+    measures: workers report what came from each server, round by round, and servers their own
+        times.
     """
 
     job: int
@@ -104,6 +106,7 @@ class _MemberPlan:
     propagation: Propagation = USUAL_PROPAGATION
     codec: Codec = USUAL_CODEC
     moved: Moved = ()
+    measures: bool = False
 
     def __post_init__(self) -> None:
         job, epoch, world, lanes = self.job, self.epoch, self.world, self.lanes
@@ -157,6 +160,7 @@ class _MemberPlan:
                 "propagation": Propagation.from_message(message.propagation),
                 "codec": codec_named(message.codec),
                 "moved": moved_of(message.moved),
+                "measures": message.measures,
             }
         except ValueError as error:
             raise PlanError(str(error)) from error
@@ -178,6 +182,7 @@ class _MemberPlan:
             propagation=self.propagation.to_message(),
             codec=self.codec.name,
             moved=moved_message(self.moved),
+            measures=self.measures,
         )
 
 
@@ -188,14 +193,12 @@ class WorkerPlan(_MemberPlan):
     tree, roots: for display: the tree's name in job files, and the switches or servers at its
         roots.
     congestion: name of the congestion window (hosts.worker.congestion).
-    measures: the worker reports what came from each server, round by round.
     """
 
     streams: tuple[StreamPlan, ...]
     tree: str = ""
     roots: tuple[str, ...] = ()
     congestion: str = FIXED
-    measures: bool = False
 
     def __post_init__(self) -> None:
         _MemberPlan.__post_init__(self)  # super() does not know a class with slots
@@ -236,7 +239,6 @@ class WorkerPlan(_MemberPlan):
             tree=TREE_NAMES.get(message.tree, ""),
             roots=tuple(message.summed_at),
             congestion=message.congestion or FIXED,
-            measures=message.measures,
             **_MemberPlan._fields(message),
         )
 
@@ -248,7 +250,6 @@ class WorkerPlan(_MemberPlan):
                 tree=TREE_NUMBERS.get(self.tree),
                 summed_at=self.roots,
                 congestion=self.congestion,
-                measures=self.measures,
             )
         )
         return message

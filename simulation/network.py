@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from math import inf
 from pathlib import Path
 
 from controller.p4rt.dataplane import DataPlane
@@ -171,8 +170,7 @@ class Network:
             environment = self.environment(node)
             process = ServerProcess(endpoint, SERVICE, rate, environment)
             self.servers[name] = process
-            # Servers with an optimizer call each other, and others nobody.
-            environment.expect(endpoint, lambda: (0, 0) if process.optimizes else (inf, inf))
+            environment.expect(endpoint, process.expected)
             node.tasks.thread(process.run, name=f"server-{name}").start()
         return self.servers[name]
 

@@ -359,13 +359,13 @@ def _check_schedule(document: Document[JobSpec]) -> None:
     elif way.by_slice and not spec.consistency.together:
         text = "is about sums, and asynchronous servers answer each gradient; leave it out"
         document.refuse(("schedule", "release"), text)
-    if spec.balance.policy != STATIC:
+    if spec.balance.plan.measures:
         if not TreeKind.of(spec.tree).ends_at_server:
-            text = f"moves what servers sum, and the root of tree {spec.tree} is a switch"
+            text = f"is about what servers sum, and the root of tree {spec.tree} is a switch"
             document.refuse(
                 ("balance",), f"{text}; allowed: static, or a tree that ends at servers"
             )
-        elif spec.optimizer.at == "servers":
+        elif spec.balance.policy != STATIC and spec.optimizer.at == "servers":
             text = "does not move parameters yet, which optimizer: {at: servers} keeps at servers"
             document.refuse(("balance",), f"{text}; allowed: static, or optimizer: {{at: workers}}")
     document.check()

@@ -220,17 +220,19 @@ class BalanceSpec(_Strict):
 
     move: bytes of parameters that one move may take; 0: any.
     explore: probability that a round in which nothing is wrong tries a move; it decays.
+    measure: measure servers even if nothing moves.
     """
 
     policy: Annotated[str, AfterValidator(_policy)] = STATIC
     move: Annotated[int, size("0 B", "64 GiB")] = 0
     explore: float = Field(default=0.0, ge=0, le=1)
     seed: int = Field(default=1, strict=True, ge=1, lt=2**32)
+    measure: bool = Field(default=False, strict=True)
 
     @property
     def plan(self) -> Balance:
         """What is asked of the controller."""
-        return Balance(self.policy, self.move, self.explore, self.seed)
+        return Balance(self.policy, self.move, self.explore, self.seed, self.measure)
 
 
 def _balance(value: object) -> object:

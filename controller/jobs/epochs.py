@@ -383,6 +383,15 @@ class Epochs:
         if complete is not None and job.balance.measures:
             self.balance([job], complete=complete)
 
+    def server_measured(
+        self, job: Job, place: Membership, measured: jobs_pb2.ServerMeasured
+    ) -> None:
+        """Takes a server's report; raises ResyncError for an impossible one."""
+        try:
+            job.rounds.take_from_server(place, measured, job.scheme.servers)
+        except ValueError as error:
+            raise ResyncError(str(error)) from error
+
     def _load(self, job: Job) -> Load | None:
         """Returns the load of a job's servers; None if it has no plan, or cannot move."""
         if not job.balance.measures or job.change is not None or job.optimizer is not None:

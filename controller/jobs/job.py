@@ -371,6 +371,7 @@ def plans_of(
         "pipeline": job.pipeline,
         "propagation": job.propagation,
         "moved": scheme.ranked(job.moved),
+        "measures": job.balance.measures,
     }
     plans = {}
     for rank, member in enumerate(scheme.workers):
@@ -385,7 +386,6 @@ def plans_of(
                 for tree, node, child in leaves
             ),
             tree=str(scheme.kind),
-            measures=job.balance.measures,
             roots=scheme.roots(job.servers),
         ).to_message()
     for rank, member in enumerate(scheme.servers):

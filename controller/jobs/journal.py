@@ -34,7 +34,7 @@ from protocol.trees import TreeKind
 
 __all__ = ["Journal", "JournalError", "Known"]
 
-VERSION = 7
+VERSION = 8
 _SCHEME = TypeAdapter(Scheme)  # in JSON
 SCHEMA = """
 CREATE TABLE numbers (name TEXT PRIMARY KEY, value INTEGER NOT NULL);

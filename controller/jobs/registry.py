@@ -339,6 +339,8 @@ class JobTable:
                 try:
                     if what == "measured":
                         self.epochs.measured(job, place, request.measured)
+                    elif what == "server_measured":
+                        self.epochs.server_measured(job, place, request.server_measured)
                     elif what == "remapped":
                         self.remaps.answer(job, place, request.remapped)
                     else:

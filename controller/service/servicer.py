@@ -26,7 +26,7 @@ from controller.planning.tree_planner import TreeKind
 from protocol import call_status, jobs_pb2, jobs_pb2_grpc
 from protocol.balance import Balance
 from protocol.optimizer_plan import OptimizerPlan
-from protocol.plan import Address
+from protocol.plan import Address, moved_message
 from protocol.propagation import Propagation
 from protocol.runtime import Event
 from protocol.server_pipelines import Pipeline
@@ -387,4 +387,7 @@ def _job_message(job: Job) -> jobs_pb2.Job:
         reason=job.status,
         window=job.reservation.window if job.reservation else 0,
         restored=[jobs_pb2.RestoredChunks(**one._asdict()) for one in job.restored],
+        servers=[job.servers[rank] for rank in job.scheme.servers],
+        moved=moved_message(job.scheme.ranked(job.moved)),
+        times=job.rounds.times(job.scheme.servers, job.servers),
     )

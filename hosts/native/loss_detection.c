@@ -205,6 +205,7 @@ void detect_from_results(struct worker *w, const int64_t *packets, int64_t n,
             response->sums++;
             response->waited += larger(now - progress->sent_first, 0.0);
             response->first = fmin(response->first, progress->sent_first);
+            response->sent = larger(response->sent, progress->sent_first);
             response->last = larger(response->last, now);
         }
         if (own && took < w->lowest[stream])

@@ -274,8 +274,11 @@ int64_t root_contribute(struct root *root, struct received *received, int plain)
             continue;
         }
         ++*(matched == NEWER ? &root->outcomes.claimed : &root->outcomes.added);
+        root->open += matched == NEWER && (!slot->used || slot->in == every);
+        root->most_open = root->open > root->most_open ? root->open : root->most_open;
         add(root, at, header, words, matched == NEWER);
         if (slot->in == every) {
+            root->open--;
             complete(root, at);
             received->done[done++] = (int64_t)at;
         }

@@ -70,6 +70,7 @@ struct root {
     bool steps; // optimizer steps make results of the sums
     bool pulls; // results are sent to those that query
     bool holds; // results wait for others
+    uint32_t open, most_open; // slots; and the most since root_node.py last took it
     struct outcomes outcomes;
 };
 

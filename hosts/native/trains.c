@@ -7,6 +7,7 @@
 #include <netinet/in.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 
 #include "trains.h"
 
@@ -15,6 +16,9 @@
 #endif
 #ifndef UDP_GRO
 #define UDP_GRO 104
+#endif
+#ifndef SCM_TIMESTAMPNS
+#define SCM_TIMESTAMPNS 35
 #endif
 
 enum { LARGEST_RECEIVE = 1 << 16 };
@@ -44,6 +48,18 @@ static uint32_t segment_of(struct msghdr *message, uint32_t length) {
     return length;
 }
 
+// Returns when a train arrived, in nanoseconds of the clock that people set; 0 if nothing says so.
+static int64_t stamp_of(struct msghdr *message) {
+    for (struct cmsghdr *one = CMSG_FIRSTHDR(message); one; one = CMSG_NXTHDR(message, one)) {
+        if (one->cmsg_level == SOL_SOCKET && one->cmsg_type == SCM_TIMESTAMPNS) {
+            struct timespec at;
+            memcpy(&at, CMSG_DATA(one), sizeof at);
+            return at.tv_sec * 1000000000LL + at.tv_nsec;
+        }
+    }
+    return 0;
+}
+
 // Copies headers to contiguous memory and sets `full` for packets with payload: decode_wire() in
 // protocol/header.py. Returns 1 if all `n` packets are well-formed.
 static int decode(const uint8_t *wire, size_t n, size_t wide, struct header *headers,
@@ -63,13 +79,14 @@ static int decode(const uint8_t *wire, size_t n, size_t wide, struct header *hea
 // Receives trains until nothing is left, `most` datagrams have arrived, or the next train might not
 // fit into the arena.
 void receive_trains(int socket, struct inbox *inbox) {
-    int64_t at = 0, datagrams = 0;
+    int64_t at = 0, datagrams = 0, stamped = 0, base = 0;
+    double arrived = 0; // the sum over `stamped` datagrams, in nanoseconds after `base`
     inbox->trains_length = inbox->packets = inbox->error = 0;
     inbox->regular = 1;
     while (at + LARGEST_RECEIVE <= inbox->room && datagrams < inbox->most) {
         struct sockaddr_in source = {0};
         union {
-            char bytes[CMSG_SPACE(sizeof(int))];
+            char bytes[CMSG_SPACE(sizeof(int)) + CMSG_SPACE(sizeof(struct timespec))];
             struct cmsghdr aligned;
         } control;
         struct iovec memory = {inbox->arena + at, LARGEST_RECEIVE};
@@ -102,8 +119,23 @@ void receive_trains(int socket, struct inbox *inbox) {
                 inbox->sources[first + i] = train->source;
             inbox->packets += count;
         }
+        int64_t stamp = inbox->timed ? stamp_of(&message) : 0;
+        if (stamp) {
+            int64_t number = count ? count : 1;
+            base = stamped ? base : stamp;
+            arrived += (double)(number * (stamp - base));
+            stamped += number;
+        }
         datagrams += count ? count : 1;
         at += length;
+    }
+    inbox->queued = 0;
+    if (stamped) {
+        struct timespec now;
+        clock_gettime(CLOCK_REALTIME, &now);
+        double until = (double)(now.tv_sec * 1000000000LL + now.tv_nsec - base);
+        inbox->queued = (until - arrived / (double)stamped) * 1e-9;
+        inbox->queued = inbox->queued > 0 ? inbox->queued : 0; // somebody set the clock back
     }
 }
 

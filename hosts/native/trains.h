@@ -20,10 +20,12 @@ struct inbox {
     bool *full;
     struct peer *sources;
     int64_t room, most, wide; // bytes of the arena; trains; bytes of a packet
+    int64_t timed;            // 1: the socket stamps datagrams (SO_TIMESTAMPNS)
     // Results.
     int64_t trains_length, packets; // packets: decoded ones, see `regular`
     int64_t error;   // errno; 0 if nothing was left or no more would fit
     int64_t regular; // 1 if all packets are well-formed and have a payload
+    double queued;   // of `timed`: seconds from arrival until read, the mean of datagrams
 };
 
 void receive_trains(int socket, struct inbox *inbox);

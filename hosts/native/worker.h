@@ -73,10 +73,10 @@ struct sum {
 };
 
 // What came from one server since it was last read: sums, the seconds from each contribution until
-// its sum; when the first of the contributions left, and the last sum came.
+// its sum; when the first and the last of the contributions left, and the last sum came.
 struct response {
     int64_t sums;
-    double waited, first, last;
+    double waited, first, sent, last;
 };
 
 // A chunk that failed for good.

@@ -69,10 +69,13 @@ class Attachment(Protocol):
     more: true if there may be more to read after the last `receive`.
     receive_buffer: bytes.
     by_priority: packets that wait to be sent are in order of priority.
+    queued: seconds for which what the last `receive` returned had waited, in the mean; measured
+        once `configure` has asked for it (`timed`).
     """
 
     tick: float
     by_priority: bool
+    queued: float
     ipv4: int
     port: int
     receive_buffer: int
@@ -81,7 +84,9 @@ class Attachment(Protocol):
     @property
     def more(self) -> bool: ...
 
-    def configure(self, lanes: int, link_rate: int, *, by_priority: bool = False) -> None: ...
+    def configure(
+        self, lanes: int, link_rate: int, *, by_priority: bool = False, timed: bool = False
+    ) -> None: ...
 
     def capacity(self) -> int: ...
 

@@ -47,6 +47,7 @@ from protocol.runtime import REAL
 _SO_RCVBUFFORCE = 33
 _IP_MTU_DISCOVER = 10
 _IP_PMTUDISC_PROBE = 3
+_SO_TIMESTAMPNS = 35
 
 _IP_UDP_BYTES = 20 + 8
 _WIRE_OVERHEAD = 14 + _IP_UDP_BYTES
@@ -70,6 +71,7 @@ class Endpoint:
         so a full queue blocks the sender instead of losing silently. None: the kernel's default
         send buffer.
     by_priority: urgent packets overtake others that wait here (see `configure`).
+    queued: see Attachment.
     receive_buffer: bytes to request; the attribute is the size obtained (without CAP_NET_ADMIN at
         most net.core.rmem_max).
     offload: offloads to use; None: those that `available` returns.
@@ -95,6 +97,7 @@ class Endpoint:
         self._queue_bytes = queue_bytes
         self._pending: deque[Run] | PriorityQueue[Run] = deque()
         self.by_priority = False
+        self.queued = 0.0
         self._native = load_native()
         arena = np.empty(_ARENA_BYTES, np.uint8)
         self.receiver = Receiver(self._native, arena, _MOST_DATAGRAMS)
@@ -141,12 +144,18 @@ class Endpoint:
                 os.close(self._wakeup)
         self._pending.clear()
 
-    def configure(self, lanes: int, link_rate: int, *, by_priority: bool = False) -> None:
+    def configure(
+        self, lanes: int, link_rate: int, *, by_priority: bool = False, timed: bool = False
+    ) -> None:
         """Sets the payload size (int32 lanes) and the link's rate (bit/s, 0: unknown).
 
         by_priority: keep little in the socket, where nothing can be overtaken, and send what waits
             here by priority; packets may then be sent while others wait. Stays so once it is.
+        timed: have the kernel stamp datagrams when they arrive, for `queued`.
         """
+        if timed != bool(self.receiver.inbox.timed):
+            self._socket.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, timed)
+            self.receiver.inbox.timed, self.queued = timed, 0.0
         self.lanes = lanes
         self.datagram_bytes = packet_bytes(lanes)
         wire_bytes = self.datagram_bytes + _WIRE_OVERHEAD
@@ -290,6 +299,7 @@ class Endpoint:
         self.counters.receive_calls += found.calls
         self.counters.received += len(found.batch)
         self.counters.malformed += found.malformed
+        self.queued = self.receiver.inbox.queued
         return found.batch
 
     def _send(self, train: Run) -> None:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import math
 import signal
 import sys
 from collections import deque
@@ -34,6 +35,7 @@ from hosts.net.udp import Endpoint
 from hosts.server.epoch_change import FetchTask, ServerEpochs
 from hosts.server.replicas import Peers, ShardServer
 from hosts.server.state import NotHereError, ServerState, Update
+from hosts.server.times import Watch
 from hosts.session.membership import Membership
 from protocol import jobs_pb2
 from protocol.header import PORT
@@ -59,7 +61,8 @@ class ServerProcess:
         environment: HostEnvironment = HERE,
     ) -> None:
         self._environment, self._runtime = environment, environment.runtime
-        self.state = ServerState(payload=environment.payload)
+        watch = Watch(self._runtime.now, lambda: endpoint.queued)
+        self.state = ServerState(payload=environment.payload, watch=watch)
         self._endpoint = endpoint
         self._service = service
         self._link_rate = link_rate
@@ -91,6 +94,10 @@ class ServerProcess:
                 )
                 for update in self.state.take_updates():
                     self._replicate(update)
+                for job, report in self.state.take_reports():
+                    for membership in self._memberships.values():
+                        if membership.job == job:
+                            membership.answer([report])
                 while self._work:
                     self._work.popleft()()
                 while self._failed:
@@ -107,10 +114,10 @@ class ServerProcess:
             for departure in self._departures:
                 departure.join()
 
-    @property
-    def optimizes(self) -> bool:
-        """True if it runs an optimizer, whose updates it replicates by calls."""
-        return self.state.optimizes
+    def expected(self) -> tuple[float, float]:
+        """Returns what HostEnvironment.expect asks for: a server calls others with updates of an
+        optimizer, and the job service with what it measured."""
+        return (0, 0) if self.state.optimizes else (self.state.quiet, math.inf)
 
     def stop(self) -> None:
         """Makes `run` return; callable from any thread and from signal handlers."""
@@ -150,7 +157,10 @@ class ServerProcess:
 
     def _interrupted(self) -> bool:
         self._failed += self.state.take_failures()
-        return bool(self._stopped or self._work or self._failed or self.state.has_updates)
+        state = self.state
+        return bool(
+            self._stopped or self._work or self._failed or state.has_updates or state.has_reports
+        )
 
     def _replicate(self, update: Update) -> None:
         self._peers.replicate(
@@ -219,6 +229,7 @@ class ServerProcess:
                     self.state.lanes,
                     self._link_rate or plan.link_rate,
                     by_priority=self.state.has_priorities,
+                    timed=self.state.measures,
                 )
                 membership.runs(follower.epoch)
                 _log.info("job %d is served, epoch %d", membership.job, follower.epoch)

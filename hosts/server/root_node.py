@@ -218,6 +218,17 @@ class RootNode:
                 self._counters[name] += n
         self._outcomes[:] = 0
 
+    def sums(self) -> int:
+        """Returns how many sums the last contributions completed, without exponent rounds."""
+        slots = self._found[_DONE, : self._received.done_count]
+        return int(np.count_nonzero(self._slots["lanes"][slots]))
+
+    def take_most_open(self) -> int:
+        """Returns the most sums at once that lacked contributions since the last call."""
+        most: int = self._root.most_open
+        self._root.most_open = self._root.open
+        return most
+
     def _contribute(self, batch: Batch, count: int | None = None, *, plain: bool) -> int:
         """Takes the first `count` contributions, see root.c; returns the number taken."""
         kept = self._arrive(batch, count)

@@ -25,7 +25,9 @@ from hosts.server.asynchronous_node import AsynchronousNode
 from hosts.server.direct_sums import DirectStream
 from hosts.server.root_node import RootNode
 from hosts.server.shards import Shards
+from hosts.server.times import ServerTimes, Watch
 from hosts.server.update_pipeline import UpdatePipeline
+from protocol import jobs_pb2
 from protocol.frames import OVERHEAD
 from protocol.header import (
     HEADER_BYTES,
@@ -69,18 +71,27 @@ class Update:
 
 
 class _Job:
-    """One job's plan, streams and counters."""
+    """One job's plan, streams and counters.
 
-    def __init__(self, plan: ServerPlan, shards: Shards | None) -> None:
+    lanes: of the payloads of packets.
+    times: None: nobody asks.
+    """
+
+    def __init__(
+        self, plan: ServerPlan, shards: Shards | None, lanes: int, watch: Watch | None
+    ) -> None:
         self.plan = plan
+        # By chunk, and of those that the job does not have: this server sums it.
+        self.mine = plan.server_of(np.arange(plan.chunks + 1)) == plan.rank
+        self.times: ServerTimes | None = None
+        if plan.measures and watch is not None:
+            self.times = ServerTimes(watch, lanes, lambda: int(np.count_nonzero(self.mine)))
         self.counters: Counter[str] = Counter()
         self.frozen = False
-        self.steps = UpdatePipeline(plan, shards) if shards is not None else None
+        self.steps = UpdatePipeline(plan, shards, self.times) if shards is not None else None
         self.roots: dict[int, RootNode] = {}
         self.direct: dict[int, DirectStream | AsynchronousNode]
         self.asynchronous_node: AsynchronousNode | None = None
-        # By chunk, and of those that the job does not have: this server sums it.
-        self.mine = plan.server_of(np.arange(plan.chunks + 1)) == plan.rank
         if plan.is_asynchronous:
             assert shards is not None
             assert self.steps is not None
@@ -99,11 +110,25 @@ class _Job:
         self._ranks = np.argsort(keys)
         self._keys = keys[self._ranks]
 
-    def on_packets(self, batch: Batch) -> list[Batch]:
-        """Takes packets of this job; returns packets to send."""
+    def on_packets(self, now: float, batch: Batch) -> list[Batch]:
+        """Takes packets of this job that were read at a time; returns packets to send."""
+        times, before = self.times, self._apart() if self.times is not None else 0
+        found, sums = self._on_packets(batch)
+        if times is not None:
+            times.took(now, batch, sums + self._apart() - before)
+            times.gave(found)
+        return found
+
+    def _apart(self) -> int:
+        """Returns the sums, or gradients, that no root has completed."""
+        return self.counters["direct_completed"] + self.counters["stepped"]
+
+    def _on_packets(self, batch: Batch) -> tuple[list[Batch], int]:
+        """Returns packets to send, and the number of sums that roots completed."""
+        sums = 0
         if self.frozen:
             self._count("frozen", len(batch))
-            return []
+            return [], 0
         headers = batch.headers
         current = headers["epoch"] == self.plan.epoch
         self._count("other_epoch", int(np.count_nonzero(~current)))
@@ -131,16 +156,24 @@ class _Job:
                 else:
                     if len(contributions):
                         results += self.roots[stream].on_contributions(contributions)
+                        if self.times is not None:
+                            sums += self.roots[stream].sums()
                     if len(queries):
                         states += self.roots[stream].on_queries(queries)
         # Results first: a worker that gets its result needs no STATE.
-        return results + states
+        return results + states, sums
 
     def root_for(self, header: Any) -> RootNode | None:
         """Returns the node of a packet if it is a contribution of this epoch to one."""
         current = header["epoch"] == self.plan.epoch and not self.frozen
         summed = header["version_op"] == _SUMMED and not header["flags"] & _DIRECT
         return self.roots.get(int(header["stream"])) if current and summed else None
+
+    def take_report(self) -> jobs_pb2.ServerMeasured | None:
+        """Returns a report of the times of a round of sums, once there is one."""
+        if self.times is None or self.times.left:
+            return None
+        return self.times.report(sum(root.take_most_open() for root in self.roots.values()))
 
     def counted(self) -> Counter[str]:
         """Returns the number of packets (or chunks) of each outcome."""
@@ -182,13 +215,15 @@ class ServerState:
     payload: true if chunks have one; else only headers are summed.
     lanes: payload size of the data plane, shared by all jobs; 0 before the first `install`.
     foreign: packets of no installed job.
+    watch: to measure jobs with, whose plans ask for it; None: they get nothing.
 
     Raises CompilerError, which says what to install, or OSError without native code.
     """
 
-    def __init__(self, *, payload: bool = True) -> None:
+    def __init__(self, *, payload: bool = True, watch: Watch | None = None) -> None:
         self.lanes = 0
         self.foreign = 0
+        self._watch = watch
         self._payload = payload
         self._jobs: dict[int, _Job] = {}
         self._shards: dict[int, Shards] = {}  # of jobs with an optimizer, from epoch to epoch
@@ -223,7 +258,8 @@ class ServerState:
             primary = plan.server_of(np.arange(plan.chunks))
             backup = backup_of(primary, len(plan.servers))
             shards.forget((primary != plan.rank) & (backup != plan.rank))
-        job = _Job(plan if self._payload else replace(plan, lanes=0), shards)
+        own = plan if self._payload else replace(plan, lanes=0)
+        job = _Job(own, shards, plan.lanes, self._watch)
         if before is not None:
             job.counters.update(before.counted())
         self._jobs[plan.job] = job
@@ -275,6 +311,32 @@ class ServerState:
         return any(job.plan.propagation.in_network for job in self._jobs.values())
 
     @property
+    def measures(self) -> bool:
+        """True if a job here is measured."""
+        return any(job.times is not None for job in self._jobs.values())
+
+    @property
+    def quiet(self) -> float:
+        """The sums, at least, until `has_reports`; inf if nothing is measured."""
+        left = [job.times.left for job in self._jobs.values() if job.times is not None]
+        return min(left, default=math.inf)
+
+    @property
+    def has_reports(self) -> bool:
+        """Returns true if `take_reports` would return one."""
+        return not self.quiet
+
+    def take_reports(self) -> list[tuple[int, jobs_pb2.ResyncRequest]]:
+        """Returns what was measured of jobs, by their numbers: messages without a sender."""
+        found = []
+        for number, job in self._jobs.items():
+            report = job.take_report()
+            if report is not None:
+                message = jobs_pb2.ResyncRequest(epoch=job.plan.epoch, server_measured=report)
+                found.append((number, message))
+        return found
+
+    @property
     def has_updates(self) -> bool:
         """Returns true if `take_updates` would return one."""
         return any(job.steps is not None and job.steps.pending for job in self._jobs.values())
@@ -302,7 +364,10 @@ class ServerState:
         if self.waits(update):
             steps = self._jobs[update.job].steps
             assert steps is not None
-            self._output += steps.replicated(update.number)
+            results, times = steps.replicated(update.number), self._jobs[update.job].times
+            if times is not None:
+                times.gave(results)
+            self._output += results
 
     def replicate(self, job: int, epoch: int, source: int, snapshot: Snapshot) -> None:
         """Holds steps of the primary that calls from an IPv4 address, which its host's processes
@@ -384,14 +449,19 @@ class ServerState:
         return failures
 
     def on_packets(self, now: float, batch: Batch) -> None:
-        """Takes packets that have arrived; `now` (seconds) is unused: a server has no timers."""
+        """Takes packets that were read at `now` (seconds), of which only measuring makes use: a
+        server has no timers."""
         if alike(self._native, batch.headers):
             # The usual case, without sorting.
             header = batch.headers[0]
             job = self._jobs.get(int(header["job"]))
             root = job.root_for(header) if job is not None else None
-            if root is not None:
-                self._output += root.on_contributions(batch)
+            if job is not None and root is not None:
+                results = root.on_contributions(batch)
+                if job.times is not None:
+                    job.times.took(now, batch, root.sums())
+                    job.times.gave(results)
+                self._output += results
                 return
         jobs = batch.headers["job"]
         numbers = _distinct(jobs)
@@ -401,7 +471,7 @@ class ServerState:
             mine = jobs == number
             part = batch if mine.all() else batch.select(mine)
             self.foreign -= len(part)
-            self._output += self._jobs[number].on_packets(part)
+            self._output += self._jobs[number].on_packets(now, part)
 
     def on_train(self, times: Seconds, batch: Batch, clock: Clock) -> Released | None:
         """Takes a prefix of packets with arrival times (n,), see `RootNode.on_train`.
@@ -415,7 +485,15 @@ class ServerState:
         root = job.root_for(header) if job is not None else None
         small = HEADER_BYTES + OVERHEAD
         sizes = small, small + LANE_BYTES * self.lanes
-        return None if root is None else root.on_train(times, batch, clock, sizes)
+        if job is None or root is None:
+            return None
+        released = root.on_train(times, batch, clock, sizes)
+        if job.times is not None and released is not None:
+            job.times.took(
+                float(times[0]), batch.select(slice(released.taken)), root.sums(), queued=False
+            )
+            job.times.gave([] if released.batch is None else [released.batch])
+        return released
 
     def poll(self, now: float) -> tuple[Batch | None, float]:
         """Returns packets to send now; the next poll is after an arrival, as a server has no

@@ -14,6 +14,7 @@ import numpy as np
 from hosts.data.snapshot import Chunks, Snapshot
 from hosts.optimizers import mean_of
 from hosts.server.shards import Shards
+from hosts.server.times import ServerTimes
 from protocol.header import Array, Batch
 from protocol.payloads import Floats
 from protocol.plan import ServerPlan, backup_of
@@ -26,9 +27,11 @@ class UpdatePipeline:
     replication.
 
     backup: rank of the server that holds a replica; None if there is no other.
+    times: measures steps, and how long results wait; None: nobody asks.
     """
 
-    def __init__(self, plan: ServerPlan, shards: Shards) -> None:
+    def __init__(self, plan: ServerPlan, shards: Shards, times: ServerTimes | None = None) -> None:
+        self._times = times
         self._world = plan.world
         self._taken = plan.pipeline.steps
         self._shards = shards
@@ -50,7 +53,11 @@ class UpdatePipeline:
         """Takes one step by the mean of the sums over all workers; returns the parameters."""
         if not self._taken:
             return self._shards.skip(chunks)
-        return self._shards.step(chunks, mean_of(sums(), np.full(len(chunks), self._world)))
+        since = self._times.watch.now() if self._times is not None else 0.0
+        found = self._shards.step(chunks, mean_of(sums(), np.full(len(chunks), self._world)))
+        if self._times is not None:
+            self._times.stepped(since)
+        return found
 
     def publish(self, chunks: Chunks, headers: Array, release: Release) -> list[Batch]:
         """Queues results of chunks that were started or stepped; returns those that may be sent at
@@ -61,7 +68,17 @@ class UpdatePipeline:
         self._shards.note(chunks, headers)
         if self.backup is None:
             return release()
-        self._fresh.append((chunks, release))
+        times = self._times
+        if times is None:
+            self._fresh.append((chunks, release))
+            return []
+        since = times.watch.now()
+
+        def late() -> list[Batch]:
+            times.held(len(chunks), since)
+            return release()
+
+        self._fresh.append((chunks, late))
         return []
 
     @property

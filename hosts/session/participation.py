@@ -364,6 +364,7 @@ class Participation:
             sums=came["sums"].tolist(),
             waited=came["waited"].tolist(),
             ended=ended.tolist(),
+            sent=max(0.0, float(came["sent"].max() - first)) if came["sums"].any() else 0.0,
         )
         return jobs_pb2.ResyncRequest(epoch=transport.plan.epoch, measured=measured)
 

@@ -239,7 +239,7 @@ class Core:
     def take_responses(self) -> Array:
         """Returns what came from each server (servers,) RESPONSE since the last call."""
         found = self._responses.copy()
-        self._responses[:] = 0, 0.0, np.inf, 0.0
+        self._responses[:] = 0, 0.0, np.inf, 0.0, 0.0
         return found
 
     def take_failures(self) -> list[Failure]:

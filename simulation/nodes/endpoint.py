@@ -84,6 +84,7 @@ class VirtualEndpoint:
     # Least duration of a wait, as time has to advance.
     tick = 1e-6
     by_priority = False
+    queued = 0.0
 
     def __init__(self, node: EndpointHost, interface: HostInterface, port: int) -> None:
         self.counters = Counters()
@@ -103,6 +104,7 @@ class VirtualEndpoint:
         self._most_waiting = self._queue_bytes  # that it has wait for the link
         self._share = _QUEUE_SHARE
         self._inbox: list[Arrived] = []
+        self._timed = False
         self._pending: deque[_Sendable] | PriorityQueue[_Sendable] = deque()
         self._woken = False
         self._waiters: deque[Waiter] = deque()
@@ -114,9 +116,12 @@ class VirtualEndpoint:
         self._core = Core(cost, node.slowdown) if cost is not None else None
         self.urgent_first: UrgentFirstCore[Arrived] | None = None  # in its place, once in use
 
-    def configure(self, lanes: int, link_rate: int, *, by_priority: bool = False) -> None:
+    def configure(
+        self, lanes: int, link_rate: int, *, by_priority: bool = False, timed: bool = False
+    ) -> None:
         """Implements Endpoint."""
         self.lanes = lanes
+        self._timed = timed
         self._framing.empty_lanes = 0 if self._node.payload else lanes
         if by_priority and not self.by_priority:
             self.by_priority, self._share = True, _URGENT_SHARE
@@ -167,6 +172,7 @@ class VirtualEndpoint:
 
     def arrive(self, found: Arrived) -> None:
         """Handles arriving datagrams, by the processor if there is one."""
+        found = found._replace(at=self._node.now)
         if self._core is None:
             self.take(found)
         else:
@@ -284,6 +290,9 @@ class VirtualEndpoint:
             self.counters.malformed += malformed
             batches.append(batch)
         whole = Batch.concatenate(batches)
+        if self._timed:
+            waited = [(self._node.now - one.at) * len(one.lengths) for one in inbox]
+            self.queued = sum(waited) / SECOND / max(1, sum(len(one.lengths) for one in inbox))
         self.counters.received += len(whole)
         return whole
 

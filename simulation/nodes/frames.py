@@ -36,17 +36,23 @@ _DONT_FRAGMENT = 0x4000
 
 
 class Arrived(NamedTuple):
-    """UDP datagrams: (n, stored) leading bytes, (n,) lengths, sources and destinations."""
+    """UDP datagrams: (n, stored) leading bytes, (n,) lengths, sources and destinations; and when
+    (ps) they reached the host."""
 
     datagrams: npt.NDArray[np.uint8]
     lengths: Lengths
     sources: Array
     targets: Array
+    at: int = 0
 
     def select(self, rows: Any) -> Arrived:
         """Selects the datagrams of `rows`."""
         return Arrived(
-            self.datagrams[rows], self.lengths[rows], self.sources[rows], self.targets[rows]
+            self.datagrams[rows],
+            self.lengths[rows],
+            self.sources[rows],
+            self.targets[rows],
+            self.at,
         )
 
 
@@ -139,7 +145,7 @@ def arrived(frames: Frames, lengths: Lengths) -> tuple[Arrived, int]:
 
 def decode(found: Arrived, lanes: int, *, payload: bool) -> tuple[Batch, int]:
     """Decodes datagrams as ``decode_rows`` does, quickly if all are well-formed."""
-    datagrams, lengths, sources, _ = found
+    datagrams, lengths, sources, *_ = found
     n, stored = datagrams.shape
     kept = packet_bytes(lanes) if payload else HEADER_BYTES
     if n and stored >= kept and datagrams.strides[1] == 1:

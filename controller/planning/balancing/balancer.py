@@ -24,7 +24,11 @@ class ServerRound:
     ended: seconds from the first contribution of the round, to any server, until the last sum of
         this one.
     handled: mean seconds that the server had a sum, from the arrival of its last contribution until
-        its result was ready to leave; 0.0 where unknown. The rest of `waited` is propagation.
+        its result was ready to leave, by its last report; 0.0 where unknown. The rest of `waited`
+        is propagation.
+    blamed: seconds that a worker waited because of it, the mean of workers: from when the last
+        contribution of all has left, each moment counts in equal parts for all servers that owe
+        sums.
     """
 
     server: int
@@ -32,6 +36,7 @@ class ServerRound:
     waited: float
     ended: float
     handled: float = 0.0
+    blamed: float = 0.0
 
 
 @dataclass(frozen=True)

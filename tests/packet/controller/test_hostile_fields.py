@@ -17,6 +17,7 @@ from tests.packet.controller.hostile_service import (
     OPTIMIZER,
     OWN_CHUNKS,
     PAYLOAD,
+    SERVER,
     WORKER,
     Scene,
     keys,
@@ -27,6 +28,7 @@ from tests.packet.controller.hostile_service import (
 )
 
 Values = Callable[[Scene], list[Any]]
+SERVER_TIMES = {"seconds": 1.0, "sums": 3, "handled": 0.5, "queued": 0.25}
 
 
 def nonces(s: Scene) -> list[Any]:
@@ -187,7 +189,10 @@ WRONG: dict[str, dict[str, Values]] = {
             {"seconds": math.nan},
             {"seconds": -1.0},
             {"round": MOST, "seconds": math.inf},
+            {"sent": math.nan},
         ],
+        # Of a worker; a server's in a test of their own.
+        "server_measured": lambda _: [{}, SERVER_TIMES],
     },
     "Heartbeat": {
         **WHO,
@@ -252,3 +257,36 @@ def test_every_field_of_every_call_is_checked(name: str) -> None:
         assert after == before
         assert used == {n: budget.used for n, budget in s.table.resources.budgets.items()}
         s.finish()
+
+
+def test_every_field_of_a_servers_times_is_checked() -> None:
+    """A new field needs values here that it is to be refused for."""
+    seconds, counts = [math.nan, math.inf, -math.inf, -1.0, 1e9], [1 << 53, (1 << 64) - 1]
+    wrong: dict[str, list[Any]] = {
+        **dict.fromkeys(("seconds", "handled", "queued", "optimized"), seconds),
+        "sums": [0, *counts],
+        "received_bytes": counts,
+        "sent_bytes": counts,
+        "summing": [],  # any number can be
+    }
+    message = METHODS["Resync"].input_type
+    assert wrong.keys() == set(
+        message.fields_by_name["server_measured"].message_type.fields_by_name
+    )
+    with scene() as s:
+        own = s.own
+        who = {"nonce": own.nonce, "role": SERVER, "rank": 0, "epoch": own.epoch}
+        for field, values in wrong.items():
+            for value in values:
+                times = {**SERVER_TIMES, field: value}
+                request = message._concrete_class(**who, server_measured=times)
+                code, text = s.attempt("Resync", request)
+                assert code == "INVALID_ARGUMENT", (field, value, text)
+                assert 0 < len(text) <= LONGEST_TEXT
+        assert own.rounds.times(own.scheme.servers, own.servers) == []
+        rounds = {"sums": [1], "waited": [0.0], "ended": [0.0]}
+        code, _ = s.attempt("Resync", message._concrete_class(**who, measured=rounds))
+        assert code == "INVALID_ARGUMENT"
+        s.call("Resync", **who, server_measured=SERVER_TIMES)
+        (times,) = own.rounds.times(own.scheme.servers, own.servers)
+        assert times.holding == 0.5  # seconds of handling a second

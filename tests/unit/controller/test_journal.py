@@ -169,7 +169,7 @@ def test_a_journal_is_one_controllers(tmp_path: Path) -> None:
     with pytest.raises(JournalError, match=f"journal {text}: file is not a database"):
         Journal(text)
     other = sqlite3.connect(tmp_path / "other")
-    other.execute("PRAGMA user_version = 8")
+    other.execute("PRAGMA user_version = 9")
     other.close()
-    with pytest.raises(JournalError, match="has version 8, this program writes 7; move it away"):
+    with pytest.raises(JournalError, match="has version 9, this program writes 8; move it away"):
         Journal(tmp_path / "other")
