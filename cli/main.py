@@ -16,6 +16,7 @@ _COMMANDS = {
     "launch": "cli.commands.launch:launch_command",
     "jobs": "cli.commands.control:jobs",
     "stop": "cli.commands.control:stop",
+    "scale": "cli.commands.control:scale",
     "down": "cli.commands.control:down",
     "status": "cli.commands.control:status",
     "why": "cli.commands.control:why_command",

@@ -27,7 +27,7 @@ from pydantic import TypeAdapter
 from typing_extensions import NotRequired, TypedDict
 
 from observability.messages.events import EmitEvent, Event
-from observability.messages.jobs import CreatedJob, JobRow, NewJob
+from observability.messages.jobs import CreatedJob, JobRow, NewJob, ScaledJob
 from observability.messages.live import Description, Snapshot, Status
 from observability.messages.summary import FinishedJob
 from observability.messages.waiting import JobExplanation
@@ -47,8 +47,8 @@ class Request(TypedDict):
     """A request to a testbed."""
 
     do: str
-    """One of ``wait``, ``detach``, ``submit``, ``create``, ``jobs``, ``stop``, ``why``, ``status``,
-    ``snapshot``, ``inject``, ``end``, ``down``."""
+    """One of ``wait``, ``detach``, ``submit``, ``create``, ``jobs``, ``stop``, ``scale``, ``why``,
+    ``status``, ``snapshot``, ``inject``, ``end``, ``down``."""
     job: NotRequired[str]
     """File of a job to submit, or name of a job."""
     faults: NotRequired[Sequence[Fault]]
@@ -57,6 +57,8 @@ class Request(TypedDict):
     """File of the checkpoint that a submitted job continues from, instead of its own."""
     new: NotRequired[NewJob]
     """Job to create."""
+    servers: NotRequired[list[str]]
+    """Servers that get slices, +s4, and that lose all, -s1."""
 
 
 class Result(TypedDict):
@@ -82,6 +84,7 @@ Answer: TypeAlias = (
     | JobExplanation
     | FinishedJob
     | CreatedJob
+    | ScaledJob
     | list[JobRow]
     | str
     | None
@@ -203,6 +206,19 @@ def jobs(run: RunDirectory) -> list[JobRow]:
 def stop(run: RunDirectory, job: str) -> str:
     """Ends a job; returns its name."""
     return str(_ask(run, {"do": "stop", "job": job}))
+
+
+def scale(
+    run: RunDirectory,
+    job: str,
+    servers: Sequence[str],
+    on_event: EmitEvent = lambda event: None,
+) -> ScaledJob:
+    """Gives servers of a job slices, +s4, and takes all from others, -s1; returns once that
+    holds."""
+    request: Request = {"do": "scale", "job": job, "servers": list(servers)}
+    found: ScaledJob = _ask(run, request, on_event)
+    return found
 
 
 def why(run: RunDirectory, job: str) -> JobExplanation:

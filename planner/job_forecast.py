@@ -11,6 +11,7 @@ from controller.p4rt.dataplane import DataPlane
 from controller.planning.stream_numbers import wanted_streams
 from controller.planning.tree_planner import Tree, TreeKind, plan_trees
 from planner.link_loads import Direction, Load, Workload, expected
+from protocol.balance import STATIC
 from specs.jobspec import JobSpec
 from topologies.model.addressing import Addressing
 from workloads.workloads import shapes
@@ -25,6 +26,7 @@ class Forecast:
     goes_on: it resumes from a checkpoint.
     before: iterations that the checkpoint has.
     contacted: the exponents come from the checkpoint.
+    spares: some servers have no slices, or had none for a while.
     """
 
     spec: JobSpec
@@ -37,6 +39,7 @@ class Forecast:
     goes_on: bool = False
     before: int = 0
     contacted: bool = False
+    spares: bool = False
 
     @cached_property
     def trees(self) -> tuple[Tree, ...]:
@@ -72,8 +75,10 @@ class Forecast:
         """True if the job alone determines the load of each link.
 
         State exchanged between servers that run the optimizer, or sent to workers for a
-        checkpoint, is not predictable.
+        checkpoint, is not predictable, and neither is load that moves.
         """
+        if self.spares or self.spec.balance.policy != STATIC:
+            return False
         moved = len(self.servers) > 1 or self.spec.checkpoint or self.goes_on
         return self.spec.optimizer.at == "workers" or not moved
 

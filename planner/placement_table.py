@@ -196,7 +196,7 @@ def needs(
     work = Workload(tuple(sizes), plane.lanes, 1, slices, propagation=how)
     topology = addressing.topology
     if file is not None:
-        place = file.place(topology)
+        place = file.place(topology).serving
         spec = file.spec
         yield _need(
             addressing, work, place, AS_THE_FILE_SAYS, spec.tree, spec.streams, framing=framing

@@ -58,12 +58,14 @@ class Address(_message.Message):
     def __init__(self, ipv4: _Optional[int] = ..., port: _Optional[int] = ...) -> None: ...
 
 class Member(_message.Message):
-    __slots__ = ("host", "rank")
+    __slots__ = ("host", "rank", "spare")
     HOST_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
+    SPARE_FIELD_NUMBER: _ClassVar[int]
     host: str
     rank: int
-    def __init__(self, host: _Optional[str] = ..., rank: _Optional[int] = ...) -> None: ...
+    spare: bool
+    def __init__(self, host: _Optional[str] = ..., rank: _Optional[int] = ..., spare: bool = ...) -> None: ...
 
 class CreateServiceRequest(_message.Message):
     __slots__ = ("namespace", "workers", "servers", "tree", "window", "streams", "lease", "admission", "slice_bytes", "pipeline", "propagation", "balance")
@@ -765,6 +767,30 @@ class GoneRequest(_message.Message):
 class GoneReply(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class ScaleRequest(_message.Message):
+    __slots__ = ("nonce", "added", "removed")
+    NONCE_FIELD_NUMBER: _ClassVar[int]
+    ADDED_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_FIELD_NUMBER: _ClassVar[int]
+    nonce: str
+    added: _containers.RepeatedScalarFieldContainer[str]
+    removed: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, nonce: _Optional[str] = ..., added: _Optional[_Iterable[str]] = ..., removed: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ScaleReply(_message.Message):
+    __slots__ = ("from_round", "slices", "bytes", "servers", "spares")
+    FROM_ROUND_FIELD_NUMBER: _ClassVar[int]
+    SLICES_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    SERVERS_FIELD_NUMBER: _ClassVar[int]
+    SPARES_FIELD_NUMBER: _ClassVar[int]
+    from_round: int
+    slices: int
+    bytes: int
+    servers: _containers.RepeatedScalarFieldContainer[str]
+    spares: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, from_round: _Optional[int] = ..., slices: _Optional[int] = ..., bytes: _Optional[int] = ..., servers: _Optional[_Iterable[str]] = ..., spares: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class StatusRequest(_message.Message):
     __slots__ = ()

@@ -74,6 +74,11 @@ class JobServiceStub(object):
                 request_serializer=protocol_dot_jobs__pb2.GoneRequest.SerializeToString,
                 response_deserializer=protocol_dot_jobs__pb2.GoneReply.FromString,
                 _registered_method=True)
+        self.Scale = channel.unary_unary(
+                '/rackhub.jobs.v1.JobService/Scale',
+                request_serializer=protocol_dot_jobs__pb2.ScaleRequest.SerializeToString,
+                response_deserializer=protocol_dot_jobs__pb2.ScaleReply.FromString,
+                _registered_method=True)
         self.Status = channel.unary_unary(
                 '/rackhub.jobs.v1.JobService/Status',
                 request_serializer=protocol_dot_jobs__pb2.StatusRequest.SerializeToString,
@@ -143,6 +148,14 @@ class JobServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Scale(self, request, context):
+        """Gives servers of a running job slices, and takes all from others, which are spare then. Returns when the chunk map holds;
+        the job keeps its plan epoch.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Status(self, request, context):
         """Jobs, their state and what they hold in every switch.
         """
@@ -192,6 +205,11 @@ def add_JobServiceServicer_to_server(servicer, server):
                     servicer.Gone,
                     request_deserializer=protocol_dot_jobs__pb2.GoneRequest.FromString,
                     response_serializer=protocol_dot_jobs__pb2.GoneReply.SerializeToString,
+            ),
+            'Scale': grpc.unary_unary_rpc_method_handler(
+                    servicer.Scale,
+                    request_deserializer=protocol_dot_jobs__pb2.ScaleRequest.FromString,
+                    response_serializer=protocol_dot_jobs__pb2.ScaleReply.SerializeToString,
             ),
             'Status': grpc.unary_unary_rpc_method_handler(
                     servicer.Status,
@@ -415,6 +433,33 @@ class JobService(object):
             '/rackhub.jobs.v1.JobService/Gone',
             protocol_dot_jobs__pb2.GoneRequest.SerializeToString,
             protocol_dot_jobs__pb2.GoneReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Scale(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/rackhub.jobs.v1.JobService/Scale',
+            protocol_dot_jobs__pb2.ScaleRequest.SerializeToString,
+            protocol_dot_jobs__pb2.ScaleReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -13,7 +13,7 @@ from observability.messages.events import EmitEvent, Event, Watcher
 from rackhub.given import FaultsSource, File, JobSource, faults_file, job_file
 from rackhub.results import Result
 from rackhub.topology import Topology
-from specs import faultfile
+from specs import faultfile, jobfile
 from testbed.errors import LaunchError
 from topologies.model.documents import Problem
 
@@ -131,7 +131,10 @@ def run(
 
             injected = []
             if hits is not None:
-                injected = faultfile.schedule(faultfile.load(hits.path), chosen.model)
+                servers = jobfile.load(given.path).place(chosen.model).servers
+                injected = faultfile.schedule(
+                    faultfile.load(hits.path), chosen.model, servers=servers
+                )
             launched, matches = run_emulated(
                 *(file.path, [given.path], watcher, injected),
                 target=target,

@@ -24,7 +24,7 @@ from emulation.lifecycle.launcher import Launch, check_jobs
 from emulation.lifecycle.running import bringing_up
 from observability import control
 from observability.messages.events import Event
-from observability.messages.jobs import Clock, JobRow
+from observability.messages.jobs import Clock, JobRow, ScaledJob
 from observability.messages.live import Description, Snapshot, Status
 from observability.messages.waiting import JobExplanation
 from observability.metrics import families
@@ -34,6 +34,7 @@ from rackhub.running import Progress, TargetName, TopologySource, following, top
 from rackhub.topology import Quantity, Topology
 from specs import faultfile
 from specs.faultfile import Fault
+from specs.scaling import changes
 from testbed.errors import LaunchError
 
 __all__ = ["RunningJob", "Testbed", "up"]
@@ -157,6 +158,23 @@ class Testbed:
     def jobs(self) -> list[JobRow]:
         """Returns all jobs, also of users' own programs."""
         return self._launched.ask(control.jobs)
+
+    def scale(self, job: str, *servers: str) -> ScaledJob:
+        """Gives servers of a job slices of its keys, and takes all from others, while it trains.
+
+        ``testbed.scale("digits", "+s4", "-s1")``: returns once that holds, with how much moved and
+        from which round on.
+
+        Args:
+            job: Name of a running job.
+            servers: Servers of the job that get slices (+) or lose all (-).
+
+        Raises:
+            ValueError: A server without a sign.
+            LaunchError: There is no such job or server, or this cannot be done now.
+        """
+        changes(servers)
+        return self._launched.ask(partial(control.scale, job=job, servers=servers))
 
     def why(self, job: str) -> JobExplanation:
         """Returns whether a job waits, and what for: its oldest chunks, node by node."""
@@ -360,6 +378,11 @@ class RunningJob:
     def why(self) -> JobExplanation:
         """Returns whether it waits, and what for."""
         return self._launched.ask(partial(control.why, job=self.name))
+
+    def scale(self, *servers: str) -> ScaledJob:
+        """Gives servers slices, and takes all from others (``Testbed.scale``)."""
+        changes(servers)
+        return self._launched.ask(partial(control.scale, job=self.name, servers=servers))
 
     def stop(self) -> None:
         """Ends it; the testbed stays up. Raises ``LaunchError`` if it is over already."""

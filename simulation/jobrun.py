@@ -13,7 +13,7 @@ from pathlib import Path
 from controller.p4rt.dataplane import DataPlane
 from hosts.data.checkpoint import Checkpoint, read
 from hosts.errors import ClientError
-from hosts.session.job_service import create_service
+from hosts.session.job_service import Scaled, create_service, scale
 from observability import outcomes
 from observability.messages.events import EmitEvent
 from observability.messages.reports import Report, decode, encode
@@ -26,6 +26,7 @@ from simulation.network import SERVICE, Network
 from simulation.nodes.host import HostNode
 from simulation.tracing.tracer import Tracer
 from specs.jobfile import JobFile, Placement
+from specs.scaling import Servers
 from testbed import worker
 from testbed.errors import JobError
 from testbed.jobrun import JobRun
@@ -123,6 +124,7 @@ class VirtualJob(JobRun):
             self.placement.workers,
             self.placement.servers,
             **spec.service(),
+            spares=self.placement.spares,
             environment=network.environment(operator),
         )
         self.admitted(service)
@@ -223,6 +225,15 @@ class VirtualJob(JobRun):
                 lambda name=name: fabric.outcomes(name),  # type: ignore[misc]
             )
         return counts
+
+    def scale(self, servers: Servers) -> Scaled:
+        """Gives servers slices, and takes all from others; call from a task of the operator. Raises
+        ClientError."""
+        operator = self._network.operator
+        environment = self._network.environment(operator)
+        done = scale(SERVICE, self._nonce, *servers, environment)
+        self.scaled()
+        return done
 
     # --- afterwards ---
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
+from specs.scaling import changes
 from specs.slowdowns import CONSTANT, EVERY_LINK, Pattern, SlowSpec, Way, ends_of
 from topologies.model.documents import Document, DocumentError, Location, Name, errors_as, shown
 from topologies.model.documents import load as load_document
@@ -28,7 +29,7 @@ from topologies.model.wording import few
 
 CONTROLLER = "controller"
 _Drawn = Literal["kill", "stop", "repush", "disconnect", "impair"]
-Kind = Literal[_Drawn, "slow", "load"]
+Kind = Literal[_Drawn, "slow", "load", "scale"]
 Clock = Literal["emulated", "virtual"]
 DRAWN: tuple[_Drawn, ...] = get_args(_Drawn)  # that may be random
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -37,8 +38,8 @@ LASTING: tuple[Kind, ...] = ("stop", "disconnect", "impair", "slow", "load")
 _PROGRESSING: tuple[Kind, ...] = ("disconnect", "impair", "slow", "load")
 _ENDLESS: tuple[Kind, ...] = ("slow", "load")  # that may last for ever
 _BY_CLOCK: dict[Clock, tuple[Kind, ...]] = {
-    "emulated": (*DRAWN, "slow"),
-    "virtual": ("impair", "slow", "load"),
+    "emulated": (*DRAWN, "slow", "scale"),
+    "virtual": ("impair", "slow", "load", "scale"),
 }
 _WHY_NOT: dict[Clock, str] = {
     "emulated": "is of virtual time: --clock virtual",
@@ -75,6 +76,7 @@ class Fault:
     pattern: how ``by`` changes.
     rate: of load, in bit/s.
     turns: of load, how many seconds it is busy, then idle; (0, 0): always busy.
+    servers: of a change of the first job's servers, words of ``specs.scaling``.
     place: its location in the file.
     """
 
@@ -92,6 +94,7 @@ class Fault:
     pattern: Pattern = CONSTANT
     rate: int = 0
     turns: tuple[float, float] = (0.0, 0.0)
+    servers: tuple[str, ...] = ()
     place: Location = field(default=(), compare=False)
 
     @property
@@ -99,6 +102,8 @@ class Fault:
         """The node, or the link."""
         if self.kind == "load":
             return " to ".join(self.ends)
+        if self.kind == "scale":
+            return f"servers {' '.join(self.servers)}"
         return self.node or ("every link" if self.ends == EVERY_LINK else "-".join(self.ends))
 
     @property
@@ -184,6 +189,15 @@ class _Load(_Strict):
     idle: _Span | None = None
 
 
+def _changes(value: list[str]) -> list[str]:
+    changes(value)
+    return value
+
+
+class _Scale(_Strict):
+    servers: Annotated[list[str], Field(min_length=1), AfterValidator(_changes)]
+
+
 class _Fault(_Strict):
     at: Annotated[_When, BeforeValidator(_when)] | None = None
     after: Annotated[int, BeforeValidator(_only_chunks)] | None = None
@@ -194,6 +208,7 @@ class _Fault(_Strict):
     impair: _Impair | None = None
     slow: SlowSpec | None = None
     load: _Load | None = None
+    scale: _Scale | None = None
     gone: Annotated[float, BeforeValidator(_away)] | None = None
     for_: Annotated[_When, BeforeValidator(_lasting)] | None = Field(default=None, alias="for")
 
@@ -232,18 +247,19 @@ def schedule(
     seed: int | None = None,
     *,
     clock: Clock = "emulated",
+    servers: Collection[str] = (),
 ) -> list[Fault]:
     """Returns the faults of a file on a topology: by time, then by chunks, then relative ones.
 
-    seed: of random faults, instead of the file's. Equal seeds give equal faults. Raises
-    ``FaultsError``, also for nodes and links that the topology lacks, and for kinds that the clock
-    does not have.
+    seed: of random faults, instead of the file's. Equal seeds give equal faults. servers: hosts of
+    the first job's servers, spare ones included; none: not known. Raises ``FaultsError``, also for
+    nodes and links that the topology lacks, and for kinds that the clock does not have.
     """
     document = Document(document.file, document.content, document.lines)
     file = document.content
     faults = []
     for number, given in enumerate(file.faults):
-        fault = _read(document, ("faults", number), given, topology, clock)
+        fault = _read(document, ("faults", number), given, topology, clock, servers)
         if fault is not None:
             faults.append(fault)
     if file.random is not None:
@@ -275,6 +291,7 @@ def _read(
     given: _Fault,
     topology: Topology,
     clock: Clock,
+    servers: Collection[str],
 ) -> Fault | None:
     kinds = [kind for kind in KINDS if getattr(given, kind) is not None]
     if len(kinds) != 1:
@@ -312,6 +329,9 @@ def _read(
         return _load(document, (*place, kind), given.load, topology, at)
     if given.impair is not None:
         return _impair(document, (*place, kind), given.impair, topology, at)
+    if given.scale is not None:
+        hosts = servers or [one.name for one in topology.hosts]
+        return _scale(document, (*place, kind, "servers"), given.scale, topology, hosts, at)
     node = getattr(given, kind)
     switches = [one.name for one in topology.switches]
     allowed = switches
@@ -408,6 +428,22 @@ def _load(
         document.refuse(place, "needs both `busy` and `idle`, or none: always busy")
     turns = given.busy or 0.0, given.idle or 0.0
     return Fault("load", ends=(given.from_, given.to), rate=given.rate, turns=turns, **at)
+
+
+def _scale(
+    document: Document[FaultsFile],
+    place: Location,
+    given: _Scale,
+    topology: Topology,
+    hosts: Collection[str],
+    at: dict[str, Any],
+) -> Fault:
+    allowed = [*hosts, *(name for host in hosts for name in topology.units_of(host))]
+    for number, word in enumerate(given.servers):
+        if word[1:] not in allowed:
+            text = f"the job has no server {shown(word[1:])}; allowed: {few(list(hosts))}"
+            document.refuse((*place, number), text)
+    return Fault("scale", servers=tuple(given.servers), **at)
 
 
 def _drawn(

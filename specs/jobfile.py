@@ -49,10 +49,17 @@ class OptionProblem(Problem):
 
 @dataclass(frozen=True)
 class Placement:
-    """Node names of a job's workers and servers, by rank."""
+    """Node names of a job's workers and servers, by rank; spares: the servers without slices."""
 
     workers: tuple[str, ...]
     servers: tuple[str, ...]
+    spares: tuple[str, ...] = ()
+
+    @property
+    def serving(self) -> Placement:
+        """The placement without spare servers."""
+        used = tuple(name for name in self.servers if name not in self.spares)
+        return Placement(self.workers, used)
 
 
 @dataclass(frozen=True)
@@ -121,6 +128,19 @@ class JobFile:
                 f"{len(servers)} servers, and placement {kind.name} ({kind.meaning}) has one;"
                 f" allowed: one of {few(hosts.allowed)}",
             )
+        spares = _named(document, "spares", spec.spares or None, hosts.allowed, unknown)
+        servers = servers or [name for name in hosts.default if name not in spares]
+        for number, name in enumerate(spares):
+            if name in servers:
+                text = f"{name} is one of `servers`, too; leave one out"
+                document.refuse(("placement", "spares", number), text)
+        if spares and not servers:
+            document.refuse(
+                ("placement", "spares"), "leave no server that has slices from the start"
+            )
+        if spares and kind is not None and kind.central:
+            text = f"placement {kind.name} ({kind.meaning}) has one server; leave it out"
+            document.refuse(("placement", "spares"), text)
         world = len(workers)
         if world > MAX_WORLD:
             document.refuse(("placement",), f"{world} workers; allowed: up to {MAX_WORLD}")
@@ -133,7 +153,7 @@ class JobFile:
             )
         with errors_as(JobFileError):
             document.check()
-        return Placement(tuple(workers), tuple(servers) or hosts.default)
+        return Placement(tuple(workers), (*servers, *spares), tuple(spares))
 
 
 def _named(
@@ -359,15 +379,18 @@ def _check_schedule(document: Document[JobSpec]) -> None:
     elif way.by_slice and not spec.consistency.together:
         text = "is about sums, and asynchronous servers answer each gradient; leave it out"
         document.refuse(("schedule", "release"), text)
-    if spec.balance.plan.measures:
-        if not TreeKind.of(spec.tree).ends_at_server:
+    spares = bool(spec.placement.spares)
+    for asked, moves, place, otherwise in (
+        (spec.balance.plan.measures, spec.balance.policy != STATIC, ("balance",), "static"),
+        (spares, spares, ("placement", "spares"), "none"),
+    ):
+        if asked and not TreeKind.of(spec.tree).ends_at_server:
             text = f"is about what servers sum, and the root of tree {spec.tree} is a switch"
-            document.refuse(
-                ("balance",), f"{text}; allowed: static, or a tree that ends at servers"
-            )
-        elif spec.balance.policy != STATIC and spec.optimizer.at == "servers":
+            document.refuse(place, f"{text}; allowed: {otherwise}, or a tree that ends at servers")
+        elif moves and spec.optimizer.at == "servers":
             text = "does not move parameters yet, which optimizer: {at: servers} keeps at servers"
-            document.refuse(("balance",), f"{text}; allowed: static, or optimizer: {{at: workers}}")
+            text += f"; allowed: {otherwise}, or optimizer: {{at: workers}}"
+            document.refuse(place, text)
     document.check()
 
 

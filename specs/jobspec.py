@@ -270,11 +270,13 @@ class PlacementSpec(_Strict):
     """Node names by rank; None (``all`` in the file) means all workers or servers.
 
     kind: a word of ``specs.placements``.
+    spares: further servers, which have no slices of keys until they are given some.
     """
 
     kind: Annotated[str, AfterValidator(_placement)] | None = None
     workers: NodeNames = None
     servers: NodeNames = None
+    spares: list[str] = []
 
 
 _DURATION = duration("0 s", "3600 s")

@@ -117,6 +117,7 @@ class JobRun:
             addressing,
             dataplane,
             goes_on=file.restore is not None,
+            spares=bool(placement.spares),
         )
 
     @property
@@ -141,6 +142,10 @@ class JobRun:
         self.forecast = replace(
             self.forecast, number=self.number, tree=self.tree, servers=self.servers
         )
+
+    def scaled(self) -> None:
+        """Records that servers came or went while it ran."""
+        self.forecast = replace(self.forecast, spares=True)
 
     def worker_options(self, rank: int, file: str, service: str, restore: Path | None) -> list[str]:
         """Returns the options of a worker process (``testbed.worker``).

@@ -498,9 +498,13 @@ def _instead(plan: JobPlan) -> str:
 
 
 def _servers(plan: JobPlan) -> str:
-    """Returns the server hosts, and the number of processes if there are more."""
-    hosts = few(list(plan.placement.servers))
-    several = len(plan.servers) > len(plan.placement.servers)
+    """Returns the server hosts, those that are spare, and the number of processes if there are
+    more."""
+    placement = plan.placement
+    hosts = few(list(placement.servers))
+    if placement.spares:
+        hosts += f" ({few(list(placement.spares))} spare)"
+    several = len(plan.servers) > len(placement.servers)
     return f"{hosts}: {_counted(len(plan.servers), 'process')}" if several else hosts
 
 

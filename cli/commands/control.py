@@ -10,17 +10,21 @@ import sys
 from pathlib import Path
 
 import click
+from click.shell_completion import CompletionItem
 
 from cli.display.results import show_links
 from cli.display.tables import ENDLESS, show, show_rows
-from cli.options import console_for, node_names, on_testbed, print_json, with_json
+from cli.options import console_for, node_names, on_testbed, print_json, say, with_json
 from emulation.lifecycle.ending import end, end_all
 from emulation.lifecycle.execution import execute
 from observability import control, record
+from observability.messages.events import Event
 from observability.messages.jobs import JobRow
 from observability.messages.live import NodeRow
 from observability.record import RunDirectory, shown
+from specs.scaling import changes, scaled_words
 from topologies.model.units import time_text
+from topologies.model.wording import few
 
 # Exit status of `why` if the job waits.
 WAITS = 3
@@ -129,12 +133,70 @@ def _job_row(row: JobRow) -> dict[str, object]:
     return {**dict(row), "workers": workers, "iteration": iteration}
 
 
+def _servers(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> list[str]:
+    words = [word for one in given for word in one.split(",")]
+    try:
+        changes(words)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+    return words
+
+
+def _signed(
+    ctx: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Completes the last of several signed servers."""
+    before, comma, last = incomplete.rpartition(",")
+    names = node_names(("server", "worker"))(ctx, parameter, last[1:])
+    signs = [last[0]] if last[:1] in ("+", "-") else [] if last else ["+", "-"]
+    return [
+        CompletionItem(f"{before}{comma}{sign}{name.value}") for sign in signs for name in names
+    ]
+
+
 @click.command()
 @click.argument("job")
 @on_testbed
 def stop(job: str, on: str | None) -> None:
     """Stop a job; the testbed stays up."""
     click.echo(f"stopped {control.stop(record.find(on), job)}")
+
+
+@click.command()
+@click.argument("job")
+@click.option(
+    "--servers",
+    "words",
+    multiple=True,
+    required=True,
+    metavar="+NODE|-NODE",
+    callback=_servers,
+    shell_complete=_signed,
+    help="A server that gets slices of keys, or loses all. Several: +s4,-s1, or repeat it.",
+)
+@on_testbed
+@with_json
+def scale(job: str, words: list[str], on: str | None, as_json: bool) -> None:
+    """Let servers of a JOB come and go while it trains.
+
+    Those that come get slices of its keys, and those that go lose all.
+
+    Servers have to be in the job: its job file names spare ones (`placement: {spares: [s4]}`). The
+    command returns once the new chunk map holds; nothing halts, and weights do not change.
+    """
+
+    def report(event: Event) -> None:
+        if event["event"] == "waiting":
+            say(f"not yet after {time_text(event['seconds'], 2)}: {event['why']}")
+
+    done = control.scale(record.find(on), job, words, report)
+    if as_json:
+        print_json(done)
+        return
+    click.echo(
+        f"{done['job']} {scaled_words(done['slices'], done['bytes'], done['from_round'])}\n"
+        f"servers: {few(done['servers'])}; spare: {few(done['spares']) or 'none'}"
+    )
 
 
 _ENDS = {

@@ -21,6 +21,7 @@ from observability.messages.summary import RunPart, is_finished
 from observability.progress_view import View
 from observability.record import RunDirectory, shown
 from specs import faultfile as faults
+from specs.jobfile import load as load_job
 from testbed.errors import LaunchError
 from topologies.model.spec import load as load_topology
 
@@ -113,7 +114,9 @@ def chaos(
                 topology, [job], view, faults=file, faults_seed=seed, **options
             )
         else:
-            chosen = faults.schedule(faults.load(file), load_topology(topology), seed)
+            network = load_topology(topology)
+            servers = load_job(job).place(network).servers
+            chosen = faults.schedule(faults.load(file), network, seed, servers=servers)
             launched, matches = run(topology, [job], view, faults=chosen, **options)
             directory = launched.run
     summary = directory.read_summary()

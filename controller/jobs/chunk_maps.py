@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from controller.jobs.epochs import Epochs
 from controller.jobs.job import Job, JobError, Membership, Refusal, Role
-from controller.jobs.remapping import Remap
+from controller.jobs.remapping import AHEAD, Remap
 from protocol import jobs_pb2
 from protocol.partition import Moved
 
@@ -28,18 +28,30 @@ class Remaps:
         self._epochs = epochs
         self._advance = advance
 
-    def begin(self, job: Job, moved: Moved, reason: str) -> None:
-        """Begins to change a job's chunk map.
+    def begin(
+        self,
+        job: Job,
+        moved: Moved,
+        reason: str,
+        spares: frozenset[int] | None = None,
+        ahead: int = AHEAD,
+    ) -> Remap:
+        """Begins to change a job's chunk map; returns the change.
 
         moved: slices and the numbers of the servers that they go to, in place of the current map.
-        Raises JobError if the job cannot change its map, or not now.
+        spares: servers that are spare from then on; None: as before. Those that get slices are
+            none. ahead: as in Remap. Raises JobError if the job cannot change its map, or not now.
         """
         if job.optimizer is not None:
             text = f"{job}: its servers hold parameters, which do not move while it runs"
             raise JobError(Refusal.FAILED_PRECONDITION, text)
-        if not job.started or job.change is not None or job.join is not None or job.remap:
+        if not job.started or self.changing(job):
             raise JobError(Refusal.FAILED_PRECONDITION, f"{job} is changing; try again")
         self._check(job, moved)
+        deployment = self._epochs.deployment
+        owners = deployment.owners(job, moved)
+        count = sum(a != b for a, b in zip(owners, deployment.owners(job), strict=True))
+        spares = (job.spares if spares is None else spares).difference(owners)
         places = [place for place in job.scheme.places if job.members[place].active]
         job.remap = Remap(
             job.epoch,
@@ -47,9 +59,16 @@ class Remaps:
             job.scheme.ranked(moved),
             [place for place in places if place.role is Role.WORKER],
             [place for place in places if place.role is Role.SERVER],
+            ahead,
         )
-        job.remapped = moved
-        log.info("%s moves %d slices: %s", job, len(moved), reason)
+        job.remapped = moved, spares
+        log.info("%s moves %d slices: %s", job, count, reason)
+        return job.remap
+
+    @staticmethod
+    def changing(job: Job) -> bool:
+        """Returns whether a job's members, plan or chunk map are changing."""
+        return job.change is not None or job.join is not None or job.remap is not None
 
     def _check(self, job: Job, moved: Moved) -> None:
         slices = self._epochs.deployment.slices(job)
@@ -78,7 +97,7 @@ class Remaps:
         assert remap is not None
         if remap.holds and not before:
             # Workers learn it only now: a restarted controller gives out plans with this map.
-            job.moved = job.remapped
+            job.moved, job.spares = job.remapped
             self._epochs.journal.save(job)
         if not remap.settled:
             return

@@ -17,10 +17,12 @@ from controller.p4rt.entries import Entity, canonical, multicast_group
 from controller.p4rt.fabric import Fabric
 from controller.p4rt.install import Installation, entities_of
 from controller.planning.admission import Admission, Reservation, Resources
+from controller.planning.balancing.balancer import remapped
+from controller.planning.balancing.levelling import cleared
 from controller.planning.tree_planner import PlanRefusedError, Tree, TreeKind, plan_trees
 from controller.planning.windows import choose_window
 from protocol import jobs_pb2
-from protocol.partition import ChunkAssignment, shares
+from protocol.partition import ChunkAssignment, Moved, shares
 from protocol.propagation import USUAL, Propagation
 from topologies.model.replica_order import host_of
 
@@ -234,14 +236,34 @@ class Deployment:
         """Returns the number of slices of a job's keys."""
         return len(self.assignment(job).owners)
 
-    def assignment(self, job: Job) -> ChunkAssignment:
-        """Returns the assignment of a running job's chunks, to ranks of its scheme."""
+    def assignment(self, job: Job, moved: Moved | None = None) -> ChunkAssignment:
+        """Returns the assignment of a running job's chunks, to ranks of its scheme.
+
+        moved: its chunk map; None: that which it has.
+        """
         plane, scheme = self.fabric.dataplane, job.scheme
         return shares(
             *(job.counts(plane.lanes), plane.chunks_per_slice(job.slice_bytes)),
             *(len(scheme.servers), len(scheme.trees), job.propagation),
-            scheme.ranked(job.moved),
+            scheme.ranked(job.moved if moved is None else moved),
         )
+
+    def owners(self, job: Job, moved: Moved | None = None) -> tuple[int, ...]:
+        """Returns the server in the job of each of its slices; moved: as of ``assignment``."""
+        servers = job.scheme.servers
+        return tuple(servers[rank] for rank in self.assignment(job, moved).owners.tolist())
+
+    def clear_spares(self, job: Job) -> None:
+        """Moves the slices that a new scheme gives to spare servers to the others. If no others are
+        left, these are spare no more."""
+        used = [server for server in job.scheme.servers if server not in job.spares]
+        if not used:
+            job.spares = job.spares.difference(job.scheme.servers)
+        if len(used) in (0, len(job.scheme.servers)):
+            return
+        owners = self.owners(job)
+        after = cleared(owners, self.assignment(job).lengths.tolist(), used)
+        job.moved = remapped(job.moved, owners, after)
 
     def outdated(self, job: Job) -> bool:
         """True if a running job would get different trees now.

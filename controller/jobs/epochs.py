@@ -63,7 +63,7 @@ class Epochs:
         clock: Callable[[], float],
         end: Callable[[Job, State, str], None],
     ) -> None:
-        self.remap: Callable[[Job, Moved, str], None]  # Remaps.begin
+        self.remap: Callable[[Job, Moved, str, frozenset[int] | None], object]  # Remaps.begin
         self.deployment = deployment
         self.journal = journal
         self.clock = clock
@@ -201,6 +201,7 @@ class Epochs:
 
     def give_out(self, job: Job) -> None:
         """Publishes the plans of the epoch, servers first."""
+        self.deployment.clear_spares(job)
         job.instructions = self.deployment.instructions(job)
         job.served_by = job.scheme.servers
         self.journal.save(job)
@@ -344,7 +345,7 @@ class Epochs:
             for move in job.balancer.observe(self._measured(job, changed, complete)):
                 try:
                     if move.moved is not None:
-                        self.remap(job, move.moved, move.reason)
+                        self.remap(job, move.moved, move.reason, move.spares)
                     else:
                         self.move(job, move)
                 except JobError as error:
@@ -397,17 +398,19 @@ class Epochs:
         if not job.balance.measures or job.change is not None or job.optimizer is not None:
             return None
         fabric, scheme = self.deployment.fabric, job.scheme
-        where = self.deployment.assignment(job)
         bits = 8 * fabric.dataplane.frame_bytes * len(scheme.workers)
-        rates = {}
+        rates: dict[int, float] = {}
+        spares: dict[int, float] = {}
         for server in scheme.servers:
             link = fabric.addressing.unit(job.servers[server]).interface
-            rates[server] = min(link.outgoing.rate, link.incoming.rate) / bits
+            rate = min(link.outgoing.rate, link.incoming.rate) / bits
+            (spares if server in job.spares else rates)[server] = rate
         return Load(
-            owners=tuple(scheme.servers[rank] for rank in where.owners.tolist()),
-            chunks=tuple(where.lengths.tolist()),
+            owners=self.deployment.owners(job),
+            chunks=tuple(self.deployment.assignment(job).lengths.tolist()),
             chunk_bytes=LANE_BYTES * fabric.dataplane.lanes,
             rates=rates,
+            spares=spares,
             moved=job.moved,
             moving=job.remap is not None or job.join is not None,
         )

@@ -192,8 +192,9 @@ class Job:
     propagation: Propagation = USUAL_PROPAGATION
     balance: Balance = field(default_factory=Balance)
     moved: Moved = ()  # slices, and the servers of the job that they were moved to
-    remap: Remap | None = None  # under way: a change of `moved`, to `remapped`
-    remapped: Moved = ()
+    spares: frozenset[int] = frozenset()  # ranks of servers that are to have no slices
+    remap: Remap | None = None  # under way: a change of `moved` and `spares`, to `remapped`
+    remapped: tuple[Moved, frozenset[int]] = ((), frozenset())
     installation: Installation | None = None
     leftovers: list[Leftover] = field(default_factory=list)
     retry_at: float = 0.0  # time of the next attempt to delete leftovers
@@ -303,6 +304,9 @@ class Job:
             absent = [self.name(place) for place in self.absent()]
             more = f" and {len(absent) - NAMED} more" if len(absent) > NAMED else ""
             return f"not in yet: {', '.join(absent[:NAMED])}{more}" if absent else ""
+        if self.change is None and self.remap is not None:
+            waits = ", ".join(self.name(place) for place in self.remap.owing)
+            return f"changes its chunk map; waits for {waits or 'none'}"
         if self.change is None:
             return self.reason
         owing = sorted(self.change.owing.items(), key=lambda item: (item[0].role.value, item[0]))

@@ -34,7 +34,7 @@ from protocol.trees import TreeKind
 
 __all__ = ["Journal", "JournalError", "Known"]
 
-VERSION = 8
+VERSION = 9
 _SCHEME = TypeAdapter(Scheme)  # in JSON
 SCHEMA = """
 CREATE TABLE numbers (name TEXT PRIMARY KEY, value INTEGER NOT NULL);
@@ -47,7 +47,8 @@ CREATE TABLE jobs (
   state TEXT NOT NULL, reason TEXT NOT NULL, keys TEXT NOT NULL, scheme TEXT NOT NULL,
   changing INTEGER NOT NULL, levels BLOB, lease REAL NOT NULL, optimizer BLOB,
   restored TEXT NOT NULL, slice_bytes INTEGER NOT NULL, pipeline BLOB NOT NULL,
-  propagation BLOB NOT NULL, moved TEXT NOT NULL, balance BLOB NOT NULL);
+  propagation BLOB NOT NULL, moved TEXT NOT NULL, balance BLOB NOT NULL,
+  spares TEXT NOT NULL);
 CREATE TABLE members (
   job INTEGER NOT NULL, role INTEGER NOT NULL, rank INTEGER NOT NULL, ipv4 INTEGER NOT NULL,
   port INTEGER NOT NULL, initialised INTEGER NOT NULL, "left" INTEGER NOT NULL, lost TEXT NOT NULL,
@@ -163,7 +164,7 @@ class Journal:
             _levels(job), job.lease, _plan(job), json.dumps(job.restored), job.slice_bytes,
             job.pipeline.to_message().SerializeToString(),
             job.propagation.to_message().SerializeToString(), json.dumps(job.moved),
-            job.balance.to_message().SerializeToString(),
+            job.balance.to_message().SerializeToString(), json.dumps(sorted(job.spares)),
         )  # fmt: skip
         members = [_row(job, place) for place in job.members]
         parts = [job.reservation, *(leftover.reservation for leftover in job.leftovers)]
@@ -334,7 +335,7 @@ def _job(row: Sequence[Any], now: float) -> Known:
     (
         number, _, epoch, namespace, nonce, workers, servers, kind, window, streams, avoid, state,
         reason, keys, scheme, changing, levels, lease, optimizer, restored, slice_bytes,
-        pipeline, propagation, moved, balance,
+        pipeline, propagation, moved, balance, spares,
     ) = row  # fmt: skip
     job = Job(
         number=number,
@@ -361,6 +362,7 @@ def _job(row: Sequence[Any], now: float) -> Known:
         propagation=Propagation.from_message(jobs_pb2.Propagation.FromString(propagation)),
         balance=Balance.from_message(jobs_pb2.Balance.FromString(balance)),
         moved=tuple((slice_, server) for slice_, server in json.loads(moved)),
+        spares=frozenset(json.loads(spares)),
         kept=Pool({}, None if levels is None else np.frombuffer(levels, "<u4").astype(np.uint32)),
         left_at=now,
     )

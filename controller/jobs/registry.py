@@ -39,10 +39,12 @@ from controller.jobs.requests import (
     check_propagation,
     check_slice,
     check_spans,
+    check_spares,
     difference,
 )
 from controller.jobs.resync import Pool, ResyncError
 from controller.jobs.roster import Roster
+from controller.jobs.scaling import Scaling
 from controller.p4rt.connection import SwitchError
 from controller.p4rt.fabric import Fabric
 from controller.planning.admission import Admission
@@ -58,7 +60,7 @@ from protocol.propagation import USUAL as USUAL_PROPAGATION
 from protocol.propagation import Propagation
 from protocol.runtime import REAL, Runtime
 from protocol.server_pipelines import USUAL, Pipeline
-from topologies.model.replica_order import units_by_rank
+from topologies.model.replica_order import host_of, units_by_rank
 
 __all__ = ["JobTable"]
 
@@ -109,6 +111,7 @@ class JobTable:
         self.departures = Departures(self.epochs, self.arrivals, self._fail)
         self.roster = Roster(self.journal, clock, join, runtime)
         self.changed = self.roster.changed
+        self.scaling = Scaling(self.roster, self.deployment, self.remaps)
         self.outages = Outages(self.roster, self.epochs, self.departures)
         self._expired = clock()  # when `expire` was last called
         with self.roster.busy():
@@ -130,11 +133,13 @@ class JobTable:
         pipeline: Pipeline = USUAL,
         propagation: Propagation = USUAL_PROPAGATION,
         balance: Balance | None = None,
+        spares: Collection[str] = (),
     ) -> Job:
         """Admits a job.
 
         workers: hosts by rank.
         servers: hosts, each with all of its processes.
+        spares: those of `servers` that have no slices until they are given some.
         window, streams, lease, slice_bytes: 0 for the controller's choice.
 
         A job that is admitted without switches keeps trees of kind NONE. Raises JobError if the
@@ -151,6 +156,7 @@ class JobTable:
         check_propagation(propagation, kind)
         check_balance(balance)
         balance = balance or Balance()
+        check_spares(servers, spares, kind)
         with self.changed:
             number, epoch = self.roster.place_for(namespace)
             units = units_by_rank(self.fabric.addressing, servers)
@@ -177,6 +183,9 @@ class JobTable:
                 balance=balance,
                 lease=lease or self.lease,
                 slice_bytes=slice_bytes,
+                spares=frozenset(
+                    rank for rank, unit in enumerate(units) if host_of(unit.name) in spares
+                ),
                 created=self.clock(),
                 scheme=scheme,
                 reservation=reservation,

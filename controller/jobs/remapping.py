@@ -26,7 +26,7 @@ __all__ = ["AHEAD", "Remap"]
 
 _MOST_ROUNDS = 1 << 62
 AHEAD = 2
-"""Rounds between the most that any worker has begun and the one from which a map holds."""
+"""Usual number of rounds until a map holds."""
 
 
 class Remap:
@@ -35,6 +35,7 @@ class Remap:
     epoch: the plan epoch.
     number: unique within it.
     moved: the map, with ranks of the plan's servers.
+    ahead: rounds between the most that any worker has begun and the one from which it holds.
     """
 
     def __init__(
@@ -44,10 +45,12 @@ class Remap:
         moved: Moved,
         workers: Iterable[Membership],
         servers: Iterable[Membership],
+        ahead: int = AHEAD,
     ) -> None:
         self.epoch = epoch
         self.number = number
         self.moved = moved
+        self._ahead = ahead
         self.from_round = 0
         self.holds: bool | None = None  # known once all workers have answered
         self._workers = set(workers)
@@ -61,6 +64,11 @@ class Remap:
     def instruction(self, place: Membership) -> jobs_pb2.Instruction | None:
         """Returns a member's instruction, the same object until it is replaced; None if none."""
         return self._instructions.get(place)
+
+    @property
+    def owing(self) -> list[Membership]:
+        """Members that have yet to answer, in order."""
+        return sorted(self._waiting, key=lambda place: (place.role.value, place.rank))
 
     @property
     def settled(self) -> bool:
@@ -102,7 +110,7 @@ class Remap:
             self._asked = True
         elif not self.from_round:
             self.from_round = self._message.from_round = (
-                max(self._begun.values(), default=0) + AHEAD
+                max(self._begun.values(), default=0) + self._ahead
             )
         else:
             late = any(begun >= self.from_round for begun in self._begun.values())

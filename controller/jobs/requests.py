@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from ipaddress import IPv4Address
 
 from controller.jobs.job import Job, JobError, Key, Membership, Refusal, Role
@@ -43,6 +43,7 @@ __all__ = [
     "check_pipeline",
     "check_propagation",
     "check_spans",
+    "check_spares",
     "check_window",
     "difference",
     "said",
@@ -94,6 +95,14 @@ def check_create(
         if twice:
             raise _wrong(f"{few(twice)}: named twice among the {role}s")
     check_window(window, streams, len(workers), lanes, propagation)
+
+
+def check_spares(servers: Sequence[str], spares: Collection[str], kind: TreeKind) -> None:
+    """Raises JobError unless some servers are not spare, and it is servers that sum."""
+    if spares and len(spares) == len(servers):
+        raise _wrong("all servers are spare; a job needs at least one that is not")
+    if spares and not kind.ends_at_server:
+        raise _wrong(f"spare servers: the root of tree {kind} is a switch, so servers sum nothing")
 
 
 def check_slice(slice_bytes: int) -> None:
@@ -201,6 +210,8 @@ def check_optimizer(job: Job, optimizer: OptimizerPlan | None, kind: TreeKind) -
             f" and those of tree {kind} have a switch; use tree"
             f" {' or '.join(str(kind) for kind in TreeKind if kind.ends_at_server)}"
         )
+    if optimizer is not None and job.spares:
+        raise _wrong(f"{job}: its servers hold parameters, which do not move to spare servers")
     if optimizer is not None and not optimizer.consistency.together and kind is not TreeKind.NONE:
         raise _wrong(
             f"{job}: with consistency {optimizer.consistency} servers take a step with each"

@@ -88,6 +88,8 @@ class JobService(jobs_pb2_grpc.JobServiceServicer):
             except ValueError as error:
                 _refuse(context, str(error))
             hosts = len(self.table.fabric.topology.hosts)
+            if any(one.spare for one in request.workers):
+                _refuse(context, "a worker is spare; only servers can be")
             job = self.table.create(
                 request.namespace,
                 _by_rank(context, request.workers, hosts, "workers"),
@@ -101,6 +103,7 @@ class JobService(jobs_pb2_grpc.JobServiceServicer):
                 pipeline,
                 propagation,
                 balance,
+                {one.host for one in request.servers if one.spare},
             )
             servers = [jobs_pb2.Member(host=s, rank=rank) for rank, s in enumerate(job.servers)]
             return jobs_pb2.CreateServiceReply(
@@ -240,6 +243,17 @@ class JobService(jobs_pb2_grpc.JobServiceServicer):
             role = _role(context, request.role)
             self.table.gone(request.nonce, role, request.rank, request.reason)
             return jobs_pb2.GoneReply()
+
+    def Scale(  # noqa: N802
+        self, request: jobs_pb2.ScaleRequest, context: grpc.ServicerContext
+    ) -> jobs_pb2.ScaleReply:
+        """Calls Scaling.scale."""
+        context.add_callback(self._wake)
+        with _status(context):
+            done = self.table.scaling.scale(
+                request.nonce, request.added, request.removed, context.is_active
+            )
+            return jobs_pb2.ScaleReply(**done._asdict())
 
     def Status(  # noqa: N802
         self, request: jobs_pb2.StatusRequest, context: grpc.ServicerContext

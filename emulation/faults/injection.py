@@ -16,8 +16,10 @@ from emulation.faults.slowdowns import Apply, Slowdowns, quota
 from emulation.jobs.context import TestbedContext
 from emulation.jobs.jobrun import EmulatedJob
 from emulation.jobs.recovery import Fault as Record
+from emulation.jobs.scaling import scale_servers
 from observability.control import ControlError
 from specs.faultfile import Fault, slow_words
+from specs.scaling import changes, scaled_words
 from specs.slowdowns import EVERY_LINK
 from topologies.model.replica_order import host_of
 
@@ -45,6 +47,8 @@ class Injector:
             await self._impair(fault, last)
         elif fault.kind == "slow":
             await self._slow(fault, last)
+        elif fault.kind == "scale":
+            await self._scale(fault)
         elif fault.kind == "repush":
             await self._push(fault)
         elif fault.kind == "disconnect":
@@ -68,12 +72,12 @@ class Injector:
         return faults.begin(fault.kind, fault.where, what, before, lasting=lasting, killed=killed)
 
     @contextlib.asynccontextmanager
-    async def _lasting(self, fault: Fault, what: str) -> AsyncIterator[None]:
+    async def _lasting(self, fault: Fault, what: str) -> AsyncIterator[Record]:
         """Records and reports a fault; it is over when the context exits, also with its job."""
         record = await self._begin(fault, what)
         self._context.tell(f"{fault.where} {what}")
         try:
-            yield
+            yield record
         finally:
             record.over = time.monotonic()
 
@@ -142,6 +146,21 @@ class Injector:
                 following.cancel()
                 await asyncio.gather(following, return_exceptions=True)
                 apply(1.0)
+
+    async def _scale(self, fault: Fault) -> None:
+        job = next(iter(self._jobs()), None)
+        if job is None:
+            raise ControlError(f"no job runs: {fault.kind} has no effect")
+        async with self._lasting(fault, "come and go") as record:
+            try:
+                done = await scale_servers(
+                    self._context.nodes, job.name, changes(fault.servers), job
+                )
+            except ControlError as error:
+                record.what = f"were refused: {error}"
+            else:
+                record.what = scaled_words(done.slices, done.bytes, done.from_round)
+            self._context.tell(f"{fault.where} {record.what}")
 
     async def _push(self, fault: Fault) -> None:
         switch = self._context.nodes.switches[fault.node]

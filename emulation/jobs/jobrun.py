@@ -157,6 +157,7 @@ class EmulatedJob(JobRun):
                 self.placement.workers,
                 self.placement.servers,
                 **self.spec.service(),
+                spares=self.placement.spares,
                 outage=CONTROLLER_SECONDS,
             )
         )

@@ -7,12 +7,14 @@ import asyncio
 from pathlib import Path
 
 from emulation.jobs.jobrun import EmulatedJob
+from emulation.jobs.scaling import scale_servers
 from emulation.lifecycle.testbed import Testbed
 from observability.control import Answer, ControlError, Request
 from observability.messages.events import EmitEvent
-from observability.messages.jobs import JobRow, SubmittedJob
+from observability.messages.jobs import JobRow, ScaledJob, SubmittedJob
 from observability.messages.live import NodeRow, Status
 from observability.messages.waiting import JobExplanation
+from specs.scaling import changes
 from topologies.model.topology import Kind
 
 __all__ = ["Requests"]
@@ -52,6 +54,8 @@ class Requests:
         if do == "stop":
             await self._testbed.stop_job(request["job"])
             return request["job"]
+        if do == "scale":
+            return await self._scale(request["job"], request["servers"], emit)
         if do == "why":
             return await self._why(request["job"])
         if do == "status":
@@ -85,6 +89,21 @@ class Requests:
             there = f"there are: {', '.join(known)}" if known else "none has been submitted yet"
             raise ControlError(f"no job {name!r}; {there}")
         return await own.diagnostics.why()
+
+    async def _scale(self, name: str, servers: list[str], emit: EmitEvent) -> ScaledJob:
+        def waits(seconds: float, why: str) -> None:
+            emit({"event": "waiting", "job": name, "seconds": seconds, "why": why})
+
+        testbed, own = self._testbed, self._testbed.jobs.get(name)
+        done = await scale_servers(testbed.nodes, name, changes(servers), own, waits)
+        return {
+            "job": name,
+            "from_round": done.from_round,
+            "slices": done.slices,
+            "bytes": done.bytes,
+            "servers": list(done.servers),
+            "spares": list(done.spares),
+        }
 
     async def _job_rows(self) -> list[JobRow]:
         return [

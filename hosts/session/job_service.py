@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import grpc
@@ -58,6 +58,24 @@ class Service(NamedTuple):
     servers: tuple[str, ...]
 
 
+class Scaled(NamedTuple):
+    """What `scale` has changed.
+
+    Attributes:
+        from_round: The first round with the new chunk map.
+        slices: How many moved.
+        bytes: Of their parameters, in whole chunks.
+        servers: Server processes that have slices now.
+        spares: Those that have none.
+    """
+
+    from_round: int
+    slices: int
+    bytes: int
+    servers: tuple[str, ...]
+    spares: tuple[str, ...]
+
+
 _REFUSALS = {
     grpc.StatusCode.FAILED_PRECONDITION,
     grpc.StatusCode.INVALID_ARGUMENT,
@@ -82,6 +100,7 @@ def create_service(
     ablate: Iterable[str] = (),
     propagation: Propagation = USUAL,
     balance: Balance | None = None,
+    spares: Collection[str] = (),
     outage: float = 10.0,
     environment: HostEnvironment = HERE,
 ) -> Service:
@@ -104,6 +123,7 @@ def create_service(
         ablate: Parts of their work to leave out, for comparison.
         propagation: Order and units in which gradients are sent.
         balance: The load balancer of its servers; None: none.
+        spares: Those of `servers` that have no slices of keys until `scale` gives them some.
         outage: Seconds to wait for a service that is away.
         environment: The host's sockets, clock and threads; simulated in virtual time.
 
@@ -111,13 +131,18 @@ def create_service(
         NamespaceTakenError: A job of that name is alive.
         NoRoomError: Switches have no slots; the text says what would fit.
         ClientError: The service refuses the job or is away.
-        ValueError: An unknown tree, admission, pipeline, ablation or order.
+        ValueError: An unknown tree, admission, pipeline, ablation or order, or a spare server that
+            is none of `servers`.
     """
     for what, given, known in (("tree", tree, TREE_NUMBERS), ("admission", admission, ADMISSIONS)):
         if given not in known:
             raise ValueError(f"{what} {given!r} is none of {', '.join(known)}")
     if propagation.order not in SCHEDULERS:
         raise ValueError(f"order {propagation.order!r} is none of {', '.join(SCHEDULERS)}")
+    servers = list(servers)
+    for name in spares:
+        if name not in servers:
+            raise ValueError(f"spare server {name!r} is none of {', '.join(servers)}")
     work = Pipeline(pipeline, tuple(ablate))
     with environment.service(testbed_environment.service() if service is None else service) as stub:
         reply = call(
@@ -125,7 +150,10 @@ def create_service(
             jobs_pb2.CreateServiceRequest(
                 namespace=namespace,
                 workers=[jobs_pb2.Member(host=h, rank=i) for i, h in enumerate(workers)],
-                servers=[jobs_pb2.Member(host=h, rank=i) for i, h in enumerate(servers)],
+                servers=[
+                    jobs_pb2.Member(host=h, rank=i, spare=h in spares)
+                    for i, h in enumerate(servers)
+                ],
                 tree=TREE_NUMBERS[tree],
                 window=window,
                 streams=streams,
@@ -144,6 +172,27 @@ def create_service(
     ranked = sorted(reply.servers, key=lambda server: int(server.rank))
     names = tuple(server.host for server in ranked)
     return Service(reply.nonce, reply.job, TREE_NAMES.get(reply.tree, tree), names)
+
+
+def scale(
+    service: str,
+    nonce: str,
+    added: Iterable[str],
+    removed: Iterable[str],
+    environment: HostEnvironment = HERE,
+) -> Scaled:
+    """Gives slices to some servers of a running job and takes all from others (Scale); returns once
+    that holds. The job goes on meanwhile.
+
+    added, removed: server processes, or hosts with all of theirs. Raises ClientError.
+    """
+    request = jobs_pb2.ScaleRequest(nonce=nonce, added=added, removed=removed)
+    with environment.service(service) as stub:
+        reply = call(stub.Scale, request, None)
+    return Scaled(
+        *(reply.from_round, reply.slices, reply.bytes),
+        *(tuple(reply.servers), tuple(reply.spares)),
+    )
 
 
 def report_gone(

@@ -108,6 +108,23 @@ class CreatedJob(TypedDict):
     """Secret that admits to it."""
 
 
+class ScaledJob(TypedDict):
+    """What has changed in which servers of a job have slices."""
+
+    job: str
+    """Name of the job."""
+    from_round: int
+    """The first round with the new chunk map."""
+    slices: int
+    """Slices that moved."""
+    bytes: int
+    """Bytes of their parameters, in whole chunks."""
+    servers: list[str]
+    """Server processes that have slices now."""
+    spares: list[str]
+    """Server processes that have none."""
+
+
 class OtherJob(ExternalJob):
     """A job that was not submitted, in the summary of a run."""
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import partial
 
+from hosts.errors import ClientError
 from observability.messages.events import EmitEvent
 from observability.messages.summary import FaultImpact
 from planner.link_loads import Direction
@@ -27,6 +28,7 @@ from simulation.network import Network
 from simulation.nodes.background import BackgroundFlow, is_background
 from simulation.nodes.host import HostNode
 from specs.faultfile import Fault, slow_words
+from specs.scaling import changes, scaled_words
 from specs.slowdowns import EVERY_LINK
 from topologies.model.topology import Link
 from topologies.model.units import rate_text
@@ -210,7 +212,12 @@ class Chaos:
             self._load(fault, begins)
         else:
             self._until(begins)
-            self._impair(number, fault)
+            if self._over:
+                return
+            if fault.kind == "scale":
+                self._scale(fault)
+            else:
+                self._impair(number, fault)
 
     def _recovered(self) -> bool:
         """Returns whether all jobs have recovered from every fault so far that ends."""
@@ -365,11 +372,21 @@ class Chaos:
         at = self._operator.now + self._engine.control_latency
         self._engine.post(self._operator, node, at, work)
 
+    # --- servers that come and go ---
+
+    def _scale(self, fault: Fault) -> None:
+        """Changes which servers of the first job have slices."""
+        began = self._operator.now
+        try:
+            done = self._jobs[0].scale(changes(fault.servers))
+            what = scaled_words(done.slices, done.bytes, done.from_round)
+        except ClientError as error:
+            what = f"were refused: {error}"
+        self._begin(fault, began, what).over = self._operator.now
+
     # --- impaired links ---
 
     def _impair(self, number: int, fault: Fault) -> None:
-        if self._over:
-            return
         quality = dict(fault.quality)
         words = ", ".join(f"{name} {value:.3%}" for name, value in quality.items())
         began = self._operator.now

@@ -17,7 +17,8 @@ def scheduled(file: Path, checked: Preflight, seed: int | None = None) -> list[F
     seed: of random faults, instead of the file's. Raises ``FaultsError``.
     """
     document = faultfile.load(file)
-    found = faultfile.schedule(document, checked.topology, seed, clock="virtual")
+    servers = checked.jobs[0].placement.servers if checked.jobs else ()
+    found = faultfile.schedule(document, checked.topology, seed, clock="virtual", servers=servers)
     for fault in found:
         needed = _needed(fault, checked) if fault.kind == "slow" and fault.node else ""
         if needed:

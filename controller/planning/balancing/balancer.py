@@ -11,7 +11,7 @@ from protocol.balance import Balance
 from protocol.partition import Moved
 from protocol.trees import TreeKind
 
-__all__ = ["Balancer", "Measurements", "Move"]
+__all__ = ["Balancer", "Measurements", "Move", "remapped"]
 
 
 @dataclass(frozen=True)
@@ -73,11 +73,17 @@ class Load:
 
     def map_to(self, owners: Sequence[int]) -> Moved:
         """Returns the chunk map (``Move.moved``) that gives slices to these servers."""
-        moved = dict(self.moved)
-        for one, (before, after) in enumerate(zip(self.owners, owners, strict=True)):
-            if before != after:
-                moved[one] = after
-        return tuple(sorted(moved.items()))
+        return remapped(self.moved, self.owners, owners)
+
+
+def remapped(moved: Moved, before: Sequence[int], after: Sequence[int]) -> Moved:
+    """Returns a chunk map changed so that each slice is at the server `after` instead of
+    `before`."""
+    changed = dict(moved)
+    for one, (old, new) in enumerate(zip(before, after, strict=True)):
+        if old != new:
+            changed[one] = new
+    return tuple(sorted(changed.items()))
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import math
 from bisect import bisect_right, insort
 from collections.abc import Collection, Mapping, Sequence
 
-__all__ = ["levelled", "scaled"]
+__all__ = ["cleared", "levelled", "scaled"]
 
 _GOLDEN = (math.sqrt(5) - 1) / 2
 
@@ -31,28 +31,34 @@ def levelled(
     return _Slices(owners, chunks, targets).level(most)
 
 
-def scaled(
+def cleared(
     owners: Sequence[int], chunks: Sequence[int], servers: Collection[int]
 ) -> tuple[int, ...]:
-    """Returns the owners after a change of which servers have slices: `servers` alone.
+    """Returns owners after the slices of all but `servers` have gone to the least loaded of
+    these."""
+    return _Slices(owners, chunks, dict.fromkeys(servers, 0)).owners()
 
-    Servers without any get an equal share: the slices of those that are to have none, and more of
-    the others, in proportion to what these have. If that is too much, what is left goes to the
-    least loaded. Loads keep their differences beyond that, as a balancer may have made them.
+
+def scaled(
+    owners: Sequence[int], chunks: Sequence[int], servers: Collection[int], added: Collection[int]
+) -> tuple[int, ...]:
+    """Returns owners after some servers have been added and others removed; `servers` are left.
+
+    Those added, of which none has slices, get equal shares: the slices of the removed ones, and
+    more of the others, in proportion to what these have. If the removed ones have more than that,
+    their slices go to the least loaded. Loads keep their differences beyond that, as a balancer may
+    have made them.
     """
-    loads = dict.fromkeys(servers, 0)
+    loads = {server: 0 for server in servers if server not in added}
     for server, count in zip(owners, chunks, strict=True):
         if server in loads:
             loads[server] += count
     total, held = sum(chunks), sum(loads.values())
-    had = [server for server in servers if loads[server]]
-    left = total * len(had) // len(servers)  # for those that had slices
+    left = total * len(loads) // len(servers)  # for those that are not new
     if held <= left:
-        return _Slices(owners, chunks, dict.fromkeys(servers, 0)).owners()
+        return cleared(owners, chunks, servers)
     targets = {server: load * left // held for server, load in loads.items()}
-    for server in servers:
-        if not loads[server]:
-            targets[server] = total // len(servers)
+    targets |= dict.fromkeys(added, total // len(servers))
     return _Slices(owners, chunks, targets).level()
 
 

@@ -225,5 +225,6 @@ def right(s: Scene, name: str) -> dict[str, Any]:
         "Heartbeat": who | {"epoch": 1},
         "Leave": who | {"levels": LEVELS, "results": results(1)},
         "Gone": who,
+        "Scale": {"nonce": s.own.nonce, "added": ["s1"]},
         "Status": {},
     }[name]

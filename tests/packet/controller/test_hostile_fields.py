@@ -86,8 +86,16 @@ WRONG: dict[str, dict[str, Values]] = {
             "x" * 10**6,
             "victim",
         ],
-        "workers": lambda _: members(["w3", "w4"], ["w0"]),
-        "servers": lambda _: members(["s1"], ["s0"]),
+        "workers": lambda _: [
+            *members(["w3", "w4"], ["w0"]),
+            [{"host": "w3", "rank": 0, "spare": True}],
+        ],
+        "servers": lambda _: [
+            *members(["s1"], ["s0"]),
+            [{"host": "s1", "rank": 0, "spare": True}],
+            # The root of its tree is a switch.
+            [{"host": "s0", "rank": 0}, {"host": "s1", "rank": 1, "spare": True}],
+        ],
         "tree": lambda _: [0, 7, -1, (1 << 31) - 1],
         "window": lambda _: [3, 1 << 16, MOST],
         "streams": lambda _: [257, MOST],
@@ -219,6 +227,23 @@ WRONG: dict[str, dict[str, Values]] = {
     },
     # It may have ended in any way: see the test of reasons.
     "Gone": {**WHO, "reason": lambda _: []},
+    "Scale": {
+        "nonce": nonces,
+        "added": lambda _: [
+            [],
+            [""],
+            ["s0"],
+            ["w3"],
+            ["core0"],
+            ["\0"],
+            ["\x1b[2J"],
+            ["x" * 10**6],
+            ["s1", "s1"],
+            ["s1"] * 10**6,
+            ["x"] * 10**6,
+        ],
+        "removed": lambda _: [["s1"], ["s0"], ["s1.0"], ["\x1b" * 10**6]],
+    },
     "Status": {},
 }
 

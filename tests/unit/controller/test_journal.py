@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from controller.jobs.job import Job, Role, State
-from controller.jobs.journal import Journal, JournalError
+from controller.jobs.journal import VERSION, Journal, JournalError
 from controller.planning.tree_planner import TreeKind
 from protocol import jobs_pb2
 from tests.unit.controller.test_jobs import SERVERS, WORKERS, Table
@@ -21,7 +21,7 @@ from tests.unit.controller.test_resync_jobs import PAYLOAD, Members, bits
 def fields(job: Job) -> dict[str, object]:
     """All of a job that outlives the controller."""
     names = "number epoch namespace nonce workers servers kind window streams scheme slice_bytes"
-    names += " avoid state reason keys met"
+    names += " avoid state reason keys met spares moved"
     return {name: getattr(job, name) for name in names.split()}
 
 
@@ -169,7 +169,8 @@ def test_a_journal_is_one_controllers(tmp_path: Path) -> None:
     with pytest.raises(JournalError, match=f"journal {text}: file is not a database"):
         Journal(text)
     other = sqlite3.connect(tmp_path / "other")
-    other.execute("PRAGMA user_version = 9")
+    other.execute(f"PRAGMA user_version = {VERSION + 1}")
     other.close()
-    with pytest.raises(JournalError, match="has version 9, this program writes 8; move it away"):
+    text = f"has version {VERSION + 1}, this program writes {VERSION}; move it away"
+    with pytest.raises(JournalError, match=text):
         Journal(tmp_path / "other")

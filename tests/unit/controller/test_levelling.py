@@ -54,7 +54,7 @@ def test_spares_get_equal_shares_and_nothing_else_moves(had: int, spares: int, e
     """Of equal slices, as many move as the spares are to have, taken from all alike."""
     owners = [one % had for one in range(each * had)]
     chunks = [8] * len(owners)
-    found = scaled(owners, chunks, range(had + spares))
+    found = scaled(owners, chunks, range(had + spares), range(had, had + spares))
     counts = [n // 8 for n in loads(found, chunks, range(had + spares))]
     assert max(counts) - min(counts) <= 1
     assert moved(owners, found) == sum(counts[had:])
@@ -67,7 +67,7 @@ def test_all_slices_of_a_server_go_to_the_others_and_no_others_move(
     owners = levelled([0] * len(chunks), chunks, dict.fromkeys(range(count), 1.0))
     away = data.draw(st.sets(st.integers(0, count - 1), min_size=1, max_size=count - 1))
     rest = [server for server in range(count) if server not in away]
-    found = scaled(owners, chunks, rest)
+    found = scaled(owners, chunks, rest, [])
     assert moved(owners, found) == sum(owner in away for owner in owners)
     each = loads(found, chunks, rest)
     assert max(each) - min(each) <= max(chunks)
@@ -75,21 +75,21 @@ def test_all_slices_of_a_server_go_to_the_others_and_no_others_move(
 
 def test_a_spare_takes_the_place_of_another_server() -> None:
     owners, chunks = [0, 1, 2] * 10, [4] * 30
-    found = scaled(owners, chunks, [0, 1, 3])
+    found = scaled(owners, chunks, [0, 1, 3], [3])
     assert found == tuple(3 if owner == 2 else owner for owner in owners)
 
 
 def test_a_share_is_taken_in_proportion() -> None:
     """A server that has half as much, perhaps as it is slow, gives half as much."""
     owners, chunks = [0] * 40 + [1] * 20, [8] * 60
-    found = scaled(owners, chunks, [0, 1, 2])
+    found = scaled(owners, chunks, [0, 1, 2], [2])
     assert loads(found, chunks, [0, 1, 2]) == [8 * 27, 8 * 13, 8 * 20]
     assert moved(owners, found) == 20
 
 
 def test_what_moves_is_from_all_over_the_keys() -> None:
     owners = [one % 4 for one in range(400)]
-    found = scaled(owners, [8] * 400, range(5))
+    found = scaled(owners, [8] * 400, range(5), [4])
     taken = [one for one, server in enumerate(found) if server == 4]
     assert len(taken) == 80
     gaps = [b - a for a, b in itertools.pairwise(taken)]

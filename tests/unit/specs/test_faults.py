@@ -7,6 +7,7 @@ import dataclasses
 import itertools
 import json
 import math
+from typing import get_args
 
 import pytest
 from pydantic import TypeAdapter
@@ -194,6 +195,37 @@ def test_invalid_faults_of_virtual_time_are_rejected_with_location(text: str, re
     (said,) = refusals(f"faults: [{{at: 1 s, {text}}}]", clock="virtual")
     where = "x.yaml:2: faults[0]"
     assert said.startswith((f"{where}.{refusal}", f"{where}: slow {refusal}"))
+
+
+def test_servers_come_and_go_on_both_clocks() -> None:
+    text = "faults: [{at: 9 chunks, scale: {servers: [+s1, -s0]}}]"
+    for clock in get_args(Clock):
+        (fault,) = faults(text, clock=clock)
+        assert fault == Fault("scale", chunks=9, servers=("+s1", "-s0"))
+        assert fault.where == "servers +s1 -s0"
+
+
+@pytest.mark.parametrize(
+    ("text", "refusal"),
+    [
+        ("{servers: [s1]}", ".scale.servers: 's1' should be +NAME, a server that gets slices"),
+        ("{servers: [+]}", ".scale.servers: '+' should be +NAME"),
+        ("{servers: [7]}", ".scale.servers[0]: "),
+        ("{servers: []}", ".scale.servers: "),
+        ("{}", ".scale.servers: required, but not given"),
+        ("{servers: [+s1, -s9]}", ".scale.servers[1]: the job has no server 's9'; allowed: w0"),
+        ("{servers: [+s1]}, for: 1 s", ": scale takes no `for`"),
+    ],
+)
+def test_invalid_orders_to_scale_are_rejected_with_location(text: str, refusal: str) -> None:
+    (said,) = refusals(f"faults: [{{at: 1 s, scale: {text}}}]")
+    assert said.startswith(f"x.yaml:2: faults[0]{refusal}")
+
+
+def test_only_servers_of_the_job_can_be_scaled() -> None:
+    document = parse("faults: [{at: 1 s, scale: {servers: [+s1]}}]", "x.yaml")
+    with pytest.raises(FaultsError, match="the job has no server 's1'; allowed: s0"):
+        schedule(document, TOPOLOGY, servers=["s0"])
 
 
 def test_clocks_name_the_kinds_that_they_lack() -> None:

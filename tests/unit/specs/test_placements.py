@@ -90,7 +90,7 @@ def test_a_word_stands_for(
         ("placement: inc-server\noptimizer: {at: workers}",
          "job.yaml:5: optimizer.at: with placement inc-server"),
         ("placement: ring", f"job.yaml:4: placement: 'ring' should be one of {NAMES}, or a group of"
-         " fields (kind, workers, servers)"),
+         " fields (kind, workers, servers, spares)"),
         ("placement: {kind: ring}", "job.yaml:4: placement.kind: should be cc, cs,"),
         ("placement: {kind: cc, servers: [w0, w1]}",
          "job.yaml:4: placement.servers: 2 servers, and placement cc (colocated, central: one"
@@ -103,6 +103,19 @@ def test_a_word_stands_for(
         ("placement: {kind: cs, workers: [w0, w1, w2], servers: [w0, w3]}",
          "job.yaml:4: placement.servers[1]: placement cs has servers on hosts of workers of the"
          " job, not on 'w3'; allowed: w0..w2"),
+        ("tree: none\nplacement: {spares: [s0, s1]}",
+         "job.yaml:5: placement.spares: leave no server that has slices from the start"),
+        ("tree: none\nplacement: {servers: [s0, s1], spares: [s1]}",
+         "job.yaml:5: placement.spares[0]: s1 is one of `servers`, too; leave one out"),
+        ("tree: none\nplacement: {spares: [s1, s1]}",
+         "job.yaml:5: placement.spares[1]: s1 is named twice"),
+        ("tree: none\nplacement: {spares: [s2]}",
+         "job.yaml:5: placement.spares[0]: server-rack has no server 's2'; allowed: s0, s1"),
+        ("placement: {kind: ncc, spares: [s1]}", "job.yaml:4: placement.spares: placement ncc (n"),
+        ("placement: {spares: [s1]}",
+         "job.yaml:4: placement.spares: is about what servers sum, and the root of tree two-l"),
+        ("placement: {kind: inc-server, spares: [s1]}",
+         "job.yaml:4: placement.spares: does not move parameters yet, which optimizer: {at: serv"),
         ("placement: {servers: [w0]}", "job.yaml:4: placement.servers[0]: server-rack has no server"
          " 'w0'; allowed: s0, s1"),
     ],
@@ -112,6 +125,13 @@ def test_contradictions_are_refused_by_file_line_and_field(text: str, says: str)
         parse(JOB + text, "job.yaml").place(load_topology(SERVER_RACK))
     (line,) = str(caught.value).splitlines()
     assert line.startswith(says)
+
+
+def test_spare_servers_are_servers_of_the_job() -> None:
+    file = parse(JOB + "placement: {kind: ncs, spares: [s0]}")
+    placement = file.place(load_topology(SERVER_RACK))
+    assert (placement.servers, placement.spares) == (("s1", "s0"), ("s0",))
+    assert placement.serving.servers == ("s1",)
 
 
 class Pair(Kind):

@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests that servers of a running job come and go by order, without a change of plan or weights."""
+
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from controller.jobs.job import Job, JobError, Refusal, Role
+from controller.jobs.scaling import Scaled
+from controller.planning.tree_planner import TreeKind
+from protocol import jobs_pb2
+from protocol.plan import ServerPlan
+from tests.unit.controller.test_jobs import SERVERS, WORKERS, Table
+from tests.unit.controller.test_journal import Journaled, check_same
+from tests.unit.simulation.virtual_session import run
+
+TOPOLOGY = """\
+name: star
+defaults: {rate: 1 Gbit/s, delay: 5 us}
+racks: [{workers: 3, servers: 4}]
+"""
+JOB = """\
+name: digits
+hidden: [32]
+batch: 48
+iterations: 30
+compute: 5 ms
+slice_bytes: 1 KiB
+placement: {kind: ncs, servers: [s0, s1], spares: [s2, s3]}
+"""
+FAULTS = """\
+faults:
+- {at: 36 chunks, scale: {servers: [+s2, +s3]}}
+- {at: 120 chunks, scale: {servers: [-s0]}}
+- {at: 204 chunks, scale: {servers: [+s0, -s3]}}
+- {at: 290 chunks, scale: {servers: [+s0]}}
+"""
+
+
+def scale(table: Table, job: Job, *words: str) -> Scaled:
+    added, removed = ([w[1:] for w in words if w[0] == sign] for sign in "+-")
+    return table.scaling.scale(job.nonce, added, removed, lambda: True)
+
+
+def spare(table: Table, namespace: str = "digits", *, kind: TreeKind = TreeKind.NONE) -> Job:
+    """Starts a job with s1 as a spare server, whose members run its plan."""
+    job = table.create(namespace, WORKERS[:2], SERVERS, kind, spares={"s1"}, slice_bytes=1024)
+    for place in ("s0", "w0", "s1", "w1"):
+        table.enter(job, place)
+    for role in (Role.SERVER, Role.WORKER):
+        for rank in range(2):
+            table.heartbeat(job.nonce, role, rank, job.epoch)
+    return job
+
+
+def servers_used(table: Table, job: Job) -> set[int]:
+    """Returns the servers with slices, by the plan of a server."""
+    plan = table.instruction(job.nonce, Role.SERVER, 0)
+    assert plan is not None
+    return set(ServerPlan.from_message(plan.plan).shares.owners.tolist())
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Journaled:
+    return Journaled(tmp_path / "journal")
+
+
+def test_a_spare_server_has_no_slices_from_the_start(table: Journaled) -> None:
+    job = spare(table)
+    assert servers_used(table, job) == {0}
+    again = table.again()
+    check_same(table, again)
+    assert servers_used(again, again.jobs()[0]) == {0}
+
+
+def test_a_spare_server_takes_over_when_all_others_have_died(table: Journaled) -> None:
+    job = spare(table)
+    table.gone(job.nonce, Role.SERVER, 0, "was killed")
+    for rank in (0, 1):
+        report = jobs_pb2.Report(levels=bytes(4 * job.chunks(256)))
+        table.resync(
+            job.nonce, Role.WORKER, rank, jobs_pb2.ResyncRequest(epoch=job.epoch, report=report)
+        )
+    table.resync(
+        job.nonce, Role.SERVER, 1, jobs_pb2.ResyncRequest(epoch=job.epoch, report=jobs_pb2.Report())
+    )
+    assert job.scheme.servers == (1,)
+    assert job.instructions
+    assert not job.spares
+
+
+@pytest.mark.parametrize(
+    ("words", "refusal", "text"),
+    [
+        ([], Refusal.INVALID_ARGUMENT, "no server is named"),
+        (["+s9"], Refusal.INVALID_ARGUMENT, "has no server 's9'; allowed: s0, s1"),
+        (["-w0"], Refusal.INVALID_ARGUMENT, "has no server 'w0'; allowed: s0, s1"),
+        (["+s1", "+s1"], Refusal.INVALID_ARGUMENT, "s1 is named twice"),
+        (["+s1", "-s1"], Refusal.INVALID_ARGUMENT, "s1 is both added and removed"),
+        (["+s0"], Refusal.FAILED_PRECONDITION, "s0 has slices already"),
+        (["-s1"], Refusal.FAILED_PRECONDITION, "s1 is a spare server already"),
+        (["-s0"], Refusal.FAILED_PRECONDITION, "no server would have any slices"),
+    ],
+)
+def test_impossible_orders_are_refused(
+    table: Journaled, words: list[str], refusal: Refusal, text: str
+) -> None:
+    job = spare(table)
+    with pytest.raises(JobError, match=text) as error:
+        scale(table, job, *words)
+    assert error.value.refusal is refusal
+    assert job.remap is None
+
+
+def test_orders_are_refused_at_the_wrong_time(table: Journaled) -> None:
+    waiting = table.create("waiting", WORKERS[:2], SERVERS, TreeKind.NONE)
+    with pytest.raises(JobError, match="is created, not running"):
+        scale(table, waiting, "-s1")
+    job = spare(table)
+    table.remap(job, (), "a test")
+    with pytest.raises(JobError, match="is changing; try again"):
+        scale(table, job, "+s1")
+    table.gone(job.nonce, Role.SERVER, 1, "was killed")
+    with pytest.raises(JobError, match="s1 is not there now"):
+        scale(table, job, "+s1")
+    table.stop(job.number, "enough")
+    with pytest.raises(JobError, match="failed: enough"):
+        scale(table, job, "+s1")
+    with pytest.raises(JobError, match="the nonce is no job's"):
+        table.scaling.scale("0" * 32, ["s1"], [], lambda: True)
+
+
+def test_trees_with_a_switch_as_root_have_nothing_to_scale(table: Journaled) -> None:
+    job = spare(table)
+    job.scheme = replace(job.scheme, kind=TreeKind.TWO_LEVEL)
+    with pytest.raises(JobError, match="tree two-level has a switch sum, so servers have no"):
+        scale(table, job, "-s1")
+    for spares, kind, text in (
+        ({"s1"}, TreeKind.TWO_LEVEL, "the root of tree two-level is a switch"),
+        ({"s0", "s1"}, TreeKind.NONE, "all servers are spare"),
+    ):
+        with pytest.raises(JobError, match=text):
+            table.create("other", WORKERS[:2], SERVERS, kind, spares=spares)
+
+
+def test_a_caller_that_goes_away_leaves_the_change_as_it_is(table: Journaled) -> None:
+    job = spare(table)
+    gone = threading.Event()
+    failed: list[JobError] = []
+
+    def call() -> None:
+        try:
+            table.scaling.scale(job.nonce, ["s1"], [], lambda: not gone.is_set())
+        except JobError as error:
+            failed.append(error)
+
+    caller = threading.Thread(target=call)
+    caller.start()
+    with table.changed:
+        assert table.changed.wait_for(lambda: job.remap is not None, 60)
+        assert job.status == "changes its chunk map; waits for server 0 (s0), server 1 (s1)"
+        gone.set()
+        table.changed.notify_all()
+    caller.join(60)
+    assert failed
+    assert job.remap is not None
+
+
+def test_servers_come_and_go_while_a_job_trains(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Packets are lost meanwhile. Weights are those of a run without, and the reference's."""
+    loss = "{rate: 1 Gbit/s, delay: 5 us, loss: 2 %, duplicate: 2 %, reorder: 5 %}"
+    topology = TOPOLOGY.replace("{rate: 1 Gbit/s, delay: 5 us}", loss)
+    files = {"topology.yaml": topology, "job.yaml": JOB, "faults.yaml": FAULTS}
+    session = run(tmp_path / "scaled", monkeypatch, files)
+    found = json.loads(session.run.summary.read_text())
+    (job,) = found["jobs"]
+    del files["faults.yaml"]
+    files["job.yaml"] = JOB.replace("servers: [s0, s1], spares: [s2, s3]", "servers: all")
+    plain = run(tmp_path / "plain", monkeypatch, files)
+    (other,) = json.loads(plain.run.summary.read_text())["jobs"]
+    assert job["matches_reference"] is True
+    assert job["weights_sha256"] == other["weights_sha256"]
+    assert len(job["plans"]) == 1
+    rows = [(row["node"], row["what"]) for row in found["faults"]]
+    assert [node for node, _ in rows] == [
+        "servers +s2 +s3", "servers -s0", "servers +s0 -s3", "servers +s0",
+    ]  # fmt: skip
+    # 6 each at two servers; 3 at each of four; 4 at three; 4 at three again.
+    for (_, what), moved in zip(rows, (6, 3, 4), strict=False):
+        assert what.startswith(f"moved {moved} slices ({moved * 1.024:.3g} kB), which holds from")
+    assert "s0 has slices already" in rows[3][1]
+    carried = {(row["from"], row["to"]): row["bytes"] for row in found["links"]}
+    assert all(carried["tor0", f"s{number}"] > 0 for number in range(4))
