@@ -1,43 +1,96 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The points of the experiment: a rack with four workers and four servers, one of them slow."""
+"""The points of the experiment: a rack with four workers and some servers, one of them slow."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from experiments.common.declaration import Point, Values
 
 __all__ = [
     "BALANCED",
-    "BANDWIDTH",
-    "CPU",
-    "LINE_RATE",
+    "CASES",
+    "HASHED",
+    "IMBALANCE",
+    "LEAST_LOADED",
     "NOTHING",
     "NO_BALANCER",
-    "SERVERS",
-    "SERVER_RATE",
+    "QUICK",
+    "SLICES",
+    "SWITCHES",
+    "TRAFFIC",
+    "Case",
     "K",
     "points",
 ]
 
-SERVERS = 4
-LINE_RATE = 10  # Gbit/s
-SERVER_RATE = 5  # Gbit/s of a server's processing, where that is to bound the job
-BANDWIDTH, CPU, NOTHING = "bandwidth", "cpu", "nothing"  # what is wrong
-NO_BALANCER, BALANCED = "none", "psld"
+_LINE_RATE = 10  # Gbit/s
+_SERVER_RATE = 5  # Gbit/s of a server's processing, where that is to bound the job
+_SLOW_LINE = 2.5  # Gbit/s of servers' links, where these are to bound a job with ten servers
+_WORKERS = 4
 K = 3.5  # of the published figure
-_FACTORS = (2.0, K, 5.0)
+NO_BALANCER, BALANCED, LEAST_LOADED = "none", "psld", "least-loaded"
+HASHED, SLICES, SWITCHES = "MXNet's hashing", "slices", "switches"
 
 _BASE_ROUNDS = 5  # all alike but the first, which also agrees on exponents
-_ROUNDS = 28  # of which each move takes eight: three moves, or one more that is undone
 _FEW = 12
-_MODEL = {
-    "workload": "model",
-    "model": "resnet50-v1",
-    "compute": {"iteration": "20 ms"},  # assumed: short, so that servers bound the job
-    "schedule": {"slice": 40_000},
-}
+_ROUNDS = 24  # of which a move takes seven: three moves
+_LONG = 60  # where what is wrong comes and goes
+
+
+@dataclass(frozen=True)
+class Case:
+    """Something that is wrong with servers, and the job that it happens to.
+
+    name: of its points. title: on the page.
+    model: of the job; its iteration has little computing, so that servers bound it.
+    ks: how many times slower servers are.
+    slow: what is: a server's link, or its processing; "": nothing.
+    stragglers, servers: how many are slow, and how many there are.
+    placement: of servers; with cs they are at workers' hosts.
+    rounds: of a run with a balancer.
+    others: what is run besides no balancer and `psld`: another balancer, or another assignment.
+    """
+
+    name: str
+    title: str
+    model: str = "resnet50-v1"
+    ks: tuple[float, ...] = (K,)
+    slow: str = "link"
+    stragglers: int = 1
+    servers: int = 4
+    placement: str = "ncs"
+    rounds: int = _ROUNDS
+    others: tuple[str, ...] = ()
+
+    def bound(self, k: float) -> float:
+        """Returns by how much rounds become shorter if all servers are busy all the time, where
+        some take k times as long, and were what all waited for."""
+        slow = self.stragglers
+        return (k * (self.servers - slow) + slow) / self.servers
+
+
+NOTHING = Case("nothing-wrong", "nothing", ks=(1.0,), slow="", stragglers=0, rounds=_FEW)
+IMBALANCE = Case(
+    *("imbalance", "whole keys, VGG-19, ten servers", "vgg19", (1.0,), "", 0, 10),
+    rounds=_FEW,
+    others=(LEAST_LOADED, SLICES),
+)
+TRAFFIC = Case("traffic", "traffic that comes and goes", ks=(1.0,), slow="traffic", rounds=_LONG)
+CASES: Sequence[Case] = (
+    NOTHING,
+    Case(*("bandwidth", "a slow link"), ks=(2.0, K, 5.0), others=(HASHED, LEAST_LOADED, SWITCHES)),
+    Case("cpu", "slow processing", ks=(2.0, K, 5.0), slow="processing"),
+    Case("two", "two slow links", stragglers=2),
+    Case("colocated", "slow processing, servers at workers", slow="processing", placement="cs"),
+    Case("alexnet", "a slow link, AlexNet", model="alexnet"),
+    Case("vgg19", "a slow link, VGG-19", model="vgg19", rounds=16),
+    TRAFFIC,
+    IMBALANCE,
+)
+QUICK: Sequence[Case] = (NOTHING, Case("bandwidth", "a slow link"))
 _SMALL = {
     "workload": "layers",
     "layers": ["1.6 MB", "400 kB"] * 3,
@@ -48,52 +101,89 @@ _SMALL = {
 
 def points(quick: bool) -> Iterator[Point]:
     """Yields the points, the shortest runs first."""
-    model = _SMALL if quick else _MODEL
-    for balance in (NO_BALANCER, BALANCED):
-        yield _point(model, NOTHING, 1.0, balance, _FEW)
-    for k in (K,) if quick else _FACTORS:
-        yield _point(model, BANDWIDTH, k, NO_BALANCER, _BASE_ROUNDS)
-        yield _point(model, BANDWIDTH, k, BALANCED, _ROUNDS)
-    if not quick:
-        yield _point(model, CPU, K, NO_BALANCER, _BASE_ROUNDS)
-        yield _point(model, CPU, K, BALANCED, _ROUNDS)
+    for case in QUICK if quick else CASES:
+        for k in case.ks:
+            for balance in (NO_BALANCER, *(case.others if k in (1.0, K) else ()), BALANCED):
+                yield _point(case, k, balance, quick)
 
 
-def _point(model: Mapping[str, Any], wrong: str, k: float, balance: str, rounds: int) -> Point:
+def _point(case: Case, k: float, balance: str, quick: bool) -> Point:
     """Returns a point.
 
     Args:
-        wrong: What of the first server takes k times as long.
-        rounds: Iterations.
+        case: What is wrong, and with what job.
+        k: How many times longer that takes.
+        balance: A balancer, or what is done in place of it.
+        quick: Whether the model is a small one.
     """
+    values: Values = {"case": case.name, "k": k, "balance": balance}
+    faults = _faults(case, k)
+    return Point(
+        values, _network(case), _job(case, balance, quick), faults=faults,
+        by="experiments.psld.logged:run",
+    )  # fmt: skip
+
+
+def _network(case: Case) -> Mapping[str, Any]:
     costs = {"interrupt_interval": "100 us"}
-    if wrong == CPU:
-        costs["server_rate"] = f"{SERVER_RATE} Gbit/s"
-    network = {
+    if case.slow == "processing":
+        costs["server_rate"] = f"{_SERVER_RATE} Gbit/s"
+    at_workers = case.placement == "cs"
+    network: dict[str, Any] = {
         "name": "psld",
         "defaults": {
-            "rate": f"{LINE_RATE} Gbit/s",
+            "rate": f"{_LINE_RATE} Gbit/s",
             "delay": "10 us",
             "queue_bytes": "1 GiB",
             "mtu": 16_370,
         },
-        "racks": [{"workers": 4, "servers": SERVERS}],
+        "racks": [{"workers": _WORKERS, "servers": 0 if at_workers else case.servers}],
         "costs": costs,
     }
-    job = {
+    if case is IMBALANCE:
+        network["links"] = [
+            {"ends": [f"s{n}", "tor0"], "rate": f"{_SLOW_LINE} Gbit/s"} for n in range(case.servers)
+        ]
+    return network
+
+
+def _job(case: Case, balance: str, quick: bool) -> Mapping[str, Any]:
+    moves = balance in (BALANCED, LEAST_LOADED)
+    job: dict[str, Any] = {
         "name": "psld",
-        "placement": "ncs",
-        "iterations": rounds,
+        "placement": "inc" if balance == SWITCHES else case.placement,
+        "iterations": case.rounds if moves or case in (TRAFFIC, NOTHING) else _BASE_ROUNDS,
         "chunk_bytes": 16_000,
         "window": 256,
-        **model,
+        "streams": case.servers,
+        **(_SMALL if quick else _model(case, balance)),
     }
-    if balance != NO_BALANCER:
+    if balance == SWITCHES:
+        del job["streams"]
+    if moves:
         job["balance"] = balance
-    slow = {
-        BANDWIDTH: {"link": ["s0", "tor0"], "by": k},
-        CPU: {"host": "s0", "by": k},
+    return job
+
+
+def _model(case: Case, balance: str) -> Mapping[str, Any]:
+    schedule: dict[str, Any] = {"slice": 40_000}
+    if case is IMBALANCE and balance != SLICES:
+        schedule["assign"] = "keys"
+    if balance == HASHED:
+        schedule = {"slice": "whole", "assign": "hashed"}
+    return {
+        "workload": "model",
+        "model": case.model,
+        "compute": {"iteration": "20 ms"},  # assumed
+        "schedule": schedule,
     }
-    faults = [{"at": 0, "slow": slow[wrong], "for": "forever"}] if wrong in slow else []
-    values: Values = {"wrong": wrong, "k": k, "balance": balance}
-    return Point(values, network, job, faults=faults, by="experiments.psld.logged:run")
+
+
+def _faults(case: Case, k: float) -> Sequence[Mapping[str, Any]]:
+    if case is TRAFFIC:
+        load = {"from": "s0", "to": "s1", "rate": "7 Gbit/s", "busy": "2 s", "idle": "2 s"}
+        return [{"at": "1 s", "load": load, "for": "forever"}]
+    host = "w" if case.placement == "cs" else "s"
+    names = [f"{host}{number}" for number in range(case.stragglers)]
+    what = [{"link": [one, "tor0"]} if case.slow == "link" else {"host": one} for one in names]
+    return [{"at": 0, "slow": {**one, "by": k}, "for": "forever"} for one in what]

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from cli.main import main
-from experiments.psld.figures import bound
+from experiments.psld.jobs import CASES
 from experiments.psld.logged import moves
 
 
@@ -25,7 +25,7 @@ def test_balancing_helps_with_a_straggler_and_costs_nothing_without(tmp_path: Pa
     assert list(figures) == ["speedup.bandwidth.k3.5", "blocked.iterations", "cost.nothing-wrong"]
     fast = figures["speedup.bandwidth.k3.5"]
     assert fast["kind"] == "abstract"
-    assert 2 < fast["ours"] <= bound(3.5)
+    assert 2 < fast["ours"] <= 2.875
     assert figures["cost.nothing-wrong"]["ours"] < 1
     page = (tmp_path / "psld.md").read_text()
     assert "server 0 straggles" in page
@@ -34,9 +34,11 @@ def test_balancing_helps_with_a_straggler_and_costs_nothing_without(tmp_path: Pa
 
 
 def test_the_bound_is_the_notes() -> None:
-    """(k (P - 1) + 1) / P with four servers."""
-    assert bound(1) == 1
-    assert bound(3.5) == 2.875
+    """(k (P - S) + S) / P with S slow servers of P."""
+    cases = {case.name: case for case in CASES}
+    assert cases["bandwidth"].bound(1) == 1
+    assert cases["bandwidth"].bound(3.5) == 2.875
+    assert cases["two"].bound(3.5) == 2.25
 
 
 def test_moves_are_read_from_a_log() -> None:
