@@ -43,7 +43,8 @@ def _setting() -> Section:
             " cs`), 32 examples a worker, in virtual time: bytes on links, queues and waiting are"
             " simulated, computing takes the times below, and nothing else takes time. An"
             " iteration is"
-            " the second one, from the end of a forward pass to the end of the next.",
+            " the third one, from the end of a forward pass to the end of the next; the second still"
+            " suffers from the first, which agrees on exponents.",
             Table(
                 ("policy", "job key `schedule`"),
                 (

@@ -19,7 +19,7 @@ __all__ = ["run"]
 
 WORKER = "w0"
 BINS = 160  # of an iteration
-_ITERATION = 2  # the first one also agrees on exponents
+_ITERATION = 3  # the first one also agrees on exponents, and the second suffers from that
 _MICROSECOND = 1e-6
 
 Event = Mapping[str, Any]
@@ -28,7 +28,7 @@ Event = Mapping[str, Any]
 def run(directory: RunDirectory, order: Order) -> dict[str, Any]:
     """Runs an order's job; returns its summary with `link_use`.
 
-    `link_use` is about the second iteration, from the end of a forward pass to the end of the next:
+    `link_use` is about the third iteration, from the end of a forward pass to the end of the next:
     `seconds` of it; the percentage of each of its equal parts in which the first worker's machine
     sent (`send`) and received (`receive`); the begin and end of its computations in seconds
     (`backward`, `forward`, lists of pairs).

@@ -128,7 +128,6 @@ def _network(case: Case) -> Mapping[str, Any]:
     costs = {"interrupt_interval": "100 us"}
     if case.slow == "processing":
         costs["server_rate"] = f"{_SERVER_RATE} Gbit/s"
-    at_workers = case.placement == "cs"
     network: dict[str, Any] = {
         "name": "psld",
         "defaults": {
@@ -137,7 +136,7 @@ def _network(case: Case) -> Mapping[str, Any]:
             "queue_bytes": "1 GiB",
             "mtu": 16_370,
         },
-        "racks": [{"workers": _WORKERS, "servers": 0 if at_workers else case.servers}],
+        "racks": [{"workers": _WORKERS, "servers": case.servers}],
         "costs": costs,
     }
     if case is IMBALANCE:
