@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from experiments.common.declaration import Point, Values
@@ -14,7 +15,9 @@ __all__ = [
     "ARTIFACT_SLICE",
     "BASELINE",
     "BYTESCHEDULER",
+    "FEW",
     "FIFO",
+    "ITERATIONS",
     "P3",
     "PLACEMENTS",
     "points",
@@ -27,7 +30,9 @@ ARTIFACT_SLICE = 40_000
 _PARTITION, _CREDIT = 1_000_000, "16 MB"  # 4,000,000 parameters
 PLACEMENTS = ("cs", "ncs", "inc", "inc-server")
 
-_ITERATIONS = 4  # the first also agrees on exponents, the last has no next forward pass
+# The first also agrees on exponents, the second suffers from that, and the last has no next forward
+# pass. Coarse points are without the third.
+ITERATIONS, FEW = 4, 3
 _CHUNK_BYTES = 16_000
 _MTU = 16_300
 _COALESCED = 16  # packets that hosts get at a time
@@ -105,7 +110,7 @@ def job(
         "name": "p3",
         "workload": "model",
         "model": model.name,
-        "iterations": _ITERATIONS,
+        "iterations": ITERATIONS,
         "placement": placement,
         "compute": computing,
         "chunk_bytes": math.ceil(size / per_slice) * 4,
@@ -125,11 +130,11 @@ def job(
 
 def points(quick: bool) -> Iterator[Point]:
     """Yields the points, the shortest runs first."""
-    yield from _gains(quick)
-    yield from _slices(quick)
-    yield from _placements(quick)
+    coarse = [*_gains(quick), *_slices(quick), *_placements(quick)]
     if quick:
+        yield from (replace(one, job={**one.job, "iterations": FEW}) for one in coarse)
         return
+    yield from coarse
     yield from _sensitivity()
     yield from _windows()
     yield from _software()

@@ -10,7 +10,17 @@ from experiments.common.declaration import Plot, Results, Section, Table
 from experiments.common.page import number
 from experiments.p3 import plots
 from experiments.p3.figures import gain, gains, overlap_bound, slice_times, software_gain
-from experiments.p3.jobs import BASELINE, BYTESCHEDULER, FIFO, MESSAGE, P3, PLACEMENTS, SERVER_RATE
+from experiments.p3.jobs import (
+    BASELINE,
+    BYTESCHEDULER,
+    FEW,
+    FIFO,
+    ITERATIONS,
+    MESSAGE,
+    P3,
+    PLACEMENTS,
+    SERVER_RATE,
+)
 from experiments.p3.models import MODELS, RESNET, SOCKEYE, VGG, line_seconds
 
 __all__ = ["sections"]
@@ -22,7 +32,7 @@ def sections(results: Results) -> Sequence[Section]:
 
 
 def _sections(results: Results) -> Iterator[Section]:
-    yield _setting()
+    yield _setting(results)
     yield _bandwidth(results)
     if not results.quick:
         yield _policies(results)
@@ -35,16 +45,17 @@ def _sections(results: Results) -> Iterator[Section]:
     yield _assumed(results)
 
 
-def _setting() -> Section:
+def _setting(results: Results) -> Section:
     return Section(
         "What is run",
         [
             "Four machines under one switch, each with a worker and a parameter server (`placement:"
             " cs`), 32 examples a worker, in virtual time: bytes on links, queues and waiting are"
-            " simulated, computing takes the times below, and nothing else takes time. An"
-            " iteration is"
-            " the third one, from the end of a forward pass to the end of the next; the second still"
-            " suffers from the first, which agrees on exponents.",
+            " simulated, computing takes the times below, and nothing else takes time. An iteration"
+            " is the last but one of"
+            f" {FEW if results.quick else ITERATIONS}, from the end of a forward pass to the end of"
+            " the next: the first agrees on exponents, the second suffers from that, and the last"
+            " has no next forward pass.",
             Table(
                 ("policy", "job key `schedule`"),
                 (

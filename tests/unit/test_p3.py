@@ -81,9 +81,9 @@ def test_link_use_is_the_mean_of_each_part_of_an_iteration() -> None:
         [
             {"ph": "M", "pid": 1, "name": "process_name", "args": {"name": "w0"}},
             {"ph": "M", "pid": 2, "name": "process_name", "args": {"name": "tor0"}},
-            *computed("forward layer1", 2, begin - 5, begin),
-            *computed("backward layer1", 2, begin, begin + 100),
-            *computed("forward layer1", 3, end - 100, end),
+            *computed("forward layer1", 3, begin - 5, begin),
+            *computed("backward layer1", 3, begin, begin + 100),
+            *computed("forward layer1", 4, end - 100, end),
             busy("eth0 to tor0, busy", 1, begin - 50, 100),
             busy("eth0 to tor0, busy", 1, half + 5, 0),
             busy("eth1 to w0, busy", 2, end - 10, 50),
