@@ -16,9 +16,9 @@ __all__ = ["EXPERIMENT"]
 
 
 def measure(summary: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the columns of a run: the time of its last iteration but one, from the end of a forward
-    pass to the end of the next, the median of those but the first, and whether these are times of
-    the machine (``cpu_bound``)."""
+    """Returns the columns of a run: the time of its last iteration but one, from the end of a
+    forward pass to the end of the next, the median of those but the first, and whether these are
+    times of the machine (``cpu_bound``)."""
     times = summary["seconds_per_iteration"]
     return {
         "seconds": times[-2],
