@@ -269,7 +269,8 @@ class _Reader:
             key = self.value(key_node, (*location, "?"))
             place = (*location, shown(key) if not isinstance(key, str) else _short(key))
             if not isinstance(key, str):
-                self._problem(key_node, location, f"field names are words, not {shown(key)}")
+                hint = "; numbers have no commas: 40_000" if isinstance(key, int) else ""
+                self._problem(key_node, location, f"field names are words, not {shown(key)}{hint}")
             elif len(key) > LONGEST_SHOWN:
                 self._problem(key_node, location, f"no field has a name like {shown(key)}")
             elif key in result:

@@ -98,6 +98,10 @@ def test_every_problem_is_named_with_line_and_field() -> None:
             "streams: 16\nschedule: {order: priority, classes: 9}",
             "job.yaml:5: schedule: 9 classes of 16 streams each; allowed: up to 8 streams",
         ),
+        (
+            "schedule: {slice: 40,000}",
+            "schedule: field names are words, not 0; numbers have no commas",
+        ),
         ("schedule: {assign: random}", "schedule.assign: should be balanced, hashed or keys"),
         (
             "schedule: {release: slice}",
