@@ -26,6 +26,7 @@ from hosts.data.checkpoint import read
 from hosts.errors import CheckpointError
 from planner.queues import describe_incast
 from protocol.header import LANE_BYTES
+from protocol.propagation import USUAL
 from specs import jobfile
 from specs.jobfile import JobFile, JobFileError, Placement
 from specs.jobspec import JobSpec
@@ -466,6 +467,8 @@ def describe(checked: Preflight, plane: DataPlane) -> list[str]:
             f"  streams  {_streams(plan)}, window {window} (chunks in flight in each)",
             f"  slots    {', '.join(held) or 'none'}",
         ]
+        if spec.propagation != USUAL:
+            lines.append(f"  schedule {spec.propagation}")
         if plan.memory:
             lines.append(f"  memory   about {size_text(plan.memory)}, of all workers together")
     return lines + _cores_without_sums(checked)

@@ -341,6 +341,7 @@ def test_classes_of_urgency_take_streams_and_slots_of_their_own(tmp_path: Path) 
     found = checked(SHIPPED / "two-racks.yaml", path)
     said = preflight.describe(found, PLANE)
     assert "  streams  8 (4 classes of 2), window 16 (chunks in flight in each)" in said
+    assert "  schedule priority, 4 classes" in said
     job = preflight.facts(found, "embedded")["jobs"][0]
     assert job["streams"] == 8
     assert job["slots"] == dict.fromkeys(("core0", "tor0", "tor1"), 2 * 16 * 8)
@@ -403,7 +404,7 @@ def test_cores_in_which_no_job_sums_are_named(tmp_path: Path, jobs: list[str], s
 
 def test_the_examples_of_the_documentation(tmp_path: Path) -> None:
     text = (ROOT / "docs" / "reference" / "files.md").read_text()
-    topology, job, ordered, layers, faults, slow, load, _sweep = re.findall(
+    topology, job, ordered, layers, faults, slow, scale, load, _sweep = re.findall(
         r"```yaml\n(.*?)```", text, re.DOTALL
     )
     assert layers.startswith("layer_times:")  # tests/unit/specs/test_layer_file.py
@@ -420,7 +421,7 @@ def test_the_examples_of_the_documentation(tmp_path: Path) -> None:
     two_racks = read(ROOT / "topologies" / "two-racks.yaml").topology
     listed = faults.count("{at: ")
     assert len(schedule(parse(faults), two_racks)) == listed + 10  # and drawn
-    for example in (slow, load):
+    for example in (slow, scale, load):
         found = schedule(parse(example), two_racks, clock="virtual")
         assert len(found) == example.count("{at: ")
 
