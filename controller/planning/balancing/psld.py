@@ -5,8 +5,9 @@ Exploitation: what a server sums in a round, over the time until it is done, is 
 if it waits for workers. Slices move so that all servers are predicted to be done at the same time,
 if that saves more than it may be mistaken by. A straggler that has recovered is done before the
 others, so it gets load back by the same rule. Exploration: while nothing is wrong, a small move is
-tried with decaying probability. The publication's rule and its thresholds are not known; those here
-are stated below.
+tried with decaying probability. A spare server is given slices if rounds are predicted to become
+shorter by it; a server that does next to nothing becomes a spare. The publication's rule and its
+thresholds are not known; those here are stated below.
 
 A move is kept if rounds became shorter by more than their noise, else undone, and nothing is tried
 for some rounds.
@@ -42,19 +43,29 @@ _FEWEST, _MOST = 2, 16
 _SAMPLE, _ERRORS = 4, 2.0
 _SKIPPED = 2  # rounds after a move that may be partly of the map before
 _REST = 20  # rounds for which nothing is tried after a move that did not help
+# Rounds over which a spare server has to save the time that its parameters take to arrive. After
+# one that did not help, the next is tried later, each time so many times as many rounds.
+_HORIZON, _LATER = 100, 4
+_LITTLE = 0.01  # share of what all servers sum, that is not worth a server
 _DECAY = 0.9  # of the probability of exploration, per move tried
 _EXPLORED = 0.02  # of all chunks, that exploration moves
 
 
 @dataclass
 class _Trial:
-    """A move that is being judged: why, the map before it, the last rounds' durations, and the
-    predicted one."""
+    """A move that is being judged.
+
+    before, spares: the map and the spare servers that are undone to.
+    rounds: durations of the last ones before it. predicted: of those after it.
+    scales: it changes how many servers have slices.
+    """
 
     what: str
     before: Moved
+    spares: frozenset[int]
     rounds: list[float]
     predicted: float
+    scales: bool
 
 
 class Psld(Static):
@@ -69,7 +80,9 @@ class Psld(Static):
         self._trial: _Trial | None = None
         self._least = _BEGINS
         self._skip = self._rest = 0
-        self._among: object = None
+        self._scales_after = 0  # rounds in which the number of servers stays
+        self._scales_rest = _REST
+        self._epoch, self._servers = 0, frozenset[int]()  # that rounds are of
 
     def observe(self, measurements: Measurements) -> Iterable[Move]:
         """Implements Balancer."""
@@ -78,9 +91,10 @@ class Psld(Static):
         if complete is None or load is None or load.moving:
             return
         among = measurements.epoch, frozenset(load.rates)
-        if among != self._among:  # other servers; a first round finds exponents
-            self._among, self._trial = among, None
+        if among != (self._epoch, self._servers):  # other servers; a first round finds exponents
+            (self._epoch, self._servers), self._trial = among, None
             self._begin(skip=1)
+        self._scales_after = max(0, self._scales_after - 1)
         if self._skip:
             self._skip -= 1
             return
@@ -104,7 +118,8 @@ class Psld(Static):
         before, after = _mean(trial.rounds), _mean(rounds)
         noise = _ERRORS * math.hypot(_error(trial.rounds), _error(rounds))
         self._trial = None
-        kept = before - after > noise
+        worse = max(0.0, trial.predicted - before)  # without a server that does little
+        kept = before - after > (-noise - worse if worse else noise)
         log.info(
             "%s: rounds took %.4g s, predicted %.4g s, now %.4g s (noise %.2g s): %s",
             *(trial.what, before, trial.predicted, after, noise),
@@ -114,13 +129,16 @@ class Psld(Static):
         if kept:
             return None
         self._rest = _REST
-        return Move(f"{trial.what} did not help", moved=trial.before)
+        if trial.scales:
+            self._scales_after, self._scales_rest = self._scales_rest, self._scales_rest * _LATER
+        spares = trial.spares if trial.scales else None
+        return Move(f"{trial.what} did not help", moved=trial.before, spares=spares)
 
     def _look(self, load: Load) -> Move | None:
         """Moves load if that is predicted to save time, or to explore."""
         self._rest = max(0, self._rest - 1)
         ended = self._measure()
-        if self._rest or len(self._rounds) < _FEWEST or len(ended) < 2:
+        if self._rest or len(self._rounds) < _FEWEST or not ended:
             return None
         usual = sorted(self._speeds.values())[len(self._speeds) // 2]
         speeds = {server: self._speeds.get(server, usual) for server in load.rates}
@@ -135,8 +153,39 @@ class Psld(Static):
                 return self._move(load, owners, f"server {last} straggles", seconds - saved)
         if len(self._rounds) >= _SAMPLE:
             self._least = _BEGINS
+            move = None if self._scales_after else self._scale(load, speeds, ended[last], least)
+            if move is not None:
+                return move
             if self._random.random() < self._explore:
                 return self._try(load)
+        return None
+
+    def _scale(
+        self, load: Load, speeds: dict[int, float], last: float, least: float
+    ) -> Move | None:
+        """Gives a spare server slices if that is predicted to save time, or takes all from one.
+
+        last: seconds until the last server is done. least: that must be saved.
+        """
+        total, each = sum(load.chunks), sum(speeds.values())
+        usual = sorted(speeds.values())[len(speeds) // 2]
+        seconds = _mean(self._seconds())
+        for server in sorted(load.spares):
+            speed = self._speeds.get(server, usual)
+            saved = last - total / (each + speed)
+            arrival = total * speed / (each + speed) / load.spares[server]
+            if saved - arrival / _HORIZON > least:
+                owners = levelled(load.owners, load.chunks, {**speeds, server: speed})
+                what = f"server {server} is added"
+                return self._move(load, owners, what, seconds - saved, scales=True)
+        least_server = min(speeds, key=lambda server: (speeds[server], server))
+        if len(speeds) > 1 and speeds[least_server] < _LITTLE * each:
+            rest = {server: one for server, one in speeds.items() if server != least_server}
+            longer = total / sum(rest.values()) - total / each
+            owners = levelled(load.owners, load.chunks, rest)
+            what = f"server {least_server} does little and is left out"
+            spares = frozenset((*load.spares, least_server))
+            return self._move(load, owners, what, seconds + longer, spares, scales=True)
         return None
 
     def _measure(self) -> dict[int, float]:
@@ -163,8 +212,9 @@ class Psld(Static):
         return [one.seconds for one in self._rounds]
 
     def _try(self, load: Load) -> Move | None:
-        """Moves a few slices from one server to another."""
-        source, target = self._random.sample(sorted(load.rates), 2)
+        """Moves a few slices from one server to another, or to a spare one."""
+        source = self._random.choice(sorted(load.rates))
+        target = self._random.choice([*sorted({*load.rates} - {source}), *sorted(load.spares)])
         self._explore *= _DECAY
         left = _EXPLORED * sum(load.chunks)
         owners = list(load.owners)
@@ -174,11 +224,25 @@ class Psld(Static):
         if tuple(owners) == load.owners:
             return None
         what = f"trial from server {source} to {target}"
-        return self._move(load, tuple(owners), what, _mean(self._seconds()))
+        seconds = _mean(self._seconds())
+        return self._move(load, tuple(owners), what, seconds, scales=target in load.spares)
 
-    def _move(self, load: Load, owners: tuple[int, ...], what: str, predicted: float) -> Move:
-        self._trial = _Trial(what, load.moved, self._seconds()[-_SAMPLE:], predicted)
-        return Move(what, moved=load.map_to(owners))
+    def _move(
+        self,
+        load: Load,
+        owners: tuple[int, ...],
+        what: str,
+        predicted: float,
+        spares: frozenset[int] | None = None,
+        *,
+        scales: bool = False,
+    ) -> Move:
+        """Returns a move, and begins its trial."""
+        rounds = self._seconds()[-_SAMPLE:]
+        self._trial = _Trial(what, load.moved, frozenset(load.spares), rounds, predicted, scales)
+        if scales:
+            self._servers = frozenset(owners)
+        return Move(what, moved=load.map_to(owners), spares=spares)
 
 
 def _longest(owners: Iterable[int], load: Load, speeds: Mapping[int, float]) -> float:
