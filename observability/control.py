@@ -29,6 +29,7 @@ from typing_extensions import NotRequired, TypedDict
 from observability.messages.events import EmitEvent, Event
 from observability.messages.jobs import CreatedJob, JobRow, NewJob, ScaledJob
 from observability.messages.live import Description, Snapshot, Status
+from observability.messages.servers import JobServers
 from observability.messages.summary import FinishedJob
 from observability.messages.waiting import JobExplanation
 from observability.processinfo import STOPPED, state_of
@@ -48,7 +49,7 @@ class Request(TypedDict):
 
     do: str
     """One of ``wait``, ``detach``, ``submit``, ``create``, ``jobs``, ``stop``, ``scale``, ``why``,
-    ``status``, ``snapshot``, ``inject``, ``end``, ``down``."""
+    ``servers``, ``status``, ``snapshot``, ``inject``, ``end``, ``down``."""
     job: NotRequired[str]
     """File of a job to submit, or name of a job."""
     faults: NotRequired[Sequence[Fault]]
@@ -82,6 +83,7 @@ Answer: TypeAlias = (
     | Status
     | Snapshot
     | JobExplanation
+    | JobServers
     | FinishedJob
     | CreatedJob
     | ScaledJob
@@ -224,6 +226,12 @@ def scale(
 def why(run: RunDirectory, job: str) -> JobExplanation:
     """Returns what a job waits for."""
     found: JobExplanation = _ask(run, {"do": "why", "job": job})
+    return found
+
+
+def servers(run: RunDirectory, job: str) -> JobServers:
+    """Returns what was measured of a job's servers."""
+    found: JobServers = _ask(run, {"do": "servers", "job": job})
     return found
 
 

@@ -23,6 +23,7 @@ from observability import control
 from observability.control import ControlError
 from observability.messages.jobs import JobState
 from observability.messages.live import JobSnapshot, ServerSnapshot, Snapshot, SwitchSnapshot
+from observability.messages.servers import ServerTimes
 from observability.record import RunDirectory
 
 __all__ = ["JOB_STATES", "Exporter", "families", "registry"]
@@ -148,6 +149,30 @@ def _job(to: _Families, where: dict[str, str], job: JobSnapshot) -> None:
         to.gauge(f"job_{name}", text, value, **where)
     for switch, held in (job["slots"] or {}).items():
         to.gauge("job_slots_held", "Slots that it holds.", held, **where, switch=switch)
+    for one in job["servers"]:
+        _job_server(to, {**where, "server": one["server"]}, one)
+
+
+def _job_server(to: _Families, where: dict[str, str], one: ServerTimes) -> None:
+    for name, value, text in (
+        ("waiting_seconds", one["waiting"], "From a contribution to its sum, at workers."),
+        ("handling_seconds", one["handling"], "Of these at the server."),
+        ("queueing_seconds", one["queueing"], "Of these before it read the contribution."),
+        ("propagation_seconds", one["propagation"], "Of waiting, what is not handling."),
+        ("optimizer_seconds", one["optimizer"], "Of handling, for optimizer steps."),
+        ("holding_sums", one["holding"], "Complete sums whose results are not ready."),
+        ("summing_chunks", one["summing"], "Chunks that lacked contributions, at most."),
+        ("blamed_seconds", one["blamed"], "Of a round, that workers waited because of it."),
+        ("blame_share", one["blame"], "The same as a share of all servers', 0 to 1."),
+        ("straggles", float(one["straggles"]), "Whether it counts as a straggler."),
+    ):
+        to.gauge(f"job_server_{name}", text, value, **where)
+    for direction, value in (
+        ("received", one["received_per_second"]),
+        ("sent", one["sent_per_second"]),
+    ):
+        text = "Bytes of the job, frames without FCS."
+        to.gauge("job_server_bytes_per_second", text, value, **where, direction=direction)
 
 
 class Exporter(Collector):

@@ -25,7 +25,7 @@ from controller.planning.tree_planner import Child, Tree, TreeNode
 from protocol.ethernet import FRAMING
 from protocol.frames import OVERHEAD
 from protocol.header import HEADER_BYTES, LANE_BYTES
-from protocol.partition import ChunkAssignment, shares
+from protocol.partition import ChunkAssignment, Moved, shares
 from protocol.propagation import USUAL, Propagation
 from topologies.model.addressing import Addressing, Unit
 from topologies.model.topology import LinkQuality
@@ -79,9 +79,10 @@ class Workload:
     pulls: bool = False
     propagation: Propagation = USUAL
 
-    def shares(self, servers: int, streams: int) -> ChunkAssignment:
-        """Returns the assignment of chunks to so many servers and streams."""
-        return shares(self.counts, self.chunks_per_slice, servers, streams, self.propagation)
+    def shares(self, servers: int, streams: int, moved: Moved = ()) -> ChunkAssignment:
+        """Returns the assignment of chunks to so many servers and streams. moved: as in plans."""
+        most = self.chunks_per_slice
+        return shares(self.counts, most, servers, streams, self.propagation, moved)
 
     @property
     def counts(self) -> tuple[int, ...]:

@@ -25,7 +25,7 @@ from typing_extensions import NotRequired, get_original_bases, get_type_hints, i
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from observability.messages import report, summary  # noqa: E402  # this checkout's
+from observability.messages import report, servers, summary  # noqa: E402  # this checkout's
 from observability.messages.jobs import OtherJob  # noqa: E402
 from workloads.attendance import AttendanceSpan, Participants  # noqa: E402
 
@@ -45,6 +45,8 @@ _SUMMARY: dict[Model, str] = {
     summary.Staleness: "Staleness",
     summary.Restored: "Restored chunks",
     summary.Checkpoint: "Checkpoints",
+    servers.ServerTimes: "Servers",
+    servers.KeyTimes: "Keys",
     summary.JobMachine: "Costs of a job",
     summary.UnfinishedJob: "A job that is not done",
     summary.Link: "Links",

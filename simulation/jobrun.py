@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from controller.p4rt.dataplane import DataPlane
 from hosts.data.checkpoint import Checkpoint, read
@@ -20,6 +21,7 @@ from observability.messages.reports import Report, decode, encode
 from observability.series import FILE as SERIES
 from observability.series import SeriesWriter
 from planner.link_loads import Workload
+from protocol import jobs_pb2
 from simulation.kernel.calls import ask
 from simulation.links.trains import SECOND, picoseconds
 from simulation.network import SERVICE, Network
@@ -153,6 +155,7 @@ class VirtualJob(JobRun):
             host = self.placement.workers[rank]
             raise JobError(f"job {self.name}: {host}: {error}", host)
         self.counts = outcomes.since(before, self._count())
+        self.status = self._status()
 
     def _join(self, name: str, rank: int) -> None:
         network, nonce = self._network, self._nonce
@@ -234,6 +237,22 @@ class VirtualJob(JobRun):
         done = scale(SERVICE, self._nonce, *servers, environment)
         self.scaled()
         return done
+
+    def _status(self) -> jobs_pb2.Job | None:
+        """Returns what the job service reports of it; None if it does not answer."""
+        network = self._network
+        service = network.controller.service
+        if service is None:
+            return None
+        request = jobs_pb2.StatusRequest()
+        context: Any = None  # which is not looked at
+        reply = ask(
+            network.engine,
+            network.operator,
+            network.controller,
+            lambda: service.Status(request, context),
+        )
+        return next((job for job in reply.jobs if job.job == self.number), None)
 
     # --- afterwards ---
 

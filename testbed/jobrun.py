@@ -16,6 +16,7 @@ from observability import outcomes, results
 from observability.messages.events import EmitEvent
 from observability.messages.jobs import Clock, JobProgress, JobState, OtherJob, Target
 from observability.messages.reports import DoneReport, Report
+from observability.messages.servers import MeasuredServers
 from observability.messages.summary import Checkpoint as WrittenCheckpoint
 from observability.messages.summary import (
     Failure,
@@ -37,14 +38,19 @@ from observability.messages.summary import (
 from observability.progress import Progress
 from observability.scheduling import CpuUse
 from observability.series import SeriesWriter
+from observability.server_times import measured
 from planner.job_forecast import Forecast
 from planner.link_loads import Direction, Load, total
+from protocol import jobs_pb2
+from protocol.partition import ChunkAssignment
+from protocol.plan import moved_of
 from specs.jobfile import JobFile, Placement
 from specs.jobspec import JobSpec
 from testbed.errors import JobError
 from topologies.model.addressing import Addressing
 from workloads.attendance import Attendance
 from workloads.reference import ReferenceResult
+from workloads.workloads import shapes
 
 
 class JobRun:
@@ -64,6 +70,7 @@ class JobRun:
     checkpoints: iteration and file of each checkpoint written so far.
     restored: where servers got parameters from at changes of epoch: a server (itself, if it had the
         replica), with the optimizer's state; or a worker, without it. None if it is not known.
+    status: the job service's last report of it; None if it did not answer.
     alongside: jobs that trained at the same time; shared_with: those also on the same switches.
     counts: increase of the outcome counters of its switches; None if counts were lost.
     links: rows of ``observability.links``.
@@ -100,6 +107,7 @@ class JobRun:
         self.rejoined: dict[int, int] = {}
         self.checkpoints: list[WrittenCheckpoint] = []
         self.restored: Sequence[Restored] | None = ()
+        self.status: jobs_pb2.Job | None = None
         self.alongside: Collection[str] = ()
         self.shared_with: Collection[str] = ()
         self.counts: outcomes.Counts | None = {}
@@ -199,6 +207,21 @@ class JobRun:
     def progress(self) -> JobProgress:
         """Returns the progress so far."""
         return self._progress.message(served=self.tree == "none")
+
+    def assignment(self, status: jobs_pb2.Job | None) -> ChunkAssignment:
+        """Returns which of its servers, by the ranks of a status, has each chunk; None: as it
+        began."""
+        work = self.forecast.workload
+        count = len(status.servers if status is not None else self.servers)
+        moved = moved_of(status.moved) if status is not None else ()
+        return work.shares(max(1, count), work.propagation.classes, moved)
+
+    def measured(self, status: jobs_pb2.Job | None) -> MeasuredServers:
+        """Returns what a status has of its servers' times."""
+        if status is None:
+            return {"server_times": [], "key_times": []}
+        keys = dict(zip(shapes(self.spec), self.forecast.workload.counts, strict=True))
+        return measured(status, keys, self.assignment(status))
 
     # --- checks ---
 
@@ -319,6 +342,7 @@ class JobRun:
             "shared_with": sorted(self.shared_with),
             "alongside": sorted(self.alongside),
             "restored": self.restored if self.restored is None else list(self.restored),
+            **self.measured(self.status),
             "checkpoints": results.checkpoints(self.checkpoints, self.folder),
             "links": self.links,
             "machine": results.machine(self.results, self.wall_seconds, self.cpus),

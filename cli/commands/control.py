@@ -14,7 +14,15 @@ from click.shell_completion import CompletionItem
 
 from cli.display.results import show_links
 from cli.display.tables import ENDLESS, show, show_rows
-from cli.options import console_for, node_names, on_testbed, print_json, say, with_json
+from cli.options import (
+    console_for,
+    node_names,
+    on_testbed,
+    print_json,
+    run_names,
+    say,
+    with_json,
+)
 from emulation.lifecycle.ending import end, end_all
 from emulation.lifecycle.execution import execute
 from observability import control, record
@@ -33,13 +41,28 @@ WAITS = 3
 @click.command("why", short_help="Show what a JOB waits for, node by node.")
 @click.argument("job")
 @on_testbed
+@click.option("--servers", is_flag=True, help="Show what was measured of its servers instead.")
+@click.option(
+    "--run",
+    metavar="RUN",
+    shell_complete=run_names,
+    help="With --servers: of a run that is over, such as one in virtual time: latest.",
+)
 @with_json
-def why_command(job: str, on: str | None, as_json: bool) -> None:
+def why_command(job: str, on: str | None, servers: bool, run: str | None, as_json: bool) -> None:
     """Show what a JOB waits for: its oldest chunks, node by node.
 
     Exit status 0 means that it does not wait, 3 that it does: a chunk has been in flight for more
     than ten times its timeout, or the plan is changing.
+
+    --servers shows which server keeps its workers waiting, and whether that is the server or the
+    path to it. The job has to measure them: `balance: {measure: true}`, or a balancer.
     """
+    if servers:
+        _show_servers(job, on, run, as_json)
+        return
+    if run is not None:
+        raise click.UsageError("--run goes with --servers")
     found = control.why(record.find(on), job)
     if as_json:
         print_json(found)
@@ -48,6 +71,23 @@ def why_command(job: str, on: str | None, as_json: bool) -> None:
 
         show_why(console_for(), found)
     sys.exit(WAITS if found["waits"] else 0)
+
+
+def _show_servers(job: str, on: str | None, run: str | None, as_json: bool) -> None:
+    from observability import server_times
+
+    if run is not None and on is not None:
+        raise click.UsageError("--on is a testbed that is up, --run a run that is over: choose one")
+    if run is None:
+        found = control.servers(record.find(on), job)
+    else:
+        found = server_times.of_run(record.known(run), job)
+    if as_json:
+        print_json(found)
+        return
+    from cli.display.diagnostics import show_servers
+
+    show_servers(console_for(), found)
 
 
 @click.command()

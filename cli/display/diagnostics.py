@@ -3,21 +3,26 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from cli.display.live import SERVER_TIMES, rows_of
 from cli.display.tables import show, show_rows
+from observability.messages.servers import JobServers, ServerTimes
 from observability.messages.waiting import JobExplanation, NodeState, WorkerState
 from observability.trace import HopRow, TraceReport
 from observability.why import heading, sentences
+from observability.wording import count
 
 _UNFINISHED = (
     "The run is still going, or was killed: the end of each port's capture is not written, so the"
     " last packets may be missing here, and those marked as not arrived may have arrived."
 )
+_MOST_KEYS = 12
 _LONG_NS = 10_000_000  # from which times are in milliseconds
 
 
@@ -59,6 +64,51 @@ def show_why(console: Console, found: JobExplanation) -> None:
         columns = {"worker": "worker", "iteration": "iteration", "says": "what it does",
                    "last": "sent last of this chunk"}  # fmt: skip
         show_rows(console, workers, columns)
+
+
+def show_servers(console: Console, found: JobServers) -> None:
+    """Prints what was measured of a job's servers, and the keys that workers waited for most."""
+    rounds = max((one["rounds"] for one in found["server_times"]), default=0)
+    text = (
+        f"{found['job']} is {found['state']}; its servers, smoothed over {count(rounds, 'round')}"
+    )
+    show(console, Text(text))
+    show(console, rows_of(found["server_times"], SERVER_TIMES, console))
+    late = [one["server"] for one in found["server_times"] if one["straggles"]]
+    for server in late:
+        one = next(one for one in found["server_times"] if one["server"] == server)
+        show(console, Text(f"{server} straggles: {_where(one, found['server_times'])}"))
+    keys = [one for one in found["key_times"] if one["blamed"]]
+    if not keys:
+        return
+    show(console)
+    show(console, Text("Keys that workers waited for, by their chunks at these servers:"))
+    keys.sort(key=lambda one: -(one["blamed"] or 0.0))
+    rows = [
+        {
+            "key": one["key"],
+            "chunks": one["chunks"],
+            "servers": [f"{server} ({n})" for server, n in one["servers"].items()],
+            "blamed": f"{1000 * (one['blamed'] or 0.0):.3g} ms a round",
+        }
+        for one in keys[:_MOST_KEYS]
+    ]
+    columns = {"key": "key", "chunks": "chunks", "servers": "at", "blamed": "waited for"}
+    show_rows(console, rows, columns)
+    if len(keys) > _MOST_KEYS:
+        show(console, Text(f"{len(keys) - _MOST_KEYS} more keys are left out; --json has them."))
+
+
+def _where(one: ServerTimes, servers: Sequence[ServerTimes]) -> str:
+    """Says whether a server or the path to it takes longer than the median's."""
+    at, on_path = (
+        (one[name] or 0.0) - statistics.median(other[name] or 0.0 for other in servers)
+        for name in ("handling", "propagation")
+    )
+    if one["handling"] is None:
+        return "it has not reported its own times"
+    more = f"{1000 * at:+.3g} ms at the server, {1000 * on_path:+.3g} ms on the way"
+    return f"{more}, beside the median server"
 
 
 def show_trace(console: Console, job: str, chunk: int, found: TraceReport) -> None:

@@ -15,9 +15,11 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from cli.display.tables import ENDLESS
 from observability import control
 from observability.control import SupervisorGoneError
 from observability.messages.live import JobSnapshot, ServerSnapshot, Snapshot, SwitchSnapshot
+from observability.messages.servers import ServerTimes
 from observability.record import RunDirectory
 from topologies.model.units import rate_text, size_text
 
@@ -104,7 +106,17 @@ def picture(snapshot: Snapshot, before: Snapshot | None, width: int) -> Renderab
     parts += [Text(), _table(snapshot["switches"], _switch_columns(switches), width)]
     if snapshot["servers"]:
         parts += [Text(), _table(snapshot["servers"], _server_columns(servers), width)]
+    for job in snapshot["jobs"]:
+        if job["servers"]:
+            title = f"servers of {job['job']}, smoothed over its rounds"
+            parts += [Text(), Text(title, style="dim")]
+            parts.append(_table(job["servers"], SERVER_TIMES, width))
     return Group(*parts)
+
+
+def rows_of(rows: Sequence[Row], columns: Sequence[Column[Row]], console: Console) -> Table:
+    """Renders rows as the live view does; all columns where there is no terminal."""
+    return _table(rows, columns, console.width if console.is_terminal else ENDLESS)
 
 
 def watch(console: Console, run: RunDirectory) -> None:
@@ -133,6 +145,32 @@ def watch(console: Console, run: RunDirectory) -> None:
 
 
 # --- tables ---
+
+
+def _ms(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{1000 * seconds:,.3g} ms"
+
+
+def _rate(per_second: float | None) -> str:
+    return "-" if per_second is None else rate_text(8 * per_second)
+
+
+SERVER_TIMES: list[Column[ServerTimes]] = [
+    Column("server", lambda one: one["server"], left=True),
+    Column("sums", lambda one: _number(one["sums"], ",.0f"), 3),
+    Column("waiting", lambda one: _ms(one["waiting"])),
+    Column("handling", lambda one: _ms(one["handling"])),
+    Column("propagation", lambda one: _ms(one["propagation"]), 8),
+    Column("until read", lambda one: _ms(one["queueing"]), 4),
+    Column("optimizer", lambda one: _ms(one["optimizer"]), 2),
+    Column("queue", lambda one: _number(one["holding"], ",.3g"), 6),
+    Column("summing", lambda one: _number(one["summing"], ",.0f"), 1),
+    Column("received", lambda one: _rate(one["received_per_second"]), 5),
+    Column("sent", lambda one: _rate(one["sent_per_second"]), 5),
+    Column("blame", lambda one: _percent(one["blame"]), 7),
+    Column("", lambda one: "straggles" if one["straggles"] else "", 8, left=True),
+]
+"""Columns of what was measured of servers."""
 
 
 def _jobs(jobs: Sequence[JobSnapshot], width: int, *, bar: bool) -> Table:

@@ -99,12 +99,10 @@ class Rounds:
         )
 
     def times(self, servers: Sequence[int], names: Sequence[str]) -> list[jobs_pb2.ServerTimes]:
-        """Returns what is known of servers; none if nothing is.
+        """Returns what is known of servers.
 
         servers: of the plan, by rank. names: of all of the job's.
         """
-        if not (self._of_workers or self._of_servers):
-            return []
         none = Smoothed()
         rows = []
         for server in servers:

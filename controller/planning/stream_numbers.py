@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from protocol.balance import Balance
+from protocol.balance import STATIC, Balance
 from protocol.priorities import CLASSED, PRIORITIES, STREAMS_OF_A_PRIORITY, stream_number
 from protocol.propagation import Propagation
 
@@ -20,12 +20,12 @@ def most_streams(propagation: Propagation) -> int:
 def wanted_streams(streams: int, balance: Balance, servers: int, propagation: Propagation) -> int:
     """Returns the number of streams of each class to plan; 0: as few as the trees allow.
 
-    A server whose speed is measured has a stream of its own, as far as there are enough: a slow one
+    A server whose load may move has a stream of its own, as far as there are enough: a slow one
     must not hold the windows of others.
 
     streams: what the job asks for, 0: any. servers: how many it has.
     """
-    if streams or not balance.measures:
+    if streams or balance.policy == STATIC:
         return streams
     return min(servers, most_streams(propagation))
 

@@ -21,6 +21,7 @@ from emulation.nodes.processes import Process, ProcessError
 from hosts.worker.explanation import Outline
 from observability import outcomes
 from observability.messages.reports import ActivityReport
+from observability.messages.servers import JobServers
 from observability.messages.summary import Restored
 from observability.messages.waiting import Activity, JobExplanation
 from observability.why import explain, sentences
@@ -56,10 +57,12 @@ class Diagnostics:
         job = self._job
         workers = await self._workers()
         trees = await self._planned([one.outline for one in workers if one.outline])
-        servers, work = job.servers, job.forecast.workload
-        where = work.shares(max(1, len(servers)), work.propagation.classes)
+        status = await self.status()
+        servers = job.servers if status is None else status.servers
+        where = job.assignment(status)
         # The reason that the service reports for a job that is over is how it ended.
-        change = await self._change() if job.state in ("starting", "running") else ""
+        changing = status is not None and job.state in ("starting", "running")
+        change = status.reason if status is not None and changing else ""
         found = explain(
             workers, trees, lambda chunk: servers[where.server_of(chunk)],
             self._stuck(), change,
@@ -138,10 +141,16 @@ class Diagnostics:
             self._trees = jobs[0].epoch, self._plan(jobs[0], len(newest.streams))
         return self._trees[1]
 
-    async def _change(self) -> str:
-        """Returns what a change of epoch or a joining worker waits for; empty if there is none."""
+    async def servers(self) -> JobServers:
+        """Returns what was measured of the job's servers."""
+        job = self._job
+        found = job.measured(await self.status() or job.status)
+        return {"job": job.name, "state": job.state, **found}
+
+    async def status(self) -> jobs_pb2.Job | None:
+        """Returns the job's status; None if the service does not answer or know it."""
         jobs = await self._jobs()
-        return jobs[0].reason if jobs else ""
+        return jobs[0] if jobs else None
 
     async def restored(self) -> list[Restored] | None:
         """Returns where servers got parameters from at changes of epoch; None if the service does

@@ -146,6 +146,7 @@ class EmulatedJob(JobRun):
         self.shared_with, self.alongside = self.delta.shared_with, self.delta.alongside
         self._used = busy, shares, lost + self.delta.overrun
         self.restored = await self.diagnostics.restored()
+        self.status = await self.diagnostics.status()
 
     async def _create(self) -> Service:
         """Creates the job at the job service; raises ``ClientError``."""

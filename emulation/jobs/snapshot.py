@@ -37,6 +37,7 @@ from observability.messages.live import (
 )
 from observability.outcomes import OpenSlots
 from observability.series import SeriesWriter
+from observability.server_times import server_rows
 from protocol import jobs_pb2
 from protocol.outcomes import Outcome
 from topologies.model.replica_order import host_of
@@ -253,6 +254,7 @@ class Observer:
             "accuracy": progress.get("accuracy"),
             "chunks_per_second": rate,
             "share_in_network": progress.get("share_in_network"),
+            "servers": server_rows(status) if status else [],
         }
 
 
@@ -275,6 +277,7 @@ def _external(row: ExternalJob, status: jobs_pb2.Job | None) -> JobSnapshot:
         "accuracy": None,
         "chunks_per_second": None,
         "share_in_network": None,
+        "servers": server_rows(status) if status else [],
     }
 
 

@@ -13,7 +13,9 @@ from observability.control import Answer, ControlError, Request
 from observability.messages.events import EmitEvent
 from observability.messages.jobs import JobRow, ScaledJob, SubmittedJob
 from observability.messages.live import NodeRow, Status
+from observability.messages.servers import JobServers
 from observability.messages.waiting import JobExplanation
+from observability.server_times import NOT_MEASURED
 from specs.scaling import changes
 from topologies.model.topology import Kind
 
@@ -58,6 +60,8 @@ class Requests:
             return await self._scale(request["job"], request["servers"], emit)
         if do == "why":
             return await self._why(request["job"])
+        if do == "servers":
+            return await self._servers(request["job"])
         if do == "status":
             return await self._status()
         if do == "snapshot":
@@ -84,11 +88,23 @@ class Requests:
             found = await self._testbed.external.why(name)
             if found is not None:
                 return found
+        return await self._own(name).diagnostics.why()
+
+    async def _servers(self, name: str) -> JobServers:
+        if name not in self._testbed.jobs and await self._testbed.external.why(name) is not None:
+            raise ControlError(f"job {name} was not submitted, and {NOT_MEASURED}")
+        found = await self._own(name).diagnostics.servers()
+        if not found["server_times"]:
+            raise ControlError(f"job {name} {NOT_MEASURED}")
+        return found
+
+    def _own(self, name: str) -> EmulatedJob:
+        own = self._testbed.jobs.get(name)
         if own is None:
             known = [*self._testbed.jobs, *(job.name for job in self._testbed.external.known)]
             there = f"there are: {', '.join(known)}" if known else "none has been submitted yet"
             raise ControlError(f"no job {name!r}; {there}")
-        return await own.diagnostics.why()
+        return own
 
     async def _scale(self, name: str, servers: list[str], emit: EmitEvent) -> ScaledJob:
         def waits(seconds: float, why: str) -> None:

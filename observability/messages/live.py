@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import TypedDict
 
 from observability.messages.jobs import Clock, JobRow, JobState, OtherJob, Target
+from observability.messages.servers import ServerTimes
 from observability.messages.summary import Link
 from topologies.model.topology import Kind
 
@@ -94,6 +95,8 @@ class JobSnapshot(PlanState):
     """Chunks that each worker received, lately."""
     share_in_network: float | None
     """Share of chunks that switches summed, 0 to 1."""
+    servers: list[ServerTimes]
+    """What was measured of its servers; empty unless it is measured."""
 
 
 class SlotCounts(TypedDict):

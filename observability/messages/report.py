@@ -12,6 +12,7 @@ from typing import Literal
 from typing_extensions import TypedDict
 
 from observability.messages.jobs import Clock, JobState, OtherJob, Target
+from observability.messages.servers import ServerTimes
 from observability.messages.summary import (
     FaultImpact,
     FinishedMachine,
@@ -99,6 +100,8 @@ class ReportedJob(TypedDict):
     """How often workers came back, by name."""
     restored: list[Restored]
     """Chunks that servers got when plans changed."""
+    server_times: list[ServerTimes]
+    """What was measured of its servers; empty unless it is measured."""
 
 
 class LinkLoad(TypedDict):

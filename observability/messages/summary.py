@@ -15,6 +15,7 @@ from pydantic import Field
 from typing_extensions import NotRequired, TypedDict, TypeIs
 
 from observability.messages.jobs import Clock, JobHead, OtherJob, Target
+from observability.messages.servers import MeasuredServers
 from observability.scheduling import CpuUse
 from workloads.attendance import AttendanceSpan
 
@@ -231,7 +232,7 @@ class JobMachine(CpuUse):
     """Results that came with an ECN mark."""
 
 
-class JobResults(JobQuality):
+class JobResults(JobQuality, MeasuredServers):
     """Results of a job that is done."""
 
     staleness_seen: Staleness | None

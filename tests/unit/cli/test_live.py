@@ -118,6 +118,17 @@ def test_unsubmitted_job_has_unknown_fields() -> None:
         assert own["workers"] == "8 of 8"
 
 
+def test_measured_servers_of_a_job_are_shown() -> None:
+    of = lines(later(), small_run.snapshot(), 200)
+    at = next(n for n, line in enumerate(of) if line.startswith("servers of digits"))
+    table = ["", *of[at + 1 :]]
+    slow, other = row(table, "s0"), row(table, "s1")
+    assert (slow["waiting"], slow["handling"], slow["propagation"]) == ("12 ms", "10 ms", "2 ms")
+    assert (slow["queue"], slow["sent"], slow["blame"]) == ("2.5", "16 Mbit/s", "75 %")
+    assert "straggles" in next(line for line in table if line.startswith("s0"))
+    assert (other["waiting"], other["handling"], other["propagation"]) == ("2 ms", "-", "-")
+
+
 def test_a_testbed_without_a_job_says_so() -> None:
     assert "no job has been submitted" in lines(small_run.snapshot(jobs=[]), None)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +20,9 @@ from observability.progress import Iteration, Progress
 from observability.record import RunDirectory
 from observability.scheduling import Share
 from observability.series import SeriesWriter
+from observability.server_times import server_rows
 from planner.link_loads import Direction, Workload, expected
+from protocol import jobs_pb2
 from protocol.outcomes import Outcome
 from tests.conftest import ROOT
 from topologies.model.addressing import Addressing
@@ -147,6 +150,7 @@ def job(name: str = "digits", *, matches: bool = True, **changes: Any) -> Messag
         "rejoined_workers": {}, "workers_per_iteration": [len(WORKERS)] * ITERATIONS,
         "chunks": results.chunks(reports, in_network, "", 0, served=False),
         "plans": results.plans(reports), "shared_with": [], "alongside": [], "restored": [],
+        "server_times": [], "key_times": [],
         "links": [], "machine": results.machine(reports, 3.0, cpus), **changes,
     }  # fmt: skip
 
@@ -207,10 +211,24 @@ def snapshot(**changes: Any) -> Message:
              "present": 8, "tree": "two-level", "plan_epoch": 1, "window": 32,
              "slots": dict.fromkeys(SWITCHES, 64), "iteration": 3, "iterations": 100,
              "passes": 1.0, "loss": 0.25, "accuracy": 0.5, "chunks_per_second": 900.0,
-             "share_in_network": 0.75}
+             "share_in_network": 0.75, "servers": server_times()}
         ],
         **changes,
     }  # fmt: skip
+
+
+def server_times() -> list[Message]:
+    """Of a job that is measured: s0 is slow, and s1 has reported no times of its own."""
+    values = {
+        "waited": 0.012, "handled": 0.01, "queued": 0.008, "optimized": 0.0, "holding": 2.5,
+        "summing": 7.0, "received": 1e6, "sent": 2e6, "sums": 40.0,
+    }  # fmt: skip
+    unknown = dict.fromkeys(
+        ("handled", "queued", "optimized", "holding", "summing", "received", "sent"), math.nan
+    )
+    slow = jobs_pb2.ServerTimes(server="s0", rounds=9, blamed=0.3, straggles=True, **values)
+    other = jobs_pb2.ServerTimes(server="s1", rounds=9, waited=0.002, blamed=0.1, **unknown)
+    return list(server_rows(jobs_pb2.Job(times=[slow, other])))
 
 
 def done(*numbers: int) -> list[Iteration]:

@@ -94,6 +94,18 @@ def test_every_value_of_a_snapshot_is_exported_with_labels() -> None:
         ("loss", 0.25), ("workers_present", 8),
     ):  # fmt: skip
         assert value(output, f"job_{name}", job="digits") == wanted
+    for name, wanted in (
+        ("waiting_seconds", 0.012), ("handling_seconds", 0.01), ("queueing_seconds", 0.008),
+        ("optimizer_seconds", 0), ("holding_sums", 2.5), ("summing_chunks", 7), ("straggles", 1),
+        ("blamed_seconds", 0.3), ("blame_share", 0.75), ("propagation_seconds", 0.002),
+    ):  # fmt: skip
+        own = value(output, f"job_server_{name}", job="digits", server="s0")
+        assert own == pytest.approx(wanted)
+    sent = {"job": "digits", "server": "s0", "direction": "sent"}
+    assert value(output, "job_server_bytes_per_second", **sent) == 2e6
+    # s1 has not reported its own times.
+    assert value(output, "job_server_waiting_seconds", job="digits", server="s1") == 0.002
+    assert value(output, "job_server_handling_seconds", job="digits", server="s1") is None
 
 
 def test_unknown_values_are_left_out() -> None:

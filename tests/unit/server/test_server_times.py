@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests what a server measures of its own times, by a clock that the test sets."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from hosts.server.state import ServerState
+from hosts.server.times import Watch
+from protocol import jobs_pb2
+from protocol.frames import OVERHEAD
+from protocol.header import HEADER_BYTES, Batch, Flag, Op, packet_bytes
+from protocol.optimizer_plan import OptimizerPlan
+from protocol.plan import Address, ServerPlan
+from tests.unit.server.test_server import LANES, NODE, PLAN, WORKERS, packet
+
+pytestmark = pytest.mark.unit
+
+QUEUED, WORKED = 0.5, 0.25  # seconds
+MEASURED = replace(PLAN, counts=(2,), measures=True)
+
+
+class Timed:
+    """A server whose packets waited for `QUEUED` seconds, and keep it busy for `WORKED`."""
+
+    def __init__(self, plan: ServerPlan) -> None:
+        self.now = 10.0
+        self.state = ServerState(watch=Watch(self._tick, lambda: QUEUED))
+        self.state.install(plan)
+
+    def _tick(self) -> float:
+        self.now += WORKED
+        return self.now
+
+    def take(self, *batches: Batch) -> None:
+        self.state.on_packets(self.now, Batch.concatenate(list(batches)))
+
+    def reports(self) -> list[jobs_pb2.ServerMeasured]:
+        return [request.server_measured for _, request in self.state.take_reports()]
+
+
+def contribution(rank: int, chunk: int, **fields: int) -> Batch:
+    """A worker's to stream 1, whose children are the workers."""
+    fields = {"stream": 1, "sender": rank, "seq": chunk, "chunk": chunk, **fields}
+    return packet(Op.CONTRIBUTE, WORKERS[rank], [rank] * LANES, node=NODE, **fields)
+
+
+def test_a_round_of_sums_is_reported_with_its_times_and_bytes() -> None:
+    server = Timed(MEASURED)
+    assert server.state.measures
+    for rank in range(3):
+        server.take(contribution(rank, 0), contribution(rank, 1))
+    assert server.state.quiet == 2
+    server.take(contribution(3, 0))
+    assert not server.reports()
+    assert server.state.quiet == 1
+    server.take(contribution(3, 1))
+    (report,) = server.reports()
+    assert not server.reports()
+    frame = OVERHEAD + packet_bytes(LANES)
+    assert report.sums == report.summing == 2
+    assert report.handled == pytest.approx(2 * (QUEUED + WORKED))
+    assert report.queued == pytest.approx(2 * QUEUED)
+    assert report.received_bytes == report.sent_bytes == 8 * frame
+    assert report.optimized == 0
+
+
+def test_headers_without_payload_count_as_short_frames_and_are_no_sums() -> None:
+    server = Timed(MEASURED)
+    for rank in range(4):
+        server.take(contribution(rank, 0, lanes=0, max_exponent=3))
+    assert server.state.quiet == 2
+    for rank in range(4):
+        server.take(contribution(rank, 0, seq=2), contribution(rank, 1, seq=1))
+    (report,) = server.reports()
+    assert report.sums == 2
+    short = OVERHEAD + HEADER_BYTES
+    assert report.received_bytes == 4 * short + 8 * (short + 4 * LANES)
+
+
+def test_direct_sums_are_measured() -> None:
+    server = Timed(MEASURED)
+    words = np.array([1.0] * LANES, ">f4").view(">i4").tolist()
+    for chunk in range(2):
+        for rank in range(4):
+            server.take(
+                packet(
+                    Op.CONTRIBUTE,
+                    WORKERS[rank],
+                    words,
+                    stream=1,
+                    sender=rank,
+                    seq=chunk,
+                    chunk=chunk,
+                    flags=Flag.DIRECT,
+                    node=0,
+                )
+            )
+    assert server.state.counters(1)["direct_completed"] == 2
+    (report,) = server.reports()
+    assert report.sums == 2
+    assert report.queued == pytest.approx(2 * QUEUED)
+
+
+def test_results_that_wait_for_the_backup_are_handled_until_it_has_them() -> None:
+    backup = Address(1001, 5)
+    servers = (*PLAN.servers, backup)
+    optimizer = OptimizerPlan("sgd", rate=1.0)
+    # Of two slices, the first is this server's.
+    plan = replace(MEASURED, servers=servers, optimizer=optimizer, counts=(1, 1))
+    server = Timed(plan)
+    mine = int(np.flatnonzero(plan.server_of(np.arange(2)) == 0)[0])
+    words = np.array([1.0] * LANES, ">f4").view(">i4").tolist()
+    for rank in range(4):
+        server.take(
+            packet(
+                Op.CONTRIBUTE,
+                WORKERS[rank],
+                words,
+                stream=1,
+                sender=rank,
+                chunk=mine,
+                flags=Flag.DIRECT,
+                node=0,
+            )
+        )
+    (update,) = server.state.take_updates()
+    server.now += 7
+    server.state.replicated(update)
+    (report,) = server.reports()
+    assert report.handled > 7 + QUEUED
+    assert report.sent_bytes == 4 * (OVERHEAD + packet_bytes(LANES))
+
+
+def test_who_is_not_asked_measures_nothing() -> None:
+    server = Timed(replace(MEASURED, measures=False))
+    for rank in range(4):
+        server.take(contribution(rank, 0), contribution(rank, 1))
+    assert not server.state.measures
+    assert server.state.quiet == float("inf")
+    assert server.now == 10, "it has looked at the clock"
+    assert not server.reports()
