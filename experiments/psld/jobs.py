@@ -48,7 +48,8 @@ class Case:
     model: of the job; its iteration has little computing, so that servers bound it.
     ks: how many times slower servers are.
     slow: what is: a server's link, or its processing; "": nothing.
-    stragglers, servers: how many are slow, and how many there are.
+    stragglers, servers: how many are slow, and how many there are. spares: servers beside these,
+        which only a balancer uses.
     placement: of servers; with cs they are at workers' hosts.
     rounds: of a run with a balancer.
     others: what is run besides no balancer and `psld`: another balancer, or another assignment.
@@ -61,6 +62,7 @@ class Case:
     slow: str = "link"
     stragglers: int = 1
     servers: int = 4
+    spares: int = 0
     placement: str = "ncs"
     rounds: int = _ROUNDS
     others: tuple[str, ...] = ()
@@ -84,6 +86,7 @@ CASES: Sequence[Case] = (
     Case(*("bandwidth", "a slow link"), ks=(2.0, K, 5.0), others=(HASHED, LEAST_LOADED, SWITCHES)),
     Case("cpu", "slow processing", ks=(2.0, K, 5.0), slow="processing"),
     Case("two", "two slow links", stragglers=2),
+    Case("spare", "a slow link, and a spare server", spares=1, rounds=32),
     Case("colocated", "slow processing, servers at workers", slow="processing", placement="cs"),
     Case("alexnet", "a slow link, AlexNet", model="alexnet"),
     Case("vgg19", "a slow link, VGG-19", model="vgg19", rounds=16),
@@ -136,7 +139,7 @@ def _network(case: Case) -> Mapping[str, Any]:
             "queue_bytes": "1 GiB",
             "mtu": 16_370,
         },
-        "racks": [{"workers": _WORKERS, "servers": case.servers}],
+        "racks": [{"workers": _WORKERS, "servers": case.servers + case.spares}],
         "costs": costs,
     }
     if case is IMBALANCE:
@@ -159,6 +162,10 @@ def _job(case: Case, balance: str, quick: bool) -> Mapping[str, Any]:
     }
     if balance == SWITCHES:
         del job["streams"]
+    if case.spares:
+        names = [f"s{number}" for number in range(case.servers + case.spares)]
+        used, spares = names[: case.servers], names[case.servers :]
+        job["placement"] = {"kind": case.placement, "servers": used, "spares": spares}
     if moves:
         job["balance"] = balance
     return job
