@@ -60,6 +60,8 @@ class Request(TypedDict):
     """Job to create."""
     servers: NotRequired[list[str]]
     """Servers that get slices, +s4, and that lose all, -s1."""
+    workers: NotRequired[list[str]]
+    """Workers that join, +w9, and that leave, -w1."""
 
 
 class Result(TypedDict):
@@ -214,11 +216,16 @@ def scale(
     run: RunDirectory,
     job: str,
     servers: Sequence[str],
+    workers: Sequence[str],
     on_event: EmitEvent = lambda event: None,
 ) -> ScaledJob:
-    """Gives servers of a job slices, +s4, and takes all from others, -s1; returns once that
-    holds."""
-    request: Request = {"do": "scale", "job": job, "servers": list(servers)}
+    """Lets servers, +s4 and -s1, and workers of a job come and go; returns once that holds."""
+    request: Request = {
+        "do": "scale",
+        "job": job,
+        "servers": list(servers),
+        "workers": list(workers),
+    }
     found: ScaledJob = _ask(run, request, on_event)
     return found
 

@@ -778,6 +778,20 @@ class ScaleRequest(_message.Message):
     removed: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, nonce: _Optional[str] = ..., added: _Optional[_Iterable[str]] = ..., removed: _Optional[_Iterable[str]] = ...) -> None: ...
 
+class EnrolRequest(_message.Message):
+    __slots__ = ("nonce", "host")
+    NONCE_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    nonce: str
+    host: str
+    def __init__(self, nonce: _Optional[str] = ..., host: _Optional[str] = ...) -> None: ...
+
+class EnrolReply(_message.Message):
+    __slots__ = ("rank",)
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    rank: int
+    def __init__(self, rank: _Optional[int] = ...) -> None: ...
+
 class ScaleReply(_message.Message):
     __slots__ = ("from_round", "slices", "bytes", "servers", "spares")
     FROM_ROUND_FIELD_NUMBER: _ClassVar[int]

@@ -79,6 +79,11 @@ class JobServiceStub(object):
                 request_serializer=protocol_dot_jobs__pb2.ScaleRequest.SerializeToString,
                 response_deserializer=protocol_dot_jobs__pb2.ScaleReply.FromString,
                 _registered_method=True)
+        self.Enrol = channel.unary_unary(
+                '/rackhub.jobs.v1.JobService/Enrol',
+                request_serializer=protocol_dot_jobs__pb2.EnrolRequest.SerializeToString,
+                response_deserializer=protocol_dot_jobs__pb2.EnrolReply.FromString,
+                _registered_method=True)
         self.Status = channel.unary_unary(
                 '/rackhub.jobs.v1.JobService/Status',
                 request_serializer=protocol_dot_jobs__pb2.StatusRequest.SerializeToString,
@@ -156,6 +161,13 @@ class JobServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Enrol(self, request, context):
+        """Makes room in a running job for a further worker, which then connects and joins between two rounds.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Status(self, request, context):
         """Jobs, their state and what they hold in every switch.
         """
@@ -210,6 +222,11 @@ def add_JobServiceServicer_to_server(servicer, server):
                     servicer.Scale,
                     request_deserializer=protocol_dot_jobs__pb2.ScaleRequest.FromString,
                     response_serializer=protocol_dot_jobs__pb2.ScaleReply.SerializeToString,
+            ),
+            'Enrol': grpc.unary_unary_rpc_method_handler(
+                    servicer.Enrol,
+                    request_deserializer=protocol_dot_jobs__pb2.EnrolRequest.FromString,
+                    response_serializer=protocol_dot_jobs__pb2.EnrolReply.SerializeToString,
             ),
             'Status': grpc.unary_unary_rpc_method_handler(
                     servicer.Status,
@@ -460,6 +477,33 @@ class JobService(object):
             '/rackhub.jobs.v1.JobService/Scale',
             protocol_dot_jobs__pb2.ScaleRequest.SerializeToString,
             protocol_dot_jobs__pb2.ScaleReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Enrol(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/rackhub.jobs.v1.JobService/Enrol',
+            protocol_dot_jobs__pb2.EnrolRequest.SerializeToString,
+            protocol_dot_jobs__pb2.EnrolReply.FromString,
             options,
             channel_credentials,
             insecure,

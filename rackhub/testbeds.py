@@ -159,22 +159,25 @@ class Testbed:
         """Returns all jobs, also of users' own programs."""
         return self._launched.ask(control.jobs)
 
-    def scale(self, job: str, *servers: str) -> ScaledJob:
-        """Gives servers of a job slices of its keys, and takes all from others, while it trains.
+    def scale(
+        self, job: str, servers: Sequence[str] = (), workers: Sequence[str] = ()
+    ) -> ScaledJob:
+        """Lets servers and workers of a job come and go while it trains.
 
-        ``testbed.scale("digits", "+s4", "-s1")``: returns once that holds, with how much moved and
-        from which round on.
+        ``testbed.scale("digits", ["+s4", "-s1"])``: returns once that holds, with how much moved
+        and from which round on.
 
         Args:
             job: Name of a running job.
-            servers: Servers of the job that get slices (+) or lose all (-).
+            servers: Servers of the job that get slices of its keys (+), or lose all (-).
+            workers: Hosts where a worker joins (+), or leaves for good (-), of a submitted job.
 
         Raises:
-            ValueError: A server without a sign.
+            ValueError: A name without a sign.
             LaunchError: There is no such job or server, or this cannot be done now.
         """
-        changes(servers)
-        return self._launched.ask(partial(control.scale, job=job, servers=servers))
+        changes([*servers, *workers])
+        return self._launched.ask(partial(control.scale, job=job, servers=servers, workers=workers))
 
     def why(self, job: str) -> JobExplanation:
         """Returns whether a job waits, and what for: its oldest chunks, node by node."""
@@ -379,10 +382,12 @@ class RunningJob:
         """Returns whether it waits, and what for."""
         return self._launched.ask(partial(control.why, job=self.name))
 
-    def scale(self, *servers: str) -> ScaledJob:
-        """Gives servers slices, and takes all from others (``Testbed.scale``)."""
-        changes(servers)
-        return self._launched.ask(partial(control.scale, job=self.name, servers=servers))
+    def scale(self, servers: Sequence[str] = (), workers: Sequence[str] = ()) -> ScaledJob:
+        """Lets servers and workers of it come and go (``Testbed.scale``)."""
+        changes([*servers, *workers])
+        return self._launched.ask(
+            partial(control.scale, job=self.name, servers=servers, workers=workers)
+        )
 
     def stop(self) -> None:
         """Ends it; the testbed stays up. Raises ``LaunchError`` if it is over already."""

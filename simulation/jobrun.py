@@ -28,7 +28,7 @@ from simulation.network import SERVICE, Network
 from simulation.nodes.host import HostNode
 from simulation.tracing.tracer import Tracer
 from specs.jobfile import JobFile, Placement
-from specs.scaling import Servers
+from specs.scaling import Changes
 from testbed import worker
 from testbed.errors import JobError
 from testbed.jobrun import JobRun
@@ -229,7 +229,7 @@ class VirtualJob(JobRun):
             )
         return counts
 
-    def scale(self, servers: Servers) -> Scaled:
+    def scale(self, servers: Changes) -> Scaled:
         """Gives servers slices, and takes all from others; call from a task of the operator. Raises
         ClientError."""
         operator = self._network.operator

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Orders to give servers of a job slices, +s4, or to take all from them, -s1."""
+"""Orders to let servers or workers of a job come, +s4, and go, -s1."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from typing import NamedTuple
 from topologies.model.documents import shown
 from topologies.model.units import size_text
 
-__all__ = ["Servers", "changes", "scaled_words"]
+__all__ = ["Changes", "changes", "scaled_words"]
 
 
-class Servers(NamedTuple):
-    """Names of servers that get slices, and of those that have none afterwards."""
+class Changes(NamedTuple):
+    """Names of servers that get slices, or workers that join, and of those that lose all slices, or
+    leave."""
 
     added: tuple[str, ...]
     removed: tuple[str, ...]
 
 
-def changes(words: Iterable[str]) -> Servers:
+def changes(words: Iterable[str]) -> Changes:
     """Reads words like +s4 and -s1; raises ValueError for others."""
     found: dict[str, list[str]] = {"+": [], "-": []}
     for word in words:
         if not isinstance(word, str) or word[:1] not in found or len(word) == 1:
-            text = "should be +NAME, a server that gets slices, or -NAME, one that loses all"
-            raise ValueError(f"{shown(word)} {text}")
+            raise ValueError(f"{shown(word)} should be +NAME, which comes, or -NAME, which goes")
         found[word[0]].append(word[1:])
-    return Servers(tuple(found["+"]), tuple(found["-"]))
+    return Changes(tuple(found["+"]), tuple(found["-"]))
 
 
 def scaled_words(slices: int, size: int, from_round: int) -> str:

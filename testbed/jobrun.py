@@ -61,6 +61,7 @@ class JobRun:
     emit: sends an event to the job's watchers.
     now: clock in seconds.
 
+    world: number of workers that it began with; `placement` also names those that joined later.
     number, tree, servers: as admitted; ``servers`` has the names of server processes by rank
         (``topologies.model.addressing.Unit``).
     state: starting, running, checking, done, failed or stopped.
@@ -95,6 +96,7 @@ class JobRun:
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self.file, self.name, self.placement = file, name, placement
+        self.world = len(placement.workers)
         self.folder, self.series, self.emit = folder, series, emit
         self.addressing, self.dataplane = addressing, dataplane
         self.number, self.tree = 0, ""
@@ -137,7 +139,7 @@ class JobRun:
 
     def resume(self, checkpoint: Checkpoint) -> None:
         """Makes the job continue from a checkpoint."""
-        calls, world = checkpoint.calls, len(self.placement.workers)
+        calls, world = checkpoint.calls, self.world
         self.attendance = Attendance(calls)
         self._progress = Progress(world, self.spec.iterations, calls, self._now)
         # Chunks of another size have no exponents yet.
@@ -151,6 +153,10 @@ class JobRun:
             self.forecast, number=self.number, tree=self.tree, servers=self.servers
         )
 
+    def enrolled(self, host: str) -> None:
+        """Records a further worker, which has a place in the job and is to join."""
+        self.placement = replace(self.placement, workers=(*self.placement.workers, host))
+
     def scaled(self) -> None:
         """Records that servers came or went while it ran."""
         self.forecast = replace(self.forecast, spares=True)
@@ -162,7 +168,7 @@ class JobRun:
         """
         end = self.addressing.host_interfaces(self.placement.workers[rank])[0]
         options = [
-            *("--job", file, "--rank", str(rank), "--world", str(len(self.placement.workers))),
+            *("--job", file, "--rank", str(rank), "--world", str(self.world)),
             *("--service", service, "--address", str(end.ipv4)),
             *("--queue-bytes", str(end.outgoing.queue_bytes)),
             *("--link-rate", str(end.outgoing.rate)),
@@ -178,7 +184,7 @@ class JobRun:
         """Handles a worker's report."""
         if report["report"] == "started":
             self._started[rank] = report["plan"]
-            if self.state == "starting" and len(self._started) == len(self.placement.workers):
+            if self.state == "starting" and len(self._started) == self.world:
                 self._begin()
         elif report["report"] == "progress":
             self.attendance.take(rank, report["attendance"])
@@ -237,7 +243,7 @@ class JobRun:
     @property
     def no_reference(self) -> str:
         """Why no reference run can check the job's weights; empty if one can."""
-        spec, world = self.spec, len(self.placement.workers)
+        spec, world = self.spec, self.world
         start = spec.optimizer.at == "servers" or self.forecast.contacted
         causes = [results.no_reference(spec, self.attendance, world, start=start)]
         if spec.consistency.together and not spec.server.plan.differs:
@@ -331,7 +337,9 @@ class JobRun:
                 workers, self.results, self.lost, self.reference, self.no_reference, apart=apart
             ),
             "staleness_seen": results.staleness(self.results) if apart else None,
-            "rejoined_workers": {workers[rank]: n for rank, n in sorted(self.rejoined.items())},
+            "rejoined_workers": {
+                workers[rank]: n for rank, n in sorted(self.rejoined.items()) if n
+            },
             # Servers that step with single gradients average nothing.
             "workers_per_iteration": [] if apart else self.attendance.counts(),
             "attendance": [] if apart else self.attendance.summary(workers),

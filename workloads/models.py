@@ -128,8 +128,9 @@ def _cross_entropy(scores: Floats, classes: Classes) -> tuple[Floats, Floats]:
 
 
 def shard_indices(count: int, seed: int, rank: int, world: int) -> npt.NDArray[np.int64]:
-    """Returns the indices of worker ``rank``'s shard; sizes of shards differ by at most 1."""
-    return np.random.default_rng([seed, 2]).permutation(count)[rank::world]
+    """Returns the indices of worker ``rank``'s shard, one of ``world``; sizes differ by at most 1.
+    Workers that joined later, whose ranks are beyond, share the shards of others."""
+    return np.random.default_rng([seed, 2]).permutation(count)[rank % world :: world]
 
 
 def batch_indices(

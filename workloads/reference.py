@@ -144,12 +144,14 @@ def train(
     lanes: int,
     attendance: Iterable[Entry] | None = None,
     restore: Checkpoint | None = None,
+    joined: int = 0,
 ) -> Reference:
-    """Trains a job over ``world`` workers with the given participants, from a checkpoint on.
+    """Trains a job that began with ``world`` workers with the given participants, from a checkpoint
+    on.
 
-    Raises InexactSumError.
+    joined: further workers that joined it. Raises InexactSumError.
     """
-    ranks = [Replica(job, rank, world) for rank in range(world)]
+    ranks = [Replica(job, rank, world) for rank in range(world + joined)]
     if restore is not None:
         for rank in ranks:
             rank.resume(restore.calls, restore.arrays)
@@ -173,7 +175,7 @@ def train(
     for entry in attendance or [everyone] * left:
         there = {rank for part, _ in entry for rank in part}
         gradients = {rank: ranks[rank].gradients()[1] for rank in sorted(there)}
-        for away in set(range(world)) - there:
+        for away in set(range(len(ranks))) - there:
             ranks[away].skip()
         came = means(gradients, entry)
         if ranks[0].model.learns:
@@ -191,7 +193,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description="Trains a job in one process and prints the SHA-256 of its weights.",
     )
     parser.add_argument("--job", required=True, type=Path, metavar="FILE", help="job file")
-    parser.add_argument("--world", required=True, type=int, help="number of workers")
+    parser.add_argument("--world", required=True, type=int, help="workers it began with")
+    parser.add_argument("--joined", type=int, default=0, help="further workers that joined later")
     parser.add_argument("--lanes", required=True, type=int, help="values per chunk")
     parser.add_argument(
         "--attendance",
@@ -209,7 +212,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             spans = json.loads(options.attendance.read_text())
             before = restore.calls if restore is not None else 0
             attendance = entries(spans, spec.iterations, before)
-        result = train(spec, options.world, options.lanes, attendance, restore)
+        result = train(spec, options.world, options.lanes, attendance, restore, options.joined)
     except (JobFileError, InexactSumError, CheckpointError) as error:
         print(error, file=sys.stderr)
         return 1

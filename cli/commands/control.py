@@ -7,6 +7,7 @@ These run often and briefly, so this module imports nothing slow.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -15,6 +16,7 @@ from click.shell_completion import CompletionItem
 from cli.display.results import show_links
 from cli.display.tables import ENDLESS, show, show_rows
 from cli.options import (
+    Command,
     console_for,
     node_names,
     on_testbed,
@@ -173,7 +175,7 @@ def _job_row(row: JobRow) -> dict[str, object]:
     return {**dict(row), "workers": workers, "iteration": iteration}
 
 
-def _servers(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> list[str]:
+def _words(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> list[str]:
     words = [word for one in given for word in one.split(",")]
     try:
         changes(words)
@@ -185,7 +187,7 @@ def _servers(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> l
 def _signed(
     ctx: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Completes the last of several signed servers."""
+    """Completes the last of several signed hosts."""
     before, comma, last = incomplete.rpartition(",")
     names = node_names(("server", "worker"))(ctx, parameter, last[1:])
     signs = [last[0]] if last[:1] in ("+", "-") else [] if last else ["+", "-"]
@@ -194,49 +196,56 @@ def _signed(
     ]
 
 
-@click.command()
-@click.argument("job")
-@on_testbed
-def stop(job: str, on: str | None) -> None:
-    """Stop a job; the testbed stays up."""
-    click.echo(f"stopped {control.stop(record.find(on), job)}")
+def _changing(option: str, what: str) -> Callable[[Command], Command]:
+    """Adds an option that takes signed hosts."""
+    return click.option(
+        option,
+        multiple=True,
+        metavar="+NODE|-NODE",
+        callback=_words,
+        shell_complete=_signed,
+        help=f"{what} Several: +NODE,-NODE, or repeat it.",
+    )
 
 
 @click.command()
 @click.argument("job")
-@click.option(
-    "--servers",
-    "words",
-    multiple=True,
-    required=True,
-    metavar="+NODE|-NODE",
-    callback=_servers,
-    shell_complete=_signed,
-    help="A server that gets slices of keys, or loses all. Several: +s4,-s1, or repeat it.",
-)
+@_changing("--servers", "A server of the job that gets slices of keys, or loses all.")
+@_changing("--workers", "A host where a worker joins, or leaves.")
 @on_testbed
 @with_json
-def scale(job: str, words: list[str], on: str | None, as_json: bool) -> None:
-    """Let servers of a JOB come and go while it trains.
+def scale(job: str, servers: list[str], workers: list[str], on: str | None, as_json: bool) -> None:
+    """Let servers and workers of a JOB come and go while it trains.
 
-    Those that come get slices of its keys, and those that go lose all.
-
-    Servers have to be in the job: its job file names spare ones (`placement: {spares: [s4]}`). The
-    command returns once the new chunk map holds; nothing halts, and weights do not change.
+    Servers that come get slices of its keys, and those that go lose all. They have to be in the
+    job: its job file names spare ones (`placement: {spares: [s4]}`). Nothing halts, and weights do
+    not change. Workers join between two rounds; means are those of the workers present.
     """
 
     def report(event: Event) -> None:
         if event["event"] == "waiting":
             say(f"not yet after {time_text(event['seconds'], 2)}: {event['why']}")
 
-    done = control.scale(record.find(on), job, words, report)
+    if not servers and not workers:
+        raise click.UsageError("name --servers, --workers, or both")
+    done = control.scale(record.find(on), job, servers, workers, report)
     if as_json:
         print_json(done)
         return
-    click.echo(
-        f"{done['job']} {scaled_words(done['slices'], done['bytes'], done['from_round'])}\n"
-        f"servers: {few(done['servers'])}; spare: {few(done['spares']) or 'none'}"
-    )
+    if done["workers"] is not None:
+        click.echo(f"workers of {job}: {few(done['workers'])}")
+    if (moved := done["servers"]) is not None:
+        words = scaled_words(moved["slices"], moved["bytes"], moved["from_round"])
+        spare = few(moved["spares"]) or "none"
+        click.echo(f"{job} {words}\nservers: {few(moved['servers'])}; spare: {spare}")
+
+
+@click.command()
+@click.argument("job")
+@on_testbed
+def stop(job: str, on: str | None) -> None:
+    """Stop a job; the testbed stays up."""
+    click.echo(f"stopped {control.stop(record.find(on), job)}")
 
 
 _ENDS = {

@@ -16,7 +16,8 @@ from collections.abc import Callable
 from controller.jobs.epochs import ANSWER_SECONDS, LONGEST_REASON, Epochs
 from controller.jobs.job import Job, JobError, Member, Membership, Refusal, Role
 from controller.jobs.joining import Join
-from controller.jobs.requests import said
+from controller.jobs.requests import check_enrolment, said
+from controller.planning.tree_planner import PlanRefusedError
 from protocol import jobs_pb2
 from protocol.call_status import LOST
 from protocol.plan import Address
@@ -57,12 +58,38 @@ class Arrivals:
             self.epochs.journal.save(job)
             log.info("%s: %s: a new process", job, job.name(place))
 
+    def enrol(self, job: Job, host: str) -> int:
+        """Makes room for a further worker at a host, and returns its rank. It joins as a new
+        process does in the place of a lost worker.
+
+        Raises JobError if the job cannot have it.
+        """
+        deployment = self.epochs.deployment
+        check_enrolment(deployment.fabric.topology, job, host, deployment.fabric.dataplane.lanes)
+        place = Membership(Role.WORKER, len(job.workers))
+        if not self._gives_state(job, place):
+            text = f"{job}: no worker gives the state of the job to one that joins"
+            raise JobError(Refusal.FAILED_PRECONDITION, text)
+        try:
+            deployment.trees_with(job, host)
+        except PlanRefusedError as error:
+            text = f"{job} cannot have a worker at {host}: {error}"
+            raise JobError(Refusal.RESOURCE_EXHAUSTED, text) from error
+        job.workers = (*job.workers, host)
+        self.epochs.journal.save(job)
+        log.info("%s: %s may join", job, job.name(place))
+        return place.rank
+
+    @staticmethod
+    def _gives_state(job: Job, place: Membership) -> bool:
+        """Returns whether another worker can give the state of the job to one that joins."""
+        return any(m.gives_state for p, m in job.members.items() if p != place and m.active)
+
     def _check(self, job: Job, place: Membership, before: Member) -> None:
         name = job.name(place)
         if before.left:
             raise JobError(Refusal.FAILED_PRECONDITION, f"{job}: {name} has left, it was done")
-        others = [m for p, m in job.members.items() if p != place and m.active]
-        if any(member.gives_state for member in others):
+        if self._gives_state(job, place):
             return
         if before.lost:
             text = f"{job} goes on without {name}, which {before.lost}"

@@ -108,6 +108,16 @@ class Deployment:
             except PlanRefusedError as refusal:
                 refusals.append(f"tree {kind.name}: {refusal}")
 
+    def trees_with(self, job: Job, host: str) -> tuple[Tree, ...]:
+        """Returns the trees that a job would have with a worker at another host, too. Raises
+        PlanRefusedError."""
+        hosts = [job.workers[rank] for rank in job.active(Role.WORKER)]
+        addresses, avoid = self._addresses(job, job.ring()), job.scheme.avoided
+        return self._trees(
+            *(job.number, [*hosts, host], addresses, job.scheme.kind, job.streams, avoid),
+            job.propagation,
+        )
+
     def _addresses(self, job: Job, servers: Sequence[int]) -> list[IPv4Address]:
         members = [job.members[Membership(Role.SERVER, rank)] for rank in servers]
         return [IPv4Address(member.address.ipv4) for member in members]

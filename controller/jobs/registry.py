@@ -221,12 +221,15 @@ class JobTable:
                     text = f"{job}: {job.name(place)} is connected already, from {known.address}"
                     raise JobError(Refusal.ALREADY_EXISTS, text)
             else:
-                now = self.clock()
-                job.members[place] = Member(address, now, process=process, since=now)
+                now, joining = self.clock(), job.started  # a worker that was enrolled
+                job.members[place] = Member(
+                    address, now, process=process, joining=joining, since=now
+                )
                 if job.state is State.CREATED:
                     job.state = State.WAITING
                 self.journal.save_member(job, place)
-                self._start_when_complete(job)
+                if not joining:
+                    self._start_when_complete(job)
             return job
 
     def init(
@@ -390,6 +393,13 @@ class JobTable:
                 text = f"{found[-1] if found else f'job {which}'} is not running"
                 raise JobError(Refusal.FAILED_PRECONDITION, text)
             self.epochs.move(found[-1], Move(reason, kind, window, streams, frozenset(avoid)))
+
+    def enrol(self, nonce: str, host: str) -> int:
+        """Makes room in a running job for a further worker (``Arrivals.enrol``)."""
+        with self.roster.busy():
+            job = access.find(self.roster.jobs, nonce)
+            access.check_alive(job)
+            return self.arrivals.enrol(job, host)
 
     def leave(
         self,

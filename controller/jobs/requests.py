@@ -37,6 +37,7 @@ __all__ = [
     "check_balance",
     "check_beat",
     "check_create",
+    "check_enrolment",
     "check_keys",
     "check_lease",
     "check_optimizer",
@@ -103,6 +104,24 @@ def check_spares(servers: Sequence[str], spares: Collection[str], kind: TreeKind
         raise _wrong("all servers are spare; a job needs at least one that is not")
     if spares and not kind.ends_at_server:
         raise _wrong(f"spare servers: the root of tree {kind} is a switch, so servers sum nothing")
+
+
+def check_enrolment(topology: Topology, job: Job, host: str, lanes: int) -> None:
+    """Raises JobError unless a running job can have a further worker at a host."""
+    hosts = [node.name for node in topology.hosts]
+    if host not in hosts:
+        text = f"{job}: {host[:QUOTED]!r} is no host of {topology.name}; hosts: {few(hosts)}"
+        raise _wrong(text)
+    if host in job.workers:
+        rank = job.workers.index(host)
+        text = f"{job} has worker {rank} at {host}, whose process can be restarted"
+        raise JobError(Refusal.ALREADY_EXISTS, text)
+    if not job.started:
+        raise JobError(Refusal.FAILED_PRECONDITION, f"{job} is {job.state.value}, not running")
+    if job.optimizer is not None and not job.optimizer.consistency.together:
+        text = "its servers count the gradients of those workers that it began with"
+        raise JobError(Refusal.FAILED_PRECONDITION, f"{job}: {text}")
+    check_window(job.window, job.streams, len(job.workers) + 1, lanes, job.propagation)
 
 
 def check_slice(slice_bytes: int) -> None:

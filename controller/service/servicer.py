@@ -255,6 +255,13 @@ class JobService(jobs_pb2_grpc.JobServiceServicer):
             )
             return jobs_pb2.ScaleReply(**done._asdict())
 
+    def Enrol(  # noqa: N802
+        self, request: jobs_pb2.EnrolRequest, context: grpc.ServicerContext
+    ) -> jobs_pb2.EnrolReply:
+        """Calls JobTable.enrol."""
+        with _status(context):
+            return jobs_pb2.EnrolReply(rank=self.table.enrol(request.nonce, request.host))
+
     def Status(  # noqa: N802
         self, request: jobs_pb2.StatusRequest, context: grpc.ServicerContext
     ) -> jobs_pb2.StatusReply:

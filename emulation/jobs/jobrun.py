@@ -8,6 +8,7 @@ import json
 import logging
 import shutil
 import time
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from emulation.nodes.process_supervisor import JOBS_ADDRESS
 from emulation.nodes.processes import Process, ProcessError, Processes, python
 from hosts.data.checkpoint import read
 from hosts.errors import CheckpointError, ClientError
-from hosts.session.job_service import Service, create_service
+from hosts.session.job_service import Service, create_service, enrol
 from observability import results, scheduling
 from observability.messages.events import EmitEvent
 from observability.messages.reports import Report
@@ -32,6 +33,7 @@ from observability.scheduling import CpuWatch, Share
 from specs.jobfile import JobFile, Placement
 from testbed.errors import JobError
 from testbed.jobrun import JobRun
+from topologies.model.wording import few
 from workloads.reference import ReferenceResult
 
 log = logging.getLogger("jobs")
@@ -69,6 +71,7 @@ class EmulatedJob(JobRun):
         )
         self.target, self.clock = context.nodes.target, context.clock
         self.ending = "stopped on request"
+        self.nonce = ""
         self.workers = WorkerSupervisor(self, processes, self._lost, context.tell)
         self.diagnostics = Diagnostics(self, self.workers, context.nodes)
         self._context, self._processes = context, processes
@@ -129,6 +132,7 @@ class EmulatedJob(JobRun):
         await asyncio.to_thread(shutil.copyfile, self.file.source, copy)
         if self.file.restore is not None:
             await asyncio.to_thread(self._restore, self.file.restore)
+        self.nonce = service.nonce
         await context.nodes.serving.joined(self.number, CONTROLLER_SECONDS)
         await self.delta.begin()
         self._waits = Waits(self.forecast.trees, self.servers)
@@ -173,6 +177,36 @@ class EmulatedJob(JobRun):
         if not creating.cancelled() and creating.exception() is None:
             self.number = creating.result().job
             self._context.nodes.controller.stop_job(self.number, self.ending)
+
+    async def _add_worker(self, host: str) -> None:
+        """Has a worker join the job, a further one or one that it goes on without; returns once it
+        has. Raises ``ClientError``, ``JobError``."""
+        hosts = self.placement.workers
+        if host in hosts and hosts.index(host) not in self.workers.away:
+            raise JobError(f"job {self.name}: {host} is in the job, or on its way")
+        if host not in hosts:
+            rank = await asyncio.to_thread(enrol, JOBS_ADDRESS, self.nonce, host)
+            self.enrolled(host)
+        rank = self.placement.workers.index(host)
+        command = self._command(rank, self.folder / f"job-{self.name}.yaml")
+        await self.workers.add(rank, command, self._process_name(host))
+
+    async def change_workers(self, added: Sequence[str], removed: Sequence[str]) -> None:
+        """Adds workers, then has the job go on without others, until they are added again.
+
+        Raises ``ClientError``, ``JobError``.
+        """
+        present = self.workers.present
+        for host in removed:
+            if host not in present:
+                text = f"job {self.name} has no worker at {host}; workers: {few(present)}"
+                raise JobError(text)
+        if removed and not set(present).difference(removed):
+            raise JobError(f"job {self.name}: none of the workers that it has would be left")
+        for host in added:
+            await self._add_worker(host)
+        for host in removed:
+            await self.workers.remove(host)
 
     async def _withdraw(self) -> None:
         """Ends the job at the controller, so that it frees its slots and awaits no members."""
@@ -286,7 +320,8 @@ class EmulatedJob(JobRun):
         attendance.write_text(json.dumps(self.attendance.spans()))
         arguments = [
             *("--job", str(self.folder / f"job-{self.name}.yaml")),
-            *("--world", str(len(self.placement.workers))),
+            *("--world", str(self.world)),
+            *("--joined", str(len(self.placement.workers) - self.world)),
             *("--lanes", str(self.dataplane.lanes)),
             *("--attendance", str(attendance)),
         ]

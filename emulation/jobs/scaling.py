@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gives servers of running jobs slices, and takes all from others, through the job service."""
+"""Lets servers and workers of running jobs come and go."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from emulation.nodes.process_supervisor import JOBS_ADDRESS, ProcessSupervisor
 from hosts.errors import ClientError
 from hosts.session.job_service import Scaled, scale
 from observability.control import ControlError
-from specs.scaling import Servers
+from specs.scaling import Changes
+from testbed.errors import JobError
 
-__all__ = ["scale_servers"]
+__all__ = ["scale_servers", "scale_workers"]
 
 _REPORT_SECONDS = 2.0
 
@@ -23,7 +24,7 @@ _REPORT_SECONDS = 2.0
 async def scale_servers(
     nodes: ProcessSupervisor,
     name: str,
-    servers: Servers,
+    servers: Changes,
     job: EmulatedJob | None,
     waits: Callable[[float, str], None] = lambda seconds, why: None,
 ) -> Scaled:
@@ -52,3 +53,17 @@ async def scale_servers(
     if job is not None:
         job.scaled()
     return done
+
+
+async def scale_workers(name: str, workers: Changes, job: EmulatedJob | None) -> list[str]:
+    """Lets workers of a submitted job come and go; returns those that are in it then.
+
+    name, job: as of ``scale_servers``. Raises ``ControlError``.
+    """
+    if job is None or job.state != "running":
+        raise ControlError(f"no job {name!r} runs that was submitted, whose workers could change")
+    try:
+        await job.change_workers(*workers)
+    except (ClientError, JobError) as error:
+        raise ControlError(str(error)) from error
+    return job.workers.present

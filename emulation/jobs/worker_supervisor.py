@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import signal
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -35,6 +36,7 @@ class WorkerSupervisor:
     tell: sends a text to the job's watchers.
     restart_delays: seconds until a process that a fault kills is restarted (inf: never), by host.
     members: worker processes, by host.
+    away: ranks whose processes are not restarted.
     """
 
     def __init__(
@@ -48,19 +50,46 @@ class WorkerSupervisor:
         self.members: dict[str, Process] = {}
         self._job, self._processes = job, processes
         self._lost, self._tell = lost, tell
-        self._hosts = job.placement.workers
+        self._leaving: set[str] = set()  # hosts
+        self._coming: dict[int, asyncio.Future[None]] = {}  # by rank, of those asked to join
+        self.away: set[int] = set()
         self._heard = 0.0  # time of the last progress report
         self._ends: dict[int, deque[float]] = {}
         self._returning: set[asyncio.Task[None]] = set()
         self._nonce = ""
-        self._commands: Sequence[Sequence[str]] = ()
-        self._names: Sequence[str] = ()
+        self._commands: list[Sequence[str]] = []
+        self._names: list[str] = []
 
     def start(self, nonce: str, commands: Sequence[Sequence[str]], names: Sequence[str]) -> None:
         """Starts all workers. commands, names: command lines and process names, by rank."""
-        self._nonce, self._commands, self._names = nonce, commands, names
+        self._nonce, self._commands, self._names = nonce, [*commands], [*names]
         for rank in range(len(self._hosts)):
             self._start(rank)
+
+    @property
+    def _hosts(self) -> tuple[str, ...]:
+        return self._job.placement.workers
+
+    async def add(self, rank: int, command: Sequence[str], name: str) -> None:
+        """Starts a worker that is not in the job, and waits until it has joined.
+
+        command, name: as of ``start``. Raises ``JobError`` if the job is over before.
+        """
+        if rank == len(self._commands):
+            self._commands.append(command)
+            self._names.append(name)
+        self._job.lost.setdefault(rank, "has not joined yet")
+        self.away.discard(rank)
+        coming = self._coming[rank] = asyncio.get_running_loop().create_future()
+        self._start(rank)
+        await coming
+
+    async def remove(self, host: str) -> None:
+        """Ends a worker's process; the job goes on without it until it is added again."""
+        self.restart_delays[host] = math.inf
+        self._leaving.add(host)
+        self.members[host].signal(signal.SIGKILL)
+        await asyncio.wait([self.members[host].judged])
 
     @property
     def present(self) -> list[str]:
@@ -74,16 +103,23 @@ class WorkerSupervisor:
     def joined(self, rank: int) -> None:
         """Records that a lost worker has rejoined the job."""
         self._job.lost.pop(rank, None)
-        self._job.rejoined[rank] = self._job.rejoined.get(rank, 0) + 1
-        self._tell(f"{self._hosts[rank]} has joined job {self._job.name} again")
+        again = rank < self._job.world or rank in self._job.rejoined
+        self._job.rejoined[rank] = self._job.rejoined.get(rank, 0) + again
+        words = " again" if again else ""
+        self._tell(f"{self._hosts[rank]} has joined job {self._job.name}{words}")
+        coming = self._coming.pop(rank, None)
+        if coming is not None and not coming.done():
+            coming.set_result(None)
 
     async def until_ended(self) -> None:
         """Waits until all workers have ended; once one has, the others have `patience` left.
 
         Raises ``ProcessError``, and ``JobError`` if one has ended without a result.
         """
-        await self._until_ended()
-        self.stop()
+        try:
+            await self._until_ended()
+        finally:
+            self.stop()
         ended = {*self._job.results, *self._job.lost}
         silent = [name for rank, name in enumerate(self._hosts) if rank not in ended]
         if silent:
@@ -93,15 +129,19 @@ class WorkerSupervisor:
         """Cancels pending restarts; later ends restart nothing."""
         for task in self._returning:
             task.cancel()
+        for rank, coming in self._coming.items():
+            if not coming.done():
+                text = f"job {self._job.name} was over before {self._hosts[rank]} had joined"
+                coming.set_exception(JobError(text))
 
     # --- inside ---
 
     async def _until_ended(self) -> None:
-        job, hosts, members, processes = self._job, self._hosts, self.members, self._processes
+        job, members, processes = self._job, self.members, self._processes
         patience, together = job.spec.patience, job.spec.consistency.together
         first: str | None = None
         while left := [n for n, process in members.items() if not process.judged.done()]:
-            ranks = [hosts.index(name) for name in left]
+            ranks = [self._hosts.index(name) for name in left]
             if first is not None and all(job.attendance.absent(rank) for rank in ranks):
                 await self._part(ranks)
                 return
@@ -123,7 +163,7 @@ class WorkerSupervisor:
                 # The group's failure is the process that caused the others to end.
                 await asyncio.wait([processes.failure])
                 processes.failure.result()
-            first = next((hosts[rank] for rank in job.results), None)
+            first = next((self._hosts[rank] for rank in job.results), None)
 
     async def _part(self, ranks: Sequence[int]) -> None:
         """Ends processes that the job continued without and that do not exit by themselves: they
@@ -170,6 +210,9 @@ class WorkerSupervisor:
             job.errors[rank] = said
             return False
         what = "was too long without a sign of life" if left_behind else describe(status)
+        if host in self._leaving:
+            self._leaving.discard(host)
+            what = "was taken out"
         job.lost.setdefault(rank, what)
         away = self._away(rank)
         rest = ", ".join(hosts[other] for other in others)
@@ -180,6 +223,7 @@ class WorkerSupervisor:
         else:
             self._lost(rank, what)
         if away == math.inf:
+            self.away.add(rank)
             self._tell(f"{message}; it stays away")
         else:
             until = f"for {away:g} s" if away else "until it has started again"

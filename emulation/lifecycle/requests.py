@@ -7,7 +7,7 @@ import asyncio
 from pathlib import Path
 
 from emulation.jobs.jobrun import EmulatedJob
-from emulation.jobs.scaling import scale_servers
+from emulation.jobs.scaling import scale_servers, scale_workers
 from emulation.lifecycle.testbed import Testbed
 from observability.control import Answer, ControlError, Request
 from observability.messages.events import EmitEvent
@@ -57,7 +57,7 @@ class Requests:
             await self._testbed.stop_job(request["job"])
             return request["job"]
         if do == "scale":
-            return await self._scale(request["job"], request["servers"], emit)
+            return await self._scale(request, emit)
         if do == "why":
             return await self._why(request["job"])
         if do == "servers":
@@ -106,20 +106,27 @@ class Requests:
             raise ControlError(f"no job {name!r}; {there}")
         return own
 
-    async def _scale(self, name: str, servers: list[str], emit: EmitEvent) -> ScaledJob:
+    async def _scale(self, request: Request, emit: EmitEvent) -> ScaledJob:
+        name = request["job"]
+        workers, servers = changes(request["workers"]), changes(request["servers"])
+        own = self._testbed.jobs.get(name)
+
         def waits(seconds: float, why: str) -> None:
             emit({"event": "waiting", "job": name, "seconds": seconds, "why": why})
 
-        testbed, own = self._testbed, self._testbed.jobs.get(name)
-        done = await scale_servers(testbed.nodes, name, changes(servers), own, waits)
-        return {
-            "job": name,
-            "from_round": done.from_round,
-            "slices": done.slices,
-            "bytes": done.bytes,
-            "servers": list(done.servers),
-            "spares": list(done.spares),
-        }
+        scaled: ScaledJob = {"job": name, "servers": None, "workers": None}
+        if any(workers):
+            scaled["workers"] = await scale_workers(name, workers, own)
+        if any(servers):
+            done = await scale_servers(self._testbed.nodes, name, servers, own, waits)
+            scaled["servers"] = {
+                "from_round": done.from_round,
+                "slices": done.slices,
+                "bytes": done.bytes,
+                "servers": list(done.servers),
+                "spares": list(done.spares),
+            }
+        return scaled
 
     async def _job_rows(self) -> list[JobRow]:
         return [

@@ -195,6 +195,16 @@ def scale(
     )
 
 
+def enrol(service: str, nonce: str, host: str, environment: HostEnvironment = HERE) -> int:
+    """Makes room in a running job for a further worker at a host (Enrol); returns its rank, with
+    which it connects. It joins between two rounds.
+
+    Raises ClientError.
+    """
+    with environment.service(service) as stub:
+        return int(call(stub.Enrol, jobs_pb2.EnrolRequest(nonce=nonce, host=host)).rank)
+
+
 def report_gone(
     service: str,
     nonce: str,

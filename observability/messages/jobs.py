@@ -50,7 +50,7 @@ class SubmittedJob(JobHead, JobProgress):
     """A job that was submitted to a testbed."""
 
     workers: int
-    """Number of workers that it began with."""
+    """Number of workers, also of those that joined it later."""
     present: int | None
     """Workers that are in it now; null unless it runs."""
     tree: str
@@ -108,11 +108,9 @@ class CreatedJob(TypedDict):
     """Secret that admits to it."""
 
 
-class ScaledJob(TypedDict):
+class ScaledServers(TypedDict):
     """What has changed in which servers of a job have slices."""
 
-    job: str
-    """Name of the job."""
     from_round: int
     """The first round with the new chunk map."""
     slices: int
@@ -123,6 +121,17 @@ class ScaledJob(TypedDict):
     """Server processes that have slices now."""
     spares: list[str]
     """Server processes that have none."""
+
+
+class ScaledJob(TypedDict):
+    """What has changed in the servers and workers of a job."""
+
+    job: str
+    """Name of the job."""
+    servers: ScaledServers | None
+    """Of its servers; null if no change was asked for."""
+    workers: list[str] | None
+    """Workers that are in it now; null if no change was asked for."""
 
 
 class OtherJob(ExternalJob):

@@ -13,14 +13,14 @@ from click.testing import CliRunner
 import rackhub
 from cli.main import main
 
-STAR = rackhub.Topology.build("star", racks=1, workers=2, servers=2)
+STAR = rackhub.Topology.build("star", racks=1, workers=3, servers=2)
 JOB = {
     "name": "digits",
     "hidden": [32],
     "batch": 32,
     "iterations": 200,
     "slice_bytes": "1 KiB",
-    "placement": {"kind": "ncs", "servers": ["s0"], "spares": ["s1"]},
+    "placement": {"kind": "ncs", "workers": ["w0", "w1"], "servers": ["s0"], "spares": ["s1"]},
 }
 
 
@@ -29,18 +29,21 @@ def test_servers_come_and_go_by_command(runs: Path) -> None:
     with rackhub.up(STAR, target="embedded") as testbed:
         job = testbed.submit(JOB)
         job.wait_for(2)
-        assert job.scale("+s1") == {
+        assert job.scale(["+s1"]) == {
             "job": "digits",
-            "from_round": pytest.approx(100, abs=98),
-            "slices": 6,
-            "bytes": 6 * 1024,
-            "servers": ["s0", "s1"],
-            "spares": [],
+            "workers": None,
+            "servers": {
+                "from_round": pytest.approx(100, abs=98),
+                "slices": 6,
+                "bytes": 6 * 1024,
+                "servers": ["s0", "s1"],
+                "spares": [],
+            },
         }
         with pytest.raises(rackhub.LaunchError, match="s1 has slices already"):
-            job.scale("+s1")
+            job.scale(["+s1"])
         with pytest.raises(ValueError, match="'s1' should be"):
-            testbed.scale("digits", "s1")
+            testbed.scale("digits", ["s1"])
         words = ShellComplete(main, {}, "rackhub", "_RACKHUB_COMPLETE")
         asked = ["scale", "digits", "--servers"]
         for begun, whole in (("+s", "+s0"), ("+s1,-s", "+s1,-s0")):
@@ -55,3 +58,29 @@ def test_servers_come_and_go_by_command(runs: Path) -> None:
     assert len(found["plans"]) == 1
     refused = CliRunner().invoke(main, ["scale", "digits", "--servers", "s1"])
     assert refused.exit_code == 2
+
+
+def test_workers_come_and_go_by_command(runs: Path) -> None:
+    """Means are those of the workers present, as the reference computes them."""
+    with rackhub.up(STAR, target="embedded") as testbed:
+        job = testbed.submit(JOB, iterations=300)
+        job.wait_for(2)
+        assert job.scale(workers=["+w2"])["workers"] == ["w0", "w1", "w2"]
+        job.wait_for(testbed.jobs()[0]["iteration"] + 2)
+        for words, text in (
+            (["-w3"], "no worker at w3; workers: w0..w2"),
+            (["-w0", "-w1", "-w2"], "none of the workers that it has would be left"),
+            (["+w2"], "w2 is in the job, or on its way"),
+            (["+w7"], "'w7' is no host of star"),
+        ):
+            with pytest.raises(rackhub.LaunchError, match=text):
+                job.scale(workers=words)
+        told = CliRunner().invoke(main, ["scale", "digits", "--workers", "-w0"])
+        assert (told.exit_code, told.stdout) == (0, "workers of digits: w1, w2\n"), told.output
+        result = job.wait()
+    assert result.matches_reference
+    (found,) = json.loads(result.path.joinpath("summary.json").read_text())["jobs"]
+    counts = found["workers_per_iteration"]
+    assert (counts[0], max(counts), counts[-1]) == (2, 3, 2)
+    assert found["rejoined_workers"] == {}
+    assert found["lost_workers"] == {"w0": "was taken out"}

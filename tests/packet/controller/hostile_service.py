@@ -225,6 +225,7 @@ def right(s: Scene, name: str) -> dict[str, Any]:
         "Heartbeat": who | {"epoch": 1},
         "Leave": who | {"levels": LEVELS, "results": results(1)},
         "Gone": who,
+        "Enrol": {"nonce": s.own.nonce, "host": "w0"},
         "Scale": {"nonce": s.own.nonce, "added": ["s1"]},
         "Status": {},
     }[name]

@@ -227,6 +227,10 @@ WRONG: dict[str, dict[str, Values]] = {
     },
     # It may have ended in any way: see the test of reasons.
     "Gone": {**WHO, "reason": lambda _: []},
+    "Enrol": {
+        "nonce": nonces,
+        "host": lambda _: ["", "w99", "tor0", "\0", "\x1b[2J", "x" * 10**6],
+    },
     "Scale": {
         "nonce": nonces,
         "added": lambda _: [

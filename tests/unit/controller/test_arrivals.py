@@ -394,3 +394,49 @@ def test_a_controller_that_is_restarted_knows_who_waits_to_join(tmp_path: Path) 
         table.heartbeat(job.nonce, Role.SERVER, rank, job.epoch)
     table.run(job)
     table.bring_to_boundary(job, w0=3, w2=2)
+
+
+def test_a_further_worker_joins_between_two_rounds(table: Returning) -> None:
+    job = table.train()
+    assert table.enrol(job.nonce, "w5") == 3
+    assert table.what(job, 0, 1, 2) == ["plan"] * 3
+    table.come(job, 3, process=5)
+    number = table.bring_to_boundary(job, w0=5, w1=4, w2=5)
+    table.answers(job, 0, donated=jobs_pb2.Donated(number=number, page=STATE.page(0)))
+    table.answers(job, 3, restored=jobs_pb2.Restored(number=number, page=0))
+    assert job.epoch == 2
+    table.change(job, 5, 5, 5, 5)
+    assert job.scheme.workers == (0, 1, 2, 3)
+    result = table.now(job, 3)
+    assert result is not None
+    assert (result.plan.world, result.plan.rank) == (4, 3)
+    with pytest.raises(JobError, match=r"has worker 3 at w5, whose process can be restarted"):
+        table.enrol(job.nonce, "w5")
+
+
+def test_places_of_further_workers_outlive_the_controller(tmp_path: Path) -> None:
+    table = Returning(Journal(tmp_path / "journal"))
+    job = table.train()
+    table.enrol(job.nonce, "w5")
+    table.journal.close()
+    again = Returning(Journal(tmp_path / "journal"))
+    (known,) = again.jobs()
+    assert known.workers == (*WORKERS[:3], "w5")
+    again.come(known, 3, process=5)
+    assert [known.name(place) for place in known.joiners] == ["worker 3 (w5)"]
+
+
+@pytest.mark.parametrize("gives_state", [True, False])
+def test_workers_that_cannot_join_get_no_place(table: Returning, gives_state: bool) -> None:
+    waiting = table.create("waiting", WORKERS[:2], SERVERS, TreeKind.NONE)
+    with pytest.raises(JobError, match="is created, not running"):
+        table.enrol(waiting.nonce, "w5")
+    table.stop(waiting.number, "enough")
+    job = table.train(gives_state=gives_state)
+    refusals = [("w99", "'w99' is no host of two-racks"), ("w1", "has worker 1 at w1")]
+    if not gives_state:
+        refusals.append(("w5", "no worker gives the state of the job to one that joins"))
+    for host, text in refusals:
+        with pytest.raises(JobError, match=text):
+            table.enrol(job.nonce, host)
+    assert len(job.workers) == 3

@@ -208,7 +208,7 @@ def test_servers_come_and_go_on_both_clocks() -> None:
 @pytest.mark.parametrize(
     ("text", "refusal"),
     [
-        ("{servers: [s1]}", ".scale.servers: 's1' should be +NAME, a server that gets slices"),
+        ("{servers: [s1]}", ".scale.servers: 's1' should be +NAME, which comes, or -NAME"),
         ("{servers: [+]}", ".scale.servers: '+' should be +NAME"),
         ("{servers: [7]}", ".scale.servers[0]: "),
         ("{servers: []}", ".scale.servers: "),
