@@ -26,6 +26,7 @@ from observability import control
 from observability.messages.events import Event
 from observability.messages.jobs import Clock, JobRow, ScaledJob
 from observability.messages.live import Description, Snapshot, Status
+from observability.messages.servers import JobServers
 from observability.messages.waiting import JobExplanation
 from observability.metrics import families
 from rackhub.given import File, JobSource, Text, dumped, job_file
@@ -182,6 +183,11 @@ class Testbed:
     def why(self, job: str) -> JobExplanation:
         """Returns whether a job waits, and what for: its oldest chunks, node by node."""
         return self._launched.ask(partial(control.why, job=job))
+
+    def servers(self, job: str) -> JobServers:
+        """Returns what was measured of a job's servers and keys. Raises ``LaunchError`` if it
+        measures none: ``balance: {measure: true}`` has it do so."""
+        return self._launched.ask(partial(control.servers, job=job))
 
     # --- commands and measurements ---
 
@@ -381,6 +387,10 @@ class RunningJob:
     def why(self) -> JobExplanation:
         """Returns whether it waits, and what for."""
         return self._launched.ask(partial(control.why, job=self.name))
+
+    def servers(self) -> JobServers:
+        """Returns what was measured of its servers and keys (``Testbed.servers``)."""
+        return self._launched.ask(partial(control.servers, job=self.name))
 
     def scale(self, servers: Sequence[str] = (), workers: Sequence[str] = ()) -> ScaledJob:
         """Lets servers and workers of it come and go (``Testbed.scale``)."""

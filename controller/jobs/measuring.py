@@ -19,6 +19,8 @@ _MOST_SECONDS = 1e9
 _MOST_COUNT = 1 << 53  # exact in a double
 # Workers are a round apart; the others are of workers that report what is not.
 _MOST_ROUNDS = 16
+# A server without sums for so many rounds has no slices, and what it was like is forgotten.
+_IDLE_ROUNDS = 4
 
 _Seconds = npt.NDArray[np.float64]
 
@@ -40,6 +42,7 @@ class Rounds:
         self._of_workers: dict[int, Smoothed] = {}
         self._of_servers: dict[int, Smoothed] = {}
         self._stragglers = Stragglers()
+        self._idle: dict[int, int] = {}  # rounds in a row without sums, by server
 
     def take(
         self,
@@ -145,6 +148,10 @@ class Rounds:
     def _smooth(self, complete: Round) -> None:
         waited: dict[int, float] = {}
         for one in complete.servers:
+            self._idle[one.server] = 0 if one.sums else self._idle.get(one.server, 0) + 1
+            if self._idle[one.server] == _IDLE_ROUNDS:
+                for known_so_far in (self._handled, self._of_workers, self._of_servers):
+                    known_so_far.pop(one.server, None)
             smoothed = self._of_workers.setdefault(one.server, Smoothed())
             known: Mapping[str, float] = {"waited": one.waited} if one.sums else {}
             smoothed.add(sums=one.sums, blamed=one.blamed, **known)

@@ -92,10 +92,13 @@ class Requests:
 
     async def _servers(self, name: str) -> JobServers:
         if name not in self._testbed.jobs and await self._testbed.external.why(name) is not None:
-            raise ControlError(f"job {name} was not submitted, and {NOT_MEASURED}")
-        found = await self._own(name).diagnostics.servers()
-        if not found["server_times"]:
+            raise ControlError(f"job {name} was not submitted: its servers are not measured")
+        own = self._own(name)
+        if not own.spec.balance.plan.measures:
             raise ControlError(f"job {name} {NOT_MEASURED}")
+        found = await own.diagnostics.servers()
+        if not found["server_times"]:
+            raise ControlError(f"job {name}: the controller does not answer; ask again")
         return found
 
     def _own(self, name: str) -> EmulatedJob:

@@ -173,7 +173,10 @@ def test_testbeds_with_same_node_names_coexist(rackhub: Rackhub) -> None:
 def see_it(rackhub: Rackhub, job: str) -> None:
     """What a job that runs holds and does, as a snapshot, as metrics and as a table."""
     snapshot = rackhub.json("status", "--live")
-    assert shape(snapshot) == shape(small_run.snapshot())
+    known = small_run.snapshot()
+    for one in known["jobs"]:
+        one["servers"] = []  # they are not measured
+    assert shape(snapshot) == shape(known)
     (running,) = [one for one in snapshot["jobs"] if one["job"] == job]
     assert (running["state"], running["present"], running["share_in_network"]) == ("running", 4, 1)
     held = {one["name"]: one["slots"]["held"] for one in snapshot["switches"]}
@@ -211,7 +214,7 @@ def shape(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: shape(one) for name, one in value.items() if name != "slots" or "held" in one}
     if isinstance(value, list):
-        return [shape(value[0])]
+        return [shape(one) for one in value[:1]]
     return type(value) if isinstance(value, (str, bool)) else float
 
 

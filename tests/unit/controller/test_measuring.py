@@ -82,6 +82,15 @@ def test_rows_are_smoothed_and_unknown_values_are_not_a_number() -> None:
     assert second.received == pytest.approx(2000)
     assert first.waited == pytest.approx(0.1)
     assert math.isnan(first.handled)
+    for number in range(2, 6):
+        assert not math.isnan(rounds.times(SERVERS, NAMES)[1].waited)
+        for rank in range(2):
+            report(rounds, rank, number, sums=[15, 0], waited=[1.0, 0.0], ended=[2.0, 0.0])
+    first, second = rounds.times(SERVERS, NAMES)
+    assert first.rounds == 6
+    assert math.isnan(second.waited), "it sums nothing any more"
+    assert math.isnan(second.handled)
+    assert second.blamed == 0
     rounds.drop()
     assert not rounds.times(SERVERS, NAMES)[1].rounds
 

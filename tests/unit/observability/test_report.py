@@ -110,6 +110,18 @@ def test_a_done_job_is_shown_with_its_figures() -> None:
     assert page.all("tr", "off") == []
 
 
+def test_measured_servers_are_shown_and_stragglers_stand_out() -> None:
+    run = small_run.finished(jobs=[small_run.job(server_times=small_run.server_times())])
+    page = Page(make(run))
+    cells = ["40", "12", "10", "2", "0", "2.5", "75 %"]
+    assert page.row(">s0 (straggles)<") == ["s0 (straggles)", *cells]
+    assert page.row(">s1<") == ["s1", "0", "2", "-", "-", "-", "-", "25 %"]
+    assert [row.split()[0] for row in page.all("tr", "off")] == ["s0"]
+    (shown,) = collect(run)["jobs"]
+    assert shown["server_times"] == small_run.server_times()
+    assert "straggles" not in make(small_run.finished())
+
+
 def test_terminal_and_report_agree_where_switches_lost_their_counters() -> None:
     lost = {"aggregated_in_network": None, "served_by_server": None, "unknown": "tor0 was killed"}
     plans = [
