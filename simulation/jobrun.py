@@ -14,7 +14,7 @@ from typing import Any
 from controller.p4rt.dataplane import DataPlane
 from hosts.data.checkpoint import Checkpoint, read
 from hosts.errors import ClientError
-from hosts.session.job_service import Scaled, create_service, scale
+from hosts.session.job_service import Scaled, create_service, enrol, scale
 from observability import outcomes
 from observability.messages.events import EmitEvent
 from observability.messages.reports import Report, decode, encode
@@ -22,6 +22,7 @@ from observability.series import FILE as SERIES
 from observability.series import SeriesWriter
 from planner.link_loads import Workload
 from protocol import jobs_pb2
+from protocol.runtime import Event, Thread
 from simulation.kernel.calls import ask
 from simulation.links.trains import SECOND, picoseconds
 from simulation.network import SERVICE, Network
@@ -75,7 +76,9 @@ class VirtualJob(JobRun):
         )
         self._network, self._tracer = network, tracer
         self.heard: Callable[[HostNode, int, int], None] = lambda host, rank, iteration: None
-        self._observers: Sequence[Observer] = [Observer() for _ in placement.workers]
+        self._observers: list[Observer] = [Observer() for _ in placement.workers]
+        self._workers: list[Thread] = []
+        self._joined: dict[int, Event] = {}  # by rank, of workers that were added
         self._nonce = ""
         self._parser = worker.parser()
         self._checkpoint: Checkpoint | None = None
@@ -95,7 +98,8 @@ class VirtualJob(JobRun):
         workload, before = self._workload, self.forecast.before
         # With asynchronous workers, initial parameters arrive like sums.
         first = workload.iterations - (self.iterations - before)
-        done = min(one.chunks_done() for one in self._observers) / workload.chunks - first
+        begun_with = self._observers[: self.world]
+        done = min(one.chunks_done() for one in begun_with) / workload.chunks - first
         return min(self.iterations, before + max(0.0, done))
 
     def rounds(self, done: float) -> float:
@@ -132,23 +136,23 @@ class VirtualJob(JobRun):
         self.admitted(service)
         self._nonce = service.nonce
         if self._tracer is not None:
-            self._observers = self._tracer.job(
-                self.name,
-                self.number,
-                workloads.shapes(spec),
-                workloads.layers(spec),
-                self.dataplane.lanes,
-                self.placement.workers,
-                self.forecast.trees,
-            )
+            self._observers = [
+                *self._tracer.job(
+                    self.name,
+                    self.number,
+                    workloads.shapes(spec),
+                    workloads.layers(spec),
+                    self.dataplane.lanes,
+                    self.placement.workers,
+                    self.forecast.trees,
+                )
+            ]
         before = self._count()
         for rank, name in enumerate(self.servers):
             self._join(name, rank)
-        ranks = range(len(self.placement.workers))
-        workers = [operator.tasks.thread(self._work, f"{self.name}-{r}", (r,)) for r in ranks]
-        for one in workers:
-            one.start()
-        for one in workers:
+        for rank in range(self.world):
+            self._start(rank)
+        for one in self._workers:  # also those that are added meanwhile
             one.join()
         if self.errors:
             rank, error = next(iter(self.errors.items()))
@@ -167,6 +171,12 @@ class VirtualJob(JobRun):
             lambda: network.server(name).join(nonce, rank),
         )
 
+    def _start(self, rank: int) -> None:
+        """Starts a worker; call from a task of the operator."""
+        tasks = self._network.operator.tasks
+        self._workers.append(tasks.thread(self._work, f"{self.name}-{rank}", (rank,)))
+        self._workers[-1].start()
+
     def _work(self, rank: int) -> None:
         network, name = self._network, self.placement.workers[rank]
         host, nonce = network.hosts[name], self._nonce
@@ -179,6 +189,10 @@ class VirtualJob(JobRun):
         def take(report: Report) -> None:
             if report["report"] == "started":
                 self.heard(host, rank, 0)
+                if rank in self._joined:
+                    self.attendance.begin(rank)
+                    self._progress.join(rank, report["done"])
+                    self._come(host, rank)
             self.take(rank, decode(encode(report)))  # as a process would send it
 
         def work() -> int:
@@ -193,8 +207,16 @@ class VirtualJob(JobRun):
             )
 
         status = ask(network.engine, network.operator, host, work)
-        if status and rank not in self.errors:
+        if status and rank not in self._started and rank in self._joined:
+            self.lost[rank] = f"could not join: {self.errors.pop(rank, 'it has ended')}"
+            self._joined[rank].set()
+        elif status and rank not in self.errors:
             self.errors[rank] = f"ended with status {status}"
+
+    def _come(self, host: HostNode, rank: int) -> None:
+        """Reports, from its host, that a worker that was added has joined."""
+        engine, operator = self._network.engine, self._network.operator
+        engine.post(host, operator, host.now + engine.control_latency, self._joined[rank].set)
 
     def take(self, rank: int, report: Report) -> None:
         """Handles a worker's report."""
@@ -228,6 +250,20 @@ class VirtualJob(JobRun):
                 lambda name=name: fabric.outcomes(name),  # type: ignore[misc]
             )
         return counts
+
+    def add_workers(self, hosts: Sequence[str]) -> None:
+        """Adds workers, and returns once they have joined; call from a task of the operator. Raises
+        ClientError."""
+        network, tasks = self._network, self._network.operator.tasks
+        for host in hosts:
+            rank = enrol(SERVICE, self._nonce, host, network.environment(network.operator))
+            self.enrolled(host)
+            self._observers.append(Observer())
+            self._joined[rank] = tasks.event()
+            self._start(rank)
+            self._joined[rank].wait()
+            if rank in self.lost:
+                raise ClientError(f"job {self.name} was over before {host} had joined")
 
     def scale(self, servers: Changes) -> Scaled:
         """Gives servers slices, and takes all from others; call from a task of the operator. Raises
@@ -286,8 +322,9 @@ class VirtualJob(JobRun):
         """Runs the same job in this process without a network; returns its result."""
         return reference.train(
             self.spec,
-            len(self.placement.workers),
+            self.world,
             self.dataplane.lanes,
             entries(self.attendance.spans(), self.spec.iterations, self.forecast.before),
             self._checkpoint,
+            len(self.placement.workers) - self.world,
         ).result()

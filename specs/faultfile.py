@@ -76,7 +76,7 @@ class Fault:
     pattern: how ``by`` changes.
     rate: of load, in bit/s.
     turns: of load, how many seconds it is busy, then idle; (0, 0): always busy.
-    servers: of a change of the first job's servers, words of ``specs.scaling``.
+    servers, workers: of a change of the first job's, words of ``specs.scaling``.
     place: its location in the file.
     """
 
@@ -95,6 +95,7 @@ class Fault:
     rate: int = 0
     turns: tuple[float, float] = (0.0, 0.0)
     servers: tuple[str, ...] = ()
+    workers: tuple[str, ...] = ()
     place: Location = field(default=(), compare=False)
 
     @property
@@ -103,7 +104,8 @@ class Fault:
         if self.kind == "load":
             return " to ".join(self.ends)
         if self.kind == "scale":
-            return f"servers {' '.join(self.servers)}"
+            named = (("servers", self.servers), ("workers", self.workers))
+            return ", ".join(f"{what} {' '.join(words)}" for what, words in named if words)
         return self.node or ("every link" if self.ends == EVERY_LINK else "-".join(self.ends))
 
     @property
@@ -195,7 +197,8 @@ def _changes(value: list[str]) -> list[str]:
 
 
 class _Scale(_Strict):
-    servers: Annotated[list[str], Field(min_length=1), AfterValidator(_changes)]
+    servers: Annotated[list[str], AfterValidator(_changes)] = []
+    workers: Annotated[list[str], AfterValidator(_changes)] = []
 
 
 class _Fault(_Strict):
@@ -331,7 +334,10 @@ def _read(
         return _impair(document, (*place, kind), given.impair, topology, at)
     if given.scale is not None:
         hosts = servers or [one.name for one in topology.hosts]
-        return _scale(document, (*place, kind, "servers"), given.scale, topology, hosts, at)
+        if clock == "virtual" and any(word[0] == "-" for word in given.scale.workers):
+            text = f"in virtual time no worker leaves, as leaving {_WHY_NOT['virtual']}"
+            document.refuse((*place, kind, "workers"), text)
+        return _scale(document, (*place, kind), given.scale, topology, hosts, at)
     node = getattr(given, kind)
     switches = [one.name for one in topology.switches]
     allowed = switches
@@ -442,8 +448,15 @@ def _scale(
     for number, word in enumerate(given.servers):
         if word[1:] not in allowed:
             text = f"the job has no server {shown(word[1:])}; allowed: {few(list(hosts))}"
-            document.refuse((*place, number), text)
-    return Fault("scale", servers=tuple(given.servers), **at)
+            document.refuse((*place, "servers", number), text)
+    everywhere = [one.name for one in topology.hosts]
+    for number, word in enumerate(given.workers):
+        if word[1:] not in everywhere:
+            text = f"there is no host {shown(word[1:])} here; allowed: {few(everywhere)}"
+            document.refuse((*place, "workers", number), text)
+    if not given.servers and not given.workers:
+        document.refuse(place, "needs `servers`, `workers`, or both")
+    return Fault("scale", servers=tuple(given.servers), workers=tuple(given.workers), **at)
 
 
 def _drawn(

@@ -16,7 +16,7 @@ from emulation.faults.slowdowns import Apply, Slowdowns, quota
 from emulation.jobs.context import TestbedContext
 from emulation.jobs.jobrun import EmulatedJob
 from emulation.jobs.recovery import Fault as Record
-from emulation.jobs.scaling import scale_servers
+from emulation.jobs.scaling import scale_servers, scale_workers
 from observability.control import ControlError
 from specs.faultfile import Fault, slow_words
 from specs.scaling import changes, scaled_words
@@ -153,13 +153,16 @@ class Injector:
             raise ControlError(f"no job runs: {fault.kind} has no effect")
         async with self._lasting(fault, "come and go") as record:
             try:
-                done = await scale_servers(
-                    self._context.nodes, job.name, changes(fault.servers), job
-                )
+                if fault.workers:
+                    present = await scale_workers(job.name, changes(fault.workers), job)
+                    record.what = f"changed: {len(present)} workers"
+                if fault.servers:
+                    done = await scale_servers(
+                        self._context.nodes, job.name, changes(fault.servers), job
+                    )
+                    record.what = scaled_words(done.slices, done.bytes, done.from_round)
             except ControlError as error:
                 record.what = f"were refused: {error}"
-            else:
-                record.what = scaled_words(done.slices, done.bytes, done.from_round)
             self._context.tell(f"{fault.where} {record.what}")
 
     async def _push(self, fault: Fault) -> None:

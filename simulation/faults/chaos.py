@@ -63,7 +63,7 @@ class _Training:
     @property
     def running(self) -> bool:
         """True once all workers run."""
-        return len(self.times) == self.workers
+        return len(self.times) >= self.workers
 
     @property
     def chunks_done(self) -> int:
@@ -372,14 +372,19 @@ class Chaos:
         at = self._operator.now + self._engine.control_latency
         self._engine.post(self._operator, node, at, work)
 
-    # --- servers that come and go ---
+    # --- servers and workers that come and go ---
 
     def _scale(self, fault: Fault) -> None:
-        """Changes which servers of the first job have slices."""
-        began = self._operator.now
+        """Changes which servers of the first job have slices, and adds workers."""
+        began, job = self._operator.now, self._jobs[0]
+        what = ""
         try:
-            done = self._jobs[0].scale(changes(fault.servers))
-            what = scaled_words(done.slices, done.bytes, done.from_round)
+            if fault.workers:
+                job.add_workers(changes(fault.workers).added)
+                what = f"changed: {len(job.placement.workers)} workers"
+            if fault.servers:
+                done = job.scale(changes(fault.servers))
+                what = scaled_words(done.slices, done.bytes, done.from_round)
         except ClientError as error:
             what = f"were refused: {error}"
         self._begin(fault, began, what).over = self._operator.now

@@ -198,3 +198,34 @@ def test_servers_come_and_go_while_a_job_trains(
     assert "s0 has slices already" in rows[3][1]
     carried = {(row["from"], row["to"]): row["bytes"] for row in found["links"]}
     assert all(carried["tor0", f"s{number}"] > 0 for number in range(4))
+
+
+@pytest.mark.parametrize("tree", ["two-level", "none"])
+def test_workers_join_while_a_job_trains(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tree: str
+) -> None:
+    """Means are those of the workers present: the reference has the same weights. The last comes
+    too late, and the job does not mind."""
+    topology = "name: pair\nracks: [{workers: 2, servers: 1, count: 2}]\ncores: 1\n"
+    job = (
+        "name: digits\nhidden: [32]\nbatch: 32\niterations: 20\ncompute: 5 ms\n"
+        f"tree: {tree}\nplacement: {{workers: [w0, w1]}}\n"
+    )
+    faults = (
+        "faults:\n- {at: 36 chunks, scale: {workers: [+w3]}}\n"
+        "- {at: 60 chunks, scale: {workers: [+w1]}}\n- {at: 228 chunks, scale: {workers: [+w2]}}\n"
+    )
+    files = {"topology.yaml": topology, "job.yaml": job, "faults.yaml": faults}
+    session = run(tmp_path, monkeypatch, files)
+    found = json.loads(session.run.summary.read_text())
+    (summary,) = found["jobs"]
+    assert summary["matches_reference"] is True
+    counts = summary["workers_per_iteration"]
+    assert counts == sorted(counts)
+    assert (counts[2], counts[-1]) == (2, 3)
+    assert len(summary["plans"]) == 2
+    assert [row["what"] for row in found["faults"]] == [
+        "changed: 3 workers",
+        "were refused: job 1 (digits) has worker 1 at w1, whose process can be restarted",
+        "were refused: job digits was over before w2 had joined",
+    ]

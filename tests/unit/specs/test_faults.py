@@ -211,8 +211,10 @@ def test_servers_come_and_go_on_both_clocks() -> None:
         ("{servers: [s1]}", ".scale.servers: 's1' should be +NAME, which comes, or -NAME"),
         ("{servers: [+]}", ".scale.servers: '+' should be +NAME"),
         ("{servers: [7]}", ".scale.servers[0]: "),
-        ("{servers: []}", ".scale.servers: "),
-        ("{}", ".scale.servers: required, but not given"),
+        ("{servers: []}", ".scale: needs `servers`, `workers`, or both"),
+        ("{}", ".scale: needs `servers`, `workers`, or both"),
+        ("{workers: [w1]}", ".scale.workers: 'w1' should be +NAME"),
+        ("{workers: [+w99]}", ".scale.workers[0]: there is no host 'w99' here; allowed: w0"),
         ("{servers: [+s1, -s9]}", ".scale.servers[1]: the job has no server 's9'; allowed: w0"),
         ("{servers: [+s1]}, for: 1 s", ": scale takes no `for`"),
     ],
@@ -220,6 +222,14 @@ def test_servers_come_and_go_on_both_clocks() -> None:
 def test_invalid_orders_to_scale_are_rejected_with_location(text: str, refusal: str) -> None:
     (said,) = refusals(f"faults: [{{at: 1 s, scale: {text}}}]")
     assert said.startswith(f"x.yaml:2: faults[0]{refusal}")
+
+
+def test_workers_leave_in_emulation_alone() -> None:
+    text = "faults: [{at: 1 s, scale: {workers: [+w2, -w0]}}]"
+    (fault,) = faults(text)
+    assert fault.where == "workers +w2 -w0"
+    (said,) = refusals(text, clock="virtual")
+    assert said.startswith("x.yaml:2: faults[0].scale.workers: in virtual time no worker leaves")
 
 
 def test_only_servers_of_the_job_can_be_scaled() -> None:
