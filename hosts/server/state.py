@@ -85,7 +85,7 @@ class _Job:
         self.mine = plan.server_of(np.arange(plan.chunks + 1)) == plan.rank
         self.times: ServerTimes | None = None
         if plan.measures and watch is not None:
-            self.times = ServerTimes(watch, lanes, lambda: int(np.count_nonzero(self.mine)))
+            self.times = ServerTimes(watch, lanes, int(np.count_nonzero(self.mine)))
         self.counters: Counter[str] = Counter()
         self.frozen = False
         self.steps = UpdatePipeline(plan, shards, self.times) if shards is not None else None
@@ -268,9 +268,11 @@ class ServerState:
     def own(self, job: int, moved: Moved) -> None:
         """Takes the chunks that a map of the job gives this server, as those that it has."""
         one = self._jobs[job]
-        one.mine |= replace(one.plan, moved=moved).server_of(np.arange(len(one.mine))) == (
-            one.plan.rank
-        )
+        plan = replace(one.plan, moved=moved)
+        given = plan.server_of(np.arange(len(one.mine))) == plan.rank
+        one.mine |= given
+        if one.times is not None:
+            one.times.round_sums = int(np.count_nonzero(given))
 
     def freeze(self, job: int) -> None:
         """Drops and counts the packets of a job until `install` of a newer epoch.

@@ -37,25 +37,23 @@ class ServerTimes:
     """What a server has measured of a job since its last report.
 
     lanes: of a payload.
-    round_sums: returns how many sums make a round.
+    round_sums: how many sums make a round.
     """
 
-    def __init__(self, watch: Watch, lanes: int, round_sums: Callable[[], int]) -> None:
-        self.watch = watch
+    def __init__(self, watch: Watch, lanes: int, round_sums: int) -> None:
+        self.watch, self.round_sums = watch, round_sums
         self._payload = LANE_BYTES * lanes
-        self._round_sums = round_sums
         self._reset()
 
     def _reset(self) -> None:
         self._since = self.watch.now()
-        self._round = max(1, self._round_sums())
         self._sums = self._received = self._sent = 0
         self._handled = self._queued = self._optimized = 0.0
 
     @property
     def left(self) -> int:
         """The sums until a report is due; 0: one is."""
-        return max(0, self._round - self._sums)
+        return max(0, max(1, self.round_sums) - self._sums)
 
     def took(self, now: float, batch: Batch, sums: int, *, queued: bool = True) -> None:
         """Counts contributions that were read at a time, once the sums that they completed are

@@ -68,6 +68,19 @@ def test_a_round_of_sums_is_reported_with_its_times_and_bytes() -> None:
     assert report.optimized == 0
 
 
+def test_a_round_is_of_the_chunks_that_a_map_leaves() -> None:
+    servers = (*PLAN.servers, Address(1001, 5))
+    plan = replace(MEASURED, servers=servers, counts=(1,) * 8)
+    server = Timed(plan)
+    mine = np.flatnonzero(plan.server_of(np.arange(8)) == 0).tolist()
+    assert server.state.quiet == len(mine) == 4
+    server.state.own(1, tuple((chunk, 1) for chunk in mine[1:]))
+    assert server.state.quiet == 1
+    for rank in range(4):
+        server.take(contribution(rank, mine[0], seq=0))
+    assert server.reports()
+
+
 def test_headers_without_payload_count_as_short_frames_and_are_no_sums() -> None:
     server = Timed(MEASURED)
     for rank in range(4):
