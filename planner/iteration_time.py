@@ -205,10 +205,12 @@ def predict_placements(network: Network, work: Work, setting: Setting) -> list[P
         for tree in dict.fromkeys(kind.trees.values()):
             try:
                 traffic = placement_traffic(network, kind, tree, slicing)
+                level = network.level() if traffic.shards > 1 else network
+                traffic = placement_traffic(level, kind, tree, slicing)
             except ModelError as error:
                 found.append(Prediction(kind.name, tree, refused=str(error)))
                 continue
-            found.append(_predict(network, work, setting, kind.name, tree, traffic))
+            found.append(_predict(level, work, setting, kind.name, tree, traffic))
     return found
 
 

@@ -9,7 +9,7 @@ delay, the highest loss.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -112,6 +112,8 @@ class Network:
     processes: processes at each server link, of the server with the fewest.
     mtu: bytes of an IP packet.
     known: the ends of workers' and servers' links; without them, hosts are numbered rack by rack.
+    levelled: bit/s of servers' links, the mean, where a balancer gives several servers as much as
+        their links carry, so that the slowest does not count; None: it does.
 
     Raises ModelError without workers, or for racks that no level joins.
     """
@@ -124,6 +126,7 @@ class Network:
     processes: int = 1
     mtu: int = 1500
     known: Mapping[str, Ends] = field(default_factory=dict)
+    levelled: float | None = None
 
     def __post_init__(self) -> None:
         if self.count < 1:
@@ -138,8 +141,17 @@ class Network:
             raise ModelError(f"no level of cores joins {len(self.workers)} racks")
 
     @staticmethod
-    def of(topology: Topology, workers: Sequence[str], servers: Sequence[str]) -> Network:
-        """Extracts the part of a topology that a job with these hosts, by rank, uses."""
+    def of(
+        topology: Topology,
+        workers: Sequence[str],
+        servers: Sequence[str],
+        *,
+        by_speed: bool = False,
+    ) -> Network:
+        """Extracts the part of a topology that a job with these hosts, by rank, uses.
+
+        by_speed: a balancer has servers sum as much as their links carry.
+        """
         chosen = {WORKER: frozenset(workers), SERVER: frozenset(servers)}
         counts = {kind: [0] * topology.racks for kind in chosen}
         nodes = topology.by_name
@@ -173,6 +185,7 @@ class Network:
                 WORKER: _ends(topology, topology.workers, workers),
                 SERVER: _ends(topology, topology.servers, servers),
             },
+            _mean_rate(topology, chosen[SERVER]) if by_speed and SERVER in lines else None,
         )
 
     def ends(self, kind: str) -> Ends:
@@ -190,6 +203,13 @@ class Network:
         ends = self.ends(WORKER)
         pairs = sorted(zip(ends.racks, ends.numbers, strict=True), key=lambda pair: pair[1])
         return Ends(tuple(rack for rack, _ in pairs), tuple(number for _, number in pairs))
+
+    def level(self) -> Network:
+        """Copies the network with servers' links as a balancer's several servers have them."""
+        if self.levelled is None:
+            return self
+        lines = {**self.lines, SERVER: replace(self.lines[SERVER], rate=self.levelled)}
+        return replace(self, lines=lines)
 
     def served_at(self, ends: Ends) -> Network:
         """Copies the network with servers at these links."""
@@ -278,6 +298,14 @@ def _levels(topology: Topology) -> tuple[Level, ...]:
         racks *= -(-len(under) // len(leading))
         levels.append(Level(min(racks, topology.racks), len(ups)))
         leading = ups
+
+
+def _mean_rate(topology: Topology, hosts: Collection[str]) -> float:
+    """Returns the mean rate of hosts' links, each in its slower direction."""
+    rates = [
+        min(link.forward.rate, link.backward.rate) for link in topology.links if link.a in hosts
+    ]
+    return sum(rates) / len(rates)
 
 
 def joined_levels(network: Network) -> int:

@@ -13,6 +13,8 @@ from rich.text import Text
 from cli.display.tables import plain_table, show, show_rows
 from cli.files import FILE, JOB
 from cli.options import DEFAULT_JOB, console_for, print_json, quantity_of, with_json
+from controller.planning.balancing.registry import BALANCERS
+from controller.planning.stream_numbers import wanted_streams
 from observability.wording import count
 from planner import bandwidth
 from planner.bandwidth import Model
@@ -176,6 +178,7 @@ def _on_topology(
         costs = replace(costs, framing=framing)
     setting = replace(setting, costs=costs)
     file: JobFile | None = None
+    by_speed = False
     workers = [node.name for node in topology.workers]
     servers = [node.name for node in topology.servers]
     compute = seconds or 0.0
@@ -183,6 +186,7 @@ def _on_topology(
         file = jobfile.load(job or DEFAULT_JOB)
         if job is None:  # whose batch is no concern here
             file = file.fitted(topology)
+        by_speed = BALANCERS[file.spec.balance.policy].by_speed
         sizes = list(shapes(file.spec).values())
         name = f"job {file.spec.name}"
         if job is None and len(workers) > _EACH_LINK:
@@ -206,10 +210,14 @@ def _on_topology(
         addressing = Addressing(topology)
         found = list(needs(addressing, sizes, plane, workers, file, framing=costs.framing))
     try:
-        network = Network.of(topology, workers, servers)
+        network = Network.of(topology, workers, servers, by_speed=by_speed)
         work = Work(load.chunks, plane.frame_bytes, compute, in_a_row, total, load.counts)
         if file is not None:
             work = work_of(file, plane)
+            streams = wanted_streams(
+                *(file.spec.streams, file.spec.balance.plan, len(servers), file.spec.propagation)
+            )
+            work = replace(work, streams=max(1, streams))
             if seconds is not None:  # in place of those of layers
                 work = replace(work, compute=seconds, layers=None)
     except ModelError as error:

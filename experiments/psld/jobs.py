@@ -15,6 +15,7 @@ __all__ = [
     "HASHED",
     "IMBALANCE",
     "LEAST_LOADED",
+    "LINE_RATE",
     "NOTHING",
     "NO_BALANCER",
     "QUICK",
@@ -23,10 +24,12 @@ __all__ = [
     "TRAFFIC",
     "Case",
     "K",
+    "job",
+    "network",
     "points",
 ]
 
-_LINE_RATE = 10  # Gbit/s
+LINE_RATE = 10  # Gbit/s
 _SERVER_RATE = 5  # Gbit/s of a server's processing, where that is to bound the job
 _SLOW_LINE = 2.5  # Gbit/s of servers' links, where these are to bound a job with ten servers
 _WORKERS = 4
@@ -122,19 +125,20 @@ def _point(case: Case, k: float, balance: str, quick: bool) -> Point:
     values: Values = {"case": case.name, "k": k, "balance": balance}
     faults = _faults(case, k)
     return Point(
-        values, _network(case), _job(case, balance, quick), faults=faults,
+        values, network(case), job(case, balance, quick), faults=faults,
         by="experiments.psld.logged:run",
     )  # fmt: skip
 
 
-def _network(case: Case) -> Mapping[str, Any]:
+def network(case: Case) -> Mapping[str, Any]:
+    """Returns the topology file."""
     costs = {"interrupt_interval": "100 us"}
     if case.slow == "processing":
         costs["server_rate"] = f"{_SERVER_RATE} Gbit/s"
     network: dict[str, Any] = {
         "name": "psld",
         "defaults": {
-            "rate": f"{_LINE_RATE} Gbit/s",
+            "rate": f"{LINE_RATE} Gbit/s",
             "delay": "10 us",
             "queue_bytes": "1 GiB",
             "mtu": 16_370,
@@ -149,7 +153,8 @@ def _network(case: Case) -> Mapping[str, Any]:
     return network
 
 
-def _job(case: Case, balance: str, quick: bool) -> Mapping[str, Any]:
+def job(case: Case, balance: str, quick: bool) -> Mapping[str, Any]:
+    """Returns the job file."""
     moves = balance in (BALANCED, LEAST_LOADED)
     job: dict[str, Any] = {
         "name": "psld",

@@ -21,6 +21,7 @@ from experiments.psld.jobs import (
     Case,
     K,
 )
+from experiments.psld.predicted import seconds
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -139,6 +140,14 @@ def _alternatives(results: Results) -> Section:
             rows.append((_name(case, k), other, f"{time * 1e3:.1f}", f"{gain:.2f}"))
     bandwidth = next(case for case in CASES if SWITCHES in case.others)
     faster = speedup(results, bandwidth, K, SWITCHES)
+    planned = [
+        (
+            one,
+            f"{1e3 * seconds(bandwidth, K, one):.1f}",
+            f"{1e3 * results.get('settled_s', case=bandwidth.name, k=K, balance=one):.1f}",
+        )
+        for one in (NO_BALANCER, BALANCED, SWITCHES)
+    ]
     return Section(
         "Against what else could be done",
         [
@@ -148,8 +157,10 @@ def _alternatives(results: Results) -> Section:
             " *slices*: keys are cut from the beginning, and spread evenly. *switches*: the rack's"
             " switch sums (`placement: inc`), and the servers that are slow are none of the job's.",
             "A tree without servers has no server to straggle: with a slow server's link it takes"
-            f" {faster:.2f} of the time that balanced servers take. It is the better answer where"
-            " the switch has slots; what slows a worker slows both alike.",
+            f" {faster:.2f} of the time that balanced servers take. It is the better answer"
+            " where the switch has slots; what slows a worker slows both alike. `rackhub plan` says"
+            " so beforehand, where the topology has the slow link and the job its `balance`:",
+            Table(("with a slow link", "planned ms", "measured ms"), planned),
         ],
     )
 

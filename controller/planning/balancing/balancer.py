@@ -150,7 +150,10 @@ class Balancer(ABC):
     """Decides when a running job's load moves. One instance serves one job.
 
     asked: what the job asks of it.
+    by_speed: it gives servers loads in proportion to their speeds.
     """
+
+    by_speed = False
 
     def __init__(self, asked: Balance) -> None:
         self.asked = asked

@@ -71,6 +71,8 @@ class _Trial:
 class Psld(Static):
     """Moves slices between the servers of a job."""
 
+    by_speed = True
+
     def __init__(self, asked: Balance) -> None:
         super().__init__(asked)
         self._random = random.Random(asked.seed)

@@ -345,3 +345,24 @@ def test_queues_that_cannot_hold_what_meets_there_make_a_time_a_rough_one(tmp_pa
     assert "has room for 3 of the 8 frames" in small["ncs none"]
     assert "room" not in large["ncs none"]
     assert (small["inc two-level"], large["inc two-level"]) == ("", "")
+
+
+def test_a_balancer_levels_servers_by_the_rates_of_their_links() -> None:
+    """One of four servers has a link that is k times slower: with loads in proportion, rounds are
+    (k (P - 1) + 1) / P times shorter. One server alone has no other to give load to."""
+    k = 3.5
+    slow = f"links: [{{ends: [s0, tor0], rate: {1000 / k:.0f} Mbit/s}}]"
+    topology = parse(
+        f"name: x\ndefaults: {{rate: 1 Gbit/s}}\nracks: [{{workers: 8, servers: 4}}]\n{slow}"
+    )
+    workers = [node.name for node in topology.workers]
+    servers = [node.name for node in topology.servers]
+    work = Work(20_000, FRAME, 0.0, 32)
+    static, level = (
+        found(Network.of(topology, workers, servers, by_speed=by_speed), work)
+        for by_speed in (False, True)
+    )
+    ratio = static["ncs (none)"].seconds / level["ncs (none)"].seconds
+    assert ratio == pytest.approx((k * 3 + 1) / 4, rel=0.01)
+    for same in ("ncc (none)", "inc (two-level)", "sharded-ps"):
+        assert static[same].seconds == level[same].seconds
