@@ -116,6 +116,11 @@ def test_every_problem_is_named_with_line_and_field() -> None:
             "job.yaml:5: schedule.slice: and `slice_bytes` both say how long a slice is",
         ),
         ("balance: best", "balance.policy: should be static, least-loaded or psld"),
+        ("placement: ncs\nbalance: {measure: 1}", "job.yaml:5: balance.measure: should be"),
+        (
+            "balance: {measure: true}",
+            "job.yaml:4: balance: is about what servers sum, and the root",
+        ),
         ("balance: psld", "job.yaml:4: balance: is about what servers sum, and the root of tree"),
         (
             "placement: ncs\nbalance: {policy: psld, explore: 2}",
