@@ -8,7 +8,7 @@ them can rely on them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from ipaddress import IPv4Address
 from itertools import pairwise
 from types import MappingProxyType
@@ -107,6 +107,10 @@ class _MemberPlan:
     codec: Codec = USUAL_CODEC
     moved: Moved = ()
     measures: bool = False
+    # A chunk map is long, so a look in the cache of `shares` takes longer than what it is asked.
+    _assigned: dict[int, ChunkAssignment] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
         job, epoch, world, lanes = self.job, self.epoch, self.world, self.lanes
@@ -133,10 +137,12 @@ class _MemberPlan:
         return self.optimizer is not None and not self.optimizer.consistency.together
 
     def _shares(self, streams: int) -> ChunkAssignment:
-        return shares(
-            *(self.counts, self.chunks_per_slice, len(self.servers), streams),
-            *(self.propagation, self.moved),
-        )
+        if streams not in self._assigned:
+            self._assigned[streams] = shares(
+                *(self.counts, self.chunks_per_slice, len(self.servers), streams),
+                *(self.propagation, self.moved),
+            )
+        return self._assigned[streams]
 
     @staticmethod
     def _fields(message: jobs_pb2.Plan) -> dict[str, Any]:

@@ -56,7 +56,7 @@ from hosts.session import testbed_environment
 from hosts.session.beginning import Joined, declare, first_transport, with_consistency
 from hosts.session.calls import result_of
 from hosts.session.checkpointing import check_whole, save
-from hosts.session.job_service import Service, create_service
+from hosts.session.job_service import Service, create_service, enrol, scale
 from hosts.session.membership import OUTAGE_SECONDS
 from hosts.session.participation import Participation
 from hosts.session.stall_timeout import Stall, StallTimeout
@@ -103,6 +103,8 @@ class Client(JobView):
     """
 
     create_service = staticmethod(create_service)
+    enrol = staticmethod(enrol)
+    scale = staticmethod(scale)
 
     def __init__(
         self,

@@ -144,7 +144,7 @@ def create_service(
         if name not in servers:
             raise ValueError(f"spare server {name!r} is none of {', '.join(servers)}")
     work = Pipeline(pipeline, tuple(ablate))
-    with environment.service(testbed_environment.service() if service is None else service) as stub:
+    with environment.service(_address(service)) as stub:
         reply = call(
             stub.CreateService,
             jobs_pb2.CreateServiceRequest(
@@ -174,8 +174,12 @@ def create_service(
     return Service(reply.nonce, reply.job, TREE_NAMES.get(reply.tree, tree), names)
 
 
+def _address(service: str | None) -> str:
+    return testbed_environment.service() if service is None else service
+
+
 def scale(
-    service: str,
+    service: str | None,
     nonce: str,
     added: Iterable[str],
     removed: Iterable[str],
@@ -184,10 +188,18 @@ def scale(
     """Gives slices to some servers of a running job and takes all from others (Scale); returns once
     that holds. The job goes on meanwhile.
 
-    added, removed: server processes, or hosts with all of theirs. Raises ClientError.
+    Args:
+        service: As of `create_service`.
+        nonce: The job's.
+        added: Spare server processes, or hosts with all of theirs.
+        removed: Likewise, which become spare.
+        environment: As of `create_service`.
+
+    Raises:
+        ClientError: The job cannot change so, or not now.
     """
     request = jobs_pb2.ScaleRequest(nonce=nonce, added=added, removed=removed)
-    with environment.service(service) as stub:
+    with environment.service(_address(service)) as stub:
         reply = call(stub.Scale, request, None)
     return Scaled(
         *(reply.from_round, reply.slices, reply.bytes),
@@ -195,13 +207,20 @@ def scale(
     )
 
 
-def enrol(service: str, nonce: str, host: str, environment: HostEnvironment = HERE) -> int:
+def enrol(service: str | None, nonce: str, host: str, environment: HostEnvironment = HERE) -> int:
     """Makes room in a running job for a further worker at a host (Enrol); returns its rank, with
     which it connects. It joins between two rounds.
 
-    Raises ClientError.
+    Args:
+        service: As of `create_service`.
+        nonce: The job's.
+        host: Where no worker of the job has been yet.
+        environment: As of `create_service`.
+
+    Raises:
+        ClientError: The job cannot have it.
     """
-    with environment.service(service) as stub:
+    with environment.service(_address(service)) as stub:
         return int(call(stub.Enrol, jobs_pb2.EnrolRequest(nonce=nonce, host=host)).rank)
 
 
