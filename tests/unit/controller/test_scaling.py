@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from controller.jobs.job import Job, JobError, Refusal, Role
+from controller.jobs.remapping import Remap
 from controller.jobs.scaling import Scaled
 from controller.planning.tree_planner import TreeKind
 from protocol import jobs_pb2
@@ -169,6 +170,90 @@ def test_a_caller_that_goes_away_leaves_the_change_as_it_is(table: Journaled) ->
     caller.join(60)
     assert failed
     assert job.remap is not None
+
+
+class Order:
+    """An order to give s1 slices that a thread waits for."""
+
+    def __init__(self, table: Journaled, job: Job) -> None:
+        self.table, self.job = table, job
+        self.result: Scaled | JobError | None = None
+        self._thread = threading.Thread(target=self._call)
+        self._thread.start()
+
+    def _call(self) -> None:
+        try:
+            self.result = scale(self.table, self.job, "+s1")
+        except JobError as error:
+            self.result = error
+
+    def attempt(self, after: object = None) -> Remap:
+        """Waits for an attempt other than `after`."""
+        changed, job = self.table.changed, self.job
+        with changed:
+            assert changed.wait_for(lambda: job.remap not in (None, after), 60)
+        assert job.remap is not None
+        return job.remap
+
+    def answer(self, remap: Remap, *begun: int) -> None:
+        """Servers take their chunks; then workers say three times how many rounds they began."""
+        for rank in range(2):
+            self._say(Role.SERVER, rank, jobs_pb2.Remapped(number=remap.number))
+        for rounds in begun:
+            decided = remap.holds is not None
+            told = jobs_pb2.Remapped(
+                number=remap.number, from_round=remap.from_round, decided=decided, begun=rounds
+            )
+            for rank in range(2):
+                self._say(Role.WORKER, rank, told)
+
+    def _say(self, role: Role, rank: int, told: jobs_pb2.Remapped) -> None:
+        request = jobs_pb2.ResyncRequest(epoch=self.job.epoch, remapped=told)
+        self.table.resync(self.job.nonce, role, rank, request)
+
+    def wait(self) -> Scaled | JobError | None:
+        self._thread.join(60)
+        assert not self._thread.is_alive()
+        return self.result
+
+
+def test_an_order_is_tried_again_further_ahead_if_workers_are_too_fast(table: Journaled) -> None:
+    job = spare(table)
+    order = Order(table, job)
+    first = order.attempt()
+    order.answer(first, 3, 9, 9)
+    assert (first.from_round, first.holds) == (5, False)
+    second = order.attempt(first)
+    assert job.spares == {1}
+    order.answer(second, 10, 13, 13)
+    done = order.wait()
+    assert isinstance(done, Scaled)
+    assert (done.from_round, done.servers, done.spares) == (14, ["s0", "s1"], [])
+    assert not job.spares
+    assert servers_used(table, job) == {0, 1}
+    again = table.again()
+    check_same(table, again)
+
+
+def test_an_order_outlives_a_change_of_plan(table: Journaled) -> None:
+    job = spare(table)
+    order = Order(table, job)
+    first = order.attempt()
+    table.gone(job.nonce, Role.WORKER, 1, "was killed")
+    assert (job.epoch, job.remap) == (2, None)
+    report = jobs_pb2.Report(levels=bytes(4 * job.chunks(256)))
+    for role, rank in ((Role.SERVER, 0), (Role.SERVER, 1), (Role.WORKER, 0)):
+        given = report if role is Role.WORKER else jobs_pb2.Report()
+        table.resync(job.nonce, role, rank, jobs_pb2.ResyncRequest(epoch=2, report=given))
+    assert servers_used(table, job) == {0}
+    for role, rank in ((Role.SERVER, 0), (Role.SERVER, 1), (Role.WORKER, 0)):
+        table.heartbeat(job.nonce, role, rank, 2)
+    second = order.attempt(first)
+    assert second.epoch == 2
+    table.stop(job.number, "enough")
+    done = order.wait()
+    assert isinstance(done, JobError)
+    assert "failed: enough" in str(done)
 
 
 def test_servers_come_and_go_while_a_job_trains(
