@@ -12,12 +12,11 @@ import logging
 import math
 import signal
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from emulation.nodes.process_supervisor import JOBS_ADDRESS, MOST_RESTARTS, RESTARTS_SECONDS
+from emulation.nodes.process_supervisor import JOBS_ADDRESS
 from emulation.nodes.processes import Process, ProcessError, Processes, describe
 from hosts.errors import ClientError
 from hosts.session.job_service import report_gone
@@ -25,6 +24,7 @@ from observability.messages.reports import decode
 from protocol import jobs_pb2
 from testbed.errors import LEFT_BEHIND, JobError
 from testbed.jobrun import JobRun
+from testbed.restarts import Restarts
 
 log = logging.getLogger("workers")
 
@@ -54,7 +54,7 @@ class WorkerSupervisor:
         self._coming: dict[int, asyncio.Future[None]] = {}  # by rank, of those asked to join
         self.away: set[int] = set()
         self._heard = 0.0  # time of the last progress report
-        self._ends: dict[int, deque[float]] = {}
+        self._restarts = Restarts()
         self._returning: set[asyncio.Task[None]] = set()
         self._nonce = ""
         self._commands: list[Sequence[str]] = []
@@ -239,12 +239,7 @@ class WorkerSupervisor:
             return math.inf
         if self._hosts[rank] in self.restart_delays:
             return self.restart_delays.pop(self._hosts[rank])
-        now = time.monotonic()
-        ends = self._ends.setdefault(rank, deque(maxlen=MOST_RESTARTS))
-        if len(ends) == MOST_RESTARTS and now - ends[0] < RESTARTS_SECONDS:
-            return math.inf
-        ends.append(now)
-        return 0.0
+        return 0.0 if self._restarts.again(rank) else math.inf
 
     async def _return(self, rank: int, what: str, seconds: float) -> None:
         """Reports a worker's end to the job service, and restarts it after so many seconds."""

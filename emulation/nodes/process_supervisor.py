@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -22,14 +20,12 @@ from emulation.nodes.serverhost import ServerHost
 from emulation.nodes.serving import Serving
 from emulation.nodes.switchprocess import SwitchProcess, switches
 from observability.record import RunDirectory
+from testbed.restarts import Restarts
 from testbed.targets import BMV2_QUEUE_PACKETS
 
 JOBS_ADDRESS = "unix:sockets/jobs"
 CONTROLLER = "controller"
 JOURNAL = "journal.db"
-# A process that dies more often than this within this time is not restarted.
-MOST_RESTARTS = 5
-RESTARTS_SECONDS = 60.0
 _READY_SECONDS = 60.0
 
 
@@ -65,7 +61,7 @@ class ProcessSupervisor:
         self._died = died
         self._run = run
         self._pcap = run.pcap if run.facts["pcap"] else None
-        self._ends: dict[str, deque[float]] = {}
+        self._restarts = Restarts()
         self._returning: set[asyncio.Task[None]] = set()
         self._up = False
 
@@ -196,17 +192,12 @@ class ProcessSupervisor:
 
     def _survived(self, name: str, process: Process) -> bool:
         """Handles an unrequested end of a process; returns whether the testbed continues."""
-        now = time.monotonic()
         wished, away = (
             process.name in self.restart_delays,
             self.restart_delays.pop(process.name, 0.0),
         )
-        ends = self._ends.setdefault(name, deque(maxlen=MOST_RESTARTS))
-        often = len(ends) == MOST_RESTARTS and now - ends[0] < RESTARTS_SECONDS
-        if not self._up or (often and not wished):
+        if not self._up or not (wished or self._restarts.again(name)):
             return False
-        if not wished:
-            ends.append(now)
         what = describe(process.exited.result())
         if name != CONTROLLER:
             self.controller.died(name, what)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from emulation.nodes.process_supervisor import MOST_RESTARTS
+from testbed.restarts import MOST_RESTARTS
 from tests.conftest import ROOT
 from tests.network.testbeds import Rackhub, interfaces, read_until, wait_for
 
