@@ -133,7 +133,7 @@ class _Play:
         members = [self._member(number) for number in range(len(self._one.ends))]
         setup = self._each([one.prepare for one in members])[0]
         for rank, name in enumerate(setup["servers"] if setup else ()):
-            self._join(name, setup["nonce"], rank)
+            self.network.join(name, setup["nonce"], rank)
         self._each([partial(one.open, setup) for one in members])
         self._iterate(members, 0)
         before = network.carried()
@@ -147,11 +147,6 @@ class _Play:
 
     def _is_up(self) -> bool:
         return self.network.controller.service is not None
-
-    def _join(self, name: str, nonce: str, rank: int) -> None:
-        network = self.network
-        host = network.hosts[network.addressing.unit(name).host]
-        ask(network.engine, network.operator, host, lambda: network.server(name).join(nonce, rank))
 
     def _iterate(self, members: Sequence[Member], number: int) -> tuple[Report, ...]:
         self._under_way = number, self._bytes()

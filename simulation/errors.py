@@ -28,3 +28,7 @@ class LinkError(VirtualError, ValueError):
 
 class TraceFileError(VirtualError):
     """A trace file that cannot be written."""
+
+
+class ProcessEndedError(Error):
+    """A process was killed while it was asked; the text says how it ended."""

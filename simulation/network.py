@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from functools import partial
 from pathlib import Path
 
@@ -13,9 +13,9 @@ from hosts.session.job_service import Service
 from observability.links import Carried
 from planner.link_loads import Direction
 from protocol.plan import Address
-from protocol.shards_pb2_grpc import ShardServiceServicer
-from simulation.kernel.calls import ask
+from simulation.kernel.calls import Answering, ask
 from simulation.kernel.engine import Engine, Node
+from simulation.kernel.processes import Process
 from simulation.kernel.task_node import TaskNode
 from simulation.links.link import Link, LinkSpec
 from simulation.links.trains import NEVER, SECOND, picoseconds
@@ -44,9 +44,10 @@ class Operator(TaskNode):
 class Network:
     """The simulated network of a topology under one program. Nothing runs before `begin`.
 
-    servers: running server processes by name.
+    servers: running server processes by name, and processes: their processes.
     framing: count the framing of frames, whatever the topology says.
     priorities: serve packets by strict priority on all links and at servers' processors.
+    fragile: switches may be killed, with what waits in their queues.
     host: the class of hosts.
     together: run switches as one node where possible, which is faster.
     corrupts: links may corrupt packets, by the topology or by faults.
@@ -60,6 +61,7 @@ class Network:
         *,
         framing: bool = False,
         priorities: bool = False,
+        fragile: bool = False,
         engine: Engine | None = None,
         host: type[HostNode] = HostNode,
     ) -> None:
@@ -78,11 +80,11 @@ class Network:
         }
         self.servers: dict[str, ServerProcess] = {}
         self.operator = Operator("operator")
-        self._shards: dict[Address, ShardServiceServicer] = {}
+        self.processes: dict[str, Process] = {}
+        self._shards: dict[Address, Answering] = {}
         self._links: dict[Direction, Link] = {}
         self._receivers: dict[Direction, str] = {}
-        devices = {name: (node, node.device) for name, node in self.switches.items()}
-        self.controller = ControlNode(self.engine, topology, addressing, dataplane, devices)
+        self.controller = ControlNode(self.engine, topology, addressing, dataplane, self.switches)
         nodes: list[Node] = [*self.switches.values(), *self.hosts.values()]
         for host_node in self.hosts.values():
             host_node.by_priority = priorities
@@ -91,7 +93,11 @@ class Network:
         self._task_nodes = [*self.hosts.values(), self.controller, self.operator]
         self._between: list[tuple[SwitchNode, int, SwitchNode, int, Link]] = []
         self._connect(
-            partial(LinkSpec.of, framing=framing or topology.costs.framing, priorities=priorities)
+            partial(
+                LinkSpec.of,
+                framing=framing or topology.costs.framing,
+                priorities=priorities or fragile,
+            )
         )
         self.engine.on_begin = self._unite
 
@@ -142,37 +148,63 @@ class Network:
                 self._between.append((one, port.number, other, port.peer_number, there))
                 self._between.append((other, port.peer_number, one, port.number, back))
 
+    @property
+    def workers_at(self) -> Set[str]:
+        """Names of workers' hosts."""
+        return {node.name for node in self.topology.workers}
+
     def node(self, name: str) -> Node:
         """Returns a switch or a host."""
         return self.switches[name] if name in self.switches else self.hosts[name]
 
-    def environment(self, node: TaskNode) -> VirtualHostEnvironment:
-        """Returns the environment of programs at a host."""
+    def environment(self, node: TaskNode, process: Process | None = None) -> VirtualHostEnvironment:
+        """Returns the environment of programs at a host, of a process if it can be killed."""
         return VirtualHostEnvironment(
             self.engine,
             node,
             self.addressing,
             self.controller,
-            lambda: self.controller.service,
+            lambda: self.controller.answering,
             self._shards,
             self.hosts,
             self._payload,
             self.corrupts,
+            process,
         )
 
-    def server(self, name: str) -> ServerProcess:
-        """Returns a server process, started if necessary; call from a task of its host."""
+    def join(self, name: str, nonce: str, rank: int) -> int:
+        """Has a server process, started if necessary, join a job; returns the job's number.
+
+        Call from a task of the operator. Raises ClientError if the job service refuses,
+        ProcessEndedError if the process is killed meanwhile.
+        """
+        host = self.hosts[self.addressing.unit(name).host]
+        return ask(
+            self.engine,
+            self.operator,
+            host,
+            lambda: self.servers[name].join(nonce, rank),
+            lambda: self._serving(name),
+        )
+
+    def _serving(self, name: str) -> Process:
+        """Returns the process of a server, started if necessary; at its host."""
         if name not in self.servers:
             unit = self.addressing.unit(name)
             node = self.hosts[unit.host]
-            endpoint = node.endpoint(str(unit.address), unit.port)
+            self.processes[name] = process = Process(name)
+            process.holds(lambda _: self._forget(name))
+            endpoint = node.endpoint(str(unit.address), unit.port, process)
             rate = unit.interface.outgoing.rate
-            environment = self.environment(node)
-            process = ServerProcess(endpoint, SERVICE, rate, environment)
-            self.servers[name] = process
-            environment.expect(endpoint, process.expected)
-            node.tasks.thread(process.run, name=f"server-{name}").start()
-        return self.servers[name]
+            environment = self.environment(node, process)
+            server = ServerProcess(endpoint, SERVICE, rate, environment)
+            self.servers[name] = server
+            environment.expect(endpoint, server.expected)
+            node.tasks.thread(server.run, name=f"server-{name}", process=process).start()
+        return self.processes[name]
+
+    def _forget(self, name: str) -> None:
+        del self.servers[name], self.processes[name]
 
     def play(self, service: Service, work: Callable[[int, str, Service], None]) -> None:
         """Joins a job's servers and runs `work` (rank, host, job) for all its workers to the end.
@@ -180,8 +212,7 @@ class Network:
         Call from a task of the operator.
         """
         for rank, name in enumerate(service.servers):
-            host = self.hosts[self.addressing.unit(name).host]
-            ask(self.engine, self.operator, host, partial(self._join, name, service.nonce, rank))
+            self.join(name, service.nonce, rank)
         workers = [
             self.operator.tasks.thread(work, args=(rank, node.name, service))
             for rank, node in enumerate(self.topology.workers)
@@ -190,9 +221,6 @@ class Network:
             one.start()
         for one in workers:
             one.join()
-
-    def _join(self, name: str, nonce: str, rank: int) -> int:
-        return self.server(name).join(nonce, rank)
 
     def carried(self) -> dict[Direction, Carried]:
         """Counts the frames (without FCS) sent in each direction of each link."""
@@ -218,7 +246,7 @@ class Network:
 
     def stop(self) -> None:
         """Stops servers and controller in order; call from a task of the operator."""
-        for name, server in self.servers.items():
+        for name, server in list(self.servers.items()):
             host = self.hosts[self.addressing.unit(name).host]
             ask(self.engine, self.operator, host, server.stop)
         ask(self.engine, self.operator, self.controller, self.controller.stop)
@@ -229,6 +257,12 @@ class Network:
         if isinstance(node, TaskNode) and node.tasks.running is not None:
             return f"{node.now / SECOND:.9f} {node.name} {node.tasks.running.name}"
         return "-"
+
+    @property
+    def ending(self) -> bool:
+        """True while a process is being killed."""
+        node = self.engine.running
+        return isinstance(node, TaskNode) and node.tasks.ending and not node.tasks.closed
 
     def close(self) -> None:
         """Ends all tasks and frees the switches."""

@@ -28,7 +28,7 @@ from simulation.links.trains import SECOND, picoseconds
 from simulation.network import Network
 from simulation.tracing.events import TraceFile
 from simulation.tracing.tracer import Tracer
-from specs.faultfile import Fault
+from specs.faultfile import CONTROLLER, Fault
 from testbed import preflight
 from testbed.errors import JobError
 from testbed.jobrun import expected_loads, summary, unique_name
@@ -39,6 +39,7 @@ from topologies.model.spec import TopologyFile
 log = logging.getLogger("virtual")
 
 _NEW_OBJECTS = 200_000  # threshold of the garbage collector
+_JOURNAL = "journal.db"  # of a controller that is killed
 _QUIET_SECONDS = 0.1  # after the last job, for packets in flight
 
 
@@ -79,7 +80,13 @@ class Session:
         topology = checked.topology
         self.addressing = Addressing(topology)
         priorities = any(plan.file.spec.propagation.in_network for plan in checked.jobs)
-        self.network = Network(topology, self.addressing, dataplane, priorities=priorities)
+        killed = {fault.node for fault in faults if fault.kind == "kill"}
+        fragile = any(node.name in killed for node in topology.switches)
+        self.network = Network(
+            topology, self.addressing, dataplane, priorities=priorities, fragile=fragile
+        )
+        if CONTROLLER in killed:
+            self.network.controller.journal = run.path / _JOURNAL
         if pcap:
             run.pcap.mkdir(exist_ok=True)
             self.network.capture(run.pcap)
@@ -96,7 +103,7 @@ class Session:
         ]
         for job in self.jobs:
             job.alongside = sorted(other.name for other in self.jobs if other is not job)
-        self._chaos = Chaos(self.network, faults, self.jobs, emit) if faults else None
+        self._chaos = Chaos(self.network, dataplane, faults, self.jobs, emit) if faults else None
         self._progress = ProgressReporter(self.jobs, self.network.engine.settled, emit)
         self._over = False
         self._seconds = 0.0
@@ -241,7 +248,7 @@ class _VirtualTimeFilter(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         record.virtual = self._network.where()
-        return True
+        return not self._network.ending  # nothing that a killed process still says
 
 
 @contextlib.contextmanager

@@ -39,13 +39,12 @@ _PROGRESSING: tuple[Kind, ...] = ("disconnect", "impair", "slow", "load")
 _ENDLESS: tuple[Kind, ...] = ("slow", "load")  # that may last for ever
 _BY_CLOCK: dict[Clock, tuple[Kind, ...]] = {
     "emulated": (*DRAWN, "slow", "scale"),
-    "virtual": ("impair", "slow", "load", "scale"),
+    "virtual": KINDS,
 }
-_WHY_NOT: dict[Clock, str] = {
-    "emulated": "is of virtual time: --clock virtual",
-    "virtual": "is of emulation: in virtual time nothing is a process that could be killed, stopped"
-    " or disconnected",
-}
+_UNSTOPPABLE = (
+    "is a switch, which cannot be stopped in virtual time, as no buffers hold the packets that"
+    " arrive meanwhile; disconnect or kill it, or stop a host or the controller"
+)
 _OF_SWITCHES: tuple[Kind, ...] = ("repush", "disconnect", "impair")
 _QUALITIES = ("loss", "duplicate", "reorder", "corrupt")
 _LONGEST = "1000000 s"
@@ -269,7 +268,7 @@ def schedule(
         unknown = [kind for kind in file.random.kinds if kind not in _BY_CLOCK[clock]]
         if unknown:
             _refuse_kind(document, ("random", "kinds"), unknown[0], clock)
-        faults += _drawn(document, file.random, topology, seed)
+        faults += _drawn(document, file.random, topology, seed, clock)
     elif not file.faults:
         document.refuse((), "has no faults; allowed: faults, random, or both")
     elif seed is not None:
@@ -285,7 +284,7 @@ def schedule(
 
 def _refuse_kind(document: Document[FaultsFile], place: Location, kind: Kind, clock: Clock) -> None:
     allowed = ", ".join(_BY_CLOCK[clock])
-    document.refuse(place, f"{kind} {_WHY_NOT[clock]}; allowed here: {allowed}")
+    document.refuse(place, f"{kind} is of virtual time: --clock virtual; allowed here: {allowed}")
 
 
 def _read(
@@ -335,7 +334,7 @@ def _read(
     if given.scale is not None:
         hosts = servers or [one.name for one in topology.hosts]
         if clock == "virtual" and any(word[0] == "-" for word in given.scale.workers):
-            text = f"in virtual time no worker leaves, as leaving {_WHY_NOT['virtual']}"
+            text = "in virtual time no worker leaves when it is asked to; kill it, `gone: forever`"
             document.refuse((*place, kind, "workers"), text)
         return _scale(document, (*place, kind), given.scale, topology, hosts, at)
     node = getattr(given, kind)
@@ -343,6 +342,9 @@ def _read(
     allowed = switches
     if kind not in _OF_SWITCHES:
         allowed = [one.name for one in topology.nodes] + _server_processes(topology) + [CONTROLLER]
+    if kind == "stop" and clock == "virtual" and node in switches:
+        document.refuse((*place, kind), f"{node} {_UNSTOPPABLE}")
+        return None
     if node not in allowed:
         text = f"there is no {shown(node)} here; allowed: {few(allowed)}"
         document.refuse((*place, kind), text)
@@ -460,7 +462,11 @@ def _scale(
 
 
 def _drawn(
-    document: Document[FaultsFile], given: _Random, topology: Topology, seed: int | None
+    document: Document[FaultsFile],
+    given: _Random,
+    topology: Topology,
+    seed: int | None,
+    clock: Clock,
 ) -> list[Fault]:
     groups = {
         "switches": [one.name for one in topology.switches],
@@ -478,8 +484,11 @@ def _drawn(
             text = f"{shown(name)} is no node here; allowed: names, {', '.join(groups)}"
             document.refuse(("random", "nodes", number), text)
     switches = [name for name in nodes if name in groups["switches"]]
+    others = [name for name in nodes if name not in switches]
     possible = [kind for kind in given.kinds if switches or kind not in _OF_SWITCHES]
-    if not possible:
+    if not others and clock == "virtual" and "stop" in possible:
+        document.refuse(("random", "nodes"), f"{switches[0]} {_UNSTOPPABLE}")
+    elif not possible:
         kinds = " and ".join(given.kinds)
         text = f"of {kinds} only switches can have any, and there are none in `nodes`"
         document.refuse(("random", "kinds"), text)
@@ -488,7 +497,9 @@ def _drawn(
     draw = random.Random(given.seed if seed is None else seed)
     faults = []
     for number in range(1, given.count + 1):
-        faults.append(_draw(draw, draw.choice(possible), number * given.every, nodes, topology))
+        kind = draw.choice(possible)
+        hit = others if kind == "stop" and clock == "virtual" else nodes
+        faults.append(_draw(draw, kind, number * given.every, hit, topology))
     return faults
 
 

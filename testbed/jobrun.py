@@ -214,6 +214,18 @@ class JobRun:
         """Returns the progress so far."""
         return self._progress.message(served=self.tree == "none")
 
+    def ends_as(self, status: jobs_pb2.Job | None) -> None:
+        """Records the job service's last report of it; None if it did not answer."""
+        self.status = status
+        self.restored = (
+            None
+            if status is None
+            else [
+                {"epoch": one.epoch, "server": one.server, "chunks": one.chunks, "from": one.source}
+                for one in status.restored
+            ]
+        )
+
     def assignment(self, status: jobs_pb2.Job | None) -> ChunkAssignment:
         """Returns which of its servers, by the ranks of a status, has each chunk; None: as it
         began."""

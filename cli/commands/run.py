@@ -99,7 +99,7 @@ def chaos(
 ) -> None:
     """Run a job while things break: processes are killed or stopped, links impaired.
 
-    In virtual time links and hosts are slowed down, links shared with others and impaired.
+    In virtual time all of it happens to simulated nodes, the same again packet by packet.
 
     Exit status 0 means that the job was done nevertheless and its weights match the reference bit
     by bit, unless there is nothing to compare them with (the summary's `no_reference` says why).

@@ -22,7 +22,6 @@ from hosts.worker.explanation import Outline
 from observability import outcomes
 from observability.messages.reports import ActivityReport
 from observability.messages.servers import JobServers
-from observability.messages.summary import Restored
 from observability.messages.waiting import Activity, JobExplanation
 from observability.why import explain, sentences
 from protocol import jobs_pb2
@@ -151,18 +150,6 @@ class Diagnostics:
         """Returns the job's status; None if the service does not answer or know it."""
         jobs = await self._jobs()
         return jobs[0] if jobs else None
-
-    async def restored(self) -> list[Restored] | None:
-        """Returns where servers got parameters from at changes of epoch; None if the service does
-        not answer."""
-        jobs = await self._jobs()
-        if jobs is None:
-            return None
-        return [
-            {"epoch": one.epoch, "server": one.server, "chunks": one.chunks, "from": one.source}
-            for job in jobs
-            for one in job.restored
-        ]
 
     async def _jobs(self) -> list[jobs_pb2.Job] | None:
         """Returns the job's status in a list, which is empty if the service does not know the job;

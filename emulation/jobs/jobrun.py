@@ -149,8 +149,7 @@ class EmulatedJob(JobRun):
         self.counts, self.links = self.delta.counts, self.delta.carried
         self.shared_with, self.alongside = self.delta.shared_with, self.delta.alongside
         self._used = busy, shares, lost + self.delta.overrun
-        self.restored = await self.diagnostics.restored()
-        self.status = await self.diagnostics.status()
+        self.ends_as(await self.diagnostics.status())
 
     async def _create(self) -> Service:
         """Creates the job at the job service; raises ``ClientError``."""

@@ -329,9 +329,9 @@ class FaultImpact(TypedDict):
     """What happened, in words."""
     aggregating: int | None
     """Slots of switches in AGGREGATING at the fault, at least: slots that a change of epoch gave up
-    cannot be distinguished from others."""
+    cannot be distinguished from others. Null in virtual time."""
     partial: int | None
-    """Slots in PARTIAL, at least."""
+    """Slots in PARTIAL, at least. Null in virtual time."""
     job: str | None
     """The job; null if none ran."""
     seconds: float | None
@@ -346,7 +346,8 @@ class FaultImpact(TypedDict):
     epoch_after: int | None
     """Number of its plan once it had recovered."""
     resent_packets: int | None
-    """Packets that workers and switches retransmitted until then, at least."""
+    """Packets that workers and switches retransmitted until then, at least; in virtual time those
+    of workers."""
     resent_bytes: int | None
     """Bytes of these."""
 

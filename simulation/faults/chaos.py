@@ -8,26 +8,27 @@ the picosecond.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import partial
 
+from controller.p4rt.connection import SwitchError
+from controller.p4rt.dataplane import DataPlane
 from hosts.errors import ClientError
 from observability.messages.events import EmitEvent
 from observability.messages.summary import FaultImpact
 from planner.link_loads import Direction
+from simulation.faults.recovery import Happened, Training
+from simulation.faults.strikes import KILLED, STRIKES, Strikes
 from simulation.jobrun import VirtualJob
-from simulation.kernel.calls import ask
 from simulation.kernel.engine import Node
 from simulation.links.timeline import Step, Timeline, product
 from simulation.links.trains import NEVER, SECOND, picoseconds
 from simulation.network import Network
 from simulation.nodes.background import BackgroundFlow, is_background
 from simulation.nodes.host import HostNode
-from specs.faultfile import Fault, slow_words
+from specs.faultfile import LASTING, Fault, slow_words
 from specs.scaling import changes, scaled_words
 from specs.slowdowns import EVERY_LINK
 from topologies.model.topology import Link
@@ -35,56 +36,16 @@ from topologies.model.units import rate_text
 
 __all__ = ["Chaos"]
 
+_STRUCK = {
+    "kill": KILLED,
+    "stop": "was stopped",
+    "repush": "had its program pushed again by another client",
+    "disconnect": "lost its P4Runtime connection",
+}
 _AHEAD = SECOND  # ps that steps of a pattern are known before they happen
 
 Hit = Direction | str
 """A direction of a link, or a host, that may be slow."""
-
-
-@dataclass(eq=False)
-class _Happened:
-    """A fault that has happened: when it began and, NEVER before that, ended (ps)."""
-
-    fault: Fault
-    what: str
-    began: int
-    over: int = NEVER
-
-
-@dataclass(eq=False)
-class _Training:
-    """When each worker of a job, by rank, began and ended its iterations (ps), as far as known."""
-
-    workers: int
-    chunks: int  # of an iteration
-    times: dict[int, list[int]] = field(default_factory=dict)
-    done: dict[int, int] = field(default_factory=dict)  # iterations
-
-    @property
-    def running(self) -> bool:
-        """True once all workers run."""
-        return len(self.times) >= self.workers
-
-    @property
-    def chunks_done(self) -> int:
-        """Chunks of iterations that all workers have ended."""
-        return self.chunks * min(self.done.values()) if self.running else 0
-
-    def take(self, rank: int, iteration: int, at: int) -> None:
-        """Takes the end of a worker's iteration, or that it has begun."""
-        self.times.setdefault(rank, []).append(at)
-        self.done[rank] = iteration
-
-    def recovered(self, fault: _Happened) -> int | None:
-        """Returns when all workers had ended an iteration begun after the fault's end, or None."""
-        latest = 0
-        for times in self.times.values():
-            ends = (end for began, end in itertools.pairwise(times) if began >= fault.over)
-            end = next(ends, None)
-            if end is None:
-                return None
-            latest = max(latest, end)
-        return latest
 
 
 class Chaos:
@@ -93,11 +54,13 @@ class Chaos:
     def __init__(
         self,
         network: Network,
+        dataplane: DataPlane,
         faults: Sequence[Fault],
         jobs: Sequence[VirtualJob],
         emit: EmitEvent,
     ) -> None:
         self._network, self._faults, self._jobs, self._emit = network, faults, jobs, emit
+        self._dataplane = dataplane
         self._engine, self._operator = network.engine, network.operator
         if any("corrupt" in dict(fault.quality) for fault in faults):
             network.corrupts = True
@@ -109,18 +72,20 @@ class Chaos:
             for number, fault in enumerate(faults)
         ]
         self._further = self._operator.tasks.condition()
-        self._ran = NEVER  # ps when the first job ran, once it does
         self._over = False
-        self._happened: list[_Happened] = []
+        self._happened: list[Happened] = []
+        self._said = 0
         self._flows: list[tuple[HostNode, BackgroundFlow]] = []
         self._slow: dict[Hit, dict[int, Timeline]] = {}  # by fault
+        self._ordered = False  # the controller has orders to impair links
         self._impaired: dict[int, tuple[list[Link], dict[str, float]]] = {}  # by fault
-        # What the operator knows, and what has happened by the end of the run.
-        self._known = {job.name: self._training(job) for job in jobs}
-        self._recorded = {job.name: self._training(job) for job in jobs}
+        self._strikes = Strikes(network, jobs, dataplane, self._tell, self._order)
+        self._trainings = [
+            Training(job, lambda: self._operator.now, self._hear, self._tell) for job in jobs
+        ]
         self._counts = any((one.chunks, one.lasts, one.after) != (None,) * 3 for one in faults)
-        for job in jobs:
-            job.heard = partial(self._hear, job.name)
+        for job, training in zip(jobs, self._trainings, strict=True):
+            job.follower = training
 
     @property
     def other_traffic(self) -> bool:
@@ -145,36 +110,22 @@ class Chaos:
         ended: when the jobs had ended (ps).
         """
         return [
-            self._row(one, name, training, ended)
+            training.row(one, self._ran, ended, self._dataplane.frame_bytes)
             for one in sorted(self._happened, key=lambda one: one.began)
-            for name, training in self._recorded.items()
+            for training in self._trainings
             if one.began <= ended
         ]
 
     # --- what workers do ---
 
-    @staticmethod
-    def _training(job: VirtualJob) -> _Training:
-        return _Training(len(job.placement.workers), job.forecast.workload.chunks)
+    def _hear(self, host: HostNode, learn: Callable[[], None], begins: bool) -> None:
+        """Has the operator hear of what a worker does."""
+        if begins or self._counts:
+            at = host.now + self._engine.control_latency
+            self._engine.post(host, self._operator, at, partial(self._learn, learn))
 
-    def _hear(self, job: str, host: HostNode, rank: int, iteration: int) -> None:
-        """Handles, at its host, that a worker runs or has ended an iteration."""
-        at = host.now
-        first = rank not in self._recorded[job].times
-        self._recorded[job].take(rank, iteration, at)
-        if first or self._counts:
-            self._engine.post(
-                host,
-                self._operator,
-                at + self._engine.control_latency,
-                lambda: self._learn(job, rank, iteration, at),
-            )
-
-    def _learn(self, job: str, rank: int, iteration: int, at: int) -> None:
-        known = self._known[job]
-        known.take(rank, iteration, at)
-        if known.running and self._ran == NEVER:
-            self._ran = max(times[0] for times in known.times.values())
+    def _learn(self, learn: Callable[[], None]) -> None:
+        learn()
         self._operator.tasks.thread(self._wake, "faults").start()
 
     def _wake(self) -> None:
@@ -184,7 +135,12 @@ class Chaos:
     @property
     def _chunks(self) -> int:
         """Chunks that the first job has done."""
-        return self._known[self._jobs[0].name].chunks_done
+        return self._trainings[0].chunks_done
+
+    @property
+    def _ran(self) -> int:
+        """When the first job ran (ps); NEVER before."""
+        return min((one.ran for one in self._trainings if one.ran is not None), default=NEVER)
 
     # --- when faults happen ---
 
@@ -210,6 +166,9 @@ class Chaos:
             self._slow_down(number, fault, begins)
         elif fault.kind == "load":
             self._load(fault, begins)
+        elif fault.kind in STRIKES:
+            self._until(begins - self._engine.control_latency)
+            self._strike(number, fault, begins)
         else:
             self._until(begins)
             if self._over:
@@ -222,10 +181,10 @@ class Chaos:
     def _recovered(self) -> bool:
         """Returns whether all jobs have recovered from every fault so far that ends."""
         return all(
-            job.recovered(one) is not None
+            job.has_recovered(one)
             for one in self._happened
             if not one.fault.endless
-            for job in self._known.values()
+            for job in self._trainings
         )
 
     def _until(self, at: int) -> None:
@@ -245,15 +204,55 @@ class Chaos:
         elif fault.seconds < math.inf:
             self._until(begins + picoseconds(fault.seconds))
 
-    def _begin(self, fault: Fault, began: int, what: str) -> _Happened:
-        """Records and reports that a fault has begun."""
-        happened = _Happened(fault, what, began)
+    def _begin(self, fault: Fault, began: int, what: str, then: str | None = "") -> Happened:
+        """Records and reports that a fault has begun.
+
+        then: what follows; None: others report that.
+        """
+        waits = {one.name: one.present for one in self._trainings}
+        happened = Happened(fault, what, began, waits=waits)
         self._happened.append(happened)
-        for job in self._jobs:
-            number = len(self._happened)
-            text = f"{fault.where} {what}"
-            self._emit({"event": "fault", "job": job.name, "number": number, "text": text})
+        if then is not None:
+            self._tell(f"{fault.where} {what}{then}")
         return happened
+
+    def _tell(self, text: str) -> None:
+        self._said += 1
+        for job in self._jobs:
+            self._emit({"event": "fault", "job": job.name, "number": self._said, "text": text})
+
+    # --- processes and connections ---
+
+    def _strike(self, number: int, fault: Fault, begins: int) -> None:
+        if self._over:
+            return
+        begins = max(begins, self._operator.now + self._engine.control_latency)
+        try:
+            killed = self._strikes.begin(number, fault, begins)
+        except SwitchError as error:
+            self._tell(f"{fault.where}: its program could not be pushed: {error}")
+            return
+        if killed is None:
+            self._tell(f"{fault.where} is not running: {fault.kind} has no effect")
+            return
+        lasts, away = fault.kind in LASTING, f"; it stays away for {fault.seconds:g} s"
+        what, then = f"{_STRUCK[fault.kind]}{fault.span if lasts else ''}", ""
+        if fault.kind == "kill":
+            away = "; it stays away" if math.isinf(fault.seconds) else away
+            then = away if fault.seconds else "; started again"
+        worker = fault.kind == "kill" and fault.node in self._network.workers_at
+        happened = self._begin(fault, begins, what, None if worker else then)
+        if not lasts:
+            happened.over = begins
+            follow = partial(self._strikes.follow, fault, killed, begins)
+            self._operator.tasks.thread(follow, f"after fault {number}").start()
+            return
+        ends = begins + picoseconds(fault.seconds)
+        if fault.lasts is not None:
+            self._until_chunks(self._chunks + fault.lasts)
+            ends = self._operator.now + self._engine.control_latency
+        happened.over = self._strikes.end(number, fault, ends)
+        self._until(happened.over)
 
     # --- slow links and hosts ---
 
@@ -413,26 +412,6 @@ class Chaos:
             for link in links:
                 known = worst.setdefault(frozenset((link.a, link.b)), {})
                 known.update({name: max(known.get(name, 0.0), p) for name, p in quality.items()})
-        controller = self._network.controller
-        ask(self._engine, self._operator, controller, partial(controller.impair, worst))
-
-    # --- the record ---
-
-    def _row(self, one: _Happened, job: str, training: _Training, ended: int) -> FaultImpact:
-        recovered = training.recovered(one)
-        return {
-            "at": (one.began - self._ran) / SECOND,
-            "kind": one.fault.kind,
-            "node": one.fault.where,
-            "what": one.what,
-            "aggregating": None,
-            "partial": None,
-            "job": job,
-            "seconds": None if recovered is None else (recovered - one.began) / SECOND,
-            "lasted": None if one.over > ended else (one.over - one.began) / SECOND,
-            "rejoined_after": None,
-            "epoch_before": None,
-            "epoch_after": None,
-            "resent_packets": None,
-            "resent_bytes": None,
-        }
+        if self._impaired or self._ordered:
+            self._ordered = True
+            self._strikes.order(lambda table: table.outages.impair(worst))

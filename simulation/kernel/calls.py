@@ -10,11 +10,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import grpc
+from greenlet import GreenletExit
 
+from simulation.errors import ProcessEndedError
 from simulation.kernel.engine import Engine, Node
+from simulation.kernel.processes import Process
 from simulation.kernel.task_node import TaskNode
 
 Result = TypeVar("Result")
@@ -82,11 +85,21 @@ class CallContext:
                 callback()
 
 
+class Answering(NamedTuple):
+    """A servicer, and the process of which it is a part, if its node has any."""
+
+    servicer: Any
+    process: Process | None = None
+
+
 class Stub:
     """Calls a service at another node, until `close`.
 
-    find: returns the servicer at the time of a call; None while there is none.
+    find: returns the servicer at the time of a call, and its process; None while there is none.
     peer: the caller's address for the servicer.
+    process: the caller's.
+
+    Calls of a process that is killed end as broken connections do.
     """
 
     def __init__(
@@ -94,10 +107,12 @@ class Stub:
         engine: Engine,
         source: TaskNode,
         target: TaskNode,
-        find: Callable[[], Any],
+        find: Callable[[], Answering | None],
         peer: str,
+        process: Process | None = None,
     ) -> None:
         self.engine, self.source, self.target, self.peer = engine, source, target, peer
+        self.process = process
         self._find = find
         self.closed = False
         self._streams: list[_Stream] = []
@@ -108,12 +123,28 @@ class Stub:
             raise AttributeError(name)
         return self._methods.setdefault(name, _Method(self, name))
 
-    def find(self) -> Any:
-        """Returns the servicer, at its node; raises UNAVAILABLE if there is none."""
-        servicer = self._find()
-        if servicer is None:
-            raise CallError(grpc.StatusCode.UNAVAILABLE, "no service answers there")
-        return servicer
+    def begin(
+        self, name: str, work: Callable[[Any], None], broken: Callable[[CallError], None]
+    ) -> None:
+        """Has a task of the service's process, at its node, call `work` with the servicer; `broken`
+        gets the error if there is none, or the process is killed before `work` returns."""
+        found = self._find()
+        if found is None:
+            broken(CallError(grpc.StatusCode.UNAVAILABLE, "no service answers there"))
+            return
+        process = found.process
+        cancel = None
+        if process is not None:
+            cancel = process.holds(
+                lambda how: broken(CallError(grpc.StatusCode.UNAVAILABLE, f"the service {how}"))
+            )
+
+        def there() -> None:
+            work(found.servicer)
+            if cancel is not None:
+                cancel()
+
+        self.target.tasks.thread(there, name=name, process=process).start()
 
     def stream(self, one: _Stream) -> _Stream:
         """Registers a stream, which ends with the stub."""
@@ -136,6 +167,8 @@ class _Method:
         self, request: Any, timeout: float | None = None, wait_for_ready: bool = False
     ) -> Any:
         stub, name = self._stub, self._name
+        if stub.source.tasks.ending:
+            raise GreenletExit
         if stub.closed:
             raise ValueError("Cannot invoke RPC on closed channel!")  # as gRPC does
         if name in STREAMS:
@@ -174,13 +207,16 @@ def _unary(stub: Stub, name: str, request: Any, timeout: float | None) -> Any:
     outcome: list[Any] = []
     sent = _copied(request)
 
-    def work() -> None:
+    def work(servicer: Any) -> None:
         context = CallContext(stub.peer)
         try:
-            answer = _copied(getattr(stub.find(), name)(sent, context))
+            answer = _copied(getattr(servicer, name)(sent, context))
         except CallError as error:
             answer = error
         context.end()
+        back(answer)
+
+    def back(answer: Any) -> None:
         engine.post(target, source, target.now + engine.control_latency, lambda: arrive(answer))
 
     def arrive(answer: Any) -> None:
@@ -191,7 +227,7 @@ def _unary(stub: Stub, name: str, request: Any, timeout: float | None) -> Any:
         source,
         target,
         source.now + engine.control_latency,
-        lambda: target.tasks.thread(work, name=name).start(),
+        lambda: stub.begin(name, work, back),
     )
     if not ended.wait(timeout):
         raise CallError(grpc.StatusCode.DEADLINE_EXCEEDED, f"no answer within {timeout:g} s")
@@ -210,18 +246,23 @@ class _Stream:
         self._came: deque[Any] = deque()
         self._news = stub.source.tasks.event()
         self._timeout = timeout
+        self._serving: Process | None = None
         sent = _copied(request)
 
-        def work() -> None:
+        def work(servicer: Any) -> None:
+            self._serving = stub.target.tasks.process
             try:
-                for answer in getattr(stub.find(), name)(sent, self._context):
+                for answer in getattr(servicer, name)(sent, self._context):
                     self._back(_copied(answer))
                 self._back(None)
             except CallError as error:
                 self._back(error)
             self._context.end()
 
-        self._there(lambda: stub.target.tasks.thread(work, name=name).start())
+        self._there(lambda: stub.begin(name, work, self._back))
+        self._forget: Callable[[], None] = lambda: None
+        if stub.process is not None:
+            self._forget = stub.process.holds(lambda _: self.cancel())
 
     def __iter__(self) -> Iterator[Any]:
         return self
@@ -234,6 +275,7 @@ class _Stream:
         answer = self._came[0]
         if answer is None or isinstance(answer, CallError):
             self.over = True
+            self._forget()
             if answer is None:
                 raise StopIteration
             raise answer
@@ -251,8 +293,9 @@ class _Stream:
         self._came.clear()
         self._came.append(CallError(code, details))
         self._news.set()
+        self._forget()
         tasks = self._stub.target.tasks
-        self._there(lambda: tasks.thread(self._context.end, name="ended").start())
+        self._there(lambda: tasks.thread(self._context.end, "ended", process=self._serving).start())
 
     def _there(self, work: Callable[[], None]) -> None:
         stub = self._stub
@@ -270,8 +313,18 @@ class _Stream:
         stub.engine.post(node, stub.source, node.now + stub.engine.control_latency, arrive)
 
 
-def ask(engine: Engine, source: TaskNode, target: Node, work: Callable[[], Result]) -> Result:
-    """Runs `work` at another node, in a task if it has any; returns its result or raises."""
+def ask(
+    engine: Engine,
+    source: TaskNode,
+    target: Node,
+    work: Callable[[], Result],
+    process: Callable[[], Process | None] = lambda: None,
+) -> Result:
+    """Runs `work` at another node, in a task if it has any; returns its result or raises.
+
+    process: returns, at that node, the task's. Raises ProcessEndedError if that is killed before
+    the end of `work`.
+    """
     ended = source.tasks.event()
     outcome: list[tuple[bool, Any]] = []
 
@@ -281,6 +334,9 @@ def ask(engine: Engine, source: TaskNode, target: Node, work: Callable[[], Resul
             answer = True, work()
         except Exception as error:  # raised at the caller
             answer = False, error
+        back(answer)
+
+    def back(answer: tuple[bool, Any]) -> None:
         engine.post(target, source, target.now + engine.control_latency, lambda: arrive(answer))
 
     def arrive(answer: tuple[bool, Any]) -> None:
@@ -288,10 +344,22 @@ def ask(engine: Engine, source: TaskNode, target: Node, work: Callable[[], Resul
         ended.set()
 
     def begin() -> None:
-        if isinstance(target, TaskNode):
-            target.tasks.thread(there, name=getattr(work, "__name__", "work")).start()
-        else:
+        if not isinstance(target, TaskNode):
             there()
+            return
+        mine = process()
+        cancel = None
+        if mine is not None:
+            name = mine.name
+            cancel = mine.holds(lambda how: back((False, ProcessEndedError(f"{name} {how}"))))
+
+        def within() -> None:
+            there()
+            if cancel is not None:
+                cancel()
+
+        task = getattr(work, "__name__", "work")
+        target.tasks.thread(within, task, process=mine).start()
 
     engine.post(source, target, source.now + engine.control_latency, begin)
     ended.wait()

@@ -12,12 +12,13 @@ import heapq
 import itertools
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from typing import Any
 
 from greenlet import GreenletExit, greenlet
 
+from simulation.kernel.processes import Process
 from simulation.links.trains import NEVER, SECOND, picoseconds
 
 log = logging.getLogger("virtual")
@@ -46,6 +47,10 @@ class Alarm:
         self.over = False
 
 
+def _nothing() -> None:
+    pass
+
+
 class Tasks:
     """A Runtime in the virtual time of a node.
 
@@ -58,11 +63,14 @@ class Tasks:
         self.running: Task | None = None
         self.waiting: set[Task] = set()  # tasks that have begun and not ended
         self._ready: deque[Task] = deque()
+        self._held: list[Task] = []  # tasks of stopped processes that could run
         self._alarms: list[tuple[int, int, Alarm]] = []
         self._given_up = 0
         self._numbers = itertools.count()
         self._hub = greenlet.getcurrent()
         self.closed = False
+        # Tasks are being ended: the running one reaches nothing outside of it any more.
+        self.ending = False
 
     # What the node calls
 
@@ -116,6 +124,7 @@ class Tasks:
         if alarm.over:
             return
         alarm.over = True
+        alarm.work = _nothing  # it may stay in the queue for long; what it refers to may not
         self._given_up += 1
         if self._given_up > _FEW and 2 * self._given_up > len(self._alarms):
             self._alarms = [one for one in self._alarms if not one[2].over]
@@ -123,8 +132,54 @@ class Tasks:
             self._given_up = 0
 
     def begin(self, task: Task) -> None:
-        """Makes a task runnable."""
-        self._ready.append(task)
+        """Makes a task runnable: at once, or when its process goes on."""
+        stopped = task.process is not None and task.process.stopped
+        (self._held if stopped else self._ready).append(task)
+
+    # Processes
+
+    @property
+    def process(self) -> Process | None:
+        """The process of the running task."""
+        return self.running.process if self.running is not None else None
+
+    def stop(self, process: Process) -> None:
+        """Stops a process, as SIGSTOP does."""
+        process.stopped = True
+        ready, self._ready = self._ready, deque()
+        for task in ready:
+            self.begin(task)
+
+    def resume(self, process: Process) -> None:
+        """Lets a stopped process go on, as SIGCONT does."""
+        process.stopped = False
+        held, self._held = self._held, []
+        for task in held:
+            self.begin(task)
+
+    def kill(self, process: Process, how: str) -> None:
+        """Ends a process where its tasks wait, as SIGKILL does.
+
+        Python's own clean-up (``finally``, ``with``) runs while frames are removed, as nothing else
+        frees them, but reaches nothing: what the process held is released before, waiting ends it,
+        calls and packets are not sent.
+        """
+        process.end(how)
+        self._ready = deque(task for task in self._ready if task.process is not process)
+        self._held = [task for task in self._held if task.process is not process]
+        self._end([task for task in self.waiting if task.process is process])
+
+    def _end(self, tasks: Iterable[Task]) -> None:
+        before, self.ending = self.running, True
+        for task in sorted(tasks, key=lambda one: one.number):
+            self.waiting.discard(task)
+            task.green.parent = greenlet.getcurrent()
+            self.running = task
+            try:
+                task.green.throw(GreenletExit)
+            except Exception:
+                log.exception("%s did not end well", task.name)
+        self.running, self.ending = before, self.closed
 
     def pause(self, waiters: deque[Waiter], timeout: float | None) -> bool:
         """Suspends the running task among `waiters` until it is woken or the timeout (s) ends.
@@ -132,7 +187,7 @@ class Tasks:
         Returns whether it was woken.
         """
         task = self.running
-        if self.closed:
+        if self.ending:
             raise GreenletExit
         if task is None:
             raise RuntimeError("only a task can wait, and none is running")
@@ -150,8 +205,8 @@ class Tasks:
             waiter.over = True
             if not waiter.woken and waiter in waiters:
                 waiters.remove(waiter)
-        if waiter.alarm is not None:
-            self.give_up(waiter.alarm)
+            if waiter.alarm is not None:
+                self.give_up(waiter.alarm)
         return waiter.woken
 
     def wake_first(self, waiters: deque[Waiter]) -> Task | None:
@@ -160,7 +215,7 @@ class Tasks:
             waiter = waiters.popleft()
             if not waiter.over:
                 waiter.over = waiter.woken = True
-                self._ready.append(waiter.task)
+                self.begin(waiter.task)
                 return waiter.task
         return None
 
@@ -172,20 +227,15 @@ class Tasks:
     def _expire(self, waiter: Waiter) -> None:
         if not waiter.over:
             waiter.over = True
-            self._ready.append(waiter.task)
+            self.begin(waiter.task)
 
     def close(self) -> None:
         """Ends all tasks where they wait, at the end of a run."""
         self.closed = True
         self._ready.clear()
+        self._held.clear()
         self._alarms.clear()
-        for task in sorted(self.waiting, key=lambda one: one.number):
-            task.green.parent = greenlet.getcurrent()
-            try:
-                task.green.throw(GreenletExit)
-            except Exception:
-                log.exception("%s did not end well", task.name)
-        self.waiting.clear()
+        self._end(self.waiting)
 
     # Runtime
 
@@ -207,9 +257,10 @@ class Tasks:
         name: str | None = None,
         args: tuple[Any, ...] = (),
         daemon: bool = False,
+        process: Process | None = None,
     ) -> Task:
-        """Implements Runtime."""
-        return Task(self, target, name, args, next(self._numbers))
+        """Implements Runtime. process: of the task; None: that of the running one."""
+        return Task(self, target, name, args, next(self._numbers), process or self.process)
 
     def timer(self, seconds: float, work: Callable[[], Any]) -> TaskTimer:
         """Implements Runtime."""
@@ -246,7 +297,9 @@ class Task:
         name: str | None,
         args: tuple[Any, ...],
         number: int,
+        process: Process | None,
     ) -> None:
+        self.process = process
         self.name = name or getattr(target, "__name__", "task")
         self.number = number
         self.green = greenlet(self._run)
@@ -260,8 +313,9 @@ class Task:
         if self._begun:
             raise RuntimeError(f"{self.name} was started before")
         self._begun = True
-        self._tasks.waiting.add(self)
-        self._tasks.begin(self)
+        if not (self._tasks.ending or (self.process is not None and self.process.how)):
+            self._tasks.waiting.add(self)
+            self._tasks.begin(self)
 
     def join(self, timeout: float | None = None) -> None:
         """Implements threading.Thread."""
@@ -287,6 +341,7 @@ class TaskTimer:
         self._tasks = tasks
         self._seconds = seconds
         self._work = work
+        self._process = tasks.process
         self._alarm: Alarm | None = None
 
     def start(self) -> None:
@@ -300,7 +355,7 @@ class TaskTimer:
             self._tasks.give_up(self._alarm)
 
     def _ring(self) -> None:
-        self._tasks.thread(self._work, name="timer").start()
+        self._tasks.thread(self._work, name="timer", process=self._process).start()
 
 
 class TaskLock:
@@ -316,7 +371,7 @@ class TaskLock:
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         """Implements threading.Lock."""
         me = self._tasks.current()
-        if self._tasks.closed:
+        if self._tasks.ending:
             return True
         if self._count and not (self._reentrant and self._owner is me):
             if not blocking:
@@ -329,7 +384,7 @@ class TaskLock:
 
     def release(self) -> None:
         """Implements threading.Lock."""
-        if self._tasks.closed:
+        if self._tasks.ending:
             return
         if not self._count:
             raise RuntimeError("released a lock that no task holds")
@@ -342,8 +397,8 @@ class TaskLock:
         self._count = 0 if self._owner is None else 1
 
     def held_by_me(self) -> bool:
-        """True if the running task holds it; of closed tasks, any may."""
-        return self._tasks.closed or (self._count > 0 and self._owner is self._tasks.current())
+        """True if the running task holds it; of ending tasks, any may."""
+        return self._tasks.ending or (self._count > 0 and self._owner is self._tasks.current())
 
     def release_all(self) -> int:
         """Releases all levels of a reentrant lock; returns their number."""

@@ -4,18 +4,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
+from controller.jobs.journal import Journal
 from controller.jobs.registry import JobTable
-from controller.p4rt.connection import DeviceConnection
+from controller.p4rt.connection import DeviceConnection, SwitchError
 from controller.p4rt.dataplane import DataPlane
 from controller.p4rt.fabric import Fabric
 from controller.service.monitor import Monitor
 from controller.service.servicer import JobService, look_after
-from simulation.kernel.calls import ask
-from simulation.kernel.engine import Engine, Node
+from simulation.kernel.calls import Answering, ask
+from simulation.kernel.engine import Engine
+from simulation.kernel.processes import Process
 from simulation.kernel.task_node import TaskNode
 from simulation.links.trains import NEVER
+from simulation.nodes.switch import SwitchNode
 from switch.p4runtime.device import Device
 from switch.p4runtime.stubs import p4runtime_pb2
 from topologies.model.addressing import Addressing
@@ -28,8 +34,12 @@ Send = Callable[[Any], None]
 class ControlNode(TaskNode):
     """The node of the controller.
 
+    journal: file of its journal, so that it can be killed and started again; None: in memory.
+
     service: the job service while it answers, else None.
-    table: its jobs, once it is up.
+    table: its jobs, while it is up.
+    process: the controller's.
+    running: it was started and has not been killed since.
     """
 
     def __init__(
@@ -38,23 +48,51 @@ class ControlNode(TaskNode):
         topology: Topology,
         addressing: Addressing,
         dataplane: DataPlane,
-        switches: Mapping[str, tuple[Node, Device]],
+        switches: Mapping[str, SwitchNode],
         name: str = "controller",
     ) -> None:
         super().__init__(name)
-        connections = {
-            switch: DeviceConnection(switch, cast(Device, RemoteDevice(engine, self, node, device)))
-            for switch, (node, device) in switches.items()
+        self._engine, self._switches = engine, switches
+        self._made = partial(Fabric, topology, addressing, dataplane)
+        self.journal: Path | None = None
+        self._clear()
+
+    def _clear(self) -> None:
+        """Forgets all but the journal, as a new process does."""
+        self.connections = {
+            name: VirtualConnection(name, cast(Device, RemoteDevice(self._engine, self, switch)))
+            for name, switch in self._switches.items()
         }
-        self.fabric = Fabric(topology, addressing, dataplane, connections)
+        self.fabric = self._made(self.connections)
         self.service: JobService | None = None
         self.table: JobTable | None = None
+        self.process = Process(self.name)
+        self.running = False
         self._monitor: Monitor | None = None
         self._stopped = self.tasks.event()
 
+    @property
+    def answering(self) -> Answering | None:
+        """The job service and its process, while it answers."""
+        return None if self.service is None else Answering(self.service, self.process)
+
     def begin(self) -> None:
         """Brings up the fabric, then starts the job service."""
-        self.tasks.thread(self._bring_up, name="bring-up").start()
+        self.running = True
+        self.tasks.thread(self._bring_up, name="bring-up", process=self.process).start()
+
+    def kill(self, how: str) -> None:
+        """Kills the controller's process. Switches notice the end of their connections."""
+        self.tasks.kill(self.process, how)
+        streams = [connection.cut() for connection in self.connections.values()]
+        self._clear()
+        for stream in streams:
+            if stream is not None:
+                self.tasks.thread(stream.close, "closed").start()
+
+    def cut(self, switch: str) -> None:
+        """Ends the connection to a switch, which is dead or cannot be reached."""
+        self.connections[switch].cut()
 
     def stop(self) -> None:
         """Stops the job service; call from a task of this node."""
@@ -66,11 +104,6 @@ class ControlNode(TaskNode):
             self._monitor.stop()
         self.fabric.close()
 
-    def impair(self, links: Mapping[frozenset[str], Mapping[str, float]]) -> None:
-        """Impairs these links, and no others (`Fabric.impair`); call from a task of this node."""
-        assert self.table is not None
-        self.table.outages.impair(links)
-
     def arrival(self) -> int:
         """Returns NEVER, as the controller receives calls but no packets."""
         return NEVER
@@ -79,56 +112,85 @@ class ControlNode(TaskNode):
         """Implements TaskNode."""
 
     def _bring_up(self) -> None:
-        self.fabric.bring_up()
-        self.table = table = JobTable(self.fabric, runtime=self.tasks)
+        fabric = self.fabric
+        journal = Journal(self.journal or ":memory:")
+        self.process.holds(lambda _: journal.close())
+        term = journal.next_term()
+        fabric.addressing = fabric.addressing.without(journal.gone())
+        fabric.bring_up(keep=term > 1, term=term)
+        self.table = table = JobTable(fabric, runtime=self.tasks, journal=journal)
         self._monitor = Monitor(table)
         self._monitor.start()
         self.tasks.thread(look_after, "jobs-expiry", (table, self._stopped)).start()
         self.service = JobService(table)
 
 
-class RemoteDevice:
-    """A switch's Device for another node: each call has the latency of calls, each way."""
+class VirtualConnection(DeviceConnection):
+    """A connection to a switch at another node."""
 
-    def __init__(self, engine: Engine, source: TaskNode, node: Node, device: Device) -> None:
-        self.device_id = device.device_id
-        self._engine, self._source, self._node = engine, source, node
-        self._device = device
+    def cut(self) -> RemoteStream | None:
+        """Ends it, at this end only; returns its stream, if it was open."""
+        stream, self._stream = self._stream, None
+        return cast("RemoteStream | None", stream)
+
+
+class RemoteDevice:
+    """A switch's Device for another node: each call has the latency of calls, each way.
+
+    Calls raise SwitchError while the switch is down or unplugged.
+    """
+
+    def __init__(self, engine: Engine, source: TaskNode, switch: SwitchNode) -> None:
+        self.device_id = switch.device.device_id
+        self._engine, self._source, self._switch = engine, source, switch
 
     def open_stream(self, send: Send) -> RemoteStream:
         """Implements Device."""
-        return RemoteStream(self._ask(lambda: self._device.open_stream(send)), self._ask)
+        engine, source, switch = self._engine, self._source, self._switch
+
+        def later(message: Any) -> None:
+            engine.post(switch, source, switch.now + engine.control_latency, lambda: send(message))
+
+        return RemoteStream(self._ask(lambda device: device.open_stream(later)), self._ask)
 
     def set_forwarding_pipeline_config(self, request: Any) -> Any:
         """Implements Device."""
-        return self._ask(lambda: self._device.set_forwarding_pipeline_config(request))
+        return self._ask(lambda device: device.set_forwarding_pipeline_config(request))
 
     def get_forwarding_pipeline_config(self, request: Any) -> Any:
         """Implements Device."""
-        return self._ask(lambda: self._device.get_forwarding_pipeline_config(request))
+        return self._ask(lambda device: device.get_forwarding_pipeline_config(request))
 
     def write(self, request: p4runtime_pb2.WriteRequest) -> None:
         """Implements Device."""
-        self._ask(lambda: self._device.write(request))
+        self._ask(lambda device: device.write(request))
 
     def read(self, request: p4runtime_pb2.ReadRequest) -> Sequence[p4runtime_pb2.ReadResponse]:
         """Implements Device."""
-        return self._ask(lambda: list(self._device.read(request)))
+        return self._ask(lambda device: list(device.read(request)))
 
-    def _ask(self, work: Callable[[], Result]) -> Result:
-        return ask(self._engine, self._source, self._node, work)
+    def _ask(self, work: Callable[[Device], Result]) -> Result:
+        switch = self._switch
+
+        def there() -> Result:
+            if not switch.reachable:
+                raise SwitchError(switch.name, "does not answer")
+            return work(switch.device)
+
+        return ask(self._engine, self._source, switch, there)
 
 
 class RemoteStream:
     """Implements switch.p4runtime.device.Stream for another node."""
 
-    def __init__(self, stream: Any, remote: Callable[[Callable[[], Any]], Any]) -> None:
+    def __init__(self, stream: Any, remote: Callable[[Callable[[Device], Any]], Any]) -> None:
         self._stream, self._ask = stream, remote
 
     def receive(self, request: p4runtime_pb2.StreamMessageRequest) -> None:
         """Implements Stream."""
-        self._ask(lambda: self._stream.receive(request))
+        self._ask(lambda _: self._stream.receive(request))
 
     def close(self) -> None:
-        """Implements Stream."""
-        self._ask(self._stream.close)
+        """Implements Stream. It has ended already where the switch does not answer."""
+        with suppress(SwitchError):
+            self._ask(lambda _: self._stream.close())

@@ -21,6 +21,7 @@ from protocol.frames import OVERHEAD, Interface
 from protocol.header import SERVER_PORTS, Batch, packet_bytes
 from protocol.priorities import STREAM_BYTE
 from simulation.kernel.engine import Port
+from simulation.kernel.processes import Process
 from simulation.kernel.tasks import Alarm, Tasks, Waiter
 from simulation.links.link import Link
 from simulation.links.timeline import Timeline
@@ -31,7 +32,7 @@ from switch.ports.paced_line import address
 from topologies.model.addressing import HostInterface
 
 _RECEIVE_BUFFER = 4 << 20
-_MANY = 1 << 40  # packets
+MANY = 1 << 40  # packets
 _LEAST_FRAME, _ = wire_bytes(0)
 _QUEUE_SHARE = 4  # a blocked sender continues when 1/4 of the queue is free
 # Seconds of a link that a host hands over where urgent packets are to overtake others: waking up is
@@ -78,7 +79,8 @@ class EndpointHost(Protocol):
 class VirtualEndpoint:
     """Implements hosts.net.udp.Endpoint with frames instead of a socket, without offload.
 
-    A full queue of the host's link blocks the sender, so it drops nothing.
+    A full queue of the host's link blocks the sender, so it drops nothing. It is closed when its
+    process is killed.
     """
 
     # Least duration of a wait, as time has to advance.
@@ -86,8 +88,13 @@ class VirtualEndpoint:
     by_priority = False
     queued = 0.0
 
-    def __init__(self, node: EndpointHost, interface: HostInterface, port: int) -> None:
+    def __init__(
+        self, node: EndpointHost, interface: HostInterface, port: int, process: Process | None
+    ) -> None:
         self.counters = Counters()
+        self._process = process
+        self._forget = process.holds(lambda _: self.close()) if process is not None else None
+        self._closed = False
         self.address, self.ipv4, self.port = str(interface.ipv4), int(interface.ipv4), port
         self.lanes = 0
         self.receive_buffer = _RECEIVE_BUFFER
@@ -138,8 +145,11 @@ class VirtualEndpoint:
 
     def close(self) -> None:
         """Implements Endpoint."""
+        self._closed = True
         self._pending.clear()
         self._node.release(self)
+        if self._forget is not None:
+            self._forget()
 
     def wake(self) -> None:
         """Implements Endpoint."""
@@ -168,7 +178,7 @@ class VirtualEndpoint:
         if self.expected is None or not self._waiters or self._inbox or self._woken:
             return None
         packets, until = self.expected()
-        return picoseconds(until), max(0, int(min(packets, _MANY)) - 1)
+        return picoseconds(until), max(0, int(min(packets, MANY)) - 1)
 
     def arrive(self, found: Arrived) -> None:
         """Handles arriving datagrams, by the processor if there is one."""
@@ -189,6 +199,8 @@ class VirtualEndpoint:
         Returns whether a task waits here and all packets are for this endpoint.
         """
         if not self._asked or self._inbox or self._pending or not self._waiters:
+            return False
+        if self._process is not None and self._process.stopped:
             return False
         if self._core is not None:  # processing delays each packet
             return False
@@ -306,6 +318,8 @@ class VirtualEndpoint:
 
     def send(self, batch: Batch) -> None:
         """Implements Endpoint."""
+        if self._closed:
+            return
         for part in split_by_priority(batch) if self.by_priority else (batch,):
             local = self._local(part.peers["ipv4"])
             if local is None:

@@ -14,8 +14,9 @@ from protocol.frames import OVERHEAD
 from protocol.header import HEADER_BYTES, SERVER_PORTS
 from protocol.plan import Address
 from protocol.shards_pb2_grpc import ShardServiceServicer
-from simulation.kernel.calls import Stub
+from simulation.kernel.calls import Answering, Stub
 from simulation.kernel.engine import Engine
+from simulation.kernel.processes import Process
 from simulation.kernel.task_node import TaskNode
 from simulation.nodes.endpoint import URGENT_BACKLOG, VirtualEndpoint
 from simulation.nodes.host import HostNode
@@ -28,6 +29,7 @@ class VirtualHostEnvironment(HostEnvironment):
     controller: the node of the job service.
     service: returns the job service while it answers.
     shards: servers that answer other servers, by address.
+    process: that of the programs.
     hosts: host nodes by name.
     payload: as in HostEnvironment.
     corrupts: links may corrupt packets.
@@ -39,11 +41,12 @@ class VirtualHostEnvironment(HostEnvironment):
         node: TaskNode,
         addressing: Addressing,
         controller: TaskNode,
-        service: Callable[[], Any],
-        shards: dict[Address, ShardServiceServicer],
+        service: Callable[[], Answering | None],
+        shards: dict[Address, Answering],
         hosts: Mapping[str, TaskNode],
         payload: bool = True,
         corrupts: bool = False,
+        process: Process | None = None,
     ) -> None:
         self.runtime = node.tasks
         self.header_room = OVERHEAD
@@ -53,6 +56,7 @@ class VirtualHostEnvironment(HostEnvironment):
         self._shards = shards
         self._hosts = hosts
         self._corrupts = corrupts
+        self._process = process
 
     def compute(self, seconds: float) -> None:
         """Implements HostEnvironment."""
@@ -90,7 +94,8 @@ class VirtualHostEnvironment(HostEnvironment):
     def service(self, service: str) -> Connection:
         """Implements HostEnvironment."""
         stub = Stub(
-            self._engine, self._node, self._controller, self._service, f"unix:{self._node.name}"
+            *(self._engine, self._node, self._controller, self._service),
+            *(f"unix:{self._node.name}", self._process),
         )
         return Connection(stub, stub.close)
 
@@ -102,16 +107,19 @@ class VirtualHostEnvironment(HostEnvironment):
         source = there.ipv4 if there.node == self._node.name else own
         find = self._shards.get
         target, peer = self._hosts[there.node], f"ipv4:{source}:0"
-        stub = Stub(self._engine, self._node, target, lambda: find(address), peer)
+        stub = Stub(self._engine, self._node, target, lambda: find(address), peer, self._process)
         return Connection(stub, stub.close)
 
     def answer(self, address: Address, servicer: ShardServiceServicer) -> Callable[[], None]:
         """Implements HostEnvironment."""
         if address in self._shards:
             raise OSError(0, f"cannot listen at {address} (TCP)")
-        self._shards[address] = servicer
+        self._shards[address] = mine = Answering(servicer, self._process)
 
         def end() -> None:
-            self._shards.pop(address, None)
+            if self._shards.get(address) is mine:
+                del self._shards[address]
 
+        if self._process is not None:
+            self._process.holds(lambda _: end())
         return end

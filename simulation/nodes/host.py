@@ -19,6 +19,7 @@ from protocol.header import (
 )
 from protocol.priorities import STREAM_BYTE
 from simulation.kernel.engine import Port
+from simulation.kernel.processes import Process
 from simulation.kernel.task_node import TaskNode
 from simulation.kernel.tasks import Waiter
 from simulation.links.timeline import Step, Timeline
@@ -33,7 +34,7 @@ from simulation.links.trains import (
     picoseconds,
 )
 from simulation.nodes.costs import Core, UrgentFirstCore, of_hosts, of_servers
-from simulation.nodes.endpoint import VirtualEndpoint
+from simulation.nodes.endpoint import MANY, VirtualEndpoint
 from simulation.nodes.frames import Arrived, arrived
 from topologies.model.addressing import Addressing
 
@@ -84,8 +85,13 @@ class HostNode(TaskNode):
         self._unoffered = 0  # packets until the next offer ahead of time
         self._refusals = 0  # consecutive ones
 
-    def endpoint(self, address: str, port: int = 0) -> VirtualEndpoint:
-        """Opens a socket at one of its addresses; port 0: any. Raises OSError."""
+    def endpoint(
+        self, address: str, port: int = 0, process: Process | None = None
+    ) -> VirtualEndpoint:
+        """Opens a socket at one of its addresses; port 0: any. Raises OSError.
+
+        process: that it belongs to; None: that of the running task.
+        """
         found = [one for one in self.interfaces if str(one.ipv4) == address]
         if not found:
             raise OSError(0, f"{self.name} has no address {address}")
@@ -94,12 +100,16 @@ class HostNode(TaskNode):
         place = int(found[0].ipv4), port
         if place in self._endpoints:
             raise OSError(0, f"cannot bind UDP {address}:{port}: it is taken")
-        self._endpoints[place] = made = VirtualEndpoint(self, found[0], port)
+        owner = process or self.tasks.process
+        self._endpoints[place] = made = VirtualEndpoint(self, found[0], port, owner)
         return made
 
     def release(self, endpoint: VirtualEndpoint) -> None:
-        """Closes a socket."""
+        """Closes a socket: what it has not received is lost."""
         self._endpoints.pop((endpoint.ipv4, endpoint.port), None)
+        if any(one is endpoint for _, _, one, _ in self._served):
+            self._served = [entry for entry in self._served if entry[2] is not endpoint]
+            heapq.heapify(self._served)
 
     def slow(self, steps: Sequence[Step]) -> None:
         """Has processors take so many times as long for what begins from these times on, in place
@@ -176,7 +186,10 @@ class HostNode(TaskNode):
             self.now = max(self.now, until)
 
     def outlook(self) -> tuple[int, int]:
-        """Implements Node; programs say what they await (`VirtualEndpoint.outlook`)."""
+        """Implements Node; programs say what they await (`VirtualEndpoint.outlook`), and a host
+        without sockets awaits nothing."""
+        if not self._endpoints:
+            return self.next(), MANY
         if self.tasks.busy or self.arrival() != NEVER or len(self._endpoints) != 1:
             return self.next(), 0
         (endpoint,) = self._endpoints.values()

@@ -53,6 +53,10 @@ class StreamNode(HostNode):
 
     # See HostNode
 
+    def outlook(self) -> tuple[int, int]:
+        """Implements Node: any frame may end a wait, after which a task may call."""
+        return self.next(), 0
+
     def take(self, until: int) -> None:
         """Implements TaskNode."""
         self._until = until

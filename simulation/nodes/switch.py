@@ -30,8 +30,11 @@ class SwitchNode(Node):
 
     latency: ps from a packet's arrival until it reaches its port's queue.
     cpu_port: the port of packet-in and packet-out.
+    up: it has not been killed, or was started again.
+    unplugged: numbers of faults that keep P4Runtime clients from it.
+    wiped: how often it has lost what its program counts.
 
-    Packets that arrive before the first program are counted (`lines.no_program`).
+    Packets that arrive without a program are counted (`lines.no_program`).
     """
 
     eager = True
@@ -43,13 +46,17 @@ class SwitchNode(Node):
         super().__init__(name)
         self.latency = latency
         self.lines = TimedPorts(latency)
-        self.device = Device(
+        self._made = partial(
+            Device,
             device_id,
             cpu_port,
             on_commit=self._commit,
             on_packet_out=self._packet_out,
             priority_queues=PRIORITIES,
         )
+        self.device = self._made()
+        self.up, self.wiped = True, 0
+        self.unplugged: set[int] = set()
         if cpu_port is not None:
             self.lines.add(cpu_port, Line(parts=0), "outside")
         self._packet_outs: list[Arrivals] = []
@@ -63,6 +70,28 @@ class SwitchNode(Node):
         for pair in self.captures.values():
             for one in pair:
                 one.close()
+
+    @property
+    def reachable(self) -> bool:
+        """True if P4Runtime clients reach it."""
+        return self.up and not self.unplugged
+
+    def kill(self) -> None:
+        """Ends it as SIGKILL does: program, entries, registers and what waits in queues are lost.
+
+        Queues have to be by priority (`Network(fragile=True)`): departures from others are known
+        before they happen.
+        """
+        self.up, self.wiped = False, self.wiped + 1
+        self.lines.attach(None)
+        self.lines.lose()
+        self._packet_outs.clear()
+        self.device.close()
+
+    def start(self) -> None:
+        """Starts it again, without a program."""
+        self.device, self.up = self._made(), True
+        self.unplugged.clear()
 
     def capture(self, port: int, interface: str, folder: Path) -> None:
         """Captures a port's packets from now on, at the times of their last bits.

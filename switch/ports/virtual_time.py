@@ -148,6 +148,7 @@ _FUNCTIONS: Functions = {
     "timed_create": (pointer, [c_uint64]),
     "timed_destroy": (None, [pointer]),
     "timed_attach": (None, [pointer, pointer, pointer]),
+    "timed_lose": (None, [pointer]),
     "timed_line": (c_int, [pointer, c_uint32, POINTER(LineOptions), c_int]),
     "timed_line_read": (c_int, [pointer, c_uint32, POINTER(NativeCounters)]),
     "timed_line_change": (c_int, [pointer, c_uint32, POINTER(NativeChange), c_uint64]),
@@ -205,6 +206,11 @@ class TimedPorts:
         lost."""
         program = (None, None) if pipeline is None else (pipeline.handle, pipeline.functions)
         self._native.timed_attach(self._handle, *program)
+
+    def lose(self) -> None:
+        """Drops and counts what waits in queues by strict priority. A packet that has begun to
+        leave is not lost."""
+        self._native.timed_lose(self._handle)
 
     def add(self, port: int, line: Line, queue: Queue = "fifo") -> None:
         """Adds a line for a port.

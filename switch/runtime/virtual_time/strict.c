@@ -50,6 +50,15 @@ static void drop(struct line *line, uint64_t size) {
     line->counters.dropped_bytes += size;
 }
 
+void strict_lose(struct strict *strict, struct line *line) {
+    for (int i = 0; i < STRICT_CLASSES; i++) {
+        struct strict_class *class = &strict->classes[i];
+        for (uint32_t n = 0; n < class->count; n++)
+            drop(line, nth(class, n)->length);
+    }
+    strict_clear(strict);
+}
+
 // Drops the latest packets of lower priorities while there is no room for `size` bytes.
 static void make_room(struct strict *strict, struct line *line, uint32_t priority, uint64_t size) {
     uint64_t held = held_from(strict, 0);

@@ -35,6 +35,7 @@ struct strict {
 };
 
 void strict_clear(struct strict *strict); // frees all packets and its memory
+void strict_lose(struct strict *strict, struct line *line); // drops all packets and counts that
 
 // Adds a packet that comes at a time not before the last one's, or drops some and counts that, after
 // strict_take up to that time. Takes packet->bytes over. 0, or SW_NO_MEMORY.

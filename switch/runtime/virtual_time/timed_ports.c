@@ -48,6 +48,13 @@ void timed_attach(struct timed *timed, struct sw *sw, const struct sw_functions 
         call->set_traffic_manager(sw, enqueue, timed);
 }
 
+void timed_lose(struct timed *timed) {
+    for (uint32_t i = 0; i < timed->port_count; i++) {
+        struct outlet *outlet = timed->outlets[timed->ports[i]];
+        strict_lose(&outlet->strict, &outlet->line);
+    }
+}
+
 void timed_destroy(struct timed *timed) {
     if (!timed)
         return;

@@ -65,6 +65,8 @@ void timed_destroy(struct timed *timed); // recirculating packets are lost
 // Attaches a program's switch and its library's sw_functions; NULL: none. Packets that recirculate
 // in the last program are lost. The switch has no other traffic manager from now on.
 void timed_attach(struct timed *timed, struct sw *sw, const struct sw_functions *call);
+// Drops and counts what waits in queues by strict priority; what has begun to leave is not lost.
+void timed_lose(struct timed *timed);
 
 // How packets wait for a line: first come, first served; by strict priority (strict.h), where a
 // departure is known when it begins; or outside, where the caller queues and paces departures, whose

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from benchmarks.forwarding import contenders, traffic
-from controller.p4rt.connection import DeviceConnection
+from controller.p4rt.connection import DeviceConnection, SwitchError
 from controller.p4rt.entries import Entity, P4Info, clone_session, insertion
 from controller.p4rt.fabric import of_2_32
 from controller.p4rt.program import Program
@@ -345,6 +345,34 @@ def test_a_switchs_own_priorities_are_those_of_a_link(room: int, rate: int) -> N
     assert found[2] == found[0]
     assert (found[0][1].dropped > 0) == (room == 4000)
     assert [row[2] for row in found[0][0]] != sorted(row[2] for row in found[0][0])
+
+
+def test_a_killed_switch_loses_what_waits_in_its_queues() -> None:
+    """What has begun to leave is not lost, and a switch that was started again forwards nothing
+    before it has a program."""
+    switch = Switch(latency=0)
+    switch.to_server()
+    node, took = switch.node, BARE * PICOS_PER_BYTE
+    switch.lines.add(SERVER_PORT, Line(8 * 10**12 // RATE, queue_bytes=1 << 20), "strict")
+    frames = contributions(0, range(6), job=99)[:, :BARE]
+    left = switch.lines.run([arrivals(1, [0] * 5, frames[:5])], took + took // 2)
+    assert [end for end, _, _ in departed_packets(left)[SERVER_PORT]] == [took, 2 * took]
+    node.kill()
+    node.start()
+    assert switch.lines.next() == NEVER
+    assert switch.lines.counters(SERVER_PORT).dropped == 3
+    assert switch.lines.run([arrivals(1, [2 * took], frames[5:])], NEVER) == []
+    assert switch.lines.no_program == 1
+    assert node.device.pipeline is None
+    with pytest.raises(SwitchError, match="FAILED_PRECONDITION"):
+        _reconnected(switch).read([switch.p4info.table_entry("forwarding.routes", {})])
+    node.close()
+
+
+def _reconnected(switch: Switch) -> DeviceConnection:
+    connection = DeviceConnection("tor0", switch.node.device)
+    connection.open()
+    return connection
 
 
 class Worker(Node):

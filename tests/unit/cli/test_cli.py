@@ -238,7 +238,6 @@ def test_benchmark_without_duration_is_rejected(seconds: str) -> None:
     [
         ("up", (), "nothing stays up in virtual time; `rackhub run --clock virtual --job FILE`"),
         ("run", ("--target", "bmv2"), "a switch in virtual time is the embedded target"),
-        ("chaos", ("--faults", FAULTS), "nothing is a process that could be killed"),
     ],
 )
 def test_unsupported_in_virtual_time_is_rejected(

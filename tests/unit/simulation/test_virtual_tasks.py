@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from protocol.runtime import REAL, Runtime
+from simulation.kernel.processes import Process
 from simulation.kernel.tasks import Tasks
 from simulation.links.trains import NEVER, SECOND
 
@@ -224,6 +225,84 @@ def test_tasks_that_still_wait_end_with_the_run():
     runtime.close()
     assert ended == [True, False]
     assert not runtime.waiting
+
+
+def test_a_killed_process_ends_where_its_tasks_wait_and_reaches_nothing():
+    """It frees what it had, gives back what it held, and leaves other processes as they are."""
+    clock = Clock()
+    runtime, notes = clock.runtime, []
+    killed, other = Process("killed"), Process("other")
+    event, lock = runtime.event(), runtime.rlock()
+    released: list[str] = []
+    killed.holds(released.append)
+    killed.holds(released.append)()  # given back before
+
+    class Memory:
+        pass
+
+    held = Memory()
+    freed = weakref.ref(held)
+
+    def work(mine: Memory | None) -> None:
+        assert runtime.process is killed
+        runtime.timer(2, lambda: notes.append("timer")).start()
+        try:
+            runtime.sleep(1 if mine is None else 1e6)
+            notes.append("slept")
+            with lock:
+                runtime.sleep(1e6)
+        finally:
+            event.set()  # wakes what waits elsewhere, as the machine would; nothing of its own
+            runtime.thread(notes.append, args=("started",)).start()
+            runtime.sleep(1)
+            notes.append("went on")
+
+    def wait() -> None:
+        notes.append("began")
+        event.wait(10)
+        notes.append(clock.now)
+
+    for mine in (None, held):
+        runtime.thread(work, args=(mine,), process=killed).start()
+    runtime.thread(work, args=(None,), process=killed)  # never started
+    runtime.thread(wait, process=other).start()
+    del held, mine
+    runtime.run()
+    clock.now = runtime.due
+    runtime.ring()
+    runtime.run()
+    assert notes == ["began", "slept"]
+    runtime.kill(killed, "was killed")
+    assert (killed.how, released) == ("was killed", ["was killed"])
+    gc.collect()
+    assert freed() is None
+    assert {task.process for task in runtime.waiting} <= {other}
+    runtime.thread(notes.append, args=("too late",), process=killed).start()
+    clock.run()
+    assert notes == ["began", "slept", SECOND]
+    assert not runtime.waiting
+
+
+def test_a_stopped_process_goes_on_where_it_was():
+    """What wakes it meanwhile does so when it goes on; timeouts have then passed."""
+    clock = Clock()
+    runtime, notes = clock.runtime, []
+    process, event = Process("stopped"), runtime.event()
+
+    def work(what: str) -> None:
+        notes.append((what, event.wait(2 if what == "event" else 1), clock.now))
+
+    for what in ("event", "timeout"):
+        runtime.thread(work, args=(what,), process=process).start()
+    runtime.run()
+    runtime.stop(process)
+    event.set()
+    clock.run()
+    assert not notes
+    clock.now = 5 * SECOND
+    runtime.resume(process)
+    clock.run()
+    assert notes == [("event", True, 5 * SECOND), ("timeout", True, 5 * SECOND)]
 
 
 def test_alarms_that_are_given_up_take_no_memory():

@@ -184,17 +184,18 @@ def test_slowdowns_keep_their_fields() -> None:
             "impair: {ends: all, loss: 1 %}, for: forever",
             "for: impair has to end: give a time, such as 5 s",
         ),
-        (
-            "kill: s0",
-            "kill: kill is of emulation: in virtual time nothing is a process that could be"
-            " killed, stopped or disconnected; allowed here: impair, slow, load",
-        ),
+        ("stop: tor0, for: 1 s", "stop: tor0 is a switch, which cannot be stopped in virtual time"),
+        ("kill: s9", "kill: there is no 's9' here; allowed: "),
+        ("kill: s0, for: 1 s", "kill takes no `for`"),
+        ("disconnect: w0, for: 1 s", "disconnect: there is no 'w0' here; allowed: tor0,"),
     ],
 )
 def test_invalid_faults_of_virtual_time_are_rejected_with_location(text: str, refusal: str) -> None:
     (said,) = refusals(f"faults: [{{at: 1 s, {text}}}]", clock="virtual")
     where = "x.yaml:2: faults[0]"
-    assert said.startswith((f"{where}.{refusal}", f"{where}: slow {refusal}"))
+    assert said.startswith(
+        (f"{where}.{refusal}", f"{where}: slow {refusal}", f"{where}: {refusal}")
+    )
 
 
 def test_servers_come_and_go_on_both_clocks() -> None:
@@ -244,10 +245,14 @@ def test_clocks_name_the_kinds_that_they_lack() -> None:
     assert said.startswith("x.yaml:2: faults[0].load: load is of virtual time: --clock virtual;")
     (slow,) = faults("faults: [{at: 1 s, slow: {host: w0, by: 2}, for: 1 s}]")
     assert slow.kind == "slow"
-    text = "random: {every: 1 s, count: 1, kinds: [impair, stop]}"
+    text = "random: {every: 1 s, count: 1, kinds: [impair, stop], nodes: [tor0]}"
     (said,) = refusals(text, clock="virtual")
-    assert said.startswith("x.yaml:2: random.kinds: stop is of emulation:")
-    assert faults(text.replace(", stop", ""), clock="virtual")[0].kind == "impair"
+    assert said.startswith("x.yaml:2: random.nodes: tor0 is a switch, which cannot be stopped")
+    text = text.replace("count: 1", "count: 99").replace("tor0", "tor0, w0")
+    assert {(one.kind, one.node) for one in faults(text, clock="virtual")} == {
+        ("impair", ""),
+        ("stop", "w0"),
+    }
     refused = refusals("random: {every: 1 s, count: 1, kinds: [slow]}", clock="virtual")
     assert refused[0].startswith("x.yaml:2: random.kinds[0]: ")
 

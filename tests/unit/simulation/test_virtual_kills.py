@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests killed, stopped and cut-off nodes in virtual time: jobs survive them as in emulation, and
+the same files give the same run."""
+
+from __future__ import annotations
+
+import gc
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hosts.client import Client
+from simulation.session import Session
+from testbed.errors import JobError
+from tests.unit.simulation.virtual_session import one_by_one, run
+
+TOPOLOGY = """
+name: breaking
+defaults: {rate: 50 Mbit/s, delay: 0.1 ms, queue_bytes: 64 KiB}
+racks: [{workers: 2, servers: 1}, {workers: 2, servers: 1}]
+cores: 1
+"""
+JOB = """
+name: tiny
+hidden: [16]
+iterations: ITERATIONS
+batch: 24
+optimizer: {name: momentum, rate: 0.05, momentum: 0.9}
+"""
+WORKERS = ["w0", "w1", "w2", "w3"]
+CHUNKS = 7  # of an iteration
+
+
+def broken(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    faults: str,
+    iterations: int = 60,
+    *,
+    at_servers: bool = False,
+    matches: bool | None = True,
+    change: Callable[[Session], None] = lambda session: None,
+    heard: Callable[[str], None] = lambda text: None,
+) -> tuple[dict[str, Any], list[str], Session]:
+    """A run's summary, what was said, and its session. Its weights are the reference's, unless
+    `matches` is None."""
+    said: list[str] = []
+
+    def emit(message: dict[str, Any]) -> None:
+        if message["event"] == "fault":
+            said.append(message["text"])
+            heard(message["text"])
+
+    job = JOB.replace("ITERATIONS", str(iterations))
+    files = {
+        "topology.yaml": TOPOLOGY,
+        "job.yaml": job.replace("0.9}", "0.9, at: servers}\ntree: tor") if at_servers else job,
+        "faults.yaml": f"faults:\n{faults}",
+    }
+    session = run(folder, monkeypatch, files, change, emit)
+    summary = json.loads(session.run.summary.read_text())
+    assert summary["matches_reference"] is matches
+    assert summary["workers_agree"] is True
+    assert len(summary["seconds_per_iteration"]) == iterations
+    return summary, said, session
+
+
+EVERYTHING = """
+  - {at: 35 chunks, kill: tor0}
+  - {after: 35 chunks, kill: core0, gone: 300 ms}
+  - {after: 35 chunks, kill: controller}
+  - {after: 35 chunks, repush: tor1}
+  - {after: 35 chunks, disconnect: core0, for: 70 chunks}
+  - {after: 35 chunks, stop: w2, for: 400 ms}
+  - {after: 35 chunks, kill: s1}
+  - {after: 35 chunks, kill: w1, gone: 50 ms}
+  - {after: 70 chunks, stop: controller, for: 200 ms}
+  - {after: 35 chunks, impair: {ends: [w0, tor0], loss: 5 %}, for: 50 ms}
+"""
+
+
+def test_broken_runs_are_the_same_again_and_packet_by_packet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = []
+    for name, change in (("once", None), ("singly", one_by_one)):
+        options = {} if change is None else {"change": change}
+        summary, said, _ = broken(tmp_path / name, monkeypatch, EVERYTHING, 120, **options)
+        del summary["machine"], summary["jobs"][0]["machine"], summary["virtual"]["trace"]
+        trace = (tmp_path / name / "trace.json").read_text()
+        found.append((json.dumps(summary), said, trace))
+    assert found[0] == found[1]
+    rows = {(row["kind"], row["node"]): row for row in json.loads(found[0][0])["faults"]}
+    assert len(rows) == 10
+    for (kind, node), row in rows.items():
+        assert row["seconds"] > 0, row
+        if kind == "repush" or (kind == "kill" and node in ("tor0", "core0", "w1")):
+            assert row["epoch_after"] > row["epoch_before"], row
+    assert rows["kill", "core0"]["seconds"] > 0.3
+    assert rows["stop", "w2"]["seconds"] > rows["stop", "w2"]["lasted"] == 0.4
+    assert rows["kill", "w1"]["rejoined_after"] > 0.05
+    assert "w1 was killed by SIGKILL; job tiny goes on with w0, w2, w3 for 0.05 s" in found[0][1]
+    assert "w1 has joined job tiny again" in found[0][1]
+
+
+def test_a_killed_worker_is_in_no_sum_until_it_has_joined_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing of its process stays, and its socket is free for the next."""
+    before = living(Client)
+    faults = "  - {at: 70 chunks, kill: w0, gone: 30 ms}\n"
+    sessions: list[Session] = []
+    found: list[tuple[int, int, int]] = []
+
+    def heard(text: str) -> None:
+        host = sessions[0].network.hosts["w0"]
+        if "goes on" in text:
+            found.append((len(host._endpoints), len(host.tasks.waiting), living(Client) - before))
+
+    summary, said, _ = broken(
+        tmp_path, monkeypatch, faults, 60, change=sessions.append, heard=heard
+    )
+    assert found == [(0, 0, len(WORKERS) - 1)]
+    assert said[-1] == "w0 has joined job tiny again"
+    assert (summary["lost_workers"], summary["rejoined_workers"]) == ({}, {"w0": 1})
+    counts = summary["workers_per_iteration"]
+    away = counts.index(3), len(counts) - counts[::-1].index(3)
+    assert counts == [4] * away[0] + [3] * (away[1] - away[0]) + [4] * (60 - away[1])
+    (row,) = summary["faults"]
+    assert row["seconds"] > 0
+    assert row["rejoined_after"] > 0.03
+
+
+def living(kind: type[object]) -> int:
+    """How many objects of a class there are."""
+    gc.collect()
+    return sum(isinstance(one, kind) for one in gc.get_objects())
+
+
+@pytest.mark.parametrize("all_of_them", [False, True])
+def test_a_job_ends_without_workers_that_stay_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, all_of_them: bool
+) -> None:
+    faults = "  - {at: 70 chunks, kill: w2, gone: forever}\n"
+    if not all_of_them:
+        summary, said, _ = broken(tmp_path, monkeypatch, faults, 30)
+        assert said == ["w2 was killed by SIGKILL; job tiny goes on with w0, w1, w3; it stays away"]
+        assert summary["lost_workers"] == {"w2": "was killed by SIGKILL"}
+        assert summary["finished_workers"] == ["w0", "w1", "w3"]
+        assert summary["workers_per_iteration"][-1] == 3
+        return
+    faults = "".join(faults.replace("w2", worker) for worker in WORKERS)
+    with pytest.raises(JobError, match=r"job tiny: w[0-3]: was killed by SIGKILL"):
+        broken(tmp_path, monkeypatch, faults, 30)
+
+
+@pytest.mark.parametrize(("killed", "source"), [(["s0"], "s1"), (["s0", "s1"], "w")])
+def test_what_a_killed_server_had_comes_from_its_replica_or_a_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed: list[str], source: str
+) -> None:
+    """The optimizer's state is in the replica alone, so without it there is no reference."""
+    faults = "".join(f"  - {{at: 70 chunks, kill: {name}}}\n" for name in killed)
+    matches = None if source == "w" else True
+    summary, said, _ = broken(tmp_path, monkeypatch, faults, 30, at_servers=True, matches=matches)
+    assert {f"{name} was killed by SIGKILL; started again" for name in killed} == set(said)
+    sources = {row["from"] for row in summary["restored"] if row["from"] != row["server"]}
+    assert {one[: len(source)] for one in sources} == {source}
+
+
+def test_faults_of_what_does_not_run_have_no_effect(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faults = """
+  - {at: 70 chunks, kill: w3, gone: forever}
+  - {at: 20 ms, kill: core0, gone: 100 ms}
+  - {at: 30 ms, kill: core0}
+  - {at: 30 ms, repush: core0}
+  - {after: 35 chunks, stop: w3, for: 1 ms}
+"""
+    summary, said, _ = broken(tmp_path, monkeypatch, faults, 60)
+    assert [row["kind"] for row in summary["faults"]] == ["kill", "kill"]
+    for what in ("core0 is not running: kill", "core0 is not running: repush"):
+        assert f"{what} has no effect" in said
+    assert "w3 is not running: stop has no effect" in said
+
+
+@pytest.mark.soak
+def test_a_worker_stopped_for_longer_than_its_lease_joins_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faults = "  - {at: 70 chunks, stop: w2, for: 6 s}\n"
+    monkeypatch.setitem(globals(), "JOB", JOB + "lease: 5\n")
+    summary, said, _ = broken(tmp_path, monkeypatch, faults, 300)
+    text = "w2 was too long without a sign of life; job tiny goes on with w0, w1, w3"
+    assert any(one.startswith(text) for one in said)
+    assert summary["rejoined_workers"] == {"w2": 1}
