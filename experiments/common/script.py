@@ -74,6 +74,24 @@ def experiment(run: Callable[..., Results]) -> Script:
     return Script(run, options[::-1])
 
 
+VIRTUAL = "virtual time"  # in place of a target
+
+
+def chosen_clocks(targets: Sequence[str], clocks: Sequence[str]) -> list[str]:
+    """Returns the targets of emulation, if that is one of the clocks, and VIRTUAL.
+
+    Raises ``click.ClickException``.
+    """
+    if targets and "emulated" not in clocks:
+        raise click.UsageError("--target is for --clock emulated; leave it out")
+    found: list[str] = []
+    if "emulated" in clocks:
+        found += chosen_targets(targets or ("auto",))
+    if "virtual" in clocks:
+        found.append(VIRTUAL)
+    return found
+
+
 def chosen_targets(names: Iterable[str]) -> list[Target]:
     """Returns each target once, "auto" resolved. Raises ``click.ClickException``."""
     try:

@@ -12,7 +12,7 @@ import yaml
 
 from emulation.lifecycle.launcher import Launch
 from emulation.lifecycle.running import bringing_up
-from experiments.common.script import Results, Setup, chosen_targets, experiment
+from experiments.common.script import VIRTUAL, Results, Setup, chosen_clocks, experiment
 from experiments.placements import larger
 from experiments.placements.page import larger_table, page, table
 from experiments.placements.rows import ROWS, TOPOLOGY, Line, Row, failed, judge, workload
@@ -26,7 +26,6 @@ from testbed.errors import LaunchError
 from testbed.program import program_files, read_program
 from workloads.workloads import shapes
 
-VIRTUAL = "virtual time"  # in place of a target
 _NAMES = [*(row.name for row in ROWS), *(row.name for row in larger.ROWS)]
 
 
@@ -53,13 +52,7 @@ def main(
     """
     if setup.writes and only:
         raise click.UsageError("--write takes all placements; leave --only out")
-    if targets and "emulated" not in clocks:
-        raise click.UsageError("--target is for --clock emulated; leave it out")
-    found: list[str] = []
-    if "emulated" in clocks:
-        found += chosen_targets(targets or ("auto",))
-    if "virtual" in clocks:
-        found.append(VIRTUAL)
+    found = chosen_clocks(targets, clocks)
     rows = [row for row in ROWS if row.name in only or not only]
     larger_rows = [row for row in larger.ROWS if row.name in only or not only]
     lines: list[Line] = []

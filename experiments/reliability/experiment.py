@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from experiments.common.script import Results, Setup, chosen_targets, experiment
+from experiments.common.script import VIRTUAL, Results, Setup, chosen_clocks, experiment
 from experiments.reliability.page import page, table
 from experiments.reliability.runner import Line, play
 from experiments.reliability.scenarios import SCENARIOS, Course, Scenario, chosen, courses
@@ -27,6 +27,16 @@ _TOPOLOGIES = sorted({one.topology for one in SCENARIOS})
 
 @experiment
 @click.option("--target", "targets", multiple=True, help="embedded, bmv2 or auto; repeatable.")
+@click.option(
+    "--clock",
+    "clocks",
+    multiple=True,
+    type=click.Choice(["emulated", "virtual"]),
+    default=("emulated",),
+    show_default=True,
+    help="Repeatable. virtual: on simulated networks, without root; the same fault is the same"
+    " packet by packet.",
+)
 @click.option("--only", multiple=True, type=click.Choice(_NAMES), help="Which; repeatable.")
 @click.option("--topology", type=click.Choice(_TOPOLOGIES), help="On this one only.")
 @click.option(
@@ -44,6 +54,7 @@ _TOPOLOGIES = sorted({one.topology for one in SCENARIOS})
 def main(
     setup: Setup,
     targets: tuple[str, ...],
+    clocks: tuple[str, ...],
     only: tuple[str, ...],
     topology: str | None,
     order: str,
@@ -58,7 +69,7 @@ def main(
     part = bool(only or topology or order != FIFO)
     if setup.writes and keep is None and (part or soak is not None):
         raise click.UsageError("--write with some of the faults needs --keep, for the others")
-    found = chosen_targets(targets or ("auto",))
+    found = chosen_clocks(targets, clocks)
     lines: list[Line] = []
     for target in found:
         if soak is None:
@@ -71,9 +82,11 @@ def main(
         keep.write_text(json.dumps([line.message() for line in kept], indent=2) + "\n")
 
     def text(_: str) -> str:
-        options = "".join(f" --target {one}" for one in dict.fromkeys(one.target for one in kept))
+        played = dict.fromkeys(one.target for one in kept)
+        options = "".join(f" --target {one}" for one in played if one != VIRTUAL)
+        options += "".join(f" --clock {one}" for one in clocks if clocks != ("emulated",))
         options += " --keep FILE" if keep is not None else ""
-        return page(kept, machine(found[0]), options)
+        return page(kept, machine("embedded" if found[0] == VIRTUAL else found[0]), options)
 
     problems = [
         "\n  ".join([f"{line.scenario}, {line.topology}, {line.target}:", *line.problems])

@@ -23,8 +23,8 @@ _INTRODUCTION = """\
 injects every fault that a job has to survive, and writes this page. Written by
 `rackhub experiment reliability{options} --write docs/results/reliability.md` on {machine}.
 
-Each line is a fault in the middle of a training job on real processes; several lines may be of one
-job, one after the other. Faults: `experiments/reliability/scenarios.py`; a single one:
+Each line is a fault in the middle of a training job on real processes, or on simulated ones
+(`virtual time`); several lines may be of one job, one after the other. Faults: `experiments/reliability/scenarios.py`; a single one:
 `rackhub experiment reliability --only NAME`.
 
 | column | |

@@ -7,6 +7,7 @@ import random
 from pathlib import Path
 from typing import Any
 
+from experiments.common.script import VIRTUAL
 from experiments.reliability.runner import Line, carry_out
 from experiments.reliability.scenarios import FOUR_RACKS, JOB, TWO_RACKS
 from observability.progress_view import View
@@ -67,4 +68,5 @@ def play_round(seed: int, target: str, folder: Path, view: View) -> Line:
 
 def command(seed: int, target: str) -> str:
     """Returns the command that repeats a round."""
-    return f"rackhub experiment reliability --soak 0 --seed {seed} --target {target}"
+    on = "--clock virtual" if target == VIRTUAL else f"--target {target}"
+    return f"rackhub experiment reliability --soak 0 --seed {seed} {on}"
