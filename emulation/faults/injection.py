@@ -16,10 +16,9 @@ from emulation.faults.slowdowns import Apply, Slowdowns, quota
 from emulation.jobs.context import TestbedContext
 from emulation.jobs.jobrun import EmulatedJob
 from emulation.jobs.recovery import Fault as Record
-from emulation.jobs.scaling import scale_servers, scale_workers
+from emulation.jobs.scaling import scale_job
 from observability.control import ControlError
 from specs.faultfile import Fault, slow_words
-from specs.scaling import changes, scaled_words
 from specs.slowdowns import EVERY_LINK
 from topologies.model.replica_order import host_of
 
@@ -72,12 +71,12 @@ class Injector:
         return faults.begin(fault.kind, fault.where, what, before, lasting=lasting, killed=killed)
 
     @contextlib.asynccontextmanager
-    async def _lasting(self, fault: Fault, what: str) -> AsyncIterator[Record]:
+    async def _lasting(self, fault: Fault, what: str) -> AsyncIterator[None]:
         """Records and reports a fault; it is over when the context exits, also with its job."""
         record = await self._begin(fault, what)
         self._context.tell(f"{fault.where} {what}")
         try:
-            yield record
+            yield
         finally:
             record.over = time.monotonic()
 
@@ -151,19 +150,7 @@ class Injector:
         job = next(iter(self._jobs()), None)
         if job is None:
             raise ControlError(f"no job runs: {fault.kind} has no effect")
-        async with self._lasting(fault, "come and go") as record:
-            try:
-                if fault.workers:
-                    present = await scale_workers(job.name, changes(fault.workers), job)
-                    record.what = f"changed: {len(present)} workers"
-                if fault.servers:
-                    done = await scale_servers(
-                        self._context.nodes, job.name, changes(fault.servers), job
-                    )
-                    record.what = scaled_words(done.slices, done.bytes, done.from_round)
-            except ControlError as error:
-                record.what = f"were refused: {error}"
-            self._context.tell(f"{fault.where} {record.what}")
+        await scale_job(self._context, job.name, job, fault)
 
     async def _push(self, fault: Fault) -> None:
         switch = self._context.nodes.switches[fault.node]

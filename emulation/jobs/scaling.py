@@ -7,32 +7,69 @@ import asyncio
 import time
 from collections.abc import Callable
 
+from emulation.jobs.context import TestbedContext
 from emulation.jobs.jobrun import EmulatedJob
 from emulation.jobs.service_status import read_status
 from emulation.nodes.process_supervisor import JOBS_ADDRESS, ProcessSupervisor
 from hosts.errors import ClientError
 from hosts.session.job_service import Scaled, scale
 from observability.control import ControlError
-from specs.scaling import Changes
+from observability.messages.jobs import ScaledJob
+from specs.faultfile import Fault
+from specs.scaling import Changes, changes, scaled_words
 from testbed.errors import JobError
 
-__all__ = ["scale_servers", "scale_workers"]
+__all__ = ["scale_job"]
 
 _REPORT_SECONDS = 2.0
+Waits = Callable[[float, str], None]
 
 
-async def scale_servers(
-    nodes: ProcessSupervisor,
+async def scale_job(
+    context: TestbedContext,
     name: str,
-    servers: Changes,
     job: EmulatedJob | None,
-    waits: Callable[[float, str], None] = lambda seconds, why: None,
-) -> Scaled:
-    """Changes which servers of a job have slices; returns once that holds.
+    fault: Fault,
+    waits: Waits = lambda seconds, why: None,
+) -> ScaledJob:
+    """Lets workers and servers of a job come and go; returns once that holds, and records it among
+    the faults.
 
-    name: of the job, submitted or external. job: the submitted one. waits: called every two seconds
-    with how long it takes already, and what the job waits for. Raises ``ControlError``.
+    name: of the job, submitted or external. job: the submitted one. fault: says who comes and goes.
+    waits: called every two seconds with how long the servers take, and what they wait for. Raises
+    ``ControlError``.
     """
+    faults, workers, servers = context.faults, changes(fault.workers), changes(fault.servers)
+    record = faults.begin(fault.kind, fault.where, "change", lasting=True)
+    done: ScaledJob = {"job": name, "servers": None, "workers": None}
+    try:
+        if fault.workers:
+            done["workers"] = present = await _workers(name, workers, job)
+            record.what = f"changed: {len(present)} workers"
+        if fault.servers:
+            moved = await _servers(context.nodes, name, servers, waits)
+            record.what = scaled_words(moved.slices, moved.bytes, moved.from_round)
+            done["servers"] = {
+                "from_round": moved.from_round,
+                "slices": moved.slices,
+                "bytes": moved.bytes,
+                "servers": list(moved.servers),
+                "spares": list(moved.spares),
+            }
+    except ControlError:
+        if done["workers"] is None:
+            faults.faults.remove(record)
+        raise
+    finally:
+        record.over = time.monotonic()
+    if job is not None and fault.servers:
+        job.scaled()
+    context.tell(f"{fault.where} {record.what}")
+    return done
+
+
+async def _servers(nodes: ProcessSupervisor, name: str, servers: Changes, waits: Waits) -> Scaled:
+    """Changes which servers of a job have slices; returns once that holds."""
     alive = [one for one in nodes.serving.alive if one.name == name]
     if not alive:
         there = ", ".join(one.name for one in nodes.serving.alive) or "none"
@@ -47,19 +84,13 @@ async def scale_servers(
             jobs = () if status is None else status.jobs
             why = [one.reason for one in jobs if one.job == alive[0].number]
             waits(time.monotonic() - began, why[0] if why else "the controller does not answer")
-        done = await calling
+        return await calling
     except ClientError as error:
         raise ControlError(str(error)) from error
-    if job is not None:
-        job.scaled()
-    return done
 
 
-async def scale_workers(name: str, workers: Changes, job: EmulatedJob | None) -> list[str]:
-    """Lets workers of a submitted job come and go; returns those that are in it then.
-
-    name, job: as of ``scale_servers``. Raises ``ControlError``.
-    """
+async def _workers(name: str, workers: Changes, job: EmulatedJob | None) -> list[str]:
+    """Lets workers of a submitted job come and go; returns those that are in it then."""
     if job is None or job.state != "running":
         raise ControlError(f"no job {name!r} runs that was submitted, whose workers could change")
     try:

@@ -7,7 +7,7 @@ import asyncio
 from pathlib import Path
 
 from emulation.jobs.jobrun import EmulatedJob
-from emulation.jobs.scaling import scale_servers, scale_workers
+from emulation.jobs.scaling import scale_job
 from emulation.lifecycle.testbed import Testbed
 from observability.control import Answer, ControlError, Request
 from observability.messages.events import EmitEvent
@@ -16,7 +16,7 @@ from observability.messages.live import NodeRow, Status
 from observability.messages.servers import JobServers
 from observability.messages.waiting import JobExplanation
 from observability.server_times import NOT_MEASURED
-from specs.scaling import changes
+from specs.faultfile import Fault
 from topologies.model.topology import Kind
 
 __all__ = ["Requests"]
@@ -111,25 +111,13 @@ class Requests:
 
     async def _scale(self, request: Request, emit: EmitEvent) -> ScaledJob:
         name = request["job"]
-        workers, servers = changes(request["workers"]), changes(request["servers"])
-        own = self._testbed.jobs.get(name)
+        fault = Fault("scale", servers=tuple(request["servers"]), workers=tuple(request["workers"]))
 
         def waits(seconds: float, why: str) -> None:
             emit({"event": "waiting", "job": name, "seconds": seconds, "why": why})
 
-        scaled: ScaledJob = {"job": name, "servers": None, "workers": None}
-        if any(workers):
-            scaled["workers"] = await scale_workers(name, workers, own)
-        if any(servers):
-            done = await scale_servers(self._testbed.nodes, name, servers, own, waits)
-            scaled["servers"] = {
-                "from_round": done.from_round,
-                "slices": done.slices,
-                "bytes": done.bytes,
-                "servers": list(done.servers),
-                "spares": list(done.spares),
-            }
-        return scaled
+        testbed = self._testbed
+        return await scale_job(testbed.context, name, testbed.jobs.get(name), fault, waits)
 
     async def _job_rows(self) -> list[JobRow]:
         return [

@@ -56,6 +56,11 @@ def test_servers_come_and_go_by_command(runs: Path) -> None:
     assert result.matches_reference
     (found,) = json.loads(result.path.joinpath("summary.json").read_text())["jobs"]
     assert len(found["plans"]) == 1
+    rows = json.loads(result.path.joinpath("summary.json").read_text())["faults"]
+    assert [(row["kind"], row["node"]) for row in rows] == [
+        ("scale", "servers +s1"),
+        ("scale", "servers -s0"),
+    ]
     refused = CliRunner().invoke(main, ["scale", "digits", "--servers", "s1"])
     assert refused.exit_code == 2
 
