@@ -373,6 +373,8 @@ class PlannedJob(TypedDict):
     """Hosts of its workers, by rank."""
     servers: list[str]
     """Hosts of its servers."""
+    spares: list[str]
+    """Those of them that have no slices at first."""
     server_processes: list[str]
     """Names of its server processes, by rank."""
     tree: str
@@ -427,6 +429,7 @@ def facts(checked: Preflight, target: Target) -> CheckFacts:
                 "placement": plan.file.spec.placement.kind,
                 "workers": list(plan.placement.workers),
                 "servers": list(plan.placement.servers),
+                "spares": list(plan.placement.spares),
                 "server_processes": list(plan.servers),
                 "tree": str(plan.kind),
                 "parameters": sum(shapes(plan.file.spec).values()),
