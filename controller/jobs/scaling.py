@@ -49,12 +49,12 @@ class Scaling:
 
     def scale(
         self, nonce: str, added: Sequence[str], removed: Sequence[str], alive: Callable[[], bool]
-    ) -> Scaled:
+    ) -> Scaled | None:
         """Gives slices to some servers of a job, and takes all from others; returns once the chunk
         map holds.
 
-        added, removed: server processes, or hosts with all of theirs. alive: if it is false the
-        caller is gone, and the change is left as it is; `Roster.changed` is notified then. Raises
+        added, removed: server processes, or hosts with all of theirs. alive: once it is false the
+        change is left as it is, and None is returned; `Roster.changed` is notified then. Raises
         JobError for what is not possible, and before anything has begun.
         """
         changed = self._roster.changed
@@ -91,7 +91,7 @@ class Scaling:
                 while self._remaps.changing(job) and alive():
                     changed.wait()
                 if not alive():
-                    break
+                    return None
             text = f"workers begin rounds too fast for {_ATTEMPTS} attempts"
             raise JobError(Refusal.ABORTED, f"{job}: {text}")
 

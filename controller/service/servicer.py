@@ -58,7 +58,7 @@ class JobService(jobs_pb2_grpc.JobServiceServicer):
 
     def __init__(self, table: JobTable) -> None:
         self.table = table
-        self._watchers = 0
+        self._waiting = 0  # calls that hold a thread
         # The newest watch of each member: one that lost its connection may come again before the
         # end of the old one is noticed.
         self._newest: dict[tuple[str, Role, int], object] = {}
@@ -156,14 +156,9 @@ class JobService(jobs_pb2_grpc.JobServiceServicer):
         changed = self.table.changed
         mine = object()
         place: tuple[str, Role, int] | None = None
-        with changed:
-            if self._watchers >= MOST_WATCHERS:
-                text = f"{MOST_WATCHERS} members are watching, the limit"
-                _abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, text)
-            self._watchers += 1
+        self._begin_to_wait(context)
         try:
             role = _role(context, request.role)
-            context.add_callback(self._wake)
             seen: jobs_pb2.Instruction | None = None
             with changed, _status(context):
                 # Is there such a one?
@@ -189,7 +184,7 @@ class JobService(jobs_pb2_grpc.JobServiceServicer):
                 _abort(context, grpc.StatusCode.UNAVAILABLE, "the job service is being stopped")
         finally:
             with changed:
-                self._watchers -= 1
+                self._waiting -= 1
                 if place is not None and self._newest.get(place) is mine:
                     del self._newest[place]
 
@@ -248,12 +243,19 @@ class JobService(jobs_pb2_grpc.JobServiceServicer):
         self, request: jobs_pb2.ScaleRequest, context: grpc.ServicerContext
     ) -> jobs_pb2.ScaleReply:
         """Calls Scaling.scale."""
-        context.add_callback(self._wake)
-        with _status(context):
-            done = self.table.scaling.scale(
-                request.nonce, request.added, request.removed, context.is_active
-            )
-            return jobs_pb2.ScaleReply(**done._asdict())
+        self._begin_to_wait(context)
+        try:
+            with _status(context):
+                done = self.table.scaling.scale(
+                    *(request.nonce, request.added, request.removed),
+                    lambda: context.is_active() and not self._stopping,
+                )
+        finally:
+            with self.table.changed:
+                self._waiting -= 1
+        if done is None:
+            _abort(context, grpc.StatusCode.UNAVAILABLE, "the job service is being stopped")
+        return jobs_pb2.ScaleReply(**done._asdict())
 
     def Enrol(  # noqa: N802
         self, request: jobs_pb2.EnrolRequest, context: grpc.ServicerContext
@@ -274,6 +276,15 @@ class JobService(jobs_pb2_grpc.JobServiceServicer):
                     for name, budget in self.table.resources.budgets.items()
                 ],
             )
+
+    def _begin_to_wait(self, context: grpc.ServicerContext) -> None:
+        """Counts a call that holds a thread while it waits, until `_waiting` is decremented."""
+        with self.table.changed:
+            if self._waiting >= MOST_WATCHERS:
+                text = f"{MOST_WATCHERS} calls are waiting, the limit"
+                _abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, text)
+            self._waiting += 1
+        context.add_callback(self._wake)
 
     def _wake(self) -> None:
         """Wakes the thread of a watch whose call has ended."""
