@@ -40,7 +40,7 @@ class ServerEpochs(EpochMember):
         self._state = state
         self._shards: Shards | None = None
         self._may_fetch: frozenset[int] = frozenset()
-        self._owed = 0  # unfinished tasks
+        self._owed: list[FetchTask] = []  # unfinished, of the last instruction to fetch
 
     @property
     def epoch(self) -> int:
@@ -78,7 +78,7 @@ class ServerEpochs(EpochMember):
                 )
                 for source in instruction.fetch.sources
             ]
-            self._owed = len(self.fetches)
+            self._owed = list(self.fetches)
             return []
         if kind == "hand":
             return [
@@ -97,7 +97,8 @@ class ServerEpochs(EpochMember):
 
     def wants(self, task: FetchTask) -> bool:
         """Returns true while a task's chunks are needed."""
-        return task.epoch == self._newest and self.epoch < task.epoch
+        owed = any(one is task for one in self._owed)
+        return owed and task.epoch == self._newest and self.epoch < task.epoch
 
     def take(self, task: FetchTask, snapshot: Snapshot) -> None:
         """Takes fetched chunks. Raises ValueError if they are invalid."""
@@ -114,7 +115,7 @@ class ServerEpochs(EpochMember):
         assert self._shards is not None
         if (self._shards.levels[task.chunks] == 0).any():
             raise NotHereError(f"{task.server} did not have all requested chunks")
-        self._owed -= 1
+        self._owed = [one for one in self._owed if one is not task]
         if self._owed:
             return []
         return [jobs_pb2.ResyncRequest(epoch=task.epoch, fetched=jobs_pb2.Fetched())]
