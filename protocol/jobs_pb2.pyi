@@ -300,18 +300,22 @@ class Moved(_message.Message):
     def __init__(self, slices: _Optional[_Iterable[int]] = ..., servers: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Remap(_message.Message):
-    __slots__ = ("number", "moved", "from_round", "holds", "cancelled")
+    __slots__ = ("number", "moved", "from_round", "holds", "cancelled", "before", "drain")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     MOVED_FIELD_NUMBER: _ClassVar[int]
     FROM_ROUND_FIELD_NUMBER: _ClassVar[int]
     HOLDS_FIELD_NUMBER: _ClassVar[int]
     CANCELLED_FIELD_NUMBER: _ClassVar[int]
+    BEFORE_FIELD_NUMBER: _ClassVar[int]
+    DRAIN_FIELD_NUMBER: _ClassVar[int]
     number: int
     moved: Moved
     from_round: int
     holds: bool
     cancelled: bool
-    def __init__(self, number: _Optional[int] = ..., moved: _Optional[_Union[Moved, _Mapping]] = ..., from_round: _Optional[int] = ..., holds: bool = ..., cancelled: bool = ...) -> None: ...
+    before: Moved
+    drain: bool
+    def __init__(self, number: _Optional[int] = ..., moved: _Optional[_Union[Moved, _Mapping]] = ..., from_round: _Optional[int] = ..., holds: bool = ..., cancelled: bool = ..., before: _Optional[_Union[Moved, _Mapping]] = ..., drain: bool = ...) -> None: ...
 
 class Measured(_message.Message):
     __slots__ = ("round", "seconds", "sums", "waited", "ended", "sent")
@@ -350,16 +354,18 @@ class ServerMeasured(_message.Message):
     def __init__(self, seconds: _Optional[float] = ..., sums: _Optional[int] = ..., handled: _Optional[float] = ..., queued: _Optional[float] = ..., optimized: _Optional[float] = ..., received_bytes: _Optional[int] = ..., sent_bytes: _Optional[int] = ..., summing: _Optional[int] = ...) -> None: ...
 
 class Remapped(_message.Message):
-    __slots__ = ("number", "from_round", "decided", "begun")
+    __slots__ = ("number", "from_round", "decided", "begun", "drained")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     FROM_ROUND_FIELD_NUMBER: _ClassVar[int]
     DECIDED_FIELD_NUMBER: _ClassVar[int]
     BEGUN_FIELD_NUMBER: _ClassVar[int]
+    DRAINED_FIELD_NUMBER: _ClassVar[int]
     number: int
     from_round: int
     decided: bool
     begun: int
-    def __init__(self, number: _Optional[int] = ..., from_round: _Optional[int] = ..., decided: bool = ..., begun: _Optional[int] = ...) -> None: ...
+    drained: bool
+    def __init__(self, number: _Optional[int] = ..., from_round: _Optional[int] = ..., decided: bool = ..., begun: _Optional[int] = ..., drained: bool = ...) -> None: ...
 
 class Halt(_message.Message):
     __slots__ = ("reason", "servers", "optimizer", "chunks", "lanes", "workers")

@@ -139,6 +139,13 @@ def shares(
     return ChunkAssignment(counts, most, servers, streams, propagation, moved)
 
 
+def ranked(moved: Moved, servers: Sequence[int]) -> Moved:
+    """Converts a chunk map by numbers of servers to their ranks in `servers`, without those that
+    are not there."""
+    ranks = {server: rank for rank, server in enumerate(servers)}
+    return tuple(sorted((one, ranks[server]) for one, server in moved if server in ranks))
+
+
 def servers_of(stream: int, streams: int, servers: int) -> tuple[int, ...]:
     """Returns the ranks of the servers that a stream leads to: one if there are as many streams as
     servers, else every `streams`-th from the stream's index on."""

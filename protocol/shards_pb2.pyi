@@ -29,11 +29,13 @@ class Held(_message.Message):
     def __init__(self) -> None: ...
 
 class FetchRequest(_message.Message):
-    __slots__ = ("job", "epoch", "chunks")
+    __slots__ = ("job", "epoch", "chunks", "stale")
     JOB_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     CHUNKS_FIELD_NUMBER: _ClassVar[int]
+    STALE_FIELD_NUMBER: _ClassVar[int]
     job: int
     epoch: int
     chunks: bytes
-    def __init__(self, job: _Optional[int] = ..., epoch: _Optional[int] = ..., chunks: _Optional[bytes] = ...) -> None: ...
+    stale: bool
+    def __init__(self, job: _Optional[int] = ..., epoch: _Optional[int] = ..., chunks: _Optional[bytes] = ..., stale: bool = ...) -> None: ...

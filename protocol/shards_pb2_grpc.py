@@ -45,6 +45,11 @@ class ShardServiceStub(object):
                 request_serializer=protocol_dot_shards__pb2.FetchRequest.SerializeToString,
                 response_deserializer=protocol_dot_shards__pb2.Shard.FromString,
                 _registered_method=True)
+        self.Move = channel.unary_stream(
+                '/rackhub.shards.v1.ShardService/Move',
+                request_serializer=protocol_dot_shards__pb2.FetchRequest.SerializeToString,
+                response_deserializer=protocol_dot_shards__pb2.Shard.FromString,
+                _registered_method=True)
         self.Save = channel.unary_stream(
                 '/rackhub.shards.v1.ShardService/Save',
                 request_serializer=protocol_dot_shards__pb2.FetchRequest.SerializeToString,
@@ -75,8 +80,17 @@ class ShardServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Move(self, request, context):
+        """What the callee holds of chunks that a chunk map gives to the caller, in the epoch at hand. The caller has a contribution
+        to each, so the server that they were at has taken all its steps of them.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Save(self, request, context):
-        """The same for a worker, between two of its calls of push_pull, in the epoch at hand: no step can be taken meanwhile.
+        """What the callee holds of these chunks, for a worker, between two of its calls of push_pull, in the epoch at hand: no step
+        can be taken meanwhile.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -100,6 +114,11 @@ def add_ShardServiceServicer_to_server(servicer, server):
             ),
             'Fetch': grpc.unary_stream_rpc_method_handler(
                     servicer.Fetch,
+                    request_deserializer=protocol_dot_shards__pb2.FetchRequest.FromString,
+                    response_serializer=protocol_dot_shards__pb2.Shard.SerializeToString,
+            ),
+            'Move': grpc.unary_stream_rpc_method_handler(
+                    servicer.Move,
                     request_deserializer=protocol_dot_shards__pb2.FetchRequest.FromString,
                     response_serializer=protocol_dot_shards__pb2.Shard.SerializeToString,
             ),
@@ -167,6 +186,33 @@ class ShardService(object):
             request,
             target,
             '/rackhub.shards.v1.ShardService/Fetch',
+            protocol_dot_shards__pb2.FetchRequest.SerializeToString,
+            protocol_dot_shards__pb2.Shard.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Move(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/rackhub.shards.v1.ShardService/Move',
             protocol_dot_shards__pb2.FetchRequest.SerializeToString,
             protocol_dot_shards__pb2.Shard.FromString,
             options,

@@ -387,9 +387,9 @@ def _check_schedule(document: Document[JobSpec]) -> None:
         if asked and not TreeKind.of(spec.tree).ends_at_server:
             text = f"is about what servers sum, and the root of tree {spec.tree} is a switch"
             document.refuse(place, f"{text}; allowed: {otherwise}, or a tree that ends at servers")
-        elif moves and spec.optimizer.at == "servers":
-            text = "does not move parameters yet, which optimizer: {at: servers} keeps at servers"
-            text += f"; allowed: {otherwise}, or optimizer: {{at: workers}}"
+        elif moves and not spec.consistency.together:
+            text = "moves load from one round to the next, and workers are in different ones"
+            text += f"; allowed: {otherwise}, or consistency: synchronous"
             document.refuse(place, text)
     document.check()
 

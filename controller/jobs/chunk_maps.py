@@ -42,17 +42,20 @@ class Remaps:
         spares: servers that are spare from then on; None: as before. Those that get slices are
             none. ahead: as in Remap. Raises JobError if the job cannot change its map, or not now.
         """
-        if job.optimizer is not None:
-            text = f"{job}: its servers hold parameters, which do not move while it runs"
+        if not job.in_step:
+            text = (
+                f"{job}: a chunk map holds from a round on, and its workers are in different ones"
+            )
             raise JobError(Refusal.FAILED_PRECONDITION, text)
-        if not job.started or self.changing(job):
+        places = [place for place in job.scheme.places if job.members[place].active]
+        runs = all(job.members[place].epoch == job.epoch for place in places)
+        if not (job.started and runs) or self.changing(job):
             raise JobError(Refusal.FAILED_PRECONDITION, f"{job} is changing; try again")
         self._check(job, moved)
         deployment = self._epochs.deployment
         owners = deployment.owners(job, moved)
         count = sum(a != b for a, b in zip(owners, deployment.owners(job), strict=True))
         spares = (job.spares if spares is None else spares).difference(owners)
-        places = [place for place in job.scheme.places if job.members[place].active]
         job.remap = Remap(
             job.epoch,
             1 + secrets.randbelow(1 << 30),
@@ -60,6 +63,8 @@ class Remaps:
             [place for place in places if place.role is Role.WORKER],
             [place for place in places if place.role is Role.SERVER],
             ahead,
+            before=job.scheme.ranked(job.moved),
+            drains=job.optimizer is not None,
         )
         job.remapped = moved, spares
         log.info("%s moves %d slices: %s", job, count, reason)

@@ -395,7 +395,7 @@ class Epochs:
 
     def _load(self, job: Job) -> Load | None:
         """Returns the load of a job's servers; None if it has no plan, or cannot move."""
-        if not job.balance.measures or job.change is not None or job.optimizer is not None:
+        if not job.balance.measures or job.change is not None or not job.in_step:
             return None
         fabric, scheme = self.deployment.fabric, job.scheme
         bits = 8 * fabric.dataplane.frame_bytes * len(scheme.workers)
@@ -479,6 +479,7 @@ class Epochs:
             len(job.workers),
             job.propagation,
             tuple(sorted({self.deployment.caller(job, place) for place in places})),
+            job.moved,
         )
 
     def _note(self, job: Job, restored: Sequence[Restored]) -> None:

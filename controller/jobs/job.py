@@ -22,7 +22,7 @@ from protocol import jobs_pb2
 from protocol.balance import Balance
 from protocol.header import PORT
 from protocol.optimizer_plan import OptimizerPlan
-from protocol.partition import Moved
+from protocol.partition import Moved, ranked
 from protocol.plan import Address, Child, RootStream, ServerPlan, StreamPlan, WorkerPlan
 from protocol.propagation import USUAL as USUAL_PROPAGATION
 from protocol.propagation import Propagation
@@ -136,8 +136,7 @@ class Scheme:
 
     def ranked(self, moved: Moved) -> Moved:
         """Converts a chunk map, by servers of the job, to the ranks of those that are here."""
-        ranks = {server: rank for rank, server in enumerate(self.servers)}
-        return tuple(sorted((one, ranks[server]) for one, server in moved if server in ranks))
+        return ranked(moved, self.servers)
 
     def roots(self, servers: Sequence[str]) -> tuple[str, ...]:
         """Names the switches or servers that complete sums; ``servers``: all of the job."""
@@ -248,6 +247,12 @@ class Job:
     def started(self) -> bool:
         """True if it is running or leaving."""
         return self.state in (State.RUNNING, State.LEAVING)
+
+    @property
+    def in_step(self) -> bool:
+        """True if all its workers are in the same round, so that one can be the first of a chunk
+        map."""
+        return self.optimizer is None or self.optimizer.consistency.together
 
     @property
     def served(self) -> bool:

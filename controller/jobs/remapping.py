@@ -9,7 +9,8 @@ have begun it, and then it does not. So all copies of a chunk of one round go to
 nothing waits that need not.
 
 What a map changes is the server of a chunk alone: sums of earlier rounds are completed where they
-began.
+began. Parameters that servers hold follow with the first contributions (hosts.server.chunk_moves).
+For that, workers first complete the rounds of the map before the one at hand.
 """
 
 from __future__ import annotations
@@ -36,6 +37,9 @@ class Remap:
     number: unique within it.
     moved: the map, with ranks of the plan's servers.
     ahead: rounds between the most that any worker has begun and the one from which it holds.
+    before: the map that holds until then.
+    drains: servers hold parameters. They follow a chunk with its first contribution at its next
+        server, which must not be one of a round in which that server had the chunk before.
     """
 
     def __init__(
@@ -46,6 +50,8 @@ class Remap:
         workers: Iterable[Membership],
         servers: Iterable[Membership],
         ahead: int = AHEAD,
+        before: Moved = (),
+        drains: bool = False,
     ) -> None:
         self.epoch = epoch
         self.number = number
@@ -54,9 +60,12 @@ class Remap:
         self.from_round = 0
         self.holds: bool | None = None  # known once all workers have answered
         self._workers = set(workers)
-        self._waiting = set(servers)
+        self._servers = set(servers)
+        self._waiting = set(self._workers if drains else self._servers)
         self._begun: dict[Membership, int] = {}
-        self._message = jobs_pb2.Remap(number=number, moved=moved_message(moved))
+        self._message = jobs_pb2.Remap(
+            number=number, moved=moved_message(moved), before=moved_message(before), drain=drains
+        )
         self._instructions: dict[Membership, jobs_pb2.Instruction] = {}
         self._asked = False
         self._tell(self._waiting)
@@ -87,17 +96,19 @@ class Remap:
             remapped.number == self.number
             and (place.role is Role.SERVER or remapped.from_round == self.from_round)
             and remapped.decided == (decided and place.role is Role.WORKER)
+            and remapped.drained == self._message.drain
         )
         if not current or place not in self._waiting:
             return
         self._waiting.discard(place)
-        if place.role is Role.WORKER:
+        if place.role is Role.WORKER and not remapped.drained:
             self._begun[place] = remapped.begun
         self._advance()
 
     def left(self, place: Membership) -> None:
         """Goes on without a member that has left."""
         self._workers.discard(place)
+        self._servers.discard(place)
         self._begun.pop(place, None)
         if place in self._waiting:
             self._waiting.discard(place)
@@ -105,6 +116,10 @@ class Remap:
 
     def _advance(self) -> None:
         if self._waiting or self.settled:
+            return
+        if self._message.drain:
+            self._message.drain, self._waiting = False, set(self._servers)
+            self._tell(self._servers)
             return
         if not self._asked:
             self._asked = True

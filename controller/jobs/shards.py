@@ -8,7 +8,7 @@ come from a worker (every worker keeps its last results), and the optimizer's st
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ import numpy.typing as npt
 from controller.jobs.members import Membership, Role
 from protocol import jobs_pb2
 from protocol.optimizer_plan import OptimizerPlan
-from protocol.partition import shares
+from protocol.partition import Moved, ranked, shares
 from protocol.plan import Address, backup_of
 from protocol.propagation import USUAL, Propagation
 
@@ -53,6 +53,7 @@ class Holding:
     counts: chunks of each key.
     workers: number of workers that the job was created with.
     propagation: says how chunks are assigned to servers.
+    moved: slices, and numbers of the servers, that a chunk map put them at.
     callers: IPv4 addresses, besides their own, from which servers may call each other.
     """
 
@@ -66,6 +67,7 @@ class Holding:
     workers: int = 0
     propagation: Propagation = USUAL
     callers: tuple[int, ...] = ()
+    moved: Moved = ()
 
     @property
     def chunks(self) -> int:
@@ -120,7 +122,7 @@ class Holding:
         levels: (chunks,) reported levels of each server.
         """
         count = len(self.servers)
-        primary = self._primary(count)
+        primary = self._primary(self.servers)
         started = top >= STARTED
         held = {place: started & (levels[place] == top) for place in self.servers}
         fetches: dict[Membership, dict[Membership, Chunks]] = {}
@@ -159,15 +161,15 @@ class Holding:
         """Returns (chunks,) flags of those whose primary this server was before."""
         if not self.before:
             return np.ones(self.chunks, np.bool_)
-        ranks = self._primary(len(self.before))
+        ranks = self._primary(self.before)
         here: npt.NDArray[np.bool_] = np.array([server == place for server in self.before])
         return np.asarray(here[ranks], np.bool_)
 
-    def _primary(self, servers: int) -> Chunks:
-        """Returns (chunks,) ranks of each chunk's primary among `servers` servers."""
+    def _primary(self, servers: Sequence[Membership]) -> Chunks:
+        """Returns (chunks,) ranks of each chunk's primary among these servers."""
         where = shares(
-            *(self.counts, self.chunks_per_slice, servers, self.propagation.classes),
-            self.propagation,
+            *(self.counts, self.chunks_per_slice, len(servers), self.propagation.classes),
+            *(self.propagation, ranked(self.moved, [place.rank for place in servers])),
         )
         return np.asarray(where.server_of(np.arange(self.chunks)), np.int64)
 

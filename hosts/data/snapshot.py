@@ -43,6 +43,11 @@ class Snapshot:
     def __len__(self) -> int:
         return len(self.chunks)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of parameters and state."""
+        return self.parameters.nbytes + self.state.nbytes
+
     def select(self, rows: npt.NDArray[np.bool_] | npt.NDArray[np.intp]) -> Snapshot:
         """Returns some of the chunks."""
         return Snapshot(

@@ -112,6 +112,8 @@ class DirectStream:
         results: list[Batch] = []
         for wave in waves(batch.headers["seq"] & self._mask):
             results += self._on_wave(batch.select(wave), ranks[wave])
+        if self._steps is not None and self._steps.moves.expected:
+            self._steps.moves.need(self._chunk[self._used & ~self._final].astype(np.int64))
         return results
 
     def on_queries(self, batch: Batch, ranks: Indices) -> list[Batch]:
@@ -180,12 +182,11 @@ class DirectStream:
         complete = rows[self._in[rows].all(axis=1)]
         if len(complete):
             self._count("direct_completed", len(complete))
-            values = self._values[complete].transpose(1, 0, 2)
             if self._steps is None:
-                self._sums[complete] = float_words(rank_order_sum(values))
+                self._sums[complete] = float_words(rank_order_sum(self._copies(complete)))
                 results += self._finish(complete)
             else:
-                results += self._optimize(complete, values)
+                results += self._optimize(complete)
         if replay.any():
             results.append(self._results(slots[replay], ranks[replay]))
         return results
@@ -196,12 +197,21 @@ class DirectStream:
         world = self._plan.world
         return [self._results(np.repeat(slots, world), np.tile(np.arange(world), len(slots)))]
 
-    def _optimize(self, slots: Indices, values: Floats) -> list[Batch]:
-        """Turns complete chunks into parameters. `values` (world, n, lanes) are gradients, or
-        initial parameters, of which the first worker's count."""
+    def _copies(self, slots: Indices) -> Floats:
+        """Returns what workers have contributed (world, n, lanes)."""
+        return self._values[slots].transpose(1, 0, 2)
+
+    def _optimize(self, slots: Indices) -> list[Batch]:
+        """Turns complete chunks into parameters, those that are on their way here once they are.
+
+        Contributions are gradients, or initial parameters, of which the first worker's count.
+        """
         steps = self._steps
         assert steps is not None
-        chunks = self._chunk[slots].astype(np.int64)
+        slots = steps.moves.here(self._chunk[slots].astype(np.int64), slots, self._optimize)
+        if not len(slots):
+            return []
+        chunks, values = self._chunk[slots].astype(np.int64), self._copies(slots)
         held = steps.held(chunks)
         if not held.all():
             first = values[0, ~held]

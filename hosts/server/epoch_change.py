@@ -56,7 +56,8 @@ class ServerEpochs(EpochMember):
         kind = instruction.WhichOneof("what")
         if kind == "remap" and epoch == self.epoch >= self._newest:
             remap = instruction.remap
-            self._state.own(self.job, moved_of(remap.moved))
+            before, moved = moved_of(remap.before), moved_of(remap.moved)
+            self._state.own(self.job, remap.number, before, moved)
             remapped = jobs_pb2.Remapped(number=remap.number)
             return [jobs_pb2.ResyncRequest(epoch=epoch, remapped=remapped)]
         if not self._counts(epoch, self.epoch):

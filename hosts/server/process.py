@@ -32,6 +32,7 @@ from hosts.net.driver import Attachment, drive
 from hosts.net.environment import HERE, HostEnvironment
 from hosts.net.offload import PLAIN
 from hosts.net.udp import Endpoint
+from hosts.server.chunk_moves import MoveTask
 from hosts.server.epoch_change import FetchTask, ServerEpochs
 from hosts.server.replicas import Peers, ShardServer
 from hosts.server.state import NotHereError, ServerState, Update
@@ -76,7 +77,8 @@ class ServerProcess:
         address = Address(endpoint.ipv4, endpoint.port)
         state = self.state
         self._shards = ShardServer(
-            address, self._later, state.replicate, self._give, state.save, state.load, environment
+            *(address, self._later, state.replicate, self._give, state.move, state.save),
+            *(state.load, environment),
         )
         self._peers = Peers(self._later, environment)
 
@@ -98,6 +100,8 @@ class ServerProcess:
                     for membership in self._memberships.values():
                         if membership.job == job:
                             membership.answer([report])
+                for task in self.state.take_moves():
+                    self._move(task)
                 while self._work:
                     self._work.popleft()()
                 while self._failed:
@@ -168,6 +172,21 @@ class ServerProcess:
             lambda: self.state.waits(update),
             lambda: self.state.replicated(update),
         )
+
+    def _move(self, task: MoveTask) -> None:
+        """Fetches chunks that a chunk map gave this server, while the job goes on."""
+        began = self._runtime.now()
+
+        def done(parts: list[Snapshot]) -> None:
+            self.state.moved(task, parts)
+            _log.info(
+                "job %d: %d of %d chunks, %d bytes, have moved here from %s in %.3g ms",
+                *(task.job, sum(map(len, parts)), len(task.chunks)),
+                *(sum(part.nbytes for part in parts), task.server),
+                1000 * (self._runtime.now() - began),
+            )
+
+        self._peers.move(task, lambda: self.state.wants(task), done)
 
     def _give(self, job: int, epoch: int, source: int, chunks: Chunks) -> Snapshot:
         """Returns the chunks that another server fetches."""

@@ -19,6 +19,7 @@ import numpy as np
 
 from hosts.data.snapshot import Chunks, Snapshot, from_message, pages, to_message
 from hosts.net.environment import HERE, Connection, HostEnvironment
+from hosts.server.chunk_moves import MoveTask
 from hosts.server.epoch_change import FetchTask
 from hosts.server.state import NotHereError, UnknownPeerError, Update
 from protocol import shards_pb2
@@ -37,13 +38,14 @@ Later = Callable[[Callable[[], None]], None]
 # With job, epoch and the caller's IPv4 address.
 Get = Callable[[int, int, int, Chunks], Snapshot]
 Put = Callable[[int, int, int, Snapshot], None]
+Move = Callable[[int, int, int, Chunks, bool], Snapshot]
 
 
 class ShardServer(ShardServiceServicer):
     """Serves other servers at an address (`stop` ends it).
 
     later: runs work in the thread that owns the state machines.
-    replicate, save, load: see ServerState.
+    replicate, move, save, load: see ServerState.
     give: see ServerEpochs, with the job first.
 
     Raises OSError if the port is taken.
@@ -55,6 +57,7 @@ class ShardServer(ShardServiceServicer):
         later: Later,
         replicate: Put,
         give: Get,
+        move: Move,
         save: Get,
         load: Put,
         environment: HostEnvironment = HERE,
@@ -63,6 +66,7 @@ class ShardServer(ShardServiceServicer):
         self._later = later
         self._replicate = replicate
         self._give = give
+        self._move = move
         self._save = save
         self._load = load
         self._stop = environment.answer(address, self)
@@ -95,6 +99,16 @@ class ShardServer(ShardServiceServicer):
     ) -> Iterator[shards_pb2.Shard]:
         """See shards.proto."""
         yield from self._get(self._give, request, context)
+
+    def Move(  # noqa: N802
+        self, request: shards_pb2.FetchRequest, context: grpc.ServicerContext
+    ) -> Iterator[shards_pb2.Shard]:
+        """See shards.proto."""
+
+        def move(job: int, epoch: int, source: int, chunks: Chunks) -> Snapshot:
+            return self._move(job, epoch, source, chunks, request.stale)
+
+        yield from self._get(move, request, context)
 
     def Save(  # noqa: N802
         self, request: shards_pb2.FetchRequest, context: grpc.ServicerContext
@@ -184,26 +198,56 @@ class Peers:
 
         Retries while `wants` is true. All three run in the thread that owns the state machines.
         """
-        stub = self._stub(task.server)
         request = shards_pb2.FetchRequest(
             job=job, epoch=task.epoch, chunks=task.chunks.astype("<u4").tobytes()
         )
 
+        def ask(stub: Any) -> None:
+            for message in stub.Fetch(request, timeout=30.0):
+                part = from_message(message)
+                self._later(lambda part=part: take(part))  # type: ignore[misc]
+            self._later(done)
+
+        self._insist(job, task.server, wants, ask)
+
+    def move(
+        self, task: MoveTask, wants: Callable[[], bool], done: Callable[[list[Snapshot]], None]
+    ) -> None:
+        """Makes a call in a thread, then calls `done` with its answer.
+
+        Retries while `wants` is true. Both run in the thread that owns the state machines.
+        """
+        request = shards_pb2.FetchRequest(
+            job=task.job,
+            epoch=task.epoch,
+            chunks=task.chunks.astype("<u4").tobytes(),
+            stale=task.stale,
+        )
+
+        def ask(stub: Any) -> None:
+            parts = [from_message(message) for message in stub.Move(request, timeout=_CALL_SECONDS)]
+            self._later(lambda: done(parts))
+
+        self._insist(task.job, task.server, wants, ask)
+
+    def _insist(
+        self, job: int, server: Address, wants: Callable[[], bool], ask: Callable[[Any], None]
+    ) -> None:
+        """Calls `ask` with a server's stub in a thread, until it succeeds or nobody wants it."""
+        stub = self._stub(server)
+
         def again() -> None:
             while not self._over.is_set() and wants():
                 try:
-                    for message in stub.Fetch(request, timeout=30.0):
-                        part = from_message(message)
-                        self._later(lambda part=part: take(part))  # type: ignore[misc]
-                    self._later(done)
+                    ask(stub)
                     return
                 except (grpc.RpcError, ValueError) as error:
                     if self._over.is_set():
                         return
-                    _log.info("job %d: fetching from %s: %s", job, task.server, _words(error))
+                    _log.info("job %d: fetching from %s: %s", job, server, _words(error))
                 self._over.wait(_AGAIN_SECONDS)
 
-        self._runtime.thread(again, name=f"fetch-{task.server}", daemon=True).start()
+        self._runtime.thread(again, name=f"fetch-{server}", daemon=True).start()
 
     def _send(
         self,

@@ -142,6 +142,10 @@ class RootNode:
         """
         self._contribute(batch, plain=False)
         received = self._received
+        if self._steps is not None and self._steps.moves.expected:
+            slots = self._slots
+            begun = slots["used"] & ~slots["final"] & (slots["lanes"] != 0)
+            self._steps.moves.need(slots["chunk"][begun].astype(np.int64))
         if received.bad_count:
             self._on_bad(batch.headers[self._found[_BAD, : received.bad_count]])
         results = self._results_of() if received.done_count else []
@@ -329,16 +333,21 @@ class RootNode:
         """Turns complete sums of gradients into parameters."""
         at = self._slots[slots]
         whole = (at["lanes"] != 0) & ((at["flags"] & np.uint8(FLAGGED)) == 0)
-        results: list[Batch] = self._finish(slots[~whole])
-        held = whole.copy()
-        held[whole] = steps.held(at["chunk"][whole].astype(np.int64))
-        for slot in at[whole & ~held]:
+        return self._finish(slots[~whole]) + self._step(steps, slots[whole])
+
+    def _step(self, steps: UpdatePipeline, slots: Slots) -> list[Batch]:
+        """Takes the steps of these sums, of chunks that are on their way here once they are."""
+        chunks = self._slots["chunk"][slots].astype(np.int64)
+        slots = steps.moves.here(chunks, slots, functools.partial(self._step, steps))
+        at = self._slots[slots]
+        held = steps.held(at["chunk"].astype(np.int64))
+        for slot in at[~held]:
             # Initial parameters come DIRECT; a gradient must not pass for them.
             reason = "its parameters are not at this server"
             seq, chunk = int(slot["seq"]), int(slot["chunk"])
             self.failures.append(Failure(self._stream, seq, chunk, reason))
         if not held.any():
-            return results
+            return []
         slots, at = slots[held], at[held]
         chunks, exponents, world = at["chunk"].astype(np.int64), at["exponent"], self._plan.world
         decode, sums = self._plan.codec.decode, self._results[slots]
@@ -348,7 +357,7 @@ class RootNode:
         self._lib.root_headers(self._at[0], address(slots), len(slots), address(headers))
         headers["checksum"] = word_sums(words) + np.uint32(world) * header_hashes(headers)
         self._slots["checksum"][slots] = headers["checksum"]
-        return results + steps.publish(chunks, headers, lambda: self._finish(slots))
+        return steps.publish(chunks, headers, lambda: self._finish(slots))
 
     # -- failures ---------------------------------------------------------------------------------
 

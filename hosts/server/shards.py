@@ -50,6 +50,11 @@ class Shards:
         self.ledger: Ledger = np.zeros((chunks, columns), np.uint32)
         self._met = 0
 
+    @property
+    def chunk_bytes(self) -> int:
+        """Bytes of a chunk's parameters and state."""
+        return self._parameters.itemsize * self.lanes * (1 + len(self._state))
+
     def start(self, chunks: Chunks, parameters: Floats) -> None:
         """Stores initial parameters (n, lanes) of chunks that are not held."""
         self.levels[chunks] = STARTED
@@ -87,6 +92,10 @@ class Shards:
         missing = chunks[self.levels[chunks] == 0]
         if len(missing):
             raise KeyError(f"chunk {missing[0]} is not held here")
+        return self.copy(chunks)
+
+    def copy(self, chunks: Chunks) -> Snapshot:
+        """Copies these chunks, of level 0 if they are not held."""
         return Snapshot(
             chunks,
             self.levels[chunks],

@@ -9,46 +9,28 @@ has an optimizer, it turns sums into parameters (`hosts.server.update_pipeline`)
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Address
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from hosts.data.reports import Failure
 from hosts.data.snapshot import Chunks, Snapshot
 from hosts.native.loader import alike, load_native
 from hosts.net.arrivals import Clock, Released, Seconds
 from hosts.server.asynchronous_node import AsynchronousNode
-from hosts.server.direct_sums import DirectStream
+from hosts.server.chunk_moves import MoveTask
 from hosts.server.root_node import RootNode
+from hosts.server.served_job import ServedJob, distinct
 from hosts.server.shards import Shards
-from hosts.server.times import ServerTimes, Watch
-from hosts.server.update_pipeline import UpdatePipeline
+from hosts.server.times import Watch
 from protocol import jobs_pb2
 from protocol.frames import OVERHEAD
-from protocol.header import (
-    HEADER_BYTES,
-    LANE_BYTES,
-    VERSION,
-    Batch,
-    Flag,
-    Op,
-    ops,
-    peer_array,
-    peer_keys,
-)
+from protocol.header import HEADER_BYTES, LANE_BYTES, Batch
 from protocol.optimizer_plan import OptimizerPlan
 from protocol.partition import Moved
 from protocol.plan import Address, ServerPlan, backup_of
-
-# numpy scalars: enumeration members cost a look-up.
-_DIRECT = np.uint8(Flag.DIRECT)
-_CONTRIBUTE = np.uint8(Op.CONTRIBUTE)
-_QUERY = np.uint8(Op.QUERY)
-_SUMMED = VERSION << 4 | Op.CONTRIBUTE
 
 
 class NotHereError(ValueError):
@@ -70,145 +52,6 @@ class Update:
     snapshot: Snapshot
 
 
-class _Job:
-    """One job's plan, streams and counters.
-
-    lanes: of the payloads of packets.
-    times: None: nobody asks.
-    """
-
-    def __init__(
-        self, plan: ServerPlan, shards: Shards | None, lanes: int, watch: Watch | None
-    ) -> None:
-        self.plan = plan
-        # By chunk, and of those that the job does not have: this server sums it.
-        self.mine = plan.server_of(np.arange(plan.chunks + 1)) == plan.rank
-        self.times: ServerTimes | None = None
-        if plan.measures and watch is not None:
-            self.times = ServerTimes(watch, lanes, int(np.count_nonzero(self.mine)))
-        self.counters: Counter[str] = Counter()
-        self.frozen = False
-        self.steps = UpdatePipeline(plan, shards, self.times) if shards is not None else None
-        self.roots: dict[int, RootNode] = {}
-        self.direct: dict[int, DirectStream | AsynchronousNode]
-        self.asynchronous_node: AsynchronousNode | None = None
-        if plan.is_asynchronous:
-            assert shards is not None
-            assert self.steps is not None
-            self.asynchronous_node = AsynchronousNode(plan, self.counters, self.steps, shards)
-            self.direct = dict.fromkeys(plan.windows, self.asynchronous_node)
-        else:
-            self.roots = {
-                root.stream: RootNode(plan, root, self.counters, self.steps, self.mine)
-                for root in plan.roots
-            }
-            self.direct = {
-                stream: DirectStream(plan, stream, window, self.counters, self.steps, self.mine)
-                for stream, window in plan.windows.items()
-            }
-        keys = peer_keys(peer_array([address.pair() for address in plan.workers]))
-        self._ranks = np.argsort(keys)
-        self._keys = keys[self._ranks]
-
-    def on_packets(self, now: float, batch: Batch) -> list[Batch]:
-        """Takes packets of this job that were read at a time; returns packets to send."""
-        times, before = self.times, self._apart() if self.times is not None else 0
-        found, sums = self._on_packets(batch)
-        if times is not None:
-            times.took(now, batch, sums + self._apart() - before)
-            times.gave(found)
-        return found
-
-    def _apart(self) -> int:
-        """Returns the sums, or gradients, that no root has completed."""
-        return self.counters["direct_completed"] + self.counters["stepped"]
-
-    def _on_packets(self, batch: Batch) -> tuple[list[Batch], int]:
-        """Returns packets to send, and the number of sums that roots completed."""
-        sums = 0
-        if self.frozen:
-            self._count("frozen", len(batch))
-            return [], 0
-        headers = batch.headers
-        current = headers["epoch"] == self.plan.epoch
-        self._count("other_epoch", int(np.count_nonzero(~current)))
-        if not current.all():
-            batch = batch.select(current)
-            headers = batch.headers
-        kind = ops(headers)
-        direct = (headers["flags"] & _DIRECT) != 0
-        useful = (kind == _CONTRIBUTE) | (kind == _QUERY)
-        self._count("unexpected", int(np.count_nonzero(~useful)))
-        results: list[Batch] = []
-        states: list[Batch] = []
-        for stream in _distinct(headers["stream"][useful]):
-            mine = useful & (headers["stream"] == stream)
-            for of_direct in (False, True):
-                part = mine & (direct == of_direct)
-                if not part.any():
-                    continue
-                contributions = batch.select(part & (kind == _CONTRIBUTE))
-                queries = batch.select(part & (kind == _QUERY))
-                if of_direct:
-                    self._on_direct(stream, contributions, queries, results, states)
-                elif stream not in self.roots:
-                    self._count("no_such_node", len(contributions) + len(queries))
-                else:
-                    if len(contributions):
-                        results += self.roots[stream].on_contributions(contributions)
-                        if self.times is not None:
-                            sums += self.roots[stream].sums()
-                    if len(queries):
-                        states += self.roots[stream].on_queries(queries)
-        # Results first: a worker that gets its result needs no STATE.
-        return results + states, sums
-
-    def root_for(self, header: Any) -> RootNode | None:
-        """Returns the node of a packet if it is a contribution of this epoch to one."""
-        current = header["epoch"] == self.plan.epoch and not self.frozen
-        summed = header["version_op"] == _SUMMED and not header["flags"] & _DIRECT
-        return self.roots.get(int(header["stream"])) if current and summed else None
-
-    def take_report(self) -> jobs_pb2.ServerMeasured | None:
-        """Returns a report of the times of a round of sums, once there is one."""
-        if self.times is None or self.times.left:
-            return None
-        return self.times.report(sum(root.take_most_open() for root in self.roots.values()))
-
-    def counted(self) -> Counter[str]:
-        """Returns the number of packets (or chunks) of each outcome."""
-        for root in self.roots.values():
-            root.count()
-        return self.counters
-
-    def _on_direct(
-        self,
-        stream: int,
-        contributions: Batch,
-        queries: Batch,
-        results: list[Batch],
-        states: list[Batch],
-    ) -> None:
-        if stream not in self.direct:
-            self._count("no_such_node", len(contributions) + len(queries))
-            return
-        machine = self.direct[stream]
-        for packets, answer, out in (
-            (contributions, machine.on_contributions, results),
-            (queries, machine.on_queries, states),
-        ):
-            sources = peer_keys(packets.peers)
-            at = np.minimum(np.searchsorted(self._keys, sources), len(self._keys) - 1)
-            known = self._keys[at] == sources
-            self._count("wrong_source", int(np.count_nonzero(~known)))
-            if known.any():
-                out += answer(packets.select(known), self._ranks[at[known]])
-
-    def _count(self, outcome: str, n: int) -> None:
-        if n:
-            self.counters[outcome] += n
-
-
 class ServerState:
     """The state machine of one server.
 
@@ -225,7 +68,7 @@ class ServerState:
         self.foreign = 0
         self._watch = watch
         self._payload = payload
-        self._jobs: dict[int, _Job] = {}
+        self._jobs: dict[int, ServedJob] = {}
         self._shards: dict[int, Shards] = {}  # of jobs with an optimizer, from epoch to epoch
         self._output: list[Batch] = []
         self._native = load_native()
@@ -259,20 +102,19 @@ class ServerState:
             backup = backup_of(primary, len(plan.servers))
             shards.forget((primary != plan.rank) & (backup != plan.rank))
         own = plan if self._payload else replace(plan, lanes=0)
-        job = _Job(own, shards, plan.lanes, self._watch)
+        job = ServedJob(own, shards, plan.lanes, self._watch)
         if before is not None:
             job.counters.update(before.counted())
         self._jobs[plan.job] = job
         self.lanes = plan.lanes
 
-    def own(self, job: int, moved: Moved) -> None:
-        """Takes the chunks that a map of the job gives this server, as those that it has."""
-        one = self._jobs[job]
-        plan = replace(one.plan, moved=moved)
-        given = plan.server_of(np.arange(len(one.mine))) == plan.rank
-        one.mine |= given
-        if one.times is not None:
-            one.times.round_sums = int(np.count_nonzero(given))
+    def own(self, job: int, remap: int, before: Moved, moved: Moved) -> None:
+        """Takes the chunks that a map of the job gives this server, besides those that it has.
+
+        remap: number of the change of maps; a repeated one changes nothing. before: the map that
+        holds until then.
+        """
+        self._jobs[job].own(remap, before, moved)
 
     def freeze(self, job: int) -> None:
         """Drops and counts the packets of a job until `install` of a newer epoch.
@@ -340,8 +182,9 @@ class ServerState:
 
     @property
     def has_updates(self) -> bool:
-        """Returns true if `take_updates` would return one."""
-        return any(job.steps is not None and job.steps.pending for job in self._jobs.values())
+        """Returns true if `take_updates` or `take_moves` would return one."""
+        steps = [job.steps for job in self._jobs.values() if job.steps is not None]
+        return any(one.pending or one.moves.pending for one in steps)
 
     def take_updates(self) -> list[Update]:
         """Returns the updates that backups must hold; call `replicated` once they do."""
@@ -366,10 +209,56 @@ class ServerState:
         if self.waits(update):
             steps = self._jobs[update.job].steps
             assert steps is not None
-            results, times = steps.replicated(update.number), self._jobs[update.job].times
-            if times is not None:
-                times.gave(results)
-            self._output += results
+            self._give(self._jobs[update.job], steps.replicated(update.number))
+
+    def _give(self, job: ServedJob, results: list[Batch]) -> None:
+        """Sends results that were waiting."""
+        if job.times is not None:
+            job.times.gave(results)
+        self._output += results
+
+    def take_moves(self) -> list[MoveTask]:
+        """Returns what to fetch from other servers; call `moved` once it has come."""
+        return [
+            task
+            for job in self._jobs.values()
+            if job.steps is not None
+            for task in job.steps.moves.take_tasks()
+        ]
+
+    def wants(self, task: MoveTask) -> bool:
+        """Returns true while steps may wait for a task's chunks."""
+        job = self._jobs.get(task.job)
+        return job is not None and job.plan.epoch == task.epoch and not job.frozen
+
+    def moved(self, task: MoveTask, parts: Sequence[Snapshot]) -> None:
+        """Takes the answer of another server: steps that wait for its chunks are taken.
+
+        Raises ValueError for invalid chunks.
+        """
+        if not self.wants(task):
+            return
+        job = self._jobs[task.job]
+        assert job.steps is not None
+        job.counters["moved_here"] += sum(len(part) for part in parts)
+        job.counters["moved_bytes"] += sum(part.nbytes for part in parts)
+        self._give(job, job.steps.moves.arrived(task, parts))
+
+    def move(self, job: int, epoch: int, source: int, chunks: Chunks, stale: bool) -> Snapshot:
+        """Returns chunks that a server at an IPv4 address asks for, see MoveTask.
+
+        Raises NotHereError unless the job is in this epoch and has such chunks, UnknownPeerError if
+        the address has none of its servers.
+        """
+        current = self._current(job, epoch)
+        plan, steps = current.plan, current.steps
+        others = (rank for rank in range(len(plan.servers)) if rank != plan.rank)
+        if steps is None or not any(plan.calls_from(rank, source) for rank in others):
+            raise UnknownPeerError(f"job {job}: nothing for {IPv4Address(source)} here")
+        try:
+            return steps.moves.give(chunks, stale)
+        except IndexError as error:
+            raise NotHereError(f"job {job}: {error}") from error
 
     def replicate(self, job: int, epoch: int, source: int, snapshot: Snapshot) -> None:
         """Holds steps of the primary that calls from an IPv4 address, which its host's processes
@@ -378,30 +267,26 @@ class ServerState:
         Raises NotHereError unless this server is its backup in this epoch, ValueError for invalid
         chunks.
         """
-        current = self._jobs.get(job)
-        if current is None or current.plan.epoch != epoch or current.frozen:
-            raise NotHereError(f"job {job} is not in epoch {epoch} here")
-        plan = current.plan
-        ranks = np.unique(plan.server_of(snapshot.chunks)).tolist()
-        for rank in ranks:
-            if rank < 0:
-                raise ValueError(f"job {job} has chunks 0..{plan.chunks - 1}")
-            mine = backup_of(rank, len(plan.servers)) == plan.rank
-            if not (mine and plan.calls_from(rank, source)):
-                address = IPv4Address(source)
-                raise NotHereError(f"job {job}: {address} has no replica of these chunks here")
+        current = self._current(job, epoch)
+        plan, chunks = current.plan, snapshot.chunks
+        if len(chunks) and int(chunks.max()) >= plan.chunks:
+            raise ValueError(f"job {job} has chunks 0..{plan.chunks - 1}")
+        if not (current.backed_up[chunks].all() and plan.calls_from(current.before, source)):
+            address = IPv4Address(source)
+            raise NotHereError(f"job {job}: {address} has no replica of these chunks here")
         self._shards[job].take(snapshot)
 
     def save(self, job: int, epoch: int, source: int, chunks: Chunks) -> Snapshot:
-        """Returns the chunks that a worker at an IPv4 address needs for a checkpoint.
+        """Returns those of the chunks that are held here, for a checkpoint of a worker at an IPv4
+        address.
 
         Raises NotHereError unless it is one of the job's in this epoch (UnknownPeerError if the
-        address has none of its workers), and all chunks are held here.
+        address has none of its workers), and the job has such chunks.
         """
         shards = self._of_worker(job, epoch, source)
         try:
-            return shards.snapshot(chunks)
-        except (KeyError, IndexError) as error:
+            return shards.copy(chunks[shards.levels[chunks] > 0])
+        except IndexError as error:
             raise NotHereError(f"job {job}: {error}") from error
 
     def load(self, job: int, epoch: int, source: int, snapshot: Snapshot) -> None:
@@ -418,12 +303,17 @@ class ServerState:
             raise NotHereError(f"job {job}: {error}") from error
 
     def _of_worker(self, job: int, epoch: int, source: int) -> Shards:
-        current = self._jobs.get(job)
-        if current is None or current.plan.epoch != epoch or current.frozen:
-            raise NotHereError(f"job {job} is not in epoch {epoch} here")
+        current = self._current(job, epoch)
         if current.steps is None or source not in {worker.ipv4 for worker in current.plan.workers}:
             raise UnknownPeerError(f"job {job}: nothing for {IPv4Address(source)} here")
         return self._shards[job]
+
+    def _current(self, job: int, epoch: int) -> ServedJob:
+        """Returns a job that is in this epoch; raises NotHereError if it is not."""
+        current = self._jobs.get(job)
+        if current is None or current.plan.epoch != epoch or current.frozen:
+            raise NotHereError(f"job {job} is not in epoch {epoch} here")
+        return current
 
     def epoch(self, job: int) -> int:
         """Returns the epoch of a job's installed plan; 0: none."""
@@ -466,7 +356,7 @@ class ServerState:
                 self._output += results
                 return
         jobs = batch.headers["job"]
-        numbers = _distinct(jobs)
+        numbers = distinct(jobs)
         self.foreign += len(batch)
         # Any sender can make up job numbers, so unknown ones must cost no more than this.
         for number in [number for number in numbers if number in self._jobs]:
@@ -502,10 +392,3 @@ class ServerState:
         timers."""
         output, self._output = self._output, []
         return (Batch.concatenate(output) if output else None), math.inf
-
-
-def _distinct(column: npt.NDArray[Any]) -> list[int]:
-    """Returns the distinct values of a column, mostly one."""
-    first = column[:1]
-    found: list[int] = (first if (column == first).all() else np.unique(column)).tolist()
-    return found

@@ -13,6 +13,7 @@ import numpy as np
 
 from hosts.data.snapshot import Chunks, Snapshot
 from hosts.optimizers import mean_of
+from hosts.server.chunk_moves import ChunkMoves
 from hosts.server.shards import Shards
 from hosts.server.times import ServerTimes
 from protocol.header import Array, Batch
@@ -28,6 +29,7 @@ class UpdatePipeline:
 
     backup: rank of the server that holds a replica; None if there is no other.
     times: measures steps, and how long results wait; None: nobody asks.
+    moves: brings chunks that chunk maps give this server.
     """
 
     def __init__(self, plan: ServerPlan, shards: Shards, times: ServerTimes | None = None) -> None:
@@ -40,6 +42,7 @@ class UpdatePipeline:
         self._fresh: list[tuple[Chunks, Release]] = []
         self._waiting: dict[int, list[Release]] = {}  # by number of the update
         self._number = 0
+        self.moves = ChunkMoves(plan, shards)
 
     def held(self, chunks: Chunks) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
         """Returns a mask (n,) of chunks whose parameters are here."""
@@ -111,3 +114,4 @@ class UpdatePipeline:
         """Drops waiting results: in another epoch they are delivered otherwise."""
         self._fresh = []
         self._waiting = {}
+        self.moves.drop()

@@ -15,48 +15,60 @@ from protocol.plan import moved_of
 
 
 class ChunkMaps:
-    """The next chunk map, and the round from which it holds."""
+    """The next chunk maps, and the rounds from which they hold.
+
+    since: the round from which the last map holds that is known to; 0: the plan's.
+    """
 
     def __init__(self) -> None:
-        self._next: jobs_pb2.Remap | None = None
+        self.since = 0
+        self._next: jobs_pb2.Remap | None = None  # undecided
+        self._held: list[jobs_pb2.Remap] = []  # in order; their rounds have not begun
 
     @property
     def most(self) -> int | None:
         """The round after which none may begin yet; None if any may."""
-        one = self._next
-        if one is None or one.holds or not one.from_round:
-            return None
-        return int(one.from_round) - 1
+        return None if self._next is None else int(self._next.from_round) - 1
 
     def on_remap(self, remap: jobs_pb2.Remap, begun: int) -> jobs_pb2.Remapped:
         """Takes an instruction; returns its answer. begun: rounds that this worker has begun."""
         decided = remap.holds or remap.cancelled
-        answer = jobs_pb2.Remapped(
-            number=remap.number, from_round=remap.from_round, decided=decided, begun=begun
+        if self._next is not None and self._next.number != remap.number:
+            # The job service was away, and the end of that attempt was lost.
+            self.on_plan(moved_of(remap.before))
+        if begun < remap.from_round:  # else it was taken, or is too late
+            self._next = None if decided else remap
+            if remap.holds and remap.number not in [one.number for one in self._held]:
+                self._hold(remap)
+        return jobs_pb2.Remapped(
+            number=remap.number,
+            from_round=remap.from_round,
+            decided=decided,
+            begun=begun,
+            drained=remap.drain,
         )
-        if remap.cancelled:
-            self._next = None
-        elif decided or begun < remap.from_round:
-            self._next = remap
-        return answer
 
     def on_plan(self, moved: Moved) -> None:
-        """Takes the plan at hand again, from a job service that was away: its map holds."""
-        if self._next is not None and not self._next.holds:
-            if moved_of(self._next.moved) == moved:
-                self._next.holds = True
-            else:
-                self._next = None
+        """Takes the map that holds from a job service that was away: the next one, if that is
+        it."""
+        if self._next is not None and moved_of(self._next.moved) == moved:
+            self._hold(self._next)
+        self._next = None
+
+    def _hold(self, remap: jobs_pb2.Remap) -> None:
+        self._held.append(remap)
+        self.since = int(remap.from_round)
 
     def take(self, number: int) -> Moved | None:
         """Returns the map that holds from a round on which is this one or an earlier one, once;
         None if there is none."""
-        one = self._next
-        if one is None or not one.holds or number < one.from_round:
+        due = [place for place, one in enumerate(self._held) if one.from_round <= number]
+        if not due:
             return None
-        self._next = None
+        one = self._held[due[-1]]
+        del self._held[: due[-1] + 1]
         return moved_of(one.moved)
 
     def drop(self) -> None:
-        """Forgets the next map, as another plan has a map of its own."""
-        self._next = None
+        """Forgets the next maps, as another plan has a map of its own."""
+        self._next, self._held, self.since = None, [], 0

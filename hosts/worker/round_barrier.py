@@ -38,6 +38,7 @@ class RoundBarrier:
         self._reached = False  # and reported
         self._donate: jobs_pb2.Donate | None = None
         self._given: tuple[int, Pages | str] | None = None  # number; state or refusal
+        self._remapped: jobs_pb2.Remapped | None = None  # an answer that may have to wait
         self._answers: list[jobs_pb2.ResyncRequest] = []
 
     @property
@@ -80,8 +81,8 @@ class RoundBarrier:
 
     def on_remap(self, remap: jobs_pb2.Remap) -> None:
         """Takes the job service's next chunk map."""
-        answer = self.maps.on_remap(remap, self.begun)
-        self._answers.append(jobs_pb2.ResyncRequest(remapped=answer))
+        self._remapped = self.maps.on_remap(remap, self.begun)
+        self._look()
 
     def on_donate(self, donate: jobs_pb2.Donate) -> None:
         """Takes the job service's request for a page of the application's state."""
@@ -95,7 +96,7 @@ class RoundBarrier:
 
     def release(self) -> None:
         """Removes the boundary."""
-        self._hold = self._donate = self._given = None
+        self._hold = self._donate = self._given = self._remapped = None
 
     def take_answers(self) -> list[jobs_pb2.ResyncRequest]:
         """Returns the answers since the last call, complete but for the epoch."""
@@ -104,6 +105,10 @@ class RoundBarrier:
 
     def _look(self) -> None:
         hold, donate, given = self._hold, self._donate, self._given
+        remapped = self._remapped
+        if remapped is not None and (not remapped.drained or self.completed >= self.maps.since - 1):
+            self._answers.append(jobs_pb2.ResyncRequest(remapped=remapped))
+            self._remapped = None
         if hold is not None and hold.HasField("until") and not self._reached:
             self._reached = self.completed >= hold.until
             if self._reached:

@@ -23,7 +23,7 @@ from simulation.kernel.task_node import TaskNode
 Result = TypeVar("Result")
 Metadata = tuple[tuple[str, str], ...]
 _RETRY_SECONDS = 0.01  # interval of attempts while waiting for a service
-STREAMS = frozenset({"Watch", "Fetch", "Save"})
+STREAMS = frozenset({"Watch", "Fetch", "Move", "Save"})
 
 
 class CallError(grpc.RpcError):

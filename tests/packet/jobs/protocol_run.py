@@ -138,7 +138,8 @@ class Run:
     """A job's rounds on a network, with what every worker got.
 
     leaving: how many rounds those take part in who leave before the end, by rank. Where servers
-    optimize, the first round is one more, of initial parameters, the same at all.
+    optimize, the first round is one more, of initial parameters, the same at all. lead: rounds that a
+    worker has under way at most.
     """
 
     def __init__(
@@ -148,9 +149,11 @@ class Run:
         seed: int,
         odd: bool,
         leaving: Mapping[int, int] | None = None,
+        lead: int = 1000,
     ) -> None:
         self.started = started
         self.chunks = chunks = started.chunks
+        self._lead = lead
         self.optimizer = started.job.optimizer
         first = self.optimizer is not None
         self.rounds = rounds = rounds + first
@@ -207,7 +210,7 @@ class Run:
 
     def _advance(self, rank: int) -> None:
         """Submits the rounds that are due."""
-        while self._next[rank] < self._ready[rank]:
+        while self._next[rank] < min(self._ready[rank], self._complete[rank] + self._lead):
             values = self.values[self._next[rank]][rank]
             if not self.started.submit(rank, np.arange(self.chunks), values, LANES):
                 return
@@ -248,6 +251,7 @@ class Run:
         while self._complete[rank] < self.rounds and seen[self._complete[rank]].all():
             self._complete[rank] += 1
             self.started.complete(rank)
+        self._advance(rank)
 
     def check(self) -> None:
         """Checks that every worker has the contributors' sums, to the bit."""

@@ -7,6 +7,7 @@ their own, in order. Instructions may be skipped when another one replaces them,
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable, Sequence
 
@@ -21,6 +22,7 @@ from hosts.worker.epoch_change import WorkerEpochs
 from hosts.worker.transport import WorkerTransport
 from protocol import jobs_pb2
 from protocol.optimizer_plan import OptimizerPlan
+from protocol.partition import Moved
 from protocol.plan import Address, WorkerPlan
 from tests.history import Contacts
 from tests.packet.jobs.switched_network import AGAIN_SECONDS, Host, SwitchedNetwork
@@ -320,8 +322,10 @@ class StartedJob:
         member = self.members[rank]
         if member.gone:
             return True
-        if not member.follower.barrier.begin():
+        barrier = member.follower.barrier
+        if not barrier.begin():
             return False
+        member.follower.begins(barrier.begun)
         self.transport(rank).submit(chunks, values, lanes)
         self._hosts[rank].poke()
         return True
@@ -433,6 +437,24 @@ class StartedJob:
         def now() -> None:
             if self.job.started:
                 self.network.jobs.replan(self.job, reason, **options)
+
+        self.network.call(self.network.now, now)
+
+    def remap(self, moved: Moved) -> None:
+        """As if a balancer moved slices, if the job can do so now."""
+
+        def now() -> None:
+            with contextlib.suppress(JobError):
+                self.network.jobs.remap(self.job, moved, "test")
+
+        self.network.call(self.network.now, now)
+
+    def restart_controller(self) -> None:
+        """A new controller takes over, with the journal of the last one."""
+
+        def now() -> None:
+            self.network.restart_controller()
+            (self.job,) = (one for one in self.network.jobs.jobs() if one.number == self.job.number)
 
         self.network.call(self.network.now, now)
 

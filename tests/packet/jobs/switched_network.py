@@ -16,10 +16,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 
+from controller.jobs.journal import Journal
 from controller.jobs.registry import JobTable
 from controller.p4rt.connection import DeviceConnection, SwitchError
 from controller.p4rt.entries import Update
 from controller.p4rt.fabric import Fabric
+from hosts.data.snapshot import Snapshot
+from hosts.server.chunk_moves import MoveTask
 from hosts.server.state import NotHereError, ServerState
 from hosts.server.state import Update as Step
 from protocol.frames import Datagram, Interface, from_frame, from_frames, to_frames
@@ -43,6 +46,8 @@ WRITE_SECONDS = 0.01
 LEASE_SECONDS = 6.0
 # Seconds until a server retries a message to another.
 AGAIN_SECONDS = 0.2
+# Share of answers to servers that take chunks over which the network loses.
+LOST_ANSWERS = 0.1
 
 
 @dataclass
@@ -165,8 +170,18 @@ class SwitchedNetwork(Events):
         }
         self.fabric = Fabric(topology, self.addressing, plane, self.connections)
         self.fabric.bring_up()
-        self.jobs = JobTable(self.fabric, clock=lambda: self.now, lease=LEASE_SECONDS)
-        self.jobs.changed = self.jobs.roster.changed = self._bell = Bell()
+        self._bell = Bell()
+        self.jobs = self._table(Journal())
+
+    def _table(self, journal: Journal) -> JobTable:
+        jobs = JobTable(self.fabric, clock=lambda: self.now, lease=LEASE_SECONDS, journal=journal)
+        jobs.changed = jobs.roster.changed = self._bell
+        return jobs
+
+    def restart_controller(self) -> None:
+        """Replaces the job table by another one with its journal. Only within a call."""
+        self.jobs = self._table(self.jobs.journal)
+        self._bell.rang = True
 
     def close(self) -> None:
         self.fabric.close()
@@ -253,6 +268,38 @@ class SwitchedNetwork(Events):
     def _replicate(self, host: Host) -> None:
         for update in host.machine.take_updates():
             self._carry_update(host, host.machine, update)
+        for task in host.machine.take_moves():
+            self._move(host, host.machine, task)
+
+    def _move(self, host: Host, state: ServerState, task: MoveTask) -> None:
+        """Carries a server's request to another one, and the answer; either may be lost, and is
+        then repeated."""
+
+        def again() -> None:
+            if state.wants(task) and not host.dead:
+                self.at(self.now + AGAIN_SECONDS, lambda: self._move(host, state, task))
+
+        def arrive() -> None:
+            source = self._hosts[task.server.pair()]
+            try:
+                if source.dead or host.dead:
+                    raise NotHereError("dead")
+                caller = self.caller(host.link.node, task.server)
+                part = source.machine.move(task.job, task.epoch, caller, task.chunks, task.stale)
+            except NotHereError:
+                again()
+                return
+            if self.random.random() < LOST_ANSWERS:
+                again()
+                return
+            self.at(self.now + self.random.random() * self.between, lambda: answer(part))
+
+        def answer(part: Snapshot) -> None:
+            if not host.dead and host.machine is state:
+                state.moved(task, [part] if len(part) else [])
+                host.poke()
+
+        self.at(self.now + self.random.random() * self.between, arrive)
 
     def _carry_update(self, host: Host, state: ServerState, update: Step) -> None:
         def arrive() -> None:

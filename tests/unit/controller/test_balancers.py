@@ -127,14 +127,28 @@ class Shuffler(Static):
         yield Move("a test", moved=tuple(moved.items()))
 
 
-@pytest.mark.parametrize("placement", ["cs", "ncs"])
-@pytest.mark.parametrize("faulty", [False, True])
+MOMENTUM = "{name: momentum, rate: 0.05, momentum: 0.9, at: servers}"
+ADAM = "{name: adam, rate: 0.001, at: servers}"
+
+
+@pytest.mark.parametrize(
+    ("placement", "faulty", "optimizer"),
+    [
+        ("cs", False, ""),
+        ("cs", True, ""),
+        ("ncs", False, ""),
+        ("ncs", True, ""),
+        ("ncs", False, MOMENTUM),
+        ("cs", True, ADAM),
+    ],
+)
 def test_load_moves_while_a_job_trains(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     placement: str,
     faulty: bool,
+    optimizer: str,
 ) -> None:
     """Weights are the reference's, or the run would fail; the job keeps its plan epoch."""
     caplog.set_level("INFO")
@@ -142,6 +156,8 @@ def test_load_moves_while_a_job_trains(
     loss = "{rate: 1 Gbit/s, delay: 5 us, loss: 3 %, duplicate: 2 %, reorder: 5 %}"
     topology = TOPOLOGY.replace("{rate: 1 Gbit/s, delay: 5 us}", loss) if faulty else TOPOLOGY
     job = JOB.replace("400 ms", "5 ms").replace("iterations: 10", "iterations: 30")
+    if optimizer:  # its state moves, too
+        job = job.replace("{rate: 0.05}", optimizer)
     job += f"placement: {placement}\nbalance: shuffler\nslice_bytes: 1 KiB\n"
     session = run(tmp_path, monkeypatch, {"topology.yaml": topology, "job.yaml": job})
     (summary,) = json.loads(session.run.summary.read_text())["jobs"]

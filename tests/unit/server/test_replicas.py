@@ -160,7 +160,9 @@ def serve(desk: Desk, backup: ServerState, address: Address) -> ShardServer:
     def nothing(*_: object) -> None:
         raise NotHereError("nothing to fetch")
 
-    return ShardServer(address, desk.later, backup.replicate, nothing, backup.save, backup.load)  # type: ignore[arg-type]
+    return ShardServer(
+        address, desk.later, backup.replicate, nothing, backup.move, backup.save, backup.load
+    )  # type: ignore[arg-type]
 
 
 def test_an_update_reaches_a_backup_that_is_there_only_later(desk: Desk, unused_port: int) -> None:
@@ -194,6 +196,10 @@ def test_unknown_peers_are_rejected(desk: Desk, unused_port: int) -> None:
             (
                 lambda: list(stub.Fetch(shards_pb2.FetchRequest(job=1, epoch=3))),
                 grpc.StatusCode.FAILED_PRECONDITION,
+            ),
+            (
+                lambda: list(stub.Move(shards_pb2.FetchRequest(job=1, epoch=3))),
+                grpc.StatusCode.PERMISSION_DENIED,
             ),
         ):
             with pytest.raises(grpc.RpcError) as refused:

@@ -74,7 +74,7 @@ def test_a_round_is_of_the_chunks_that_a_map_leaves() -> None:
     server = Timed(plan)
     mine = np.flatnonzero(plan.server_of(np.arange(8)) == 0).tolist()
     assert server.state.quiet == len(mine) == 4
-    server.state.own(1, tuple((chunk, 1) for chunk in mine[1:]))
+    server.state.own(1, 1, (), tuple((chunk, 1) for chunk in mine[1:]))
     assert server.state.quiet == 1
     for rank in range(4):
         server.take(contribution(rank, mine[0], seq=0))

@@ -127,8 +127,9 @@ def test_every_problem_is_named_with_line_and_field() -> None:
             "balance.explore: should be at most 1",
         ),
         (
-            "placement: inc-server\nbalance: psld",
-            "job.yaml:5: balance: does not move parameters yet, which optimizer: {at: servers}",
+            "optimizer: {rate: 0.1, at: servers}\nconsistency: asynchronous\nplacement: ncs\n"
+            "balance: psld",
+            "job.yaml:7: balance: moves load from one round to the next, and workers are in",
         ),
         ("gradients: float8", "gradients: should be float32, float16 or bfloat16"),
         ("workload: letters", "workload: should be digits, characters, resnet50, layers or"),
