@@ -62,8 +62,8 @@ class Follower:
     """Follows a job's workers, by rank; does nothing. Called at a worker's host, but for `lost` and
     `tell`, which are called at the operator."""
 
-    def runs(self, host: HostNode, rank: int, done: int) -> None:
-        """A worker begins to train, or again after so many iterations."""
+    def runs(self, host: HostNode, rank: int, done: int, plan: int) -> None:
+        """A worker begins to train, or again after so many iterations, by the plan of an epoch."""
 
     def iterated(self, host: HostNode, rank: int, iteration: int) -> None:
         """A worker has ended an iteration."""
@@ -327,7 +327,7 @@ class VirtualJob(JobRun):
         self._reported = node.now / SECOND
         if report["report"] == "started":
             if follower is not None:
-                follower.runs(node, rank, report["done"])
+                follower.runs(node, rank, report["done"], report["plan"])
             if report["joined"]:
                 self.attendance.begin(rank)
                 self._progress.join(rank, report["done"])

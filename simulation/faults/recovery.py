@@ -100,12 +100,12 @@ class Training(Follower):
 
     # --- Follower ---
 
-    def runs(self, host: HostNode, rank: int, done: int) -> None:
+    def runs(self, host: HostNode, rank: int, done: int, plan: int) -> None:
         """Implements Follower."""
         at = host.now
         if rank in self._marks:
             self._back.setdefault(rank, []).append(at)
-        self._marks.setdefault(rank, [])
+        self._marks.setdefault(rank, []).append(_Mark(at, plan, 0))
         self._recorded.begin(rank, at)
 
         def learn() -> None:
