@@ -22,7 +22,7 @@ from controller.planning.balancing.levelling import cleared
 from controller.planning.tree_planner import PlanRefusedError, Tree, TreeKind, plan_trees
 from controller.planning.windows import choose_window
 from protocol import jobs_pb2
-from protocol.partition import ChunkAssignment, Moved, shares
+from protocol.partition import ChunkAssignment, Moved, ranked, shares
 from protocol.propagation import USUAL, Propagation
 from topologies.model.replica_order import host_of
 
@@ -263,16 +263,22 @@ class Deployment:
         servers = job.scheme.servers
         return tuple(servers[rank] for rank in self.assignment(job, moved).owners.tolist())
 
-    def clear_spares(self, job: Job) -> None:
-        """Moves the slices that a new scheme gives to spare servers to the others. If no others are
-        left, these are spare no more."""
-        used = [server for server in job.scheme.servers if server not in job.spares]
+    def clear_spares(self, job: Job, servers: Sequence[int]) -> None:
+        """Moves the slices that the job's rule gives to spare ones of the next plan epoch's servers
+        to the others. If no others are left, these are spare no more."""
+        used = [server for server in servers if server not in job.spares]
         if not used:
-            job.spares = job.spares.difference(job.scheme.servers)
-        if len(used) in (0, len(job.scheme.servers)):
+            job.spares = job.spares.difference(servers)
+        if len(used) in (0, len(servers)):
             return
-        owners = self.owners(job)
-        after = cleared(owners, self.assignment(job).lengths.tolist(), used)
+        plane = self.fabric.dataplane
+        where = shares(
+            *(job.counts(plane.lanes), plane.chunks_per_slice(job.slice_bytes)),
+            *(len(servers), job.propagation.classes, job.propagation),
+            ranked(job.moved, servers),
+        )
+        owners = [servers[rank] for rank in where.owners.tolist()]
+        after = cleared(owners, where.lengths.tolist(), used)
         job.moved = remapped(job.moved, owners, after)
 
     def outdated(self, job: Job) -> bool:

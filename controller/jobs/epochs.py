@@ -87,13 +87,15 @@ class Epochs:
         for place in members:
             job.members[place].unanswered = 0.0
         refusing: set[str] = set()
+        was = job.moved
+        self.deployment.clear_spares(job, job.ring())
         while True:
             if job.epoch == LAST_EPOCH:
                 self.end(job, State.FAILED, f"its {LAST_EPOCH} epochs are used up ({reason})")
                 return
             job.epoch += 1
             job.instructions = {}
-            job.change = Change(job.epoch, reason, members, chunks, pool, self._holding(job))
+            job.change = Change(job.epoch, reason, members, chunks, pool, self._holding(job, was))
             job.asked_at = self.clock()
             self.journal.save(job)
             log.info("%s changes to epoch %d: %s", job, job.epoch, reason)
@@ -201,7 +203,7 @@ class Epochs:
 
     def give_out(self, job: Job) -> None:
         """Publishes the plans of the epoch, servers first."""
-        self.deployment.clear_spares(job)
+        self.deployment.clear_spares(job, job.scheme.servers)
         job.instructions = self.deployment.instructions(job)
         job.served_by = job.scheme.servers
         self.journal.save(job)
@@ -462,8 +464,11 @@ class Epochs:
         text = said(broken.reason, LONGEST_REASON)
         self.begin(job, f"{job.name(place)}: chunk {broken.chunk}: {text}")
 
-    def _holding(self, job: Job) -> Holding | None:
-        """Builds the holding of a job whose servers run the optimizer; None for others."""
+    def _holding(self, job: Job, was: Moved) -> Holding | None:
+        """Builds the holding of a job whose servers run the optimizer; None for others.
+
+        was: the chunk map of the last plan epoch.
+        """
         if job.optimizer is None:
             return None
         plane = self.deployment.fabric.dataplane
@@ -480,6 +485,7 @@ class Epochs:
             job.propagation,
             tuple(sorted({self.deployment.caller(job, place) for place in places})),
             job.moved,
+            was,
         )
 
     def _note(self, job: Job, restored: Sequence[Restored]) -> None:

@@ -53,7 +53,8 @@ class Holding:
     counts: chunks of each key.
     workers: number of workers that the job was created with.
     propagation: says how chunks are assigned to servers.
-    moved: slices, and numbers of the servers, that a chunk map put them at.
+    moved, was: slices, and numbers of the servers, that the chunk maps of the next plan epoch and
+        of the last one put them at.
     callers: IPv4 addresses, besides their own, from which servers may call each other.
     """
 
@@ -68,6 +69,7 @@ class Holding:
     propagation: Propagation = USUAL
     callers: tuple[int, ...] = ()
     moved: Moved = ()
+    was: Moved = ()
 
     @property
     def chunks(self) -> int:
@@ -122,7 +124,7 @@ class Holding:
         levels: (chunks,) reported levels of each server.
         """
         count = len(self.servers)
-        primary = self._primary(self.servers)
+        primary = self._primary(self.servers, self.moved)
         started = top >= STARTED
         held = {place: started & (levels[place] == top) for place in self.servers}
         fetches: dict[Membership, dict[Membership, Chunks]] = {}
@@ -161,15 +163,15 @@ class Holding:
         """Returns (chunks,) flags of those whose primary this server was before."""
         if not self.before:
             return np.ones(self.chunks, np.bool_)
-        ranks = self._primary(self.before)
+        ranks = self._primary(self.before, self.was)
         here: npt.NDArray[np.bool_] = np.array([server == place for server in self.before])
         return np.asarray(here[ranks], np.bool_)
 
-    def _primary(self, servers: Sequence[Membership]) -> Chunks:
+    def _primary(self, servers: Sequence[Membership], moved: Moved) -> Chunks:
         """Returns (chunks,) ranks of each chunk's primary among these servers."""
         where = shares(
             *(self.counts, self.chunks_per_slice, len(servers), self.propagation.classes),
-            *(self.propagation, ranked(self.moved, [place.rank for place in servers])),
+            *(self.propagation, ranked(moved, [place.rank for place in servers])),
         )
         return np.asarray(where.server_of(np.arange(self.chunks)), np.int64)
 

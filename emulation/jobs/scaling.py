@@ -48,7 +48,8 @@ async def scale_job(
             record.what = f"changed: {len(present)} workers"
         if fault.servers:
             moved = await _servers(context.nodes, name, servers, waits)
-            record.what = scaled_words(moved.slices, moved.bytes, moved.from_round)
+            words = scaled_words(moved.slices, moved.bytes, moved.from_round)
+            record.what = f"{record.what}; {words}" if fault.workers else words
             done["servers"] = {
                 "from_round": moved.from_round,
                 "slices": moved.slices,

@@ -376,17 +376,17 @@ class Chaos:
     def _scale(self, fault: Fault) -> None:
         """Changes which servers of the first job have slices, and adds workers."""
         began, job = self._operator.now, self._jobs[0]
-        what = ""
+        what: list[str] = []
         try:
             if fault.workers:
                 job.add_workers(changes(fault.workers).added)
-                what = f"changed: {len(job.placement.workers)} workers"
+                what.append(f"changed: {len(job.placement.workers)} workers")
             if fault.servers:
                 done = job.scale(changes(fault.servers))
-                what = scaled_words(done.slices, done.bytes, done.from_round)
+                what.append(scaled_words(done.slices, done.bytes, done.from_round))
         except ClientError as error:
-            what = f"were refused: {error}"
-        self._begin(fault, began, what).over = self._operator.now
+            what.append(f"were refused: {error}")
+        self._begin(fault, began, "; ".join(what)).over = self._operator.now
 
     # --- impaired links ---
 

@@ -253,18 +253,20 @@ def test_an_order_outlives_a_change_of_plan(table: Journaled) -> None:
     assert "failed: enough" in str(done)
 
 
+@pytest.mark.parametrize("at", ["workers", "servers"])
 def test_servers_come_and_go_while_a_job_trains(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str
 ) -> None:
     """Packets are lost meanwhile. Weights are those of a run without, and the reference's."""
     loss = "{rate: 1 Gbit/s, delay: 5 us, loss: 2 %, duplicate: 2 %, reorder: 5 %}"
     topology = TOPOLOGY.replace("{rate: 1 Gbit/s, delay: 5 us}", loss)
-    files = {"topology.yaml": topology, "job.yaml": JOB, "faults.yaml": FAULTS}
+    trained = f"{JOB}optimizer: {{name: adam, rate: 0.01, at: {at}}}\n"
+    files = {"topology.yaml": topology, "job.yaml": trained, "faults.yaml": FAULTS}
     session = run(tmp_path / "scaled", monkeypatch, files)
     found = json.loads(session.run.summary.read_text())
     (job,) = found["jobs"]
     del files["faults.yaml"]
-    files["job.yaml"] = JOB.replace("servers: [s0, s1], spares: [s2, s3]", "servers: all")
+    files["job.yaml"] = trained.replace("servers: [s0, s1], spares: [s2, s3]", "servers: all")
     plain = run(tmp_path / "plain", monkeypatch, files)
     (other,) = json.loads(plain.run.summary.read_text())["jobs"]
     assert job["matches_reference"] is True
@@ -280,6 +282,29 @@ def test_servers_come_and_go_while_a_job_trains(
     assert "s0 has slices already" in rows[3][1]
     carried = {(row["from"], row["to"]): row["bytes"] for row in found["links"]}
     assert all(carried["tor0", f"s{number}"] > 0 for number in range(4))
+
+
+@pytest.mark.parametrize("at", ["workers", "servers"])
+def test_spare_servers_stay_spare_when_others_die(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    """Parameters and optimizer state are where the plans of all epochs say, or weights differ."""
+    faults = (
+        "faults:\n- {at: 60 chunks, kill: s1, gone: 30 ms}\n"
+        "- {at: 180 chunks, scale: {servers: [+s2, -s1]}}\n"
+        "- {at: 252 chunks, kill: s0, gone: 30 ms}\n"
+    )
+    job = f"{JOB}optimizer: {{name: adam, rate: 0.01, at: {at}}}\n"
+    files = {"topology.yaml": TOPOLOGY, "job.yaml": job, "faults.yaml": faults}
+    session = run(tmp_path, monkeypatch, files)
+    found = json.loads(session.run.summary.read_text())
+    (summary,) = found["jobs"]
+    assert summary["matches_reference"] is True
+    assert len(summary["plans"]) == 5
+    assert found["faults"][1]["what"].startswith("moved 6 slices")
+    carried = {(row["from"], row["to"]): row["bytes"] for row in found["links"]}
+    replicas = 0 if at == "workers" else 20_000  # s3 is the backup of others
+    assert carried["tor0", "s3"] <= replicas < carried["tor0", "s2"]
 
 
 @pytest.mark.parametrize("tree", ["two-level", "none"])
