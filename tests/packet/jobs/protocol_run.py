@@ -138,8 +138,8 @@ class Run:
     """A job's rounds on a network, with what every worker got.
 
     leaving: how many rounds those take part in who leave before the end, by rank. Where servers
-    optimize, the first round is one more, of initial parameters, the same at all. lead: rounds that a
-    worker has under way at most.
+    optimize, the first round is one more, of initial parameters, the same at all. lead: rounds that
+    a worker has under way at most.
     """
 
     def __init__(
