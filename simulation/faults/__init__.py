@@ -1,2 +1,3 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Faults in virtual time: slow links and hosts, background traffic, impaired links."""
+"""Faults in virtual time: killed, stopped and cut-off nodes, slow links and hosts, background
+traffic, impaired links."""

@@ -184,7 +184,8 @@ class Strikes:
                 host.tasks.stop(process)
             return []
         for job in self._jobs:
-            job.restart_delays[host.name] = fault.seconds
+            if host.name in job.members:
+                job.restart_delays[host.name] = fault.seconds
         for _, process in found:
             host.tasks.kill(process, KILLED)
         return [name for name, _ in found]

@@ -259,7 +259,11 @@ class _Stream:
                 self._back(error)
             self._context.end()
 
-        self._there(lambda: stub.begin(name, work, self._back))
+        def broken(error: CallError) -> None:
+            self._context = CallContext(stub.peer)  # which nothing of the service holds
+            self._back(error)
+
+        self._there(lambda: stub.begin(name, work, broken))
         self._forget: Callable[[], None] = lambda: None
         if stub.process is not None:
             self._forget = stub.process.holds(lambda _: self.cancel())

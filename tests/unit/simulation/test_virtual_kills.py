@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
+from controller.jobs.registry import JobTable
 from hosts.client import Client
+from hosts.server.process import ServerProcess
 from simulation.session import Session
 from testbed.errors import JobError
 from tests.unit.simulation.virtual_session import one_by_one, run
@@ -109,21 +111,8 @@ def test_broken_runs_are_the_same_again_and_packet_by_packet(
 def test_a_killed_worker_is_in_no_sum_until_it_has_joined_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing of its process stays, and its socket is free for the next."""
-    before = living(Client)
     faults = "  - {at: 70 chunks, kill: w0, gone: 30 ms}\n"
-    sessions: list[Session] = []
-    found: list[tuple[int, int, int]] = []
-
-    def heard(text: str) -> None:
-        host = sessions[0].network.hosts["w0"]
-        if "goes on" in text:
-            found.append((len(host._endpoints), len(host.tasks.waiting), living(Client) - before))
-
-    summary, said, _ = broken(
-        tmp_path, monkeypatch, faults, 60, change=sessions.append, heard=heard
-    )
-    assert found == [(0, 0, len(WORKERS) - 1)]
+    summary, said, _ = broken(tmp_path, monkeypatch, faults, 60)
     assert said[-1] == "w0 has joined job tiny again"
     assert (summary["lost_workers"], summary["rejoined_workers"]) == ({}, {"w0": 1})
     counts = summary["workers_per_iteration"]
@@ -132,6 +121,29 @@ def test_a_killed_worker_is_in_no_sum_until_it_has_joined_again(
     (row,) = summary["faults"]
     assert row["seconds"] > 0
     assert row["rejoined_after"] > 0.03
+
+
+@pytest.mark.parametrize(
+    ("node", "kind", "others"),
+    [("w0", Client, 3), ("s0", ServerProcess, 1), ("controller", JobTable, 0)],
+)
+def test_nothing_stays_of_a_killed_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, node: str, kind: type[object], others: int
+) -> None:
+    """Neither memory nor tasks; and its sockets are free."""
+    sessions: list[Session] = []
+    before, found = living(kind), []
+
+    def heard(text: str) -> None:
+        if "was killed" in text:
+            network = sessions[0].network
+            host = network.hosts.get(node, network.controller)
+            sockets = getattr(host, "_endpoints", {})
+            found.append((living(kind) - before, host.tasks.waiting, dict(sockets)))
+
+    faults = f"  - {{at: 70 chunks, kill: {node}, gone: 30 ms}}\n"
+    broken(tmp_path, monkeypatch, faults, 30, change=sessions.append, heard=heard)
+    assert found == [(others, set(), {})]
 
 
 def living(kind: type[object]) -> int:
