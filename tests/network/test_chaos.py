@@ -126,6 +126,8 @@ def test_reference_follows_killed_worker_that_rejoins(rackhub: Rackhub) -> None:
     assert fault["seconds"] < fault["rejoined_after"] < 30
 
 
+# Always in virtual time (test_virtual_kills.py); the fault table has another worker.
+@pytest.mark.soak
 def test_job_finishes_without_absent_worker(rackhub: Rackhub) -> None:
     schedule = rackhub.folder / "faults.yaml"
     schedule.write_text("name: w0\nfaults: [{at: 500 chunks, kill: w0, gone: forever}]\n")
