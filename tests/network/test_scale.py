@@ -13,19 +13,21 @@ from click.testing import CliRunner
 import rackhub
 from cli.main import main
 
-STAR = rackhub.Topology.build("star", racks=1, workers=3, servers=2)
+# Slow links, so that there is time for all that happens, however fast the machine is.
+STAR = rackhub.Topology.build("star", racks=1, workers=3, servers=2, link="4 Mbit/s")
 JOB = {
     "name": "digits",
     "hidden": [32],
     "batch": 32,
-    "iterations": 200,
+    "iterations": 90,
     "slice_bytes": "1 KiB",
     "placement": {"kind": "ncs", "workers": ["w0", "w1"], "servers": ["s0"], "spares": ["s1"]},
 }
 
 
-def test_servers_come_and_go_by_command(runs: Path) -> None:
-    """Twelve slices: six go to the spare server, then it gets all of them. Weights are right."""
+def test_servers_and_workers_come_and_go_by_command(runs: Path) -> None:
+    """Of twelve slices six go to the spare server, then it gets all of them. Means are those of the
+    workers present, as the reference computes them."""
     with rackhub.up(STAR, target="embedded") as testbed:
         job = testbed.submit(JOB)
         job.wait_for(2)
@@ -33,7 +35,7 @@ def test_servers_come_and_go_by_command(runs: Path) -> None:
             "job": "digits",
             "workers": None,
             "servers": {
-                "from_round": pytest.approx(100, abs=98),
+                "from_round": pytest.approx(45, abs=43),
                 "slices": 6,
                 "bytes": 6 * 1024,
                 "servers": ["s0", "s1"],
@@ -52,24 +54,6 @@ def test_servers_come_and_go_by_command(runs: Path) -> None:
         assert told.exit_code == 0, told.output
         assert told.stdout.startswith("digits moved 6 slices (6.14 kB), which holds from round ")
         assert told.stdout.endswith("servers: s1; spare: s0\n")
-        result = job.wait()
-    assert result.matches_reference
-    (found,) = json.loads(result.path.joinpath("summary.json").read_text())["jobs"]
-    assert len(found["plans"]) == 1
-    rows = json.loads(result.path.joinpath("summary.json").read_text())["faults"]
-    assert [(row["kind"], row["node"]) for row in rows] == [
-        ("scale", "servers +s1"),
-        ("scale", "servers -s0"),
-    ]
-    refused = CliRunner().invoke(main, ["scale", "digits", "--servers", "s1"])
-    assert refused.exit_code == 2
-
-
-def test_workers_come_and_go_by_command(runs: Path) -> None:
-    """Means are those of the workers present, as the reference computes them."""
-    with rackhub.up(STAR, target="embedded") as testbed:
-        job = testbed.submit(JOB, iterations=300)
-        job.wait_for(2)
         assert job.scale(workers=["+w2"])["workers"] == ["w0", "w1", "w2"]
         job.wait_for(testbed.jobs()[0]["iteration"] + 2)
         for words, text in (
@@ -89,3 +73,12 @@ def test_workers_come_and_go_by_command(runs: Path) -> None:
     assert (counts[0], max(counts), counts[-1]) == (2, 3, 2)
     assert found["rejoined_workers"] == {}
     assert found["lost_workers"] == {"w0": "was taken out"}
+    rows = json.loads(result.path.joinpath("summary.json").read_text())["faults"]
+    assert [row["node"] for row in rows if row["kind"] == "scale"] == [
+        "servers +s1",
+        "servers -s0",
+        "workers +w2",
+        "workers -w0",
+    ]
+    refused = CliRunner().invoke(main, ["scale", "digits", "--servers", "s1"])
+    assert refused.exit_code == 2
