@@ -217,3 +217,15 @@ def test_a_worker_stopped_for_longer_than_its_lease_joins_again(
     text = "w2 was too long without a sign of life; job tiny goes on with w0, w1, w3"
     assert any(one.startswith(text) for one in said)
     assert summary["rejoined_workers"] == {"w2": 1}
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_random_faults_of_all_nodes_several_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    nodes = "[switches, controller, servers, workers]"
+    faults = f"  []\nrandom: {{seed: {seed}, every: 60 ms, count: 20, nodes: {nodes}}}\n"
+    summary, _, _ = broken(tmp_path, monkeypatch, faults, 100)
+    kinds = [row["kind"] for row in summary["faults"]]
+    assert len(kinds) > 10
+    assert len(set(kinds)) >= 4
