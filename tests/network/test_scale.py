@@ -82,3 +82,20 @@ def test_servers_and_workers_come_and_go_by_command(runs: Path) -> None:
     ]
     refused = CliRunner().invoke(main, ["scale", "digits", "--servers", "s1"])
     assert refused.exit_code == 2
+
+
+def test_parameters_follow_the_slices_of_servers_that_optimize(runs: Path) -> None:
+    """Weights, and so the momentum that moved, are right, or the run would fail."""
+    optimizer = {"name": "momentum", "rate": 0.05, "momentum": 0.9, "at": "servers"}
+    with rackhub.up(STAR, target="embedded") as testbed:
+        job = testbed.submit({**JOB, "optimizer": optimizer})
+        job.wait_for(2)
+        job.scale(["+s1"])
+        job.scale(["-s0"])
+        job.scale(["+s0", "-s1"])
+        result = job.wait()
+    assert result.matches_reference
+    (found,) = json.loads(result.path.joinpath("summary.json").read_text())["jobs"]
+    assert len(found["plans"]) == 1
+    logs = {name: result.path.joinpath("logs", f"{name}.log").read_text() for name in ("s0", "s1")}
+    assert all("chunks, " in text and "have moved here from" in text for text in logs.values())

@@ -167,6 +167,28 @@ def test_load_moves_while_a_job_trains(
     assert held >= 5
 
 
+def test_psld_moves_parameters_from_a_slow_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its link is slow from the beginning; weights are those of a job that stays where it is."""
+    caplog.set_level("INFO")
+    faults = "name: slow\nfaults: [{at: 0, slow: {link: [s0, tor0], by: 40}, for: forever}]\n"
+    found = {}
+    for policy in (STATIC, "psld"):
+        job = JOB.replace("400 ms", "5 ms").replace("iterations: 10", "iterations: 12")
+        job = job.replace("{rate: 0.05}", MOMENTUM).replace("[32]", "[256]")
+        job += f"placement: ncs\nbalance: {policy}\nslice_bytes: 4 KiB\n"
+        files = {"topology.yaml": TOPOLOGY, "job.yaml": job, "faults.yaml": faults}
+        session = run(tmp_path / policy, monkeypatch, files)
+        (found[policy],) = json.loads(session.run.summary.read_text())["jobs"]
+    still, moving = found[STATIC], found["psld"]
+    assert moving["matches_reference"] is True
+    assert moving["weights_sha256"] == still["weights_sha256"]
+    assert len(moving["plans"]) == 1
+    assert "have moved here from" in caplog.text
+    assert moving["seconds_per_iteration"][-1] < 0.8 * still["seconds_per_iteration"][-1]
+
+
 def test_workers_measure_their_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of two servers, one has a link of a tenth of the other's rate."""
     seen: list[Measurements] = []
