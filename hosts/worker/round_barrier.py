@@ -80,7 +80,9 @@ class RoundBarrier:
         self._look()
 
     def on_remap(self, remap: jobs_pb2.Remap) -> None:
-        """Takes the job service's next chunk map."""
+        """Takes the job service's next chunk map. It comes between attempts to join: the end of a
+        failed one may have been replaced by it."""
+        self.release()
         self._remapped = self.maps.on_remap(remap, self.begun)
         self._look()
 

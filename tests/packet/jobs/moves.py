@@ -75,6 +75,7 @@ class _Moves:
             optimizer=draw.choice(OPTIMIZERS),
             window=draw.choice([2, 8, 32]),
             slice_bytes=4 * LANES,
+            spares=draw.choice([(), ("s3",)]),
         )
         self.moved = self.kills = self.restarts = 0
         self.run = Run(started, rounds, seed, draw.random() < 0.3, lead=draw.choice([1, 2, 3]))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -211,7 +212,7 @@ class StartedJob:
         delay: float = 0.01,
         optimizer: OptimizerPlan | None = None,
         keys: int = 1,
-        **options: int,
+        **options: Any,
     ) -> None:
         self.network = network
         self.chunks = chunks

@@ -148,6 +148,15 @@ def _changes(draw: random.Random) -> None:
     assert workers[0].maps[-1] == holds
 
 
+def test_a_map_after_a_failed_attempt_to_join_finds_rounds_open() -> None:
+    barrier = RoundBarrier()
+    assert barrier.begin()
+    barrier.on_boundary(jobs_pb2.Boundary(number=1, until=1))
+    assert not barrier.begin()
+    barrier.on_remap(jobs_pb2.Remap(number=7))
+    assert barrier.begin()
+
+
 def test_without_haste_the_map_holds_and_nobody_waits() -> None:
     worker = Worker(0)
     remap = Remap(1, 7, MOVED, [worker.place], SERVERS[:1])
