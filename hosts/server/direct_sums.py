@@ -208,7 +208,7 @@ class DirectStream:
         """
         steps = self._steps
         assert steps is not None
-        slots = steps.moves.here(self._chunk[slots].astype(np.int64), slots, self._optimize)
+        slots = steps.here(self._chunk[slots].astype(np.int64), slots, self._optimize)
         if not len(slots):
             return []
         chunks, values = self._chunk[slots].astype(np.int64), self._copies(slots)

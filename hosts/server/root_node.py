@@ -338,7 +338,7 @@ class RootNode:
     def _step(self, steps: UpdatePipeline, slots: Slots) -> list[Batch]:
         """Takes the steps of these sums, of chunks that are on their way here once they are."""
         chunks = self._slots["chunk"][slots].astype(np.int64)
-        slots = steps.moves.here(chunks, slots, functools.partial(self._step, steps))
+        slots = steps.here(chunks, slots, functools.partial(self._step, steps))
         at = self._slots[slots]
         held = steps.held(at["chunk"].astype(np.int64))
         for slot in at[~held]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from hosts.data.snapshot import Chunks, Snapshot
 from hosts.optimizers import mean_of
-from hosts.server.chunk_moves import ChunkMoves
+from hosts.server.chunk_moves import ChunkMoves, Slots, Steps
 from hosts.server.shards import Shards
 from hosts.server.times import ServerTimes
 from protocol.header import Array, Batch
@@ -43,6 +43,20 @@ class UpdatePipeline:
         self._waiting: dict[int, list[Release]] = {}  # by number of the update
         self._number = 0
         self.moves = ChunkMoves(plan, shards)
+
+    def here(self, chunks: Chunks, slots: Slots, go: Steps) -> Slots:
+        """Returns those of the complete sums (n,) whose chunks (n,) are here; calls `go` with
+        others when they are."""
+        times = self._times
+        if times is None or not self.moves.expected:
+            return self.moves.here(chunks, slots, go)
+        since = times.watch.now()
+
+        def late(slots: Slots) -> list[Batch]:
+            times.held(len(slots), since)
+            return go(slots)
+
+        return self.moves.here(chunks, slots, late)
 
     def held(self, chunks: Chunks) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
         """Returns a mask (n,) of chunks whose parameters are here."""

@@ -118,33 +118,50 @@ def test_direct_sums_are_measured() -> None:
     assert report.queued == pytest.approx(2 * QUEUED)
 
 
-def test_results_that_wait_for_the_backup_are_handled_until_it_has_them() -> None:
-    backup = Address(1001, 5)
-    servers = (*PLAN.servers, backup)
-    optimizer = OptimizerPlan("sgd", rate=1.0)
-    # Of two slices, the first is this server's.
-    plan = replace(MEASURED, servers=servers, optimizer=optimizer, counts=(1, 1))
-    server = Timed(plan)
-    mine = int(np.flatnonzero(plan.server_of(np.arange(2)) == 0)[0])
+# Of two slices, the first is this server's.
+OPTIMIZED = replace(
+    MEASURED,
+    servers=(*PLAN.servers, Address(1001, 5)),
+    optimizer=OptimizerPlan("sgd", rate=1.0),
+    counts=(1, 1),
+)
+(MINE,), (OTHER,) = (np.flatnonzero(OPTIMIZED.server_of(np.arange(2)) == rank) for rank in range(2))
+
+
+def initial(chunk: int) -> list[Batch]:
+    """Initial parameters of a chunk, from all workers."""
     words = np.array([1.0] * LANES, ">f4").view(">i4").tolist()
-    for rank in range(4):
-        server.take(
-            packet(
-                Op.CONTRIBUTE,
-                WORKERS[rank],
-                words,
-                stream=1,
-                sender=rank,
-                chunk=mine,
-                flags=Flag.DIRECT,
-                node=0,
-            )
-        )
+    fields = {"stream": 1, "chunk": int(chunk), "seq": int(chunk), "flags": Flag.DIRECT, "node": 0}
+    return [packet(Op.CONTRIBUTE, WORKERS[rank], words, sender=rank, **fields) for rank in range(4)]
+
+
+def test_results_that_wait_for_the_backup_are_handled_until_it_has_them() -> None:
+    server = Timed(OPTIMIZED)
+    server.take(*initial(MINE))
     (update,) = server.state.take_updates()
     server.now += 7
     server.state.replicated(update)
     (report,) = server.reports()
     assert report.handled > 7 + QUEUED
+    assert report.sent_bytes == 4 * (OVERHEAD + packet_bytes(LANES))
+
+
+def test_sums_that_wait_for_parameters_on_their_way_are_handled_until_these_are_here() -> None:
+    server = Timed(OPTIMIZED)
+    server.state.own(1, 1, (), ((int(OTHER), 0),))
+    server.take(*initial(OTHER))
+    assert not server.state.take_updates()
+    (task,) = server.state.take_moves()
+    other = ServerState()
+    other.install(replace(OPTIMIZED, rank=1))
+    server.now += 7
+    caller = OPTIMIZED.servers[0].ipv4
+    server.state.moved(task, [other.move(1, task.epoch, caller, task.chunks, task.stale)])
+    (update,) = server.state.take_updates()
+    server.state.replicated(update)
+    server.take(*initial(MINE))
+    (report,) = server.reports()
+    assert report.handled > 7 + 2 * QUEUED
     assert report.sent_bytes == 4 * (OVERHEAD + packet_bytes(LANES))
 
 
