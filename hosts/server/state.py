@@ -277,16 +277,15 @@ class ServerState:
         self._shards[job].take(snapshot)
 
     def save(self, job: int, epoch: int, source: int, chunks: Chunks) -> Snapshot:
-        """Returns those of the chunks that are held here, for a checkpoint of a worker at an IPv4
-        address.
+        """Returns the chunks that a worker at an IPv4 address needs for a checkpoint.
 
         Raises NotHereError unless it is one of the job's in this epoch (UnknownPeerError if the
-        address has none of its workers), and the job has such chunks.
+        address has none of its workers), and all chunks are held here.
         """
         shards = self._of_worker(job, epoch, source)
         try:
-            return shards.copy(chunks[shards.levels[chunks] > 0])
-        except IndexError as error:
+            return shards.snapshot(chunks)
+        except (KeyError, IndexError) as error:
             raise NotHereError(f"job {job}: {error}") from error
 
     def load(self, job: int, epoch: int, source: int, snapshot: Snapshot) -> None:

@@ -133,10 +133,6 @@ class Restoration:
         _Servers(part, patience).bring(snapshot)
 
 
-class _LackingError(Exception):
-    """Servers do not have what is asked for at this time."""
-
-
 class _Servers:
     """Calls to a job's servers by a worker, retried as plans may change meanwhile."""
 
@@ -147,33 +143,23 @@ class _Servers:
         self._until = self._runtime.now() + patience
 
     def held(self, levels: np.ndarray[tuple[int], np.dtype[np.uint32]]) -> Snapshot:
-        """Returns all chunks, in order, with these levels (chunks,)."""
+        """Returns all chunks, in order."""
+        every = np.arange(len(levels))
 
         def ask(plan: WorkerPlan) -> Snapshot:
-            primary = plan.server_of(np.arange(len(levels)))
-            lacking = np.ones(len(levels), np.bool_)
-            parts: list[Snapshot] = []
-
-            def take(rank: int, chunks: Chunks) -> None:
-                for part in self._save(plan, rank, chunks) if len(chunks) else ():
-                    right = part.levels == levels[part.chunks]
-                    parts.append(part.select(right))
-                    lacking[part.chunks[right]] = False
-
+            primary = plan.server_of(every)
+            parts = []
             for rank in range(len(plan.servers)):
-                take(rank, np.flatnonzero(primary == rank))
-            # Until its next step, a chunk that a chunk map gave to a server is where it was.
-            for rank in range(len(plan.servers)):
-                take(rank, np.flatnonzero(lacking & (primary != rank)))
-            if lacking.any():
-                raise _LackingError(
-                    f"no server has {np.count_nonzero(lacking)} chunks as of this worker's last"
-                    " step"
-                )
+                chunks = every[primary == rank]
+                if len(chunks):
+                    parts += self._save(plan, rank, chunks)
             whole = Snapshot.concatenate(parts)
             return whole.select(np.argsort(whole.chunks))
 
-        return self._insist(ask)
+        whole = self._insist(ask)
+        if not np.array_equal(whole.chunks, every) or not np.array_equal(whole.levels, levels):
+            raise ClientError("servers gave parameters of other steps than this worker's last")
+        return whole
 
     def bring(self, snapshot: Snapshot) -> None:
         """Sends each chunk to its primary and its backup."""
@@ -225,8 +211,6 @@ class _Servers:
                         f"servers refuse this worker: {error.details()}; calls to them must come"
                         " from the address that it joined with"
                     ) from error
-            except _LackingError as error:
-                said = str(error)
             _log.info("job %d, epoch %d: servers: %s", plan.job, plan.epoch, said)
             if self._runtime.now() > self._until:
                 raise ClientError(f"the servers' part of a checkpoint could not be moved: {said}")
