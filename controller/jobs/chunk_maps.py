@@ -47,10 +47,9 @@ class Remaps:
                 f"{job}: a chunk map holds from a round on, and its workers are in different ones"
             )
             raise JobError(Refusal.FAILED_PRECONDITION, text)
-        places = [place for place in job.scheme.places if job.members[place].active]
-        runs = all(job.members[place].epoch == job.epoch for place in places)
-        if not (job.started and runs) or self.changing(job):
+        if not job.started or self.changing(job):
             raise JobError(Refusal.FAILED_PRECONDITION, f"{job} is changing; try again")
+        places = [place for place in job.scheme.places if job.members[place].active]
         self._check(job, moved)
         deployment = self._epochs.deployment
         owners = deployment.owners(job, moved)
@@ -67,13 +66,18 @@ class Remaps:
             drains=job.optimizer is not None,
         )
         job.remapped = moved, spares
+        job.asked_at = self._epochs.clock()
         log.info("%s moves %d slices: %s", job, count, reason)
         return job.remap
 
     @staticmethod
     def changing(job: Job) -> bool:
-        """Returns whether a job's members, plan or chunk map are changing."""
-        return job.change is not None or job.join is not None or job.remap is not None
+        """Returns whether a job's members, plan or chunk map are changing: members that do not run
+        its plan have yet to receive it."""
+        if job.change is not None or job.join is not None or job.remap is not None:
+            return True
+        members = [job.members[place] for place in job.scheme.places]
+        return any(member.active and member.epoch != job.epoch for member in members)
 
     def _check(self, job: Job, moved: Moved) -> None:
         slices = self._epochs.deployment.slices(job)
@@ -87,7 +91,8 @@ class Remaps:
         if job.remap is None:
             return
         before = job.remap.holds
-        job.remap.answer(place, remapped)
+        if job.remap.answer(place, remapped):
+            job.asked_at = self._epochs.clock()
         self._look(job, before)
 
     def left(self, job: Job, place: Membership) -> None:

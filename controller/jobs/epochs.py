@@ -265,6 +265,14 @@ class Epochs:
         if lost:
             self.lose_members(job, lost)
             return
+        if job.remap is not None and now - job.asked_at > ANSWER_SECONDS:
+            # Not lost: a round that a worker is to complete first may take so long. One that is
+            # deaf does not answer in the change of plan epoch, either.
+            names = ", ".join(job.name(place) for place in job.remap.owing)
+            self.begin(
+                job, f"{names} had {ANSWER_SECONDS:.0f} s for a chunk map and did not answer"
+            )
+            return
         left = [
             place
             for place in job.scheme.places

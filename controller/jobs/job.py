@@ -202,7 +202,7 @@ class Job:
     waiting: str = ""  # why the change has no plan
     kept: Pool = field(default_factory=Pool)  # results that leaving workers handed over
     left_at: float = 0.0  # time when the last worker that the plan still includes left
-    asked_at: float = 0.0  # time of the last progress of the change or join
+    asked_at: float = 0.0  # time of the last progress of the change, join or remap
     instructions: dict[Membership, jobs_pb2.Instruction] = field(default_factory=dict)  # plans
     served_by: tuple[int, ...] = ()  # ranks of the servers of the last published plan
     restored: list[RestoredChunks] = field(default_factory=list)

@@ -84,8 +84,8 @@ class Remap:
         """True if all workers know whether the map holds."""
         return self.holds is not None and not self._waiting
 
-    def answer(self, place: Membership, remapped: jobs_pb2.Remapped) -> None:
-        """Takes a member's answer; ignores one to an earlier instruction.
+    def answer(self, place: Membership, remapped: jobs_pb2.Remapped) -> bool:
+        """Takes a member's answer; returns false if it is to an earlier instruction, or repeated.
 
         Raises ResyncError for a number of rounds that nobody has begun.
         """
@@ -99,11 +99,12 @@ class Remap:
             and remapped.drained == self._message.drain
         )
         if not current or place not in self._waiting:
-            return
+            return False
         self._waiting.discard(place)
         if place.role is Role.WORKER and not remapped.drained:
             self._begun[place] = remapped.begun
         self._advance()
+        return True
 
     def left(self, place: Membership) -> None:
         """Goes on without a member that has left."""

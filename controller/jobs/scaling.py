@@ -88,7 +88,7 @@ class Scaling:
                         [job.servers[server] for server in sorted(spares)],
                     )
                 # Another change was faster, or workers were.
-                while self._remaps.changing(job) and alive():
+                while not job.state.over and self._remaps.changing(job) and alive():
                     changed.wait()
                 if not alive():
                     return None

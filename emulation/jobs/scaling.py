@@ -43,13 +43,9 @@ async def scale_job(
     record = faults.begin(fault.kind, fault.where, "change", lasting=True)
     done: ScaledJob = {"job": name, "servers": None, "workers": None}
     try:
-        if fault.workers:
-            done["workers"] = present = await _workers(name, workers, job)
-            record.what = f"changed: {len(present)} workers"
-        if fault.servers:
+        if fault.servers:  # first: workers change the plan epoch, and no map changes meanwhile
             moved = await _servers(context.nodes, name, servers, waits)
-            words = scaled_words(moved.slices, moved.bytes, moved.from_round)
-            record.what = f"{record.what}; {words}" if fault.workers else words
+            record.what = words = scaled_words(moved.slices, moved.bytes, moved.from_round)
             done["servers"] = {
                 "from_round": moved.from_round,
                 "slices": moved.slices,
@@ -57,8 +53,12 @@ async def scale_job(
                 "servers": list(moved.servers),
                 "spares": list(moved.spares),
             }
+        if fault.workers:
+            done["workers"] = present = await _workers(name, workers, job)
+            changed = f"changed: {len(present)} workers"
+            record.what = f"{words}; {changed}" if fault.servers else changed
     except ControlError:
-        if done["workers"] is None:
+        if done["servers"] is None:
             faults.faults.remove(record)
         raise
     finally:

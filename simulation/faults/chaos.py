@@ -378,12 +378,12 @@ class Chaos:
         began, job = self._operator.now, self._jobs[0]
         what: list[str] = []
         try:
-            if fault.workers:
-                job.add_workers(changes(fault.workers).added)
-                what.append(f"changed: {len(job.placement.workers)} workers")
             if fault.servers:
                 done = job.scale(changes(fault.servers))
                 what.append(scaled_words(done.slices, done.bytes, done.from_round))
+            if fault.workers:
+                job.add_workers(changes(fault.workers).added)
+                what.append(f"changed: {len(job.placement.workers)} workers")
         except ClientError as error:
             what.append(f"were refused: {error}")
         self._begin(fault, began, "; ".join(what)).over = self._operator.now

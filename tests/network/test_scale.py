@@ -64,8 +64,10 @@ def test_servers_and_workers_come_and_go_by_command(runs: Path) -> None:
         ):
             with pytest.raises(rackhub.LaunchError, match=text):
                 job.scale(workers=words)
-        told = CliRunner().invoke(main, ["scale", "digits", "--workers", "-w0"])
-        assert (told.exit_code, told.stdout) == (0, "workers of digits: w1, w2\n"), told.output
+        both = ["scale", "digits", "--workers", "-w0", "--servers", "+s0"]
+        told = CliRunner().invoke(main, both)
+        assert told.exit_code == 0, told.output
+        assert told.stdout.startswith("workers of digits: w1, w2\ndigits moved 6 slices")
         result = job.wait()
     assert result.matches_reference
     (found,) = json.loads(result.path.joinpath("summary.json").read_text())["jobs"]
@@ -78,7 +80,7 @@ def test_servers_and_workers_come_and_go_by_command(runs: Path) -> None:
         "servers +s1",
         "servers -s0",
         "workers +w2",
-        "workers -w0",
+        "servers +s0, workers -w0",
     ]
     refused = CliRunner().invoke(main, ["scale", "digits", "--servers", "s1"])
     assert refused.exit_code == 2

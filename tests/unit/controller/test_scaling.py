@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from controller.jobs.job import Job, JobError, Refusal, Role
+from controller.jobs.epochs import ANSWER_SECONDS
+from controller.jobs.job import Job, JobError, Membership, Refusal, Role
 from controller.jobs.remapping import Remap
 from controller.jobs.scaling import Scaled
 from controller.planning.tree_planner import TreeKind
@@ -41,6 +42,9 @@ faults:
 - {at: 204 chunks, scale: {servers: [+s0, -s3]}}
 - {at: 290 chunks, scale: {servers: [+s0]}}
 """
+
+
+ALL = [(Role.SERVER, 0), (Role.SERVER, 1), (Role.WORKER, 0), (Role.WORKER, 1)]
 
 
 def scale(table: Table, job: Job, *words: str) -> Scaled | None:
@@ -243,14 +247,53 @@ def test_an_order_outlives_a_change_of_plan(table: Journaled) -> None:
         given = report if role is Role.WORKER else jobs_pb2.Report()
         table.resync(job.nonce, role, rank, jobs_pb2.ResyncRequest(epoch=2, report=given))
     assert servers_used(table, job) == {0}
-    for role, rank in ((Role.SERVER, 0), (Role.SERVER, 1), (Role.WORKER, 0)):
+    for role, rank in ((Role.SERVER, 0), (Role.SERVER, 1)):
         table.heartbeat(job.nonce, role, rank, 2)
+    assert job.change is None
+    assert table.remaps.changing(job), "the order would be refused before the worker runs the plan"
+    table.heartbeat(job.nonce, Role.WORKER, 0, 2)
     second = order.attempt(first)
     assert second.epoch == 2
     table.stop(job.number, "enough")
     done = order.wait()
     assert isinstance(done, JobError)
     assert "failed: enough" in str(done)
+
+
+def test_a_member_that_never_answers_does_not_leave_a_job_changing(table: Journaled) -> None:
+    """It says that it is alive; others have answered. The plan epoch changes, and if it does not
+    answer then, either, it is lost."""
+    job = spare(table)
+    table.remap(job, ((0, 1),), "a test")
+    remap = job.remap
+    assert remap is not None
+
+    def later(seconds: int) -> None:
+        """All say every second that they are alive."""
+        for _ in range(seconds):
+            table.time.now += 1
+            for role, rank in ALL:
+                if not job.members[Membership(role, rank)].lost:
+                    table.heartbeat(job.nonce, role, rank, 1)
+            table.expire()
+
+    for server in range(2):
+        later(int(ANSWER_SECONDS))
+        assert job.remap is remap, "each answer gives more time"
+        request = jobs_pb2.ResyncRequest(epoch=1, remapped=jobs_pb2.Remapped(number=remap.number))
+        table.resync(job.nonce, Role.SERVER, server, request)
+    later(int(ANSWER_SECONDS) + 1)
+    assert (job.epoch, job.remap) == (2, None)
+    assert job.change is not None
+    who = "worker 0 (w0), worker 1 (w1)"
+    assert job.change.reason == f"{who} had 60 s for a chunk map and did not answer"
+    for role, rank in ALL[:3]:
+        levels = bytes(4 * job.chunks(256)) if role is Role.WORKER else b""
+        report = jobs_pb2.Report(levels=levels)
+        table.resync(job.nonce, role, rank, jobs_pb2.ResyncRequest(epoch=2, report=report))
+    later(int(ANSWER_SECONDS) + 1)
+    lost = [place for place, member in job.members.items() if member.lost]
+    assert (job.epoch, lost) == (3, [Membership(Role.WORKER, 1)])
 
 
 @pytest.mark.parametrize("at", ["workers", "servers"])
