@@ -30,6 +30,7 @@ _log = logging.getLogger(__name__)
 
 # A call that takes longer was lost with its connection (a restarted switch) and is retried.
 _CALL_SECONDS = 2.0
+_STREAM_SECONDS = 30.0  # the same for many chunks, over links that may be slow or busy
 _AGAIN_SECONDS = 0.2
 _WORK_SECONDS = 5.0  # for the thread that owns the state machines; then the caller retries
 
@@ -203,7 +204,7 @@ class Peers:
         )
 
         def ask(stub: Any) -> None:
-            for message in stub.Fetch(request, timeout=30.0):
+            for message in stub.Fetch(request, timeout=_STREAM_SECONDS):
                 part = from_message(message)
                 self._later(lambda part=part: take(part))  # type: ignore[misc]
             self._later(done)
@@ -225,7 +226,9 @@ class Peers:
         )
 
         def ask(stub: Any) -> None:
-            parts = [from_message(message) for message in stub.Move(request, timeout=_CALL_SECONDS)]
+            parts = [
+                from_message(message) for message in stub.Move(request, timeout=_STREAM_SECONDS)
+            ]
             self._later(lambda: done(parts))
 
         self._insist(task.job, task.server, wants, ask)
