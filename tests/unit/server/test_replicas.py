@@ -50,10 +50,11 @@ def installed(plan: ServerPlan) -> ServerState:
     return state
 
 
-def initial(parameters: list[float], seq: int = 0) -> Batch:
-    """A worker's initial parameters of chunk 0."""
+def initial(parameters: list[float], seq: int = 0, chunk: int = 0) -> Batch:
+    """A worker's initial parameters of a chunk, or a gradient that does not fit fixed point."""
     headers = blank(1, Op.CONTRIBUTE)
-    for name, value in {"job": 1, "epoch": 3, "workers": 1, "lanes": LANES, "seq": seq}.items():
+    fields = {"job": 1, "epoch": 3, "workers": 1, "lanes": LANES, "seq": seq, "chunk": chunk}
+    for name, value in fields.items():
         headers[name] = value
     headers["flags"] = Flag.DIRECT | Flag.OVERFLOW
     words = float_words(np.array([parameters], np.float32))
@@ -119,6 +120,49 @@ def test_a_backup_takes_only_what_its_primary_has_stepped(
     backup.freeze(1)
     with pytest.raises(NotHereError, match="not in epoch 3"):
         backup.replicate(1, 3, SERVERS[0].ipv4, snapshot)
+
+
+def test_a_moved_chunk_is_fetched_with_its_first_contribution_and_only_then() -> None:
+    """The instruction that moves it may be repeated."""
+    taker, giver = installed(PRIMARY), installed(BACKUP)
+    giver.on_packets(0.0, initial([1, 2, 3, 4], chunk=1))
+    moved = ((1, 0),)
+    taker.own(1, 7, (), moved)
+    assert not taker.has_updates
+    taker.on_packets(0.0, initial([2, 2, 2, 2], seq=1, chunk=1))
+    (task,) = taker.take_moves()
+    assert not taker.take_updates()
+    taker.moved(task, [giver.move(1, 3, SERVERS[0].ipv4, task.chunks, task.stale)])
+    (update,) = taker.take_updates()
+    assert update.snapshot.levels.tolist() == [3]
+    assert update.snapshot.parameters.tolist() == [[0, 1, 2, 3]]
+    assert update.snapshot.state.tolist() == [[[2, 2, 2, 2]]]
+    taker.replicated(update)
+    taker.own(1, 7, (), moved)
+    taker.on_packets(0.0, initial([0, 0, 0, 0], seq=2, chunk=1))
+    assert not taker.take_moves()
+    (update,) = taker.take_updates()
+    assert update.snapshot.parameters.tolist() == [[-0.5, 0.5, 1.5, 2.5]]
+
+
+@pytest.mark.parametrize(
+    ("epoch", "source", "cause"),
+    [
+        (2, SERVERS[1], "not in epoch 2"),
+        (3, SERVERS[0], "nothing for 127.0.0.1"),
+        (3, Address.of("127.0.0.3", PORT), "nothing for 127.0.0.3"),
+    ],
+)
+def test_parameters_move_only_to_servers_of_the_job(
+    epoch: int, source: Address, cause: str
+) -> None:
+    primary = installed(PRIMARY)
+    primary.on_packets(0.0, initial([1, 2, 3, 4]))
+    with pytest.raises(NotHereError, match=cause):
+        primary.move(1, epoch, source.ipv4, np.array([0]), False)
+    assert primary.move(1, 3, SERVERS[1].ipv4, np.array([0]), False).levels.tolist() == [2]
+    with pytest.raises(NotHereError, match="job 1"):
+        primary.move(1, 3, SERVERS[1].ipv4, np.array([9]), False)
 
 
 @pytest.fixture
