@@ -48,10 +48,10 @@ def _sections(results: Results) -> Iterator[Section]:
             f" servers are at workers' hosts), 10 Gbit/s, {model}, in virtual time. From the"
             " beginning a server is k times slower: its link in both directions, or its processing,"
             " where servers take payloads at 5 Gbit/s. Traffic that comes and goes is 7 Gbit/s from"
-            " the first server to the second for 2 s of every 4 s. With ten servers their links"
-            " have 2.5 Gbit/s, and at first each key is whole at the least loaded server, so that"
-            " the one with fc6 has 7.15 times the mean. The time of an iteration is the median of"
-            " the last four, with traffic the mean of all.",
+            " the first server to the second for 3 s of every 6 s. With ten servers there are two"
+            " workers, servers' links have 2.5 Gbit/s, and at first each key is whole at the least"
+            " loaded server, so that the one with fc6 has 7.15 times the mean. The time of an"
+            " iteration is the median of the last four, with traffic the mean of all.",
             "If S slow servers of P bound the job and load can be levelled exactly, an iteration is"
             " (k (P - S) + S) / P times shorter: the *bound*. Computing that no transfer hides"
             " takes as long before as after, so less can be reached.",

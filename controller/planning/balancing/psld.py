@@ -38,6 +38,7 @@ _BEGINS, _GOES_ON = 0.05, 0.01
 _UNSURE = 4.0
 # Rounds that servers' times are the mean of: at least, and at most.
 _FEWEST, _MOST = 2, 16
+_CHANGED = 0.1  # share by which as few rounds are longer or shorter than all before: those are over
 # Rounds after a move that are compared with as many before, and standard errors that the difference
 # has to exceed.
 _SAMPLE, _ERRORS = 4, 2.0
@@ -100,7 +101,7 @@ class Psld(Static):
         if self._skip:
             self._skip -= 1
             return
-        self._rounds = [*self._rounds, complete][-_MOST:]
+        self._rounds = _since_change([*self._rounds, complete])[-_MOST:]
         move = self._judge() if self._trial is not None else self._look(load)
         if move is not None:
             self._begin(skip=_SKIPPED)
@@ -245,6 +246,15 @@ class Psld(Static):
         if scales:
             self._servers = frozenset(owners)
         return Move(what, moved=load.map_to(owners), spares=spares)
+
+
+def _since_change(rounds: list[Round]) -> list[Round]:
+    """Returns the last rounds if they are much longer or shorter than all before, else all."""
+    new = [one.seconds for one in rounds[-_FEWEST:]]
+    old = [one.seconds for one in rounds[:-_FEWEST]]
+    if old and (min(new) > (1 + _CHANGED) * max(old) or max(new) < (1 - _CHANGED) * min(old)):
+        return rounds[-_FEWEST:]
+    return rounds
 
 
 def _longest(owners: Iterable[int], load: Load, speeds: Mapping[int, float]) -> float:
