@@ -78,6 +78,9 @@ class ChunkAssignment:
             mine = owners * propagation.classes + urgency == group
             turns[mine] = np.arange(np.count_nonzero(mine))
         for one, server in moved:
+            if one >= len(owners) or server >= servers:
+                text = f"of {len(owners)} slices and {servers} servers"
+                raise ValueError(f"slice {one} moved to server {server} {text}")
             owners[one] = server
         self.owners = owners
         self.lengths = lengths

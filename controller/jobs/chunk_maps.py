@@ -108,6 +108,7 @@ class Remaps:
         if remap.holds and not before:
             # Workers learn it only now: a restarted controller gives out plans with this map.
             job.moved, job.spares = job.remapped
+            job.served_map = job.moved
             self._epochs.journal.save(job)
         if not remap.settled:
             return

@@ -266,16 +266,18 @@ class Deployment:
     def clear_spares(self, job: Job, servers: Sequence[int]) -> None:
         """Moves the slices that the job's rule gives to spare ones of the next plan epoch's servers
         to the others. If no others are left, these are spare no more."""
+        plane, propagation = self.fabric.dataplane, job.propagation
+        cut = job.counts(plane.lanes), plane.chunks_per_slice(job.slice_bytes)
+        # Fewer servers cut keys into fewer parts.
+        there = len(shares(*cut, len(servers), propagation.classes, propagation).owners)
+        job.moved = tuple((one, server) for one, server in job.moved if one < there)
         used = [server for server in servers if server not in job.spares]
         if not used:
             job.spares = job.spares.difference(servers)
         if len(used) in (0, len(servers)):
             return
-        plane = self.fabric.dataplane
         where = shares(
-            *(job.counts(plane.lanes), plane.chunks_per_slice(job.slice_bytes)),
-            *(len(servers), job.propagation.classes, job.propagation),
-            ranked(job.moved, servers),
+            *(*cut, len(servers), propagation.classes, propagation), ranked(job.moved, servers)
         )
         owners = [servers[rank] for rank in where.owners.tolist()]
         after = cleared(owners, where.lengths.tolist(), used)

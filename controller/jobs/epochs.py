@@ -87,7 +87,6 @@ class Epochs:
         for place in members:
             job.members[place].unanswered = 0.0
         refusing: set[str] = set()
-        was = job.moved
         self.deployment.clear_spares(job, job.ring())
         while True:
             if job.epoch == LAST_EPOCH:
@@ -95,7 +94,7 @@ class Epochs:
                 return
             job.epoch += 1
             job.instructions = {}
-            job.change = Change(job.epoch, reason, members, chunks, pool, self._holding(job, was))
+            job.change = Change(job.epoch, reason, members, chunks, pool, self._holding(job))
             job.asked_at = self.clock()
             self.journal.save(job)
             log.info("%s changes to epoch %d: %s", job, job.epoch, reason)
@@ -205,7 +204,7 @@ class Epochs:
         """Publishes the plans of the epoch, servers first."""
         self.deployment.clear_spares(job, job.scheme.servers)
         job.instructions = self.deployment.instructions(job)
-        job.served_by = job.scheme.servers
+        job.served_by, job.served_map = job.scheme.servers, job.moved
         self.journal.save(job)
         hosts = [host_of(job.servers[rank]) for rank in job.scheme.servers]
         if job.optimizer is not None and len(hosts) > 1 and exposed(hosts):
@@ -472,11 +471,8 @@ class Epochs:
         text = said(broken.reason, LONGEST_REASON)
         self.begin(job, f"{job.name(place)}: chunk {broken.chunk}: {text}")
 
-    def _holding(self, job: Job, was: Moved) -> Holding | None:
-        """Builds the holding of a job whose servers run the optimizer; None for others.
-
-        was: the chunk map of the last plan epoch.
-        """
+    def _holding(self, job: Job) -> Holding | None:
+        """Builds the holding of a job whose servers run the optimizer; None for others."""
         if job.optimizer is None:
             return None
         plane = self.deployment.fabric.dataplane
@@ -493,7 +489,7 @@ class Epochs:
             job.propagation,
             tuple(sorted({self.deployment.caller(job, place) for place in places})),
             job.moved,
-            was,
+            job.served_map,
         )
 
     def _note(self, job: Job, restored: Sequence[Restored]) -> None:

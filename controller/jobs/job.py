@@ -205,6 +205,7 @@ class Job:
     asked_at: float = 0.0  # time of the last progress of the change, join or remap
     instructions: dict[Membership, jobs_pb2.Instruction] = field(default_factory=dict)  # plans
     served_by: tuple[int, ...] = ()  # ranks of the servers of the last published plan
+    served_map: Moved = ()  # the chunk map by which they serve
     restored: list[RestoredChunks] = field(default_factory=list)
     balancer: Balancer | None = None  # made when it is first measured
     rounds: Rounds = field(default_factory=Rounds)  # measured by workers

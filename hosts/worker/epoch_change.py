@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from hosts.data.reports import Failure
 from hosts.epoch_change import EpochMember, pages_of
@@ -55,8 +56,8 @@ class WorkerEpochs(EpochMember):
     def answer(self, instruction: jobs_pb2.Instruction) -> list[jobs_pb2.ResyncRequest]:
         """Carries out an instruction; returns the answers, in order.
 
-        Raises ValueError (PlanError included) for a plan that cannot be followed, and KeyError for
-        a result to hand over that this worker does not have.
+        Raises ValueError (PlanError included) for a plan or chunk map that cannot be followed, and
+        KeyError for a result to hand over that this worker does not have.
         """
         epoch = instruction.epoch
         kind = instruction.WhichOneof("what")
@@ -67,6 +68,8 @@ class WorkerEpochs(EpochMember):
             elif kind == "donate":
                 self.barrier.on_donate(instruction.donate)
             elif kind == "remap":
+                # Now, and not when its round begins: a map that cannot be is an error.
+                _ = replace(self.transport.plan, moved=moved_of(instruction.remap.moved)).shares
                 self.barrier.on_remap(instruction.remap)
             elif kind == "plan":
                 self.barrier.maps.on_plan(moved_of(instruction.plan.moved))

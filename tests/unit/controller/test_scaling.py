@@ -16,7 +16,8 @@ from controller.jobs.remapping import Remap
 from controller.jobs.scaling import Scaled
 from controller.planning.tree_planner import TreeKind
 from protocol import jobs_pb2
-from protocol.plan import ServerPlan
+from protocol.plan import ServerPlan, WorkerPlan
+from protocol.propagation import Propagation
 from tests.unit.controller.test_jobs import SERVERS, WORKERS, Table
 from tests.unit.controller.test_journal import Journaled, check_same
 from tests.unit.simulation.virtual_session import run
@@ -258,6 +259,28 @@ def test_an_order_outlives_a_change_of_plan(table: Journaled) -> None:
     done = order.wait()
     assert isinstance(done, JobError)
     assert "failed: enough" in str(done)
+
+
+@pytest.mark.parametrize("dies", [0, 1])
+def test_a_map_of_parts_of_keys_outlives_a_server(table: Journaled, dies: int) -> None:
+    """Fewer servers cut whole keys into fewer parts than the map speaks of."""
+    kind, parts = TreeKind.NONE, Propagation(parts=True)
+    job = table.create(*("digits", WORKERS[:2], SERVERS, kind), slice_bytes=1024, propagation=parts)
+    for place in ("s0", "w0", "s1", "w1"):
+        table.enter(job, place)
+    for role, rank in ALL:
+        table.heartbeat(job.nonce, role, rank, 1)
+    assert servers_used(table, job) == {0, 1}
+    job.moved = ((2, 1 - dies),)  # the last of three slices, where one server has two
+    table.gone(job.nonce, Role.SERVER, dies, "was killed")
+    for role, rank in ((Role.SERVER, 1 - dies), (Role.WORKER, 0), (Role.WORKER, 1)):
+        levels = bytes(4 * job.chunks(256)) if role is Role.WORKER else b""
+        report = jobs_pb2.Report(levels=levels)
+        table.resync(job.nonce, role, rank, jobs_pb2.ResyncRequest(epoch=2, report=report))
+    table.heartbeat(job.nonce, Role.SERVER, 1 - dies, 2)
+    told = table.instruction(job.nonce, Role.WORKER, 0)
+    assert told is not None
+    assert WorkerPlan.from_message(told.plan).shares.owners.tolist() == [0, 0]
 
 
 def test_a_member_that_never_answers_does_not_leave_a_job_changing(table: Journaled) -> None:

@@ -102,6 +102,12 @@ def test_what_cannot_be_cut_is_an_error(counts: list[int], most: int) -> None:
         partition(counts, 0)
 
 
+@pytest.mark.parametrize("moved", [((2, 0),), ((1, 1), (1 << 32, 0)), ((0, 2),)])
+def test_a_map_of_what_is_not_there_is_an_error(moved: tuple[tuple[int, int], ...]) -> None:
+    with pytest.raises(ValueError, match="of 2 slices and 2 servers"):
+        shares((1, 1), 1, 2, 2, moved=moved)
+
+
 @settings(deadline=None)
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=8), st.integers(1, 7), st.integers(1, 9))
 def test_a_stream_leads_to_the_servers_of_its_chunks(
