@@ -305,7 +305,7 @@ void detect_from_states(struct worker *w, const int64_t *packets, int64_t n,
     for (int64_t i = 0; i < n; i++) {
         int64_t row = w->places[packets[i]];
         set_probe(w, row, false);
-        if (w->kinds[packets[i]] != SHOWS_LOSS)
+        if (!w->due[row]) // it may wait for the link since it was asked about
             set_deadline(w, row, now + patience(w, row));
     }
     // One loss makes others likely: probe all overdue numbers of the stream. So does a sum that is
