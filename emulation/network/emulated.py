@@ -120,8 +120,9 @@ class Network:
 
     def run(self, name: str, script: str) -> str:
         """Runs a shell script at a node and returns its output; raises ``NetworkError``."""
+        # As input: an argument may have 128 KiB, and links of four racks take more lines.
         result = subprocess.run(
-            self.node(name).command(["sh", "-exc", script]), capture_output=True, text=True
+            self.node(name).command(["sh", "-exs"]), input=script, capture_output=True, text=True
         )
         if result.returncode != 0:
             trace = "\n".join(result.stderr.strip().splitlines()[-3:])
