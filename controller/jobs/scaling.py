@@ -31,8 +31,8 @@ _ATTEMPTS = 8
 
 
 class Scaled(NamedTuple):
-    """What has changed: from which round on, slices and bytes of parameters that moved, and the
-    servers with and without slices since then."""
+    """A change of servers that holds: from which round on, slices and bytes of parameters that
+    moved, and the servers with and without slices since then."""
 
     from_round: int
     slices: int

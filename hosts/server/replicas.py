@@ -79,13 +79,13 @@ class ShardServer(ShardServiceServicer):
     def Replicate(  # noqa: N802
         self, request: shards_pb2.Shard, context: grpc.ServicerContext
     ) -> shards_pb2.Held:
-        """See shards.proto."""
+        """Stores copies that a primary has stepped; see shards.proto."""
         return self._put(self._replicate, request, context)
 
     def Load(  # noqa: N802
         self, request: shards_pb2.Shard, context: grpc.ServicerContext
     ) -> shards_pb2.Held:
-        """See shards.proto."""
+        """Stores optimizer state of a checkpoint; see shards.proto."""
         return self._put(self._load, request, context)
 
     def _put(
@@ -98,13 +98,13 @@ class ShardServer(ShardServiceServicer):
     def Fetch(  # noqa: N802
         self, request: shards_pb2.FetchRequest, context: grpc.ServicerContext
     ) -> Iterator[shards_pb2.Shard]:
-        """See shards.proto."""
+        """Returns chunks while all members have halted; see shards.proto."""
         yield from self._get(self._give, request, context)
 
     def Move(  # noqa: N802
         self, request: shards_pb2.FetchRequest, context: grpc.ServicerContext
     ) -> Iterator[shards_pb2.Shard]:
-        """See shards.proto."""
+        """Returns chunks that the caller has taken over; see shards.proto."""
 
         def move(job: int, epoch: int, source: int, chunks: Chunks) -> Snapshot:
             return self._move(job, epoch, source, chunks, request.stale)
@@ -114,7 +114,7 @@ class ShardServer(ShardServiceServicer):
     def Save(  # noqa: N802
         self, request: shards_pb2.FetchRequest, context: grpc.ServicerContext
     ) -> Iterator[shards_pb2.Shard]:
-        """See shards.proto."""
+        """Returns chunks for a checkpoint; see shards.proto."""
         yield from self._get(self._save, request, context)
 
     def _get(

@@ -78,7 +78,7 @@ class ServedJob:
         return (self.plan.rank - 1) % len(self.plan.servers)
 
     def own(self, remap: int, before: Moved, moved: Moved) -> None:
-        """See ServerState.own."""
+        """Takes the next chunk map; see ServerState.own."""
         if remap == self._remap:
             return
         self._remap = remap

@@ -34,7 +34,7 @@ class Watch:
 
 
 class ServerTimes:
-    """What a server has measured of a job since its last report.
+    """Measurements of a server in one job since its last report.
 
     lanes: of a payload.
     round_sums: how many sums make a round.

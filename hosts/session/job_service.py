@@ -59,7 +59,7 @@ class Service(NamedTuple):
 
 
 class Scaled(NamedTuple):
-    """What `scale` has changed.
+    """The change that `scale` made.
 
     Attributes:
         from_round: The first round with the new chunk map.

@@ -109,7 +109,7 @@ class CreatedJob(TypedDict):
 
 
 class ScaledServers(TypedDict):
-    """What has changed in which servers of a job have slices."""
+    """A change of the servers that have slices of a job."""
 
     from_round: int
     """The first round with the new chunk map."""
@@ -124,12 +124,12 @@ class ScaledServers(TypedDict):
 
 
 class ScaledJob(TypedDict):
-    """What has changed in the servers and workers of a job."""
+    """Changes of the servers and workers of a job by one order."""
 
     job: str
     """Name of the job."""
     servers: ScaledServers | None
-    """Of its servers; null if no change was asked for."""
+    """The change of its servers; null if none was asked for."""
     workers: list[str] | None
     """Workers that are in it now; null if no change was asked for."""
 
