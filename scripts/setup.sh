@@ -120,11 +120,12 @@ install_packages() { # the names in $1
     say "installing Debian packages: $1"
     say "  reading the lists of packages"
     $as_root apt-get update -qq || say "apt-get update failed; trying with the lists there are"
-    # tshark's package asks who may capture; mininet's recommends servers that nobody needs here.
+    # tshark's package asks who may capture; mininet's recommends servers that nobody needs here. A machine that has
+    # just booted may be at its automatic upgrades, which hold dpkg's lock for minutes.
     log=$(mktemp)
     # shellcheck disable=SC2086
     run_logged "$log" apt_progress $as_root env DEBIAN_FRONTEND=noninteractive LC_ALL=C \
-        apt-get install -y -q --no-install-recommends $1 || {
+        apt-get -o DPkg::Lock::Timeout=600 install -y -q --no-install-recommends $1 || {
         tail -n 20 "$log" >&2
         fail "apt-get could not install: $1"
     }
