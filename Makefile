@@ -13,7 +13,7 @@ JOBS ?= auto
 SEED ?= 0
 MINUTES ?=
 
-.PHONY: help run test fuzz soak reliability placements recordings bench wheel docs cli-reference summary-reference lint lock stubs setup setup-test setup-lint setup-docs p4 clean
+.PHONY: help run test fuzz soak reliability placements papers recordings bench wheel docs cli-reference summary-reference lint lock stubs setup setup-test setup-lint setup-docs p4 clean
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' \
@@ -43,6 +43,9 @@ reliability: setup ## have every fault happen, write docs/results/reliability.md
 
 placements: setup ## train with every placement of servers, write docs/results/placements.md (ARGS="--target embedded --target bmv2")
 	@.venv/bin/rackhub experiment placements --write docs/results/placements.md $(ARGS)
+
+papers: setup ## run all experiments that reproduce papers, write their pages into docs/results (ARGS=--emulated)
+	@.venv/bin/rackhub experiment all --write docs/results $(ARGS)
 
 bench: setup ## what the embedded target, BMv2, Linux and a loop that does nothing forward on one core (ARGS="--json")
 	@.venv/bin/rackhub bench switch $(ARGS)

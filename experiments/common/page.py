@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes an experiment's page: Markdown with plots beside it, and one self-contained HTML file."""
+"""Writes pages of experiments: Markdown with plots beside it, and self-contained HTML files."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from experiments.common.declaration import (
+    Block,
     Claim,
     Code,
     Experiment,
@@ -25,7 +26,7 @@ from observability import pictures
 if TYPE_CHECKING:
     from matplotlib import figure
 
-__all__ = ["Page", "number"]
+__all__ = ["Page", "compared", "experiment_page", "number"]
 
 _STYLE = Path(__file__).with_name("page.css")
 # The plots' colours, by the style sheet's that follow light and dark.
@@ -43,27 +44,12 @@ _GROUPED = 1000  # from here on numbers are written out
 class Page:
     """A page.
 
-    made_by: The command that writes it.
+    sections: The first may have no title, and is the introduction then.
     """
 
-    def __init__(
-        self,
-        experiment: Experiment,
-        results: Results,
-        figures: Sequence[Figure],
-        claims: Sequence[Claim],
-        made_by: str,
-    ) -> None:
-        self._title = experiment.title
-        intro = f"Written by `{made_by}`, from {len(results.rows):,} runs."
-        if results.quick:
-            intro += " **These are the coarse points of `--quick`**, which show shapes only."
-        self._sections = [
-            Section("", [intro]),
-            *_beside_the_paper(figures),
-            *_claims(claims),
-            *experiment.sections(results),
-        ]
+    def __init__(self, title: str, sections: Sequence[Section]) -> None:
+        self._title, self._sections = title, sections
+        self._drawings: dict[str, figure.Figure] = {}
 
     @property
     def plots(self) -> list[Plot]:
@@ -71,23 +57,31 @@ class Page:
         blocks = (block for section in self._sections for block in section.blocks)
         return [block for block in blocks if isinstance(block, Plot)]
 
-    def write(self, markdown: Path, web: Path | None = None) -> list[Path]:
-        """Writes the page, its plots into a folder of its name beside it, and HTML.
+    def write(self, markdown: Path) -> list[Path]:
+        """Writes the page as Markdown, and its plots into a folder of its name beside it.
 
         Returns: What was written.
         """
         folder = markdown.with_suffix("")
-        folder.mkdir(parents=True, exist_ok=True)
+        markdown.parent.mkdir(parents=True, exist_ok=True)
         written = [markdown]
-        drawn = {plot.name: _drawn(plot) for plot in self.plots}
         for plot in self.plots:
+            folder.mkdir(exist_ok=True)
             written.append(folder / f"{plot.name}.svg")
-            pictures.write(written[-1], drawn[plot.name], _plain(plot.about))
+            pictures.write(written[-1], self._drawn(plot), _plain(plot.about))
         markdown.write_text(self._markdown(folder.name))
-        if web is not None:
-            web.write_text(self._html(drawn))
-            written.append(web)
         return written
+
+    def write_html(self, path: Path) -> list[Path]:
+        """Writes the page as HTML with its plots in it. Returns what was written."""
+        path.write_text(self._html())
+        return [path]
+
+    def _drawn(self, plot: Plot) -> figure.Figure:
+        if plot.name not in self._drawings:
+            with pictures.style():
+                self._drawings[plot.name] = plot.draw()
+        return self._drawings[plot.name]
 
     def _markdown(self, folder: str) -> str:
         lines = [f"# {self._title}"]
@@ -105,13 +99,13 @@ class Page:
                     lines.append(block)
         return "\n\n".join(lines) + "\n"
 
-    def _html(self, drawn: dict[str, figure.Figure]) -> str:
+    def _html(self) -> str:
         parts = [f"<h1>{_inline(self._title)}</h1>"]
         for section in self._sections:
             parts += [f"<h2>{_inline(section.title)}</h2>"] if section.title else []
             for block in section.blocks:
                 if isinstance(block, Plot):
-                    svg = pictures.inline(drawn[block.name], _plain(block.about), _COLOURS)
+                    svg = pictures.inline(self._drawn(block), _plain(block.about), _COLOURS)
                     caption = f"<figcaption>{_inline(block.about)}</figcaption>"
                     parts.append(f"<figure>{svg}{caption}</figure>")
                 elif isinstance(block, Table):
@@ -128,6 +122,33 @@ class Page:
         )
 
 
+def experiment_page(
+    experiment: Experiment,
+    results: Results,
+    figures: Sequence[Figure],
+    claims: Sequence[Claim],
+    made_by: str,
+) -> Page:
+    """Returns the page of an experiment.
+
+    Args:
+        made_by: The command that writes it.
+    """
+    intro = f"Written by `{made_by}`, from {len(results.rows):,} runs."
+    if results.quick:
+        intro += " **These are the coarse points of `--quick`**, which show shapes only."
+    blocks = compared(figures)
+    return Page(
+        experiment.title,
+        [
+            Section("", [intro]),
+            *([Section("The paper's figures beside ours", blocks)] if blocks else []),
+            *_claims(claims),
+            *experiment.sections(results),
+        ],
+    )
+
+
 def number(value: float | None) -> str:
     """Formats a figure with three digits."""
     if value is None:
@@ -137,7 +158,9 @@ def number(value: float | None) -> str:
     return f"{value:.{_DIGITS}g}"
 
 
-def _beside_the_paper(figures: Sequence[Figure]) -> list[Section]:
+def compared(figures: Sequence[Figure]) -> list[Block]:
+    """Returns a table of figures beside published ones, reasons of those that do not hold, and
+    sources."""
     if not figures:
         return []
     headings = ("figure", "", "published", "kind", "ours", "ratio", "holds")
@@ -155,12 +178,12 @@ def _beside_the_paper(figures: Sequence[Figure]) -> list[Section]:
     ]
     reasons = [f"- `{one.id}`: {one.why}" for one in figures if not one.holds]
     sources = [f"- `{one.id}`: {one.paper.source}" for one in figures if one.paper.source]
-    blocks: list[str | Table] = [Table(headings, rows, text=True)]
+    blocks: list[Block] = [Table(headings, rows, text=True)]
     if reasons:
         blocks += ["Where ours falls short:", "\n".join(reasons)]
     if sources:
         blocks += ["Published figures are from:", "\n".join(sources)]
-    return [Section("The paper's figures beside ours", blocks)]
+    return blocks
 
 
 def _claims(claims: Sequence[Claim]) -> list[Section]:
@@ -168,11 +191,6 @@ def _claims(claims: Sequence[Claim]) -> list[Section]:
         return []
     lines = [f"- {'holds' if one.holds else '**does not hold**'}: {one.text}" for one in claims]
     return [Section("What must hold", ["\n".join(lines)])]
-
-
-def _drawn(plot: Plot) -> figure.Figure:
-    with pictures.style():
-        return plot.draw()
 
 
 def _table_as_markdown(table: Table) -> str:
@@ -199,8 +217,8 @@ def _paragraph(text: str) -> str:
 
 
 def _inline(text: str) -> str:
-    """Converts the Markdown that pages use within a line. Links to files are left out: the HTML
-    page stands alone."""
+    """Converts the Markdown that pages use within a line. Of links to files only those to HTML
+    remain: the page stands alone."""
     pieces = re.split(r"(`[^`]*`)", text)
     for place, piece in enumerate(pieces):
         if place % 2:
@@ -208,7 +226,9 @@ def _inline(text: str) -> str:
             continue
         piece = html.escape(piece, quote=False)
         piece = re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", piece)
-        piece = re.sub(r"\[([^\]]+)\]\((https?:[^)]+)\)", r'<a href="\2">\1</a>', piece)
+        piece = re.sub(
+            r"\[([^\]]+)\]\((https?:[^)]+|[^):]+\.html)\)", r'<a href="\2">\1</a>', piece
+        )
         pieces[place] = re.sub(r"\[([^\]]+)\]\([^)]+\)", r"\1", piece)
     return "".join(pieces)
 

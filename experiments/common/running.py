@@ -21,7 +21,7 @@ from experiments.common.declaration import (
     Results,
     Row,
 )
-from experiments.common.page import Page
+from experiments.common.page import experiment_page
 from observability import record
 from observability.record import shown
 from observability.wording import count
@@ -33,7 +33,7 @@ from sweeps.trials import Trial, trial_of
 from testbed.program import compile_once
 from topologies.model.documents import DocumentError
 
-__all__ = ["Course", "default_folder", "prepare", "run", "write"]
+__all__ = ["Course", "Written", "all_folders", "default_folder", "prepare", "run", "write"]
 
 Tell = Callable[[State, Trial, Outcome, str], None]
 
@@ -57,9 +57,18 @@ class Course:
         )
 
 
-def default_folder(name: str, *, quick: bool) -> Path:
-    """Returns the default folder of an experiment."""
-    return record.runs_folder() / "experiments" / (f"{name}-quick" if quick else name)
+def all_folders() -> Path:
+    """Returns the default folder of all experiments' folders."""
+    return record.runs_folder() / "experiments"
+
+
+def default_folder(name: str, *, quick: bool, within: Path | None = None) -> Path:
+    """Returns the folder of an experiment.
+
+    Args:
+        within: Of all experiments; None: the default one.
+    """
+    return (within or all_folders()) / (f"{name}-quick" if quick else name)
 
 
 def prepare(name: str, experiment: Experiment, *, quick: bool) -> Course:
@@ -119,11 +128,20 @@ class Written:
     """The outcome of an experiment.
 
     paths: Files that were written.
+    runs: How many points have run.
+    seconds: What these took, one after another.
     """
 
     figures: Sequence[Figure]
     claims: Sequence[Claim]
     paths: Sequence[Path]
+    runs: int
+    seconds: float
+
+    @property
+    def failed(self) -> list[str]:
+        """The claims that do not hold."""
+        return [one.text for one in self.claims if not one.holds]
 
     def to_message(self, name: str) -> dict[str, Any]:
         """Returns the JSON object."""
@@ -157,8 +175,9 @@ def write(course: Course, store: Store, page: Path | None) -> Written:
     experiment = course.experiment
     figures, claims = experiment.figures(results), experiment.claims(results)
     command = f"rackhub experiment {course.name}{' --quick' if course.quick else ''}"
-    made = Page(experiment, results, figures, claims, command)
-    paths = made.write(store.path / f"{course.name}.md", store.path / f"{course.name}.html")
+    made = experiment_page(experiment, results, figures, claims, command)
+    paths = made.write(store.path / f"{course.name}.md")
+    paths += made.write_html(store.path / f"{course.name}.html")
     if page is not None:
         paths += made.write(page)
     columns = {name: None for line in lines for name in line}
@@ -168,7 +187,13 @@ def write(course: Course, store: Store, page: Path | None) -> Written:
     if table.can_write_parquet():
         table.write_parquet(store.parquet, full)
         paths.append(store.parquet)
-    written = Written(figures, claims, [*paths, store.path / "figures.json"])
+    written = Written(
+        figures,
+        claims,
+        [*paths, store.path / "figures.json"],
+        len(rows),
+        sum(line["wall_time_s"] for line in lines),
+    )
     text = json.dumps(written.to_message(course.name), indent=2) + "\n"
     (store.path / "figures.json").write_text(text)
     return written

@@ -55,7 +55,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (own / "racks.py").write_text(RACKS)
     monkeypatch.setattr(experiments, "__path__", [*experiments.__path__, str(own)])
     yield own
-    for name in ("tiny", "racks", "broken"):
+    for name in ("tiny", "racks", "broken", "absent", "zebra"):
         sys.modules.pop(f"experiments.{name}", None)
 
 
@@ -67,7 +67,8 @@ def rackhub(*options: str) -> tuple[int, str, str]:
 
 def test_all_are_listed() -> None:
     status, output, _ = rackhub("list")
-    lines = dict(line.split(maxsplit=1) for line in output.splitlines()[1:])
+    rows = [re.split(" {2,}", line) for line in output.splitlines()[1:]]
+    lines = {name: about for name, _, about in rows}
     assert status == 0
     assert {"placements", "predictions", "reliability", "racks", "tiny"} <= lines.keys()
     assert lines["tiny"] == "Measure nothing"
@@ -195,6 +196,7 @@ def test_mistakes_of_a_declaration_are_named(
         (["racks", "--jobs", "0"], "'--jobs': 0 is not in the range"),
         (["racks", "--emulated"], "racks has no points in real time"),
         (["racks", "--quick", "--write", "page.md"], "leave --quick out"),
+        (["all", "--quick", "--write", "pages"], "leave --quick out"),
     ],
 )
 def test_bad_arguments(options: list[str], says: str) -> None:
@@ -217,7 +219,7 @@ def test_a_claim_that_fails_fails_the_command(folder: Path, tmp_path: Path) -> N
 def test_completion_knows_experiments() -> None:
     shell = ShellComplete(main, {}, "rackhub", "_RACKHUB_COMPLETE")
     found = {one.value for one in shell.get_completions(["experiment"], "")}
-    assert {"list", "placements", "racks", "tiny"} <= found
+    assert {"all", "list", "placements", "racks", "tiny"} <= found
     options = {one.value for one in shell.get_completions(["experiment", "racks"], "--")}
     assert {"--quick", "--json", "--to", "--write"} <= options
 
@@ -236,3 +238,70 @@ def test_a_figure_without_a_published_one_has_no_ratio() -> None:
     assert figure.to_message()["ratio"] is None
     with pytest.raises(ExperimentError, match="nothing says why"):
         Figure("id", "what", "x", Published(None, "new"), 2.0, False)
+
+
+@pytest.fixture
+def only_racks(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The guide's experiment, and one that runs by itself, are all there are."""
+    monkeypatch.setattr(experiments, "__path__", [str(folder)])
+    return folder
+
+
+def test_all_runs_what_is_declared_and_goes_on(only_racks: Path, tmp_path: Path) -> None:
+    to, pages = tmp_path / "kept", tmp_path / "pages"
+    listed = json.loads(rackhub("list", "--json")[1])["experiments"]
+    assert {one["experiment"]: one["in_all"] for one in listed} == {"racks": True, "tiny": False}
+    status, output, errors = rackhub("all", "--quick", "--json", "--to", str(to))
+    assert status == 0, errors
+    (entry,) = json.loads(output)["experiments"]
+    assert (entry["experiment"], entry["problems"]) == ("racks", [])
+    assert [one["id"] for one in entry["figures"]] == ["ratio@4"]
+    text = (to / "all-quick.md").read_text()
+    assert "| [`racks`](racks-quick/racks.md) | Racks | 4 |" in text
+    assert (to / "racks-quick" / "racks.md").exists()
+    assert "`ratio@4`" in text
+    assert ElementTree.parse(to / "all-quick" / "ratios.svg").getroot().tag.endswith("svg")
+    web = (to / "all-quick.html").read_text()
+    assert '<a href="racks-quick/racks.html">' in web
+    assert "<svg" in web
+    assert "src=" not in web
+
+    again = rackhub("all", "--quick", "--to", str(to))
+    assert again[0] == 0
+    assert "4 trials, 4 of them done before" in again[2]
+    status, _, errors = rackhub("all", "--to", str(to), "--write", str(pages))
+    assert status == 0, errors
+    text = (pages / "papers.md").read_text()
+    assert "| [`racks`](racks.md) | Racks | 8 |" in text
+    assert "coarse" not in text
+    assert (pages / "racks.md").exists()
+
+
+def test_all_reports_failures_and_runs_the_rest(only_racks: Path, tmp_path: Path) -> None:
+    claim = "\nfrom experiments.common.declaration import Claim\nEXPERIMENT = Experiment("
+    text = RACKS.replace("EXPERIMENT = Experiment(", claim)
+    text = text.replace("sections)\n", 'sections, lambda _: [Claim("it is so", False)])\n')
+    (only_racks / "broken.py").write_text(text)
+    missing = RACKS.replace('return {"seconds"', 'return {"secnds"')
+    (only_racks / "absent.py").write_text(missing)
+    to = tmp_path / "kept"
+    status, output, errors = rackhub("all", "--quick", "--json", "--to", str(to))
+    assert status == 1
+    assert "2 failures: absent: `measure` measures nothing called seconds" in errors
+    assert "broken: it is so" in errors
+    found = {one["experiment"]: one for one in json.loads(output)["experiments"]}
+    assert list(found) == ["absent", "broken", "racks"]
+    assert found["absent"]["figures"] == []
+    assert found["broken"]["problems"] == ["it is so"]
+    assert found["racks"]["problems"] == []
+    page = (to / "all-quick.md").read_text()
+    assert "**Not complete**: `measure` measures nothing called seconds" in page
+    assert "- **does not hold**: it is so" in page
+
+
+def test_all_checks_the_points_of_all_before_any_runs(only_racks: Path, tmp_path: Path) -> None:
+    (only_racks / "zebra.py").write_text(RACKS.replace('"64 KiB"', '"64 parsecs"'))
+    status, output, errors = rackhub("all", "--to", str(tmp_path / "kept"))
+    assert (status, output) == (1, "")
+    assert "zebra, point placement ncs, workers 2: job.yaml: layers[0]: '64 parsecs'" in errors
+    assert not (tmp_path / "kept").exists()
