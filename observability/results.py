@@ -15,10 +15,12 @@ from observability.messages.summary import (
     JobAbout,
     JobMachine,
     JobQuality,
+    LoadMove,
     PlanUse,
     Staleness,
 )
 from observability.scheduling import CpuUse
+from protocol import jobs_pb2
 from protocol.trees import TreeKind
 from specs.jobfile import JobFile, Placement
 from specs.jobspec import JobSpec
@@ -145,7 +147,7 @@ def weights(
         "reference_test_loss": reference["test_loss"] if reference else None,
         "reference_in_float32": reference["in_float32"] if reference else None,
         "seconds_per_iteration": first["seconds"],
-        "blocked_seconds": max(one["blocked"] for one in results.values()),
+        "blocked_seconds": max(sum(one["blocked"].values()) for one in results.values()),
         "wrong_checksum": sum(one["statistics"]["wrong_checksum"] for one in results.values()),
     }
 
@@ -234,6 +236,27 @@ def plans(results: Mapping[int, DoneReport]) -> list[PlanUse]:
                 "roots": list(plan["roots"]),
                 "by_switch": plan["chunks"] if at_switch else 0,
                 "by_server": 0 if at_switch else plan["chunks"],
+            }
+        )
+    return rows
+
+
+def moves(status: jobs_pb2.Job, results: Mapping[int, DoneReport]) -> list[LoadMove]:
+    """Returns the moves of load between servers that the job service reports of a job."""
+    rows: list[LoadMove] = []
+    for one in status.moves:
+        blocked = [result["blocked"].get(one.number, 0.0) for result in results.values()]
+        rows.append(
+            {
+                "version": one.version,
+                "epoch": one.epoch,
+                "from_round": one.from_round or None,
+                "reason": one.reason,
+                "slices": one.slices,
+                "bytes": one.bytes,
+                "seconds": one.seconds,
+                "transfer_seconds": one.transfer_seconds,
+                "blocked_seconds": max(blocked, default=0.0),
             }
         )
     return rows

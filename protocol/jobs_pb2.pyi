@@ -353,6 +353,18 @@ class ServerMeasured(_message.Message):
     summing: int
     def __init__(self, seconds: _Optional[float] = ..., sums: _Optional[int] = ..., handled: _Optional[float] = ..., queued: _Optional[float] = ..., optimized: _Optional[float] = ..., received_bytes: _Optional[int] = ..., sent_bytes: _Optional[int] = ..., summing: _Optional[int] = ...) -> None: ...
 
+class MovedHere(_message.Message):
+    __slots__ = ("number", "chunks", "bytes", "seconds")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    CHUNKS_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    chunks: int
+    bytes: int
+    seconds: float
+    def __init__(self, number: _Optional[int] = ..., chunks: _Optional[int] = ..., bytes: _Optional[int] = ..., seconds: _Optional[float] = ...) -> None: ...
+
 class Remapped(_message.Message):
     __slots__ = ("number", "from_round", "decided", "begun", "drained")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
@@ -498,7 +510,7 @@ class Array(_message.Message):
     def __init__(self, name: _Optional[str] = ..., type: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ..., data: _Optional[bytes] = ...) -> None: ...
 
 class ResyncRequest(_message.Message):
-    __slots__ = ("nonce", "role", "rank", "epoch", "process", "report", "handed", "taken", "broken", "begun", "reached", "donated", "restored", "fetched", "remapped", "measured", "server_measured")
+    __slots__ = ("nonce", "role", "rank", "epoch", "process", "report", "handed", "taken", "broken", "begun", "reached", "donated", "restored", "fetched", "remapped", "measured", "server_measured", "moved_here")
     NONCE_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
@@ -516,6 +528,7 @@ class ResyncRequest(_message.Message):
     REMAPPED_FIELD_NUMBER: _ClassVar[int]
     MEASURED_FIELD_NUMBER: _ClassVar[int]
     SERVER_MEASURED_FIELD_NUMBER: _ClassVar[int]
+    MOVED_HERE_FIELD_NUMBER: _ClassVar[int]
     nonce: str
     role: Role
     rank: int
@@ -533,7 +546,8 @@ class ResyncRequest(_message.Message):
     remapped: Remapped
     measured: Measured
     server_measured: ServerMeasured
-    def __init__(self, nonce: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., rank: _Optional[int] = ..., epoch: _Optional[int] = ..., process: _Optional[int] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., handed: _Optional[_Union[Handed, _Mapping]] = ..., taken: _Optional[_Union[Taken, _Mapping]] = ..., broken: _Optional[_Union[Broken, _Mapping]] = ..., begun: _Optional[_Union[Begun, _Mapping]] = ..., reached: _Optional[_Union[Reached, _Mapping]] = ..., donated: _Optional[_Union[Donated, _Mapping]] = ..., restored: _Optional[_Union[Restored, _Mapping]] = ..., fetched: _Optional[_Union[Fetched, _Mapping]] = ..., remapped: _Optional[_Union[Remapped, _Mapping]] = ..., measured: _Optional[_Union[Measured, _Mapping]] = ..., server_measured: _Optional[_Union[ServerMeasured, _Mapping]] = ...) -> None: ...
+    moved_here: MovedHere
+    def __init__(self, nonce: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., rank: _Optional[int] = ..., epoch: _Optional[int] = ..., process: _Optional[int] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., handed: _Optional[_Union[Handed, _Mapping]] = ..., taken: _Optional[_Union[Taken, _Mapping]] = ..., broken: _Optional[_Union[Broken, _Mapping]] = ..., begun: _Optional[_Union[Begun, _Mapping]] = ..., reached: _Optional[_Union[Reached, _Mapping]] = ..., donated: _Optional[_Union[Donated, _Mapping]] = ..., restored: _Optional[_Union[Restored, _Mapping]] = ..., fetched: _Optional[_Union[Fetched, _Mapping]] = ..., remapped: _Optional[_Union[Remapped, _Mapping]] = ..., measured: _Optional[_Union[Measured, _Mapping]] = ..., server_measured: _Optional[_Union[ServerMeasured, _Mapping]] = ..., moved_here: _Optional[_Union[MovedHere, _Mapping]] = ...) -> None: ...
 
 class Report(_message.Message):
     __slots__ = ("levels",)
@@ -827,7 +841,7 @@ class Budget(_message.Message):
     def __init__(self, switch: _Optional[str] = ..., slots: _Optional[int] = ..., used: _Optional[int] = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ("job", "namespace", "state", "epoch", "world", "connected", "tree", "slots", "reason", "window", "restored", "servers", "moved", "times")
+    __slots__ = ("job", "namespace", "state", "epoch", "world", "connected", "tree", "slots", "reason", "window", "restored", "servers", "moved", "times", "moves")
     class SlotsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -849,6 +863,7 @@ class Job(_message.Message):
     SERVERS_FIELD_NUMBER: _ClassVar[int]
     MOVED_FIELD_NUMBER: _ClassVar[int]
     TIMES_FIELD_NUMBER: _ClassVar[int]
+    MOVES_FIELD_NUMBER: _ClassVar[int]
     job: int
     namespace: str
     state: str
@@ -863,7 +878,30 @@ class Job(_message.Message):
     servers: _containers.RepeatedScalarFieldContainer[str]
     moved: Moved
     times: _containers.RepeatedCompositeFieldContainer[ServerTimes]
-    def __init__(self, job: _Optional[int] = ..., namespace: _Optional[str] = ..., state: _Optional[str] = ..., epoch: _Optional[int] = ..., world: _Optional[int] = ..., connected: _Optional[int] = ..., tree: _Optional[str] = ..., slots: _Optional[_Mapping[str, int]] = ..., reason: _Optional[str] = ..., window: _Optional[int] = ..., restored: _Optional[_Iterable[_Union[RestoredChunks, _Mapping]]] = ..., servers: _Optional[_Iterable[str]] = ..., moved: _Optional[_Union[Moved, _Mapping]] = ..., times: _Optional[_Iterable[_Union[ServerTimes, _Mapping]]] = ...) -> None: ...
+    moves: _containers.RepeatedCompositeFieldContainer[Move]
+    def __init__(self, job: _Optional[int] = ..., namespace: _Optional[str] = ..., state: _Optional[str] = ..., epoch: _Optional[int] = ..., world: _Optional[int] = ..., connected: _Optional[int] = ..., tree: _Optional[str] = ..., slots: _Optional[_Mapping[str, int]] = ..., reason: _Optional[str] = ..., window: _Optional[int] = ..., restored: _Optional[_Iterable[_Union[RestoredChunks, _Mapping]]] = ..., servers: _Optional[_Iterable[str]] = ..., moved: _Optional[_Union[Moved, _Mapping]] = ..., times: _Optional[_Iterable[_Union[ServerTimes, _Mapping]]] = ..., moves: _Optional[_Iterable[_Union[Move, _Mapping]]] = ...) -> None: ...
+
+class Move(_message.Message):
+    __slots__ = ("version", "number", "epoch", "from_round", "reason", "slices", "bytes", "seconds", "transfer_seconds")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    FROM_ROUND_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    SLICES_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    TRANSFER_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    number: int
+    epoch: int
+    from_round: int
+    reason: str
+    slices: int
+    bytes: int
+    seconds: float
+    transfer_seconds: float
+    def __init__(self, version: _Optional[int] = ..., number: _Optional[int] = ..., epoch: _Optional[int] = ..., from_round: _Optional[int] = ..., reason: _Optional[str] = ..., slices: _Optional[int] = ..., bytes: _Optional[int] = ..., seconds: _Optional[float] = ..., transfer_seconds: _Optional[float] = ...) -> None: ...
 
 class ServerTimes(_message.Message):
     __slots__ = ("server", "rounds", "sums", "waited", "handled", "queued", "optimized", "holding", "summing", "received", "sent", "blamed", "straggles")

@@ -362,6 +362,7 @@ class JobRun:
             "shared_with": sorted(self.shared_with),
             "alongside": sorted(self.alongside),
             "restored": self.restored if self.restored is None else list(self.restored),
+            "moves": None if self.status is None else results.moves(self.status, self.results),
             **self.measured(self.status),
             "checkpoints": results.checkpoints(self.checkpoints, self.folder),
             "links": self.links,

@@ -300,7 +300,7 @@ def work(
 
             seconds = train(replica, job.iterations, exchange, report, done, runtime.now)
             scheduling = _scheduling(cpu_watch)
-            statistics, plan, blocked = client.statistics, client.epoch, client.blocked
+            statistics, plan, blocked = client.statistics, client.epoch, client.blocked_by_change
     except (ClientError, OSError) as error:  # TimeoutError is an OSError
         emit({"report": "failed", "error": str(error)})
         logging.getLogger("worker").error("%s", error)

@@ -123,6 +123,7 @@ def _results(jobs: Sequence[FinishedJob]) -> Table:
         ("chunks summed by switches", [f"{network:,}" for network, _ in summed]),
         ("chunks by servers alone", [f"{server:,}" for _, server in summed]),
         ("retransmitted packets", [f"{one['retransmitted']:,}" for one in chunks]),
+        *_moved(jobs),
     ]
     for title, values in rows:
         table.add_row(title, *values)
@@ -153,6 +154,19 @@ def _apart(jobs: Sequence[FinishedJob]) -> list[tuple[str, list[str]]]:
     seen = [job.get("staleness_seen") for job in jobs]
     texts = [f"{one['max']}, mean {one['mean']:.2f}" if one else "" for one in seen]
     return [("gradients ahead", texts)] if any(texts) else []
+
+
+def _moved(jobs: Sequence[FinishedJob]) -> list[tuple[str, list[str]]]:
+    """Returns a row of the moves of load between servers if there were any."""
+    found = [job.get("moves") or [] for job in jobs]
+    texts = [
+        f"{len(moves)}, of {size_text(sum(one['bytes'] for one in moves), _DIGITS)};"
+        f" blocked {time_text(job['blocked_seconds'], _DIGITS)}"
+        if moves
+        else ""
+        for job, moves in zip(jobs, found, strict=True)
+    ]
+    return [("moves between servers", texts)] if any(texts) else []
 
 
 def _measured(jobs: Sequence[FinishedJob]) -> bool:

@@ -9,7 +9,9 @@ from collections.abc import Callable
 
 from controller.jobs.epochs import Epochs
 from controller.jobs.job import Job, JobError, Membership, Refusal, Role
+from controller.jobs.moves import MOST_RECORDS, MoveRecord, check
 from controller.jobs.remapping import AHEAD, Remap
+from controller.jobs.resync import ResyncError
 from protocol import jobs_pb2
 from protocol.partition import Moved
 
@@ -66,7 +68,9 @@ class Remaps:
             drains=job.optimizer is not None,
         )
         job.remapped = moved, spares
-        job.asked_at = self._epochs.clock()
+        job.asked_at = now = self._epochs.clock()
+        version = 1 + (job.moves[-1].version if job.moves else 0)
+        job.moving = MoveRecord(version, job.remap.number, job.epoch, reason, count, now)
         log.info("%s moves %d slices: %s", job, count, reason)
         return job.remap
 
@@ -95,6 +99,22 @@ class Remaps:
             job.asked_at = self._epochs.clock()
         self._look(job, before)
 
+    def moved_here(self, job: Job, place: Membership, moved: jobs_pb2.MovedHere) -> None:
+        """Takes a server's report of what it got; raises ResyncError for an impossible one."""
+        if place.role is not Role.SERVER:
+            raise ResyncError("parameters move to servers")
+        try:
+            check(moved)
+        except ValueError as error:
+            raise ResyncError(str(error)) from error
+        known = [*job.moves, *([job.moving] if job.moving is not None else ())]
+        for record in reversed(known):
+            if (record.epoch, record.number) == (job.epoch, moved.number):
+                record.take(place.rank, moved, self._epochs.clock())
+                if record is not job.moving:
+                    self._epochs.journal.save_move(job, record)
+                return
+
     def left(self, job: Job, place: Membership) -> None:
         """Goes on without a member that has left."""
         if job.remap is not None:
@@ -103,19 +123,25 @@ class Remaps:
             self._look(job, before)
 
     def _look(self, job: Job, before: bool | None) -> None:
-        remap = job.remap
+        remap, record = job.remap, job.moving
         assert remap is not None
+        assert record is not None
         if remap.holds and not before:
             # Workers learn it only now: a restarted controller gives out plans with this map.
             job.moved, job.spares = job.remapped
             job.served_map = job.moved
+            record.from_round = remap.from_round
+            job.moves = [*job.moves, record][-MOST_RECORDS:]
             self._epochs.journal.save(job)
+            self._epochs.journal.save_move(job, record)
         if not remap.settled:
             return
         if remap.holds:
             job.instructions = self._epochs.deployment.instructions(job)
+            record.seconds = max(record.seconds, self._epochs.clock() - record.began)
+            self._epochs.journal.save_move(job, record)
             log.info("%s: the new chunk map holds from round %d", job, remap.from_round)
         else:
             log.info("%s: workers were too fast for the new chunk map", job)
-        job.remap = None
+        job.remap = job.moving = None
         self._advance(job)

@@ -80,7 +80,7 @@ class Epochs:
         job.propagation = replace(job.propagation, release=CHUNK)
         if job.change is not None and not job.change.settled:
             pool.add(job.change.pool.results.values())
-        job.join = job.remap = None  # another attempt follows the change
+        job.join = job.remap = job.moving = None  # another attempt follows the change
         job.rounds.drop()
         members = [p for p in job.places if p in job.members and job.members[p].active]
         chunks = job.chunks(self.deployment.fabric.dataplane.lanes)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from controller.jobs.joining import Join
 from controller.jobs.measuring import Rounds
 from controller.jobs.members import Member, Membership, Role
+from controller.jobs.moves import MoveRecord
 from controller.jobs.remapping import Remap
 from controller.jobs.resync import Change, Pool
 from controller.p4rt.install import Installation, SlotRange
@@ -194,6 +195,8 @@ class Job:
     spares: frozenset[int] = frozenset()  # ranks of servers that are to have no slices
     remap: Remap | None = None  # under way: a change of `moved` and `spares`, to `remapped`
     remapped: tuple[Moved, frozenset[int]] = ((), frozenset())
+    moving: MoveRecord | None = None  # of `remap`; it joins the others once that holds
+    moves: list[MoveRecord] = field(default_factory=list)
     installation: Installation | None = None
     leftovers: list[Leftover] = field(default_factory=list)
     retry_at: float = 0.0  # time of the next attempt to delete leftovers

@@ -21,6 +21,7 @@ from pydantic import TypeAdapter
 
 from controller.jobs.job import Job, Key, RestoredChunks, Scheme, State
 from controller.jobs.members import Member, Membership, Role
+from controller.jobs.moves import MOST_RECORDS, MoveRecord
 from controller.jobs.resync import Pool
 from controller.p4rt.install import SlotRange
 from controller.planning.admission import Reservation
@@ -34,7 +35,7 @@ from protocol.trees import TreeKind
 
 __all__ = ["Journal", "JournalError", "Known"]
 
-VERSION = 9
+VERSION = 10
 _SCHEME = TypeAdapter(Scheme)  # in JSON
 SCHEMA = """
 CREATE TABLE numbers (name TEXT PRIMARY KEY, value INTEGER NOT NULL);
@@ -60,6 +61,9 @@ CREATE TABLE places (
   job INTEGER NOT NULL, part INTEGER NOT NULL, stream INTEGER NOT NULL, switch TEXT NOT NULL,
   base INTEGER NOT NULL, "group" INTEGER NOT NULL);
 CREATE TABLE meetings (job INTEGER PRIMARY KEY, epoch INTEGER NOT NULL, worker INTEGER NOT NULL);
+CREATE TABLE moves (
+  job INTEGER NOT NULL, version INTEGER NOT NULL, record TEXT NOT NULL,
+  PRIMARY KEY (job, version));
 CREATE TABLE kept (
   job INTEGER NOT NULL, chunk INTEGER NOT NULL, level INTEGER NOT NULL, header BLOB NOT NULL,
   payload BLOB NOT NULL, PRIMARY KEY (job, chunk, level));
@@ -148,7 +152,7 @@ class Journal:
         )
 
     def save(self, job: Job) -> None:
-        """Saves a job, except for its kept results (``keep``)."""
+        """Saves a job, except for its kept results (``keep``) and moves (``save_move``)."""
         number = job.number
         changing = job.started and not job.instructions
         position = self._rows(
@@ -213,6 +217,17 @@ class Journal:
         rows = [(job.number, r.chunk, r.level, r.header, r.payload) for r in results]
         self._write([("INSERT OR IGNORE INTO kept VALUES (?, ?, ?, ?, ?)", rows)])
 
+    def save_move(self, job: Job, record: MoveRecord) -> None:
+        """Saves a change of a job's chunk map, in place of the record with its version."""
+        row = job.number, record.version, record.to_json()
+        old = job.number, record.version - MOST_RECORDS
+        self._write(
+            [
+                ("INSERT OR REPLACE INTO moves VALUES (?, ?, ?)", [row]),
+                ("DELETE FROM moves WHERE job = ? AND version <= ?", [old]),
+            ]
+        )
+
     def drop(self, job: Job, forget: bool) -> None:
         """Deletes the results of a job that is over, and with ``forget`` the job itself."""
         gone = [(job.number,)]
@@ -222,7 +237,7 @@ class Journal:
         ]
         if forget:
             tables = {"jobs": "number", "members": "job", "reservations": "job", "places": "job"}
-            tables["meetings"] = "job"
+            tables |= {"meetings": "job", "moves": "job"}
             statements += [(f"DELETE FROM {t} WHERE {key} = ?", gone) for t, key in tables.items()]
         self._write(statements)
 
@@ -234,6 +249,8 @@ class Journal:
             by_number[number].job.members[Membership(Role(role), rank)] = _member(told, now)
         for number, epoch, worker in self._rows("SELECT * FROM meetings"):
             by_number[number].job.met = epoch, worker
+        for number, record in self._rows("SELECT job, record FROM moves ORDER BY job, version"):
+            by_number[number].job.moves.append(MoveRecord.from_json(record))
         parts = {
             (number, part): Reservation(window, {})
             for number, part, window in self._rows("SELECT * FROM reservations ORDER BY job, part")

@@ -355,6 +355,8 @@ class JobTable:
                         self.epochs.server_measured(job, place, request.server_measured)
                     elif what == "remapped":
                         self.remaps.answer(job, place, request.remapped)
+                    elif what == "moved_here":
+                        self.remaps.moved_here(job, place, request.moved_here)
                     else:
                         self.epochs.answer(job, place, request)
                 except ResyncError as error:
@@ -527,7 +529,7 @@ class JobTable:
     def _end(self, job: Job, state: State, reason: str) -> None:
         job.state, job.reason = state, reason
         job.instructions, job.change, job.waiting, job.kept = {}, None, "", Pool()
-        job.join = job.remap = None
+        job.join = job.remap = job.moving = None
         self.journal.save(job)
         self.epochs.withdraw(job)
         self.journal.save(job)

@@ -421,5 +421,6 @@ def _job_message(job: Job) -> jobs_pb2.Job:
         restored=[jobs_pb2.RestoredChunks(**one._asdict()) for one in job.restored],
         servers=[job.servers[rank] for rank in job.scheme.servers],
         moved=moved_message(job.scheme.ranked(job.moved)),
+        moves=[one.to_message() for one in job.moves],
         times=job.rounds.times(job.scheme.servers, job.servers) if job.balance.measures else (),
     )

@@ -79,6 +79,11 @@ class JobView:
     @property
     def blocked(self) -> float:
         """Seconds for which changes of the chunk map held this worker's rounds back."""
+        return sum(self.blocked_by_change.values())
+
+    @property
+    def blocked_by_change(self) -> dict[int, float]:
+        """The same by the change's number, of those that did."""
         return self._known().blocked
 
     @property

@@ -20,7 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from hosts.data.snapshot import Chunks, Snapshot
+from hosts.server.move_counts import MoveCounts
 from hosts.server.shards import Shards
+from protocol import jobs_pb2
 from protocol.header import Batch
 from protocol.plan import Address, ServerPlan
 
@@ -63,19 +65,24 @@ class ChunkMoves:
         self._asked = np.zeros(plan.chunks, np.bool_)
         self._unheard = np.zeros(plan.chunks, np.int32)
         self._mine = plan.server_of(np.arange(plan.chunks)) == plan.rank
+        self._counts = MoveCounts(plan.chunks)
         self._queued: dict[tuple[int, bool], Chunks] = {}  # by rank and `stale`
         self._busy: set[int] = set()  # ranks with a call under way
         self._waiting: list[tuple[Chunks, Slots, Steps]] = []
         self._at_once = max(1, CALL_BYTES // max(1, shards.chunk_bytes))
 
-    def own(self, before: Chunks, after: Chunks) -> None:
-        """Takes the next chunk map. before, after: servers (chunks,) of the map that holds now, and
-        of the next one."""
+    def own(self, number: int, before: Chunks, after: Chunks) -> None:
+        """Takes the next chunk map.
+
+        number: of the change of maps.
+        before, after: servers (chunks,) of the map that holds now, and of the next one.
+        """
         rank = self._plan.rank
         gained = (after == rank) & (before != rank)
         self._mine |= gained
         self._source[gained] = before[gained]
         self._asked[gained] = False
+        self._counts.gain(gained, number)
         self._count()
 
     def need(self, chunks: Chunks) -> None:
@@ -103,8 +110,8 @@ class ChunkMoves:
         """True if `take_tasks` would return one."""
         return any(rank not in self._busy for rank, _ in self._queued)
 
-    def take_tasks(self) -> list[MoveTask]:
-        """Returns the calls to make now; each ends with `arrived`."""
+    def take_tasks(self, now: float) -> list[MoveTask]:
+        """Returns the calls to make at a time in seconds; each ends with `arrived`."""
         plan, tasks = self._plan, []
         for key in list(self._queued):
             rank, stale = key
@@ -112,6 +119,7 @@ class ChunkMoves:
                 continue
             self._busy.add(rank)
             chunks = self._queued.pop(key)
+            self._counts.ask(chunks[: self._at_once], now)
             if len(chunks) > self._at_once:
                 self._queued[key] = chunks[self._at_once :]
             tasks.append(
@@ -122,13 +130,14 @@ class ChunkMoves:
             )
         return tasks
 
-    def arrived(self, task: MoveTask, parts: Sequence[Snapshot]) -> list[Batch]:
-        """Takes the answer to a call; returns results of steps that waited for it.
+    def arrived(self, task: MoveTask, parts: Sequence[Snapshot], now: float) -> list[Batch]:
+        """Takes the answer to a call at a time; returns results of steps that waited for it.
 
         Raises ValueError for chunks that cannot be of this job.
         """
         for part in parts:
             self._shards.take(part)
+            self._counts.take(part, now)
         self._busy.discard(task.rank)
         chunks = task.chunks
         if task.stale:
@@ -143,6 +152,15 @@ class ChunkMoves:
             for rank in others:
                 self._queue(rank, True, lacking)
         return self._settle(chunks[found])
+
+    @property
+    def has_reports(self) -> bool:
+        """True if `take_reports` would return any: something has come, and no call is under way."""
+        return self._counts.news and not self._busy and not self._queued
+
+    def take_reports(self) -> list[jobs_pb2.MovedHere]:
+        """Returns what chunk maps have brought, of those of which that is new."""
+        return self._counts.reports() if self.has_reports else []
 
     def give(self, chunks: Chunks, stale: bool) -> Snapshot:
         """Returns the copies that another server asks for, see MoveTask. Raises IndexError for a

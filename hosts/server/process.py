@@ -100,7 +100,7 @@ class ServerProcess:
                     for membership in self._memberships.values():
                         if membership.job == job:
                             membership.answer([report])
-                for task in self.state.take_moves():
+                for task in self.state.take_moves(self._runtime.now()):
                     self._move(task)
                 while self._work:
                     self._work.popleft()()
@@ -178,7 +178,7 @@ class ServerProcess:
         began = self._runtime.now()
 
         def done(parts: list[Snapshot]) -> None:
-            self.state.moved(task, parts)
+            self.state.moved(task, parts, self._runtime.now())
             _log.info(
                 "job %d: %d of %d chunks, %d bytes, have moved here from %s in %.3g ms",
                 *(task.job, sum(map(len, parts)), len(task.chunks)),

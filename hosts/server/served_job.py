@@ -90,7 +90,7 @@ class ServedJob:
             self.times.round_sums = int(np.count_nonzero(given))
         self.backed_up |= then == self.before
         if self.steps is not None:
-            self.steps.moves.own(now[:-1], then[:-1])
+            self.steps.moves.own(remap, now[:-1], then[:-1])
 
     def on_packets(self, now: float, batch: Batch) -> list[Batch]:
         """Takes packets of this job that were read at a time; returns packets to send."""
@@ -151,11 +151,26 @@ class ServedJob:
         summed = header["version_op"] == _SUMMED and not header["flags"] & _DIRECT
         return self.roots.get(int(header["stream"])) if current and summed else None
 
-    def take_report(self) -> jobs_pb2.ServerMeasured | None:
-        """Returns a report of the times of a round of sums, once there is one."""
-        if self.times is None or self.times.left:
-            return None
-        return self.times.report(sum(root.take_most_open() for root in self.roots.values()))
+    @property
+    def has_reports(self) -> bool:
+        """True if `take_reports` would return any."""
+        timed = self.times is not None and not self.times.left
+        return timed or (self.steps is not None and self.steps.moves.has_reports)
+
+    def take_reports(self) -> list[jobs_pb2.ResyncRequest]:
+        """Returns messages without a sender: the times of a round of sums, and what chunk maps have
+        brought here."""
+        found = []
+        if self.times is not None and not self.times.left:
+            most_open = sum(root.take_most_open() for root in self.roots.values())
+            measured = self.times.report(most_open)
+            found.append(jobs_pb2.ResyncRequest(server_measured=measured))
+        if self.steps is not None:
+            reports = self.steps.moves.take_reports()
+            found += [jobs_pb2.ResyncRequest(moved_here=one) for one in reports]
+        for message in found:
+            message.epoch = self.plan.epoch
+        return found
 
     def counted(self) -> Counter[str]:
         """Returns the number of packets (or chunks) of each outcome."""

@@ -161,24 +161,23 @@ class ServerState:
 
     @property
     def quiet(self) -> float:
-        """The sums, at least, until `has_reports`; inf if nothing is measured."""
+        """The sums, at least, until measurements are due; inf if nothing is measured."""
         left = [job.times.left for job in self._jobs.values() if job.times is not None]
         return min(left, default=math.inf)
 
     @property
     def has_reports(self) -> bool:
         """Returns true if `take_reports` would return one."""
-        return not self.quiet
+        return any(job.has_reports for job in self._jobs.values())
 
     def take_reports(self) -> list[tuple[int, jobs_pb2.ResyncRequest]]:
-        """Returns what was measured of jobs, by their numbers: messages without a sender."""
-        found = []
-        for number, job in self._jobs.items():
-            report = job.take_report()
-            if report is not None:
-                message = jobs_pb2.ResyncRequest(epoch=job.plan.epoch, server_measured=report)
-                found.append((number, message))
-        return found
+        """Returns what the job service is to know, by the jobs' numbers: messages without a
+        sender."""
+        return [
+            (number, message)
+            for number, job in self._jobs.items()
+            for message in job.take_reports()
+        ]
 
     @property
     def has_updates(self) -> bool:
@@ -217,13 +216,14 @@ class ServerState:
             job.times.gave(results)
         self._output += results
 
-    def take_moves(self) -> list[MoveTask]:
-        """Returns what to fetch from other servers; call `moved` once it has come."""
+    def take_moves(self, now: float) -> list[MoveTask]:
+        """Returns what to fetch from other servers, from `now` on (seconds); call `moved` once it
+        has come."""
         return [
             task
             for job in self._jobs.values()
             if job.steps is not None
-            for task in job.steps.moves.take_tasks()
+            for task in job.steps.moves.take_tasks(now)
         ]
 
     def wants(self, task: MoveTask) -> bool:
@@ -231,8 +231,8 @@ class ServerState:
         job = self._jobs.get(task.job)
         return job is not None and job.plan.epoch == task.epoch and not job.frozen
 
-    def moved(self, task: MoveTask, parts: Sequence[Snapshot]) -> None:
-        """Takes the answer of another server: steps that wait for its chunks are taken.
+    def moved(self, task: MoveTask, parts: Sequence[Snapshot], now: float) -> None:
+        """Takes the answer of another server at a time: steps that wait for its chunks are taken.
 
         Raises ValueError for invalid chunks.
         """
@@ -242,7 +242,7 @@ class ServerState:
         assert job.steps is not None
         job.counters["moved_here"] += sum(len(part) for part in parts)
         job.counters["moved_bytes"] += sum(part.nbytes for part in parts)
-        self._give(job, job.steps.moves.arrived(task, parts))
+        self._give(job, job.steps.moves.arrived(task, parts, now))
 
     def move(self, job: int, epoch: int, source: int, chunks: Chunks, stale: bool) -> Snapshot:
         """Returns chunks that a server at an IPv4 address asks for, see MoveTask.

@@ -65,8 +65,9 @@ class Participation:
         self._names: list[str] = []
         self._rounds: Rounds | None = None
         self._endpoint = endpoint
-        self.blocked = 0.0  # seconds for which chunk maps held rounds back
-        self._blocked_since: float | None = None
+        # Seconds for which chunk maps held rounds back, by number of the change.
+        self.blocked: dict[int, float] = {}
+        self._blocking: tuple[int, float] | None = None  # the change that does now, and since when
         self._completed_at = 0.0  # when the last round was complete
         self._settled: list[
             tuple[Call, BaseException | None]
@@ -167,14 +168,13 @@ class Participation:
             before = follower.barrier.pushed
             number = rounds.begin(call.numbers)
             if number is not None:
-                self._count_blocked()
+                self._count_blocked(None)
                 follower.begins(number)
                 call.start(submit(follower.transport), number, before)
                 self._calls.open.append(call)
                 self._unsettled.append(call)
                 return True
-            if follower.barrier.maps.most is not None and self._blocked_since is None:
-                self._blocked_since = self._runtime.now()
+            self._count_blocked(follower.barrier.maps.undecided)
             self.membership.answer(follower.said())
             wanted = follower.barrier.donation
             if wanted is None:
@@ -183,10 +183,14 @@ class Participation:
             self._donate(follower, wanted, provide)
         return False
 
-    def _count_blocked(self) -> None:
-        if self._blocked_since is not None:
-            self.blocked += self._runtime.now() - self._blocked_since
-            self._blocked_since = None
+    def _count_blocked(self, number: int | None) -> None:
+        """Counts until now, if a change held a round back; this one does from now on."""
+        before, now = self._blocking, self._runtime.now()
+        if before is not None and before[0] == number:
+            return
+        if before is not None:
+            self.blocked[before[0]] = self.blocked.get(before[0], 0.0) + now - before[1]
+        self._blocking = None if number is None else (number, now)
 
     def _donate(self, follower: WorkerEpochs, number: int, provide: Callable[[], Arrays]) -> None:
         """Gives the application's state to a worker that joins."""

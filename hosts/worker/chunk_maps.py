@@ -30,6 +30,11 @@ class ChunkMaps:
         """The round after which none may begin yet; None if any may."""
         return None if self._next is None else int(self._next.from_round) - 1
 
+    @property
+    def undecided(self) -> int | None:
+        """The number of the change of maps that holds rounds back; None if none may."""
+        return None if self._next is None else int(self._next.number)
+
     def on_remap(self, remap: jobs_pb2.Remap, begun: int) -> jobs_pb2.Remapped:
         """Takes an instruction; returns its answer. begun: rounds that this worker has begun."""
         decided = remap.holds or remap.cancelled

@@ -17,6 +17,7 @@ from observability.messages.summary import (
     FaultImpact,
     FinishedMachine,
     JobMachine,
+    LoadMove,
     Nothing,
     PlanUse,
     Restored,
@@ -100,6 +101,8 @@ class ReportedJob(TypedDict):
     """How often workers came back, by name."""
     restored: list[Restored]
     """Chunks that servers got when plans changed."""
+    moves: list[LoadMove]
+    """Moves of load between its servers."""
     server_times: list[ServerTimes]
     """What was measured of its servers; empty unless it is measured."""
 

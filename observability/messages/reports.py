@@ -125,8 +125,8 @@ class DoneReport(TypedDict):
     """Counts since the process started."""
     plan: int
     """Epoch of its plan."""
-    blocked: float
-    """Seconds for which changes of the chunk map held its rounds back."""
+    blocked: dict[int, float]
+    """Seconds for which changes of the chunk map held its rounds back, by the change's number."""
     attendance: ParticipationReport
     """Which workers were in the sums since the last report."""
     scheduling: Scheduling | None

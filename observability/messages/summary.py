@@ -109,7 +109,8 @@ class JobQuality(TypedDict):
     seconds_per_iteration: list[float]
     """Duration of each iteration in seconds, at the worker with the most iterations."""
     blocked_seconds: float
-    """Seconds for which changes of the chunk map held rounds back, at the worker with the most."""
+    """Seconds for which changes of the chunk map held rounds back, at the worker with the most:
+    also those that then did not hold, as workers were too fast for them."""
     wrong_checksum: int
     """Sums that failed their check, of all workers."""
 
@@ -183,6 +184,34 @@ class Restored(_RestoredFrom):
     """Number of chunks."""
 
 
+class LoadMove(TypedDict):
+    """A move of load between servers while the job went on: a change of its chunk map."""
+
+    version: int
+    """Version of the chunk map, from 1 for the first change."""
+    epoch: int
+    """Number of the plan."""
+    from_round: int | None
+    """First round of the map: the number of the iteration, or one more if servers run the
+    optimizer, as the first round has initial parameters. Null if workers are in different rounds:
+    it holds for each from when it knows the map."""
+    reason: str
+    """Why: the load balancer's reason, or the operator's order."""
+    slices: int
+    """Slices of keys that went to other servers."""
+    bytes: int
+    """Bytes of parameters and optimizer state that servers fetched from each other for it; 0 where
+    servers hold none. What a change of plan interrupts is in `restored` instead."""
+    seconds: float
+    """Seconds from the decision until all workers knew that the map holds, and the last bytes had
+    come: these follow with a chunk's first contribution."""
+    transfer_seconds: float
+    """Seconds of that from a server's first call to another until the last answer, at the server
+    with the most."""
+    blocked_seconds: float
+    """Seconds for which it held a round back, at the worker with the most."""
+
+
 class Checkpoint(TypedDict):
     """A checkpoint that a job wrote."""
 
@@ -253,6 +282,8 @@ class JobResults(JobQuality, MeasuredServers):
     """Jobs that ran meanwhile."""
     restored: list[Restored] | None
     """Chunks that servers got when plans changed; null if the controller did not answer."""
+    moves: list[LoadMove] | None
+    """Moves of load between servers, the last 1,000; null if the controller did not answer."""
     checkpoints: list[Checkpoint]
     """Checkpoints that the job wrote."""
 

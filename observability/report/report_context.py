@@ -193,7 +193,7 @@ def _unfinished(name: str, state: JobState, done: int, accuracy: float | None) -
         "iterations": None, "done": done, "accuracy": accuracy, "matches": None, "summed": True,
         "no_reference": "", "purpose": "", "median": None, "slowest": None, "machine": {},
         "chunks": None, "plans": [], "alongside": [], "lost_workers": {}, "rejoined_workers": {},
-        "restored": [], "server_times": [],
+        "restored": [], "moves": [], "server_times": [],
     }  # fmt: skip
 
 
@@ -233,6 +233,7 @@ def _job(row: JobSummary, current: SubmittedJob | None) -> ReportedJob:
         "lost_workers": row["lost_workers"],
         "rejoined_workers": row["rejoined_workers"],
         "restored": row["restored"] or [],
+        "moves": row.get("moves") or [],
         "server_times": row.get("server_times", []),
     }
 

@@ -201,6 +201,7 @@ WRONG: dict[str, dict[str, Values]] = {
         ],
         # Of a worker; a server's in a test of their own.
         "server_measured": lambda _: [{}, SERVER_TIMES],
+        "moved_here": lambda _: [{}, {"number": 1, "chunks": 1, "bytes": 1}],
     },
     "Heartbeat": {
         **WHO,
@@ -286,6 +287,29 @@ def test_every_field_of_every_call_is_checked(name: str) -> None:
         assert after == before
         assert used == {n: budget.used for n, budget in s.table.resources.budgets.items()}
         s.finish()
+
+
+def test_every_field_of_what_has_moved_to_a_server_is_checked() -> None:
+    """A new field needs values here that it is to be refused for."""
+    message = METHODS["Resync"].input_type
+    wrong: dict[str, list[Any]] = {
+        "number": [],  # one that is not known is ignored
+        "chunks": [1 << 53, (1 << 64) - 1],
+        "bytes": [1 << 53, (1 << 64) - 1],
+        "seconds": [math.nan, math.inf, -math.inf, -1.0, 1e9],
+    }
+    assert wrong.keys() == set(message.fields_by_name["moved_here"].message_type.fields_by_name)
+    with scene() as s:
+        who = {"nonce": s.own.nonce, "role": SERVER, "rank": 0, "epoch": s.own.epoch}
+        for field, values in wrong.items():
+            for value in values:
+                moved = {"number": 1, "chunks": 1, "bytes": 1024, "seconds": 1.0, field: value}
+                request = message._concrete_class(**who, moved_here=moved)
+                code, text = s.attempt("Resync", request)
+                assert code == "INVALID_ARGUMENT", (field, value, text)
+                assert 0 < len(text) <= LONGEST_TEXT
+        s.call("Resync", **who, moved_here={"number": 1, "chunks": 1, "bytes": 1024})
+        assert s.own.moves == []
 
 
 def test_every_field_of_a_servers_times_is_checked() -> None:

@@ -268,7 +268,7 @@ class SwitchedNetwork(Events):
     def _replicate(self, host: Host) -> None:
         for update in host.machine.take_updates():
             self._carry_update(host, host.machine, update)
-        for task in host.machine.take_moves():
+        for task in host.machine.take_moves(self.now):
             self._move(host, host.machine, task)
 
     def _move(self, host: Host, state: ServerState, task: MoveTask) -> None:
@@ -296,7 +296,7 @@ class SwitchedNetwork(Events):
 
         def answer(part: Snapshot) -> None:
             if not host.dead and host.machine is state:
-                state.moved(task, [part] if len(part) else [])
+                state.moved(task, [part] if len(part) else [], self.now)
                 host.poke()
 
         self.at(self.now + self.random.random() * self.between, arrive)

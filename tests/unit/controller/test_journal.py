@@ -21,7 +21,7 @@ from tests.unit.controller.test_resync_jobs import PAYLOAD, Members, bits
 def fields(job: Job) -> dict[str, object]:
     """All of a job that outlives the controller."""
     names = "number epoch namespace nonce workers servers kind window streams scheme slice_bytes"
-    names += " avoid state reason keys met spares moved"
+    names += " avoid state reason keys met spares moved moves"
     return {name: getattr(job, name) for name in names.split()}
 
 

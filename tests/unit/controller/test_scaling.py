@@ -347,6 +347,19 @@ def test_servers_come_and_go_while_a_job_trains(
     for (_, what), moved in zip(rows, (6, 3, 4), strict=False):
         assert what.startswith(f"moved {moved} slices ({moved * 1.024:.3g} kB), which holds from")
     assert "s0 has slices already" in rows[3][1]
+    moves = job["moves"]
+    assert [one["reason"] for one in moves] == [node for node, _ in rows[:3]]
+    assert [one["version"] for one in moves] == [1, 2, 3]
+    assert [one["slices"] for one in moves] == [6, 3, 4]
+    # A parameter and two moments of adam of each value; a slice is a chunk.
+    values = 1024 * 3 if at == "servers" else 0
+    assert [one["bytes"] for one in moves] == [values * one["slices"] for one in moves]
+    for one in moves:
+        assert f"from round {one['from_round']}" in rows[one["version"] - 1][1]
+        assert 0 <= one["transfer_seconds"] < one["seconds"] < found["virtual"]["seconds"]
+        assert bool(one["transfer_seconds"]) == (at == "servers")
+    held = [one["blocked_seconds"] for one in moves]
+    assert job["blocked_seconds"] == pytest.approx(sum(held))
     carried = {(row["from"], row["to"]): row["bytes"] for row in found["links"]}
     assert all(carried["tor0", f"s{number}"] > 0 for number in range(4))
 

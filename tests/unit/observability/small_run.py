@@ -134,7 +134,7 @@ def job(name: str = "digits", *, matches: bool = True, **changes: Any) -> Messag
     }  # fmt: skip
     report = {
         "digest": "a", "accuracy": 0.9, "test_loss": 0.3, "data_sha256": "d",
-        "seconds": [SECONDS] * ITERATIONS, "blocked": 0.0,
+        "seconds": [SECONDS] * ITERATIONS, "blocked": {},
     }  # fmt: skip
     reports: dict[int, Message] = {0: {**report, "statistics": statistics}}
     cpus = scheduling.machine(0.5, {"tor0": Share(0.2, 0.1)}, 0)
@@ -150,7 +150,7 @@ def job(name: str = "digits", *, matches: bool = True, **changes: Any) -> Messag
         "rejoined_workers": {}, "workers_per_iteration": [len(WORKERS)] * ITERATIONS,
         "chunks": results.chunks(reports, in_network, "", 0, served=False),
         "plans": results.plans(reports), "shared_with": [], "alongside": [], "restored": [],
-        "server_times": [], "key_times": [],
+        "moves": [], "server_times": [], "key_times": [],
         "links": [], "machine": results.machine(reports, 3.0, cpus), **changes,
     }  # fmt: skip
 

@@ -122,6 +122,23 @@ def test_measured_servers_are_shown_and_stragglers_stand_out() -> None:
     assert "straggles" not in make(small_run.finished())
 
 
+def test_moves_between_servers_are_shown() -> None:
+    moves = [
+        {
+            "version": 1, "epoch": 1, "from_round": 7, "reason": "servers +s1", "slices": 6,
+            "bytes": 18432, "seconds": 0.25, "transfer_seconds": 0.002, "blocked_seconds": 0.001,
+        }
+    ]  # fmt: skip
+    job = small_run.job(moves=moves, blocked_seconds=0.001)
+    page = Page(make(run := small_run.finished(jobs=[job])))
+    assert page.row("servers +s1") == ["1", "7", "servers +s1", "6", "18,432", "250 ms", "1 ms"]
+    (shown,) = collect(run)["jobs"]
+    assert shown["moves"] == moves
+    console = Console(width=200, file=io.StringIO())
+    show_results(console, [job], [])
+    assert "1, of 18.43 kB; blocked 1 ms" in console.file.getvalue()
+
+
 def test_terminal_and_report_agree_where_switches_lost_their_counters() -> None:
     lost = {"aggregated_in_network": None, "served_by_server": None, "unknown": "tor0 was killed"}
     plans = [

@@ -21,7 +21,7 @@ def result(digest: str, *, sent: int = 110, retransmitted: int = 0) -> dict[str,
     }  # fmt: skip
     return {
         "digest": digest, "accuracy": 0.9, "test_loss": 0.4, "data_sha256": "d", "seconds": [0.1],
-        "statistics": statistics, "blocked": 0.0,
+        "statistics": statistics, "blocked": {},
     }  # fmt: skip
 
 

@@ -80,7 +80,7 @@ class Servers:
             shards.start(at, self.gradients[chunk])
 
     def ask(self) -> None:
-        self.calls += [(moves, task) for moves in self.moves for task in moves.take_tasks()]
+        self.calls += [(moves, task) for moves in self.moves for task in moves.take_tasks(0.0)]
         ranks = [(id(moves), task.rank) for moves, task in self.calls]
         assert len(set(ranks)) == len(ranks), "two calls to one server at a time"
 
@@ -90,7 +90,7 @@ class Servers:
         given = self.moves[task.rank].give(task.chunks, task.stale)
         self.searched += task.stale
         self.moved += len(given)
-        moves.arrived(task, list(pages(given)))
+        moves.arrived(task, list(pages(given)), 0.0)
         self.ask()
 
     def remap(self) -> None:
@@ -101,7 +101,7 @@ class Servers:
         some = self.values.random(CHUNKS) < 0.5
         after[some] = self.values.integers(0, SERVERS, np.count_nonzero(some))
         for moves in self.moves:
-            moves.own(self.owners, after)
+            moves.own(self.map + 1, self.owners, after)
         if self.draw.random() < 0.7:
             self.owners, self.map = after, self.map + 1
 
@@ -138,14 +138,14 @@ def test_a_call_asks_for_no_more_than_its_share() -> None:
     shards = Shards(ADAM, CHUNKS, 1 << 16)  # 768 KiB each
     moves = ChunkMoves(plan, shards)
     everything, other = np.arange(CHUNKS), np.ones(CHUNKS, np.int64)
-    moves.own(other, 0 * other)
+    moves.own(1, other, 0 * other)
     moves.need(everything)
     asked = []
     while moves.expected:
-        (task,) = moves.take_tasks()
-        assert not moves.take_tasks()
+        (task,) = moves.take_tasks(0.0)
+        assert not moves.take_tasks(0.0)
         assert len(task.chunks) == 1
         asked += task.chunks.tolist()
-        moves.arrived(task, [shards.copy(task.chunks)])
+        moves.arrived(task, [shards.copy(task.chunks)], 0.0)
     assert asked == everything.tolist()
     assert not moves.pending

@@ -130,9 +130,15 @@ def test_a_moved_chunk_is_fetched_with_its_first_contribution_and_only_then() ->
     taker.own(1, 7, (), moved)
     assert not taker.has_updates
     taker.on_packets(0.0, initial([2, 2, 2, 2], seq=1, chunk=1))
-    (task,) = taker.take_moves()
+    (task,) = taker.take_moves(2.0)
     assert not taker.take_updates()
-    taker.moved(task, [giver.move(1, 3, SERVERS[0].ipv4, task.chunks, task.stale)])
+    taker.moved(task, [giver.move(1, 3, SERVERS[0].ipv4, task.chunks, task.stale)], 3.5)
+    ((job, message),) = taker.take_reports()
+    report = message.moved_here
+    # A parameter and a momentum of each lane.
+    assert (job, report.number, report.chunks, report.bytes) == (1, 7, 1, 2 * 4 * LANES)
+    assert report.seconds == 1.5
+    assert not taker.has_reports
     (update,) = taker.take_updates()
     assert update.snapshot.levels.tolist() == [3]
     assert update.snapshot.parameters.tolist() == [[0, 1, 2, 3]]
@@ -140,7 +146,7 @@ def test_a_moved_chunk_is_fetched_with_its_first_contribution_and_only_then() ->
     taker.replicated(update)
     taker.own(1, 7, (), moved)
     taker.on_packets(0.0, initial([0, 0, 0, 0], seq=2, chunk=1))
-    assert not taker.take_moves()
+    assert not taker.take_moves(4.0)
     (update,) = taker.take_updates()
     assert update.snapshot.parameters.tolist() == [[-0.5, 0.5, 1.5, 2.5]]
 

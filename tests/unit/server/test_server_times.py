@@ -151,14 +151,17 @@ def test_sums_that_wait_for_parameters_on_their_way_are_handled_until_these_are_
     server.state.own(1, 1, (), ((int(OTHER), 0),))
     server.take(*initial(OTHER))
     assert not server.state.take_updates()
-    (task,) = server.state.take_moves()
+    (task,) = server.state.take_moves(server.now)
     other = ServerState()
     other.install(replace(OPTIMIZED, rank=1))
     server.now += 7
     caller = OPTIMIZED.servers[0].ipv4
-    server.state.moved(task, [other.move(1, task.epoch, caller, task.chunks, task.stale)])
+    part = other.move(1, task.epoch, caller, task.chunks, task.stale)
+    server.state.moved(task, [part], server.now)
     (update,) = server.state.take_updates()
     server.state.replicated(update)
+    ((_, message),) = server.state.take_reports()
+    assert message.WhichOneof("what") == "moved_here"
     server.take(*initial(MINE))
     (report,) = server.reports()
     assert report.handled > 7 + 2 * QUEUED
