@@ -182,6 +182,7 @@ class Member:
     def _beat(self) -> None:
         if not self.gone and not self.started.job.state.over:
             self.answer(self.started.broken(self))
+            self.answer(self.started.reports(self))
             self.network.call(self._up.time(), self._heartbeat)
             self.network.at(self.network.now + HEARTBEAT_SECONDS, self._beat)
 
@@ -295,6 +296,13 @@ class StartedJob:
             reports = follower.broken([f for job, f in failures if job == self.job.number])
         self.reported += len(reports)
         return reports
+
+    def reports(self, member: Member) -> list[jobs_pb2.ResyncRequest]:
+        """Returns what a server has to report unasked."""
+        if isinstance(member.follower, WorkerEpochs):
+            return []
+        found = self._states[member.place[2]].take_reports()
+        return [message for number, message in found if number == self.job.number]
 
     # -- what tests use ---------------------------------------------------------------------------
 

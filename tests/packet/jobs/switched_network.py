@@ -155,6 +155,9 @@ class SwitchedNetwork(Events):
         # May change a frame that enters a link, or drop it (None).
         self.tamper: Callable[[str, int, bytes], bytes | None] = lambda _node, _port, frame: frame
         self.between = 0.02  # seconds that a message from server to server takes at most
+        # Called with what a server does to get chunks that a chunk map gives it: "asked", "given"
+        # (its answer is on the way) and "taken".
+        self.on_move: Callable[[str, Host, MoveTask], None] = lambda _stage, _host, _task: None
         self.trace: list[Seen] | None = None  # a list: every frame is noted there
         # Called after each call to the job table that has changed something.
         self.watchers: list[Callable[[], None]] = []
@@ -293,13 +296,16 @@ class SwitchedNetwork(Events):
                 again()
                 return
             self.at(self.now + self.random.random() * self.between, lambda: answer(part))
+            self.on_move("given", host, task)
 
         def answer(part: Snapshot) -> None:
             if not host.dead and host.machine is state:
                 state.moved(task, [part] if len(part) else [], self.now)
+                self.on_move("taken", host, task)
                 host.poke()
 
         self.at(self.now + self.random.random() * self.between, arrive)
+        self.on_move("asked", host, task)
 
     def _carry_update(self, host: Host, state: ServerState, update: Step) -> None:
         def arrive() -> None:

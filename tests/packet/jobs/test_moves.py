@@ -2,7 +2,8 @@
 """Tests that parameters and optimizer state follow the chunk map while a job trains, with real
 switches, job table and state machines, under loss, duplication, reordering and crashes.
 
-A failing run is repeated by `python -m tests.packet.jobs.moves SEED ROUNDS [faulty]`.
+A failing run is repeated by `python -m tests.packet.jobs.moves SEED ROUNDS [faulty | VICTIM
+STAGE]`.
 """
 
 from __future__ import annotations
@@ -11,27 +12,37 @@ from itertools import count
 
 import pytest
 
-from tests.packet.jobs.moves import play
+from tests.packet.jobs.moves import AIMS, play
 
 MOVES = 500
 MOST_MOVES = 100_000
 
 
-def _play(moves: int, rounds: int, first: int) -> None:
-    """Plays runs until chunks have moved so often; every third has crashes."""
+def _play(moves: int, rounds: int, few: int, first: int) -> None:
+    """Plays runs until chunks have moved so often, and a victim has died at each stage.
+
+    rounds: of runs without crashes. few: of others, in which moves are rarer.
+    """
     seeds = count(first)
+    # Runs in which nothing dies go on with what is left.
     while moves > 0:
-        for faulty in (False, False, True):
-            outcome = play(next(seeds), rounds, faulty=faulty)
+        for aim in AIMS:
+            outcome = play(next(seeds), few, aim=aim)
             moves -= outcome.moved
-            assert faulty or outcome.epochs == 1
+            assert outcome.kills + outcome.restarts > 0, f"{aim}: not met"
+        moves -= play(next(seeds), few, faulty=True).moved
+        for _ in range(len(AIMS)):
+            if moves > 0:
+                outcome = play(next(seeds), rounds)
+                moves -= outcome.moved
+                assert outcome.epochs == 1
 
 
 def test_moves_lose_no_step_and_take_none_twice() -> None:
-    _play(MOVES, 20, 0)
+    _play(MOVES, 20, 4, 0)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(4 * 3600)
 def test_many_moves_lose_no_step_and_take_none_twice() -> None:
-    _play(MOST_MOVES, 200, 1000)
+    _play(MOST_MOVES, 200, 20, 1000)
