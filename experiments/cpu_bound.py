@@ -8,7 +8,6 @@ virtual time. Of workers, loss and burners all combinations occur, each with one
 from __future__ import annotations
 
 import json
-import statistics
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -22,7 +21,7 @@ from emulation.lifecycle.running import run
 from experiments.common.script import Results, Setup, experiment
 from observability.messages.summary import FinishedRun
 from observability.progress_view import View
-from observability.scheduling import MOST_WAITED, OFF
+from observability.scheduling import MOST_WAITED, OFF, typical
 from sweeps import code
 from sweeps.execution import Order, execute
 from testbed.errors import LaunchError
@@ -70,7 +69,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Result:
-    """emulated, virtual: medians of iterations but the first, in seconds.
+    """emulated, virtual: the typical iteration, without the first, in seconds.
 
     waited: the most that a process waited for a CPU. overflowed: packets found its queue full.
     """
@@ -132,8 +131,8 @@ def measure(point: Point, setup: Setup) -> Result:
     machine = summary["machine"]
     return Result(
         point,
-        statistics.median(summary["seconds_per_iteration"][1:]),
-        statistics.median(simulated.summary["seconds_per_iteration"][1:]),
+        typical(summary["seconds_per_iteration"][1:]),
+        typical(simulated.summary["seconds_per_iteration"][1:]),
         machine["cpu_bound"],
         machine.get("cpu_bound_by", []),
         max(machine.get("cpu_waited", {}).values(), default=0.0),

@@ -37,6 +37,7 @@ __all__ = [
     "reasons",
     "share",
     "threads",
+    "typical",
 ]
 
 Threads: TypeAlias = dict[int, tuple[int, int]]
@@ -58,15 +59,16 @@ class CpuUse(TypedDict):
     cpu_busy: NotRequired[float]
     """Share of all CPUs that was busy."""
     cpu_bound: bool
-    """Whether times of an emulated run are the machine's: its median iteration differs by more than
-    10 % from `iteration_in_virtual_time`. Where that is absent: a process that packets pass was
+    """Whether times of an emulated run are the machine's: its typical iteration, the mean without
+    the quarter of the shortest and of the longest, differs by more than 10 % from
+    `iteration_in_virtual_time`. Where that is absent: a process that packets pass was
     ready to run and did not for more than 15 % of the time, or one worked for more than 90 % of it,
     or packets found a process's queue full."""
     cpu_bound_by: NotRequired[list[str]]
     """Why it is true."""
     iteration_in_virtual_time: NotRequired[float]
-    """Median of the same iterations in virtual time, but for the first, in seconds. Absent with
-    other jobs or faults meanwhile, and if there is only one iteration."""
+    """The typical one of the same iterations in virtual time, but for the first, in seconds. Absent
+    with other jobs or faults meanwhile, and if there is only one iteration."""
     cpu_waited: NotRequired[dict[str, float]]
     """Threads of each process that waited for a CPU, on average (the kernel's count)."""
     queues_full: NotRequired[int]
@@ -168,6 +170,16 @@ def waiting(waited: float) -> str:
     return f"waited for a CPU for {waited:.0%} of the time"
 
 
+def typical(seconds: Sequence[float]) -> float:
+    """Returns the mean duration without the quarter of the shortest and of the longest, at least
+    two of each: of up to six durations, the median.
+
+    Iterations may alternate between two durations, of which a median is either one.
+    """
+    without = max(len(seconds) // 4, min(2, (len(seconds) - 1) // 2))
+    return statistics.fmean(sorted(seconds)[without : len(seconds) - without])
+
+
 def is_off(measured: float, explained: float) -> bool:
     """Returns whether a time is the machine's, given the one in virtual time."""
     return abs(measured / explained - 1) > OFF
@@ -195,7 +207,7 @@ def machine(
         "queues_full": lost,
     }
     if len(took) > 1 and virtual:
-        measured, explained = statistics.median(took[1:]), statistics.median(virtual)
+        measured, explained = typical(took[1:]), typical(virtual)
         off = is_off(measured, explained)
         text = (
             f"an iteration took {time_text(measured, 3)}, {time_text(explained, 3)} in virtual time"

@@ -29,7 +29,7 @@ from workloads.trainer import check_one_thread
 
 __all__ = ["replay"]
 
-_ALIKE = 3  # iterations; without losses those after the first are alike
+_ALIKE, _TOLERANCE = 3, 0.01  # so many iterations, that differ by this share at most, are enough
 _VARYING = 100
 
 
@@ -54,8 +54,9 @@ def replay(
     topology: Topology, dataplane: DataPlane, file: JobFile, seconds: float
 ) -> Sequence[float]:
     """Returns the times of a job's iterations in virtual time, but for the first, which waits for
-    all workers to begin and for exponents: as many as differ from each other, or are done within so
-    many seconds of real time.
+    all workers to begin and for exponents: until the last three are alike, as without losses they
+    soon are unless the order of chunks varies, or as many as are done within so many seconds of
+    real time.
 
     Nodes and computing cost nothing, whatever the files say, as in emulation they take what they
     take. Raises ``JobError``, ``VirtualError``.
@@ -64,7 +65,7 @@ def replay(
     topology = replace(topology, costs=Costs())
     spec = file.spec.model_copy(update={"compute": ComputeSpec()})
     file = replace(file, spec=spec, layer_times=None)
-    wanted = min(spec.iterations, 1 + (_VARYING if topology.impaired else _ALIKE))
+    most = min(spec.iterations, 1 + _VARYING)
     in_network = spec.propagation.in_network
     network = Network(topology, Addressing(topology), dataplane, priorities=in_network)
     with tempfile.TemporaryDirectory(prefix="rackhub-replay-") as folder:
@@ -75,14 +76,23 @@ def replay(
             running.start()
             network.engine.run(
                 lambda: (
-                    len(job.seconds) >= wanted or job.state == "failed" or time.monotonic() > until
+                    len(job.seconds) >= most
+                    or (not topology.impaired and _alike(job.seconds[1:]))
+                    or job.state == "failed"
+                    or time.monotonic() > until
                 )
             )
         finally:
             network.close()
     if job.state == "failed":
         raise JobError(job.reason)
-    return job.seconds[1:wanted]
+    return job.seconds[1:most]
+
+
+def _alike(seconds: Sequence[float]) -> bool:
+    """Returns whether enough iterations, the last ones, took the same time."""
+    last = seconds[-_ALIKE:]
+    return len(last) == _ALIKE and max(last) <= (1 + _TOLERANCE) * min(last)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

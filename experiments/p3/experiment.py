@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,18 +10,19 @@ from experiments.common.declaration import Experiment
 from experiments.p3.figures import claims, figures
 from experiments.p3.jobs import points
 from experiments.p3.page import sections
+from observability.scheduling import typical
 
 __all__ = ["EXPERIMENT"]
 
 
 def measure(summary: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the columns of a run: the time of its last iteration but one, from the end of a
-    forward pass to the end of the next, the median of those but the first, and whether these are
-    times of the machine (``cpu_bound``)."""
+    forward pass to the end of the next, the typical one of those but the first, and whether these
+    are times of the machine (``cpu_bound``)."""
     times = summary["seconds_per_iteration"]
     return {
         "seconds": times[-2],
-        "median_s": statistics.median(times[1:]),
+        "typical_s": typical(times[1:]),
         "cpu_bound": summary.get("machine", {}).get("cpu_bound"),
         "retransmitted": summary["chunks"]["retransmitted"],
         "link_use": summary.get("link_use"),

@@ -167,7 +167,7 @@ def _small() -> Iterator[Point]:
                 "name": "p3-small",
                 "workload": "layers",
                 "layers": list(_SMALL_KEYS),
-                "iterations": 6,
+                "iterations": 13,
                 "placement": "cs",
                 "window": 1024 if policy == BASELINE else 64,
                 "schedule": schedule(policy, _SMALL_SLICE),

@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 
+from observability.scheduling import typical
 from tests.network.testbeds import Rackhub
 
 Message = dict[str, Any]
@@ -133,7 +134,7 @@ def test_emulation_and_virtual_time_agree(tmp_path: Path, name: str) -> None:
             explained = other["machine"].get("iteration_in_virtual_time")
             assert (explained is None) is bool(one["alongside"])
             if explained is not None:
-                assert explained == pytest.approx(statistics.median(took))
+                assert explained == pytest.approx(typical(took))
         if not any(job["machine"]["cpu_bound_by"] for job in emulated["jobs"]):
             break
     else:  # a machine that is too busy only makes emulation slower

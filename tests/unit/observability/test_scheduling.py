@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from observability.scheduling import CpuWatch, Share, machine, reasons, threads
+from observability.scheduling import CpuWatch, Share, machine, reasons, threads, typical
 
 CPU = min(os.sched_getaffinity(0))
 WORK = "import sys; print(flush=True)\nwhile True: pass"
@@ -78,7 +78,7 @@ def test_other_bottlenecks_are_reported():
     [([9.0, 0.46, 0.4, 7.0], True), ([9.0, 0.44, 0.3, 0.5], False), ([9.0, 0.35, 0.35], True)],
 )
 def test_times_are_judged_by_virtual_time(took: list[float], bound: bool):
-    """By medians without the first iteration, and whatever processes waited for."""
+    """By typical ones without the first iteration, and whatever processes waited for."""
     virtual = [0.41, 0.41, 0.1]
     for shares in ({"w0": Share(0.2, 0.0)}, {"w0": Share(0.3, 0.6)}):
         use = machine(0.9, shares, 0, took, virtual)
@@ -88,6 +88,21 @@ def test_times_are_judged_by_virtual_time(took: list[float], bound: bool):
         both, waited = use["cpu_bound_by"]
         assert both.endswith("0 ms, 410 ms in virtual time")
         assert waited == "w0 waited for a CPU for 60% of the time"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [
+        ([3.0], 3.0),
+        ([5.0, 1.0, 900.0], 5.0),
+        ([1.0, 2.0, 3.0, 900.0], 2.5),
+        ([1.0, 2.0] * 4, 1.5),  # 1, 1, 2, 2 are left
+        ([1.0, 2.0] * 4 + [900.0], 1.6),  # 1, 1, 2, 2, 2
+    ],
+)
+def test_typical_iterations_are_without_outliers(seconds: list[float], expected: float):
+    assert typical(seconds) == pytest.approx(expected)
+    assert typical(seconds[::-1]) == pytest.approx(expected)
 
 
 def test_a_single_iteration_is_judged_by_what_processes_waited_for():
