@@ -84,6 +84,17 @@ class NodeProcess:
         """Returns the command line that runs a program at this node."""
         return ["mnexec", "-a", str(self.pid), *program] if self.in_namespace else [*program]
 
+    def run(self, script: str) -> str:
+        """Runs a shell script at this node and returns its output; raises ``NetworkError``."""
+        # As input: an argument may have 128 KiB, and links of four racks take more lines.
+        result = subprocess.run(
+            self.command(["sh", "-exs"]), input=script, capture_output=True, text=True
+        )
+        if result.returncode != 0:
+            trace = "\n".join(result.stderr.strip().splitlines()[-3:])
+            raise NetworkError(f"{self.name}: cannot configure its network:\n{trace}")
+        return result.stdout
+
 
 class Network:
     """The emulated network: built by its constructor, ended by ``stop``.
@@ -120,14 +131,7 @@ class Network:
 
     def run(self, name: str, script: str) -> str:
         """Runs a shell script at a node and returns its output; raises ``NetworkError``."""
-        # As input: an argument may have 128 KiB, and links of four racks take more lines.
-        result = subprocess.run(
-            self.node(name).command(["sh", "-exs"]), input=script, capture_output=True, text=True
-        )
-        if result.returncode != 0:
-            trace = "\n".join(result.stderr.strip().splitlines()[-3:])
-            raise NetworkError(f"{name}: cannot configure its network:\n{trace}")
-        return result.stdout
+        return self.node(name).run(script)
 
     def slow(self, node: str, interface: str, factor: float) -> None:
         """Has a node send at 1 / factor of its link's rate through an interface; 1: as before.
