@@ -37,7 +37,7 @@ NO_BALANCER, BALANCED, LEAST_LOADED = "none", "psld", "least-loaded"
 HASHED, SLICES, SWITCHES = "MXNet's hashing", "slices", "switches"
 
 _BASE_ROUNDS = 4  # all alike but the first, which also agrees on exponents
-_FEW = 8
+_FEW = 8  # for moves at the start
 _ROUNDS = 16  # the first move comes after three, another after seven more
 _LONG = 48  # where what is wrong comes and goes
 
@@ -82,7 +82,7 @@ NOTHING = Case("nothing-wrong", "nothing", ks=(1.0,), slow="", stragglers=0, rou
 IMBALANCE = Case(
     *("imbalance", "whole keys, VGG-19, ten servers", "vgg19", (1.0,), "", 0, 10),
     workers=2,
-    rounds=_FEW,
+    rounds=12,
     others=(LEAST_LOADED, SLICES),
 )
 TRAFFIC = Case("traffic", "traffic that comes and goes", ks=(1.0,), slow="traffic", rounds=_LONG)
@@ -168,7 +168,7 @@ def job(case: Case, balance: str, quick: bool) -> Mapping[str, Any]:
     job: dict[str, Any] = {
         "name": "psld",
         "placement": "inc" if balance == SWITCHES else case.placement,
-        "iterations": case.rounds if moves or case in (TRAFFIC, NOTHING) else _BASE_ROUNDS,
+        "iterations": _iterations(case, balance),
         "chunk_bytes": 16_000,
         "window": 256,
         "streams": case.servers,
@@ -183,6 +183,12 @@ def job(case: Case, balance: str, quick: bool) -> Mapping[str, Any]:
     if moves:
         job["balance"] = balance
     return job
+
+
+def _iterations(case: Case, balance: str) -> int:
+    if balance == BALANCED or case in (TRAFFIC, NOTHING):
+        return case.rounds
+    return _FEW if balance == LEAST_LOADED else _BASE_ROUNDS
 
 
 def _model(case: Case, balance: str) -> Mapping[str, Any]:

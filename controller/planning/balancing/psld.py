@@ -2,15 +2,19 @@
 """Moves load from straggling servers to others, as PSLD does (Chen et al., SoCC 2020).
 
 Exploitation: what a server sums in a round, over the time until it is done, is its speed, or less
-if it waits for workers. Slices move so that all servers are predicted to be done at the same time,
-if that saves more than it may be mistaken by. A straggler that has recovered is done before the
-others, so it gets load back by the same rule. Exploration: while nothing is wrong, a small move is
-tried with decaying probability. A spare server is given slices if rounds are predicted to become
-shorter by it; a server that does next to nothing becomes a spare. The publication's rule and its
-thresholds are not known; those here are stated below.
+if it waits for workers. Its queue tells which: where contributions wait for much less time than at
+the server that is done last, the measured speed is a lower bound. Such a server is taken for as
+fast, for its link, as the fastest one with a queue, but for at most twice as fast as measured; if
+it had a queue under a map before, for as fast as it was then. So a straggler that has recovered
+gets load back, and one that has been relieved does not. Slices move so that all servers are
+predicted to be done at the same time, if that saves more than it may be mistaken by. Exploration:
+while nothing is wrong, a small move is tried with decaying probability. A spare server is given
+slices if rounds are predicted to become shorter by it; a server that does next to nothing becomes a
+spare. The publication's rule and its thresholds are not known; those here are stated below.
 
 A move is kept if rounds became shorter by more than their noise, else undone, and nothing is tried
-for some rounds.
+for some rounds, each time more. Where rounds become longer or shorter without a move, what was
+measured and tried before does not count.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ from __future__ import annotations
 import logging
 import math
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from controller.planning.balancing.balancer import Load, Measurements, Move, Round
@@ -38,15 +42,17 @@ _BEGINS, _GOES_ON = 0.05, 0.01
 _UNSURE = 4.0
 # Rounds that servers' times are the mean of: at least, and at most.
 _FEWEST, _MOST = 2, 16
-_CHANGED = 0.1  # share by which as few rounds are longer or shorter than all before: those are over
+_CHANGED = 0.1  # share by which times differ from all before at least, if these are over
 # Rounds after a move that are compared with as many before, and standard errors that the difference
 # has to exceed.
 _SAMPLE, _ERRORS = 4, 2.0
 _SKIPPED = 2  # rounds after a move that may be partly of the map before
-_REST = 20  # rounds for which nothing is tried after a move that did not help
-# Rounds over which a spare server has to save the time that its parameters take to arrive. After
-# one that did not help, the next is tried later, each time so many times as many rounds.
-_HORIZON, _LATER = 100, 4
+# Rounds for which nothing is tried after a move that did not help, and times as many after the next
+# one that does not.
+_REST, _LATER = 20, 4
+_HORIZON = 100  # rounds in which a spare server has to save the time that its parameters need
+_QUEUED = 0.5  # of what contributions wait at the server that is done last: less is no queue
+_FASTER = 2.0  # times as fast as measured that a server without a queue is taken for at most
 _LITTLE = 0.01  # share of what all servers sum, that is not worth a server
 _DECAY = 0.9  # of the probability of exploration, per move tried
 _EXPLORED = 0.02  # of all chunks, that exploration moves
@@ -57,14 +63,14 @@ class _Trial:
     """A move that is being judged.
 
     before, spares: the map and the spare servers that are undone to.
-    rounds: durations of the last ones before it. predicted: of those after it.
+    rounds: the last ones before it. predicted: seconds of those after it.
     scales: it changes how many servers have slices.
     """
 
     what: str
     before: Moved
     spares: frozenset[int]
-    rounds: list[float]
+    rounds: list[Round]
     predicted: float
     scales: bool
 
@@ -79,10 +85,14 @@ class Psld(Static):
         self._random = random.Random(asked.seed)
         self._explore = asked.explore
         self._rounds: list[Round] = []  # under the map at hand
-        self._speeds: dict[int, float] = {}  # chunks a second, as last measured
+        self._speeds: dict[int, float] = {}  # chunks a second, as last measured or supposed
+        # Speeds of servers with a queue: under the map at hand, and under those before it.
+        self._queued: dict[int, float] = {}
+        self._before: dict[int, float] = {}
         self._trial: _Trial | None = None
         self._least = _BEGINS
         self._skip = self._rest = 0
+        self._next_rest = _REST
         self._scales_after = 0  # rounds in which the number of servers stays
         self._scales_rest = _REST
         self._epoch, self._servers = 0, frozenset[int]()  # that rounds are of
@@ -101,25 +111,44 @@ class Psld(Static):
         if self._skip:
             self._skip -= 1
             return
-        self._rounds = _since_change([*self._rounds, complete])[-_MOST:]
-        move = self._judge() if self._trial is not None else self._look(load)
+        self._add(complete)
+        ended, error = self._measure(load)
+        move = self._judge()
+        if move is None and self._trial is None:
+            move = self._look(load, ended, error)
+            if move is not None:
+                self._begin(skip=_SKIPPED)
         if move is not None:
-            self._begin(skip=_SKIPPED)
             yield move
 
-    def _begin(self, skip: int) -> None:
-        """Begins with another map, whose first rounds are skipped."""
-        self._rounds, self._skip = [], skip
+    def _add(self, complete: Round) -> None:
+        """Adds a round; forgets those before a change, and what was measured and tried in them."""
+        rounds = [*self._rounds, complete][-_MOST:]
+        changed = _last_change(_seconds(rounds))
+        self._rounds = rounds[changed:]
+        if changed:
+            before = rounds[changed - 1].seconds
+            log.info("rounds take %.4g s, and took %.4g s before", complete.seconds, before)
+            self._trial, self._rest = None, 0
+            self._queued, self._before = {}, {}
+
+    def _begin(self, skip: int, rounds: Iterable[Round] = ()) -> None:
+        """Begins with another map, whose first rounds are skipped; `rounds` are known of it."""
+        self._rounds, self._skip = list(rounds), skip
+        self._before |= self._queued
+        self._queued = {}
 
     def _judge(self) -> Move | None:
-        """Keeps or undoes the move under trial, once there are enough rounds."""
+        """Keeps or undoes the move under trial, once there are enough rounds. Fewer are enough if
+        they are much longer than before."""
         trial = self._trial
-        assert trial is not None
-        rounds = self._seconds()
-        if len(rounds) < _SAMPLE:
+        if trial is None:
             return None
-        before, after = _mean(trial.rounds), _mean(rounds)
-        noise = _ERRORS * math.hypot(_error(trial.rounds), _error(rounds))
+        rounds, old = _seconds(self._rounds), _seconds(trial.rounds)
+        if len(rounds) < (_FEWEST if min(rounds) > (1 + _CHANGED) * max(old) else _SAMPLE):
+            return None
+        before, after = _mean(old), _mean(rounds)
+        noise = _ERRORS * math.hypot(_error(old), _error(rounds))
         self._trial = None
         worse = max(0.0, trial.predicted - before)  # without a server that does little
         kept = before - after > (-noise - worse if worse else noise)
@@ -130,24 +159,30 @@ class Psld(Static):
         )
         self._least = _GOES_ON if kept else _BEGINS
         if kept:
+            self._next_rest = _REST
             return None
-        self._rest = _REST
+        self._begin(_SKIPPED, trial.rounds)  # its map was in use before
         if trial.scales:
+            self._rest = _REST
             self._scales_after, self._scales_rest = self._scales_rest, self._scales_rest * _LATER
+        else:
+            self._rest, self._next_rest = self._next_rest, self._next_rest * _LATER
         spares = trial.spares if trial.scales else None
         return Move(f"{trial.what} did not help", moved=trial.before, spares=spares)
 
-    def _look(self, load: Load) -> Move | None:
-        """Moves load if that is predicted to save time, or to explore."""
+    def _look(self, load: Load, ended: Mapping[int, float], error: float) -> Move | None:
+        """Moves load if that is predicted to save time, or to explore.
+
+        ended, error: as ``_measure`` returns them.
+        """
         self._rest = max(0, self._rest - 1)
-        ended = self._measure()
-        if self._rest or len(self._rounds) < _FEWEST or not ended:
+        if self._rest or not ended:
             return None
         usual = sorted(self._speeds.values())[len(self._speeds) // 2]
         speeds = {server: self._speeds.get(server, usual) for server in load.rates}
-        seconds = _mean(self._seconds())
+        seconds = _mean(_seconds(self._rounds))
         last = max(ended, key=lambda server: ended[server])
-        least = self._least * seconds + _UNSURE * self._error_of_ended()
+        least = self._least * seconds + _UNSURE * error
         if ended[last] - sum(load.chunks) / sum(speeds.values()) > least:
             most = self.asked.most_bytes / load.chunk_bytes or math.inf
             owners = levelled(load.owners, load.chunks, speeds, most)
@@ -172,7 +207,7 @@ class Psld(Static):
         """
         total, each = sum(load.chunks), sum(speeds.values())
         usual = sorted(speeds.values())[len(speeds) // 2]
-        seconds = _mean(self._seconds())
+        seconds = _mean(_seconds(self._rounds))
         for server in sorted(load.spares):
             speed = self._speeds.get(server, usual)
             saved = last - total / (each + speed)
@@ -191,28 +226,45 @@ class Psld(Static):
             return self._move(load, owners, what, seconds + longer, spares, scales=True)
         return None
 
-    def _measure(self) -> dict[int, float]:
-        """Measures speeds; returns by server the mean seconds until it was done with a round."""
+    def _measure(self, load: Load) -> tuple[dict[int, float], float]:
+        """Measures speeds; returns by server the mean seconds until it was done with a round, and
+        their standard error; nothing while there are too few rounds."""
         ended: dict[int, float] = {}
-        for one in self._rounds[-1].servers:
-            of = [server for each in self._rounds for server in each.servers]
-            mine = [other for other in of if other.server == one.server]
-            seconds = sum(other.ended for other in mine)
-            if one.sums and seconds > 0:
-                ended[one.server] = seconds / len(mine)
-                self._speeds[one.server] = sum(other.sums for other in mine) / seconds
-        return ended
+        if len(self._rounds) < _FEWEST:
+            return ended, 0.0
+        if len(self._rounds) == _MOST:
+            self._before = {}
+        late: dict[int, tuple[float, float]] = {}  # when done, and waiting, in the last rounds
+        errors: list[float] = []
+        for server in load.rates:
+            mine = [one for each in self._rounds for one in each.servers if one.server == server]
+            mine = mine[_last_change([one.ended for one in mine]) :]
+            if not mine or not mine[-1].sums or not mine[-1].ended:
+                continue
+            times = [one.ended for one in mine]
+            few = mine[-_FEWEST:]
+            ended[server] = _mean(times)
+            errors.append(_error(times))
+            late[server] = sum(one.ended for one in few), sum(one.waited for one in few)
+            self._speeds[server] = sum(one.sums for one in mine) / sum(times)
+        if ended:
+            least = _QUEUED * max(late.values())[1]
+            queued = {server for server, (_, waited) in late.items() if waited >= least}
+            self._suppose(load, queued, ended.keys() - queued)
+        return ended, math.sqrt(_mean([error**2 for error in errors]))
 
-    def _error_of_ended(self) -> float:
-        """Returns the standard error of the means that ``_measure`` returns."""
-        of: dict[int, list[float]] = {}
-        for each in self._rounds:
-            for server in each.servers:
-                of.setdefault(server.server, []).append(server.ended)
-        return math.sqrt(_mean([_error(times) ** 2 for times in of.values()]))
-
-    def _seconds(self) -> list[float]:
-        return [one.seconds for one in self._rounds]
+    def _suppose(self, load: Load, queued: Collection[int], others: Collection[int]) -> None:
+        """Supposes how fast servers without a queue are. queued: those with one."""
+        for server in queued:
+            self._queued[server] = self._speeds[server]
+            self._before.pop(server, None)
+        share = max(self._speeds[server] / load.rates[server] for server in queued)
+        for server in others:
+            self._queued.pop(server, None)  # it has become faster
+            measured, known = self._speeds[server], self._before.get(server, 0.0)
+            if measured > (1 + _CHANGED) * known:  # known no more
+                known = min(share * load.rates[server], _FASTER * measured)
+            self._speeds[server] = max(measured, known)
 
     def _try(self, load: Load) -> Move | None:
         """Moves a few slices from one server to another, or to a spare one."""
@@ -227,7 +279,7 @@ class Psld(Static):
         if tuple(owners) == load.owners:
             return None
         what = f"trial from server {source} to {target}"
-        seconds = _mean(self._seconds())
+        seconds = _mean(_seconds(self._rounds))
         return self._move(load, tuple(owners), what, seconds, scales=target in load.spares)
 
     def _move(
@@ -241,20 +293,21 @@ class Psld(Static):
         scales: bool = False,
     ) -> Move:
         """Returns a move, and begins its trial."""
-        rounds = self._seconds()[-_SAMPLE:]
+        rounds = self._rounds[-_SAMPLE:]
         self._trial = _Trial(what, load.moved, frozenset(load.spares), rounds, predicted, scales)
         if scales:
             self._servers = frozenset(owners)
         return Move(what, moved=load.map_to(owners), spares=spares)
 
 
-def _since_change(rounds: list[Round]) -> list[Round]:
-    """Returns the last rounds if they are much longer or shorter than all before, else all."""
-    new = [one.seconds for one in rounds[-_FEWEST:]]
-    old = [one.seconds for one in rounds[:-_FEWEST]]
-    if old and (min(new) > (1 + _CHANGED) * max(old) or max(new) < (1 - _CHANGED) * min(old)):
-        return rounds[-_FEWEST:]
-    return rounds
+def _last_change(times: Sequence[float]) -> int:
+    """Returns the index of the first of the last times that are all much longer, or all much
+    shorter, than all before; 0 if fewer than suffice are."""
+    for first in range(len(times) - _FEWEST, 0, -1):
+        old, new = times[:first], times[first:]
+        if min(new) > (1 + _CHANGED) * max(old) or max(new) < (1 - _CHANGED) * min(old):
+            return first
+    return 0
 
 
 def _longest(owners: Iterable[int], load: Load, speeds: Mapping[int, float]) -> float:
@@ -265,7 +318,11 @@ def _longest(owners: Iterable[int], load: Load, speeds: Mapping[int, float]) -> 
     return max(busy.values())
 
 
-def _mean(values: list[float]) -> float:
+def _seconds(rounds: Iterable[Round]) -> list[float]:
+    return [one.seconds for one in rounds]
+
+
+def _mean(values: Sequence[float]) -> float:
     return sum(values) / max(1, len(values))
 
 
