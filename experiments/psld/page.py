@@ -68,14 +68,23 @@ def _sections(results: Results) -> Iterator[Section]:
     yield Section(
         "The rule",
         [
-            "Workers measure round by round how many chunks each server has summed, and how long"
-            " after the round's first contribution it was done: its speed, or less if it waited."
-            " Slices move so that all are predicted to be done at the same time, as few as"
+            "Workers measure round by round how many chunks each server has summed, how long"
+            " after the round's first contribution it was done, and how long contributions waited"
+            " for their sums. Chunks over time are a server's speed, or less if it waited for"
+            " workers: where contributions wait less than half as long as at the server that is"
+            " done last, the server is taken for as fast, for its link, as the fastest other one,"
+            " but for at most twice as fast as measured, and for as fast as it was if it had a"
+            " queue under a map before. So a straggler that has recovered gets load back, and one"
+            " that has been relieved does not.",
+            "Slices move so that all are predicted to be done at the same time, as few as"
             " possible, if that saves 5 % of a round (1 % after a move that helped) and four"
             " standard errors of what was measured. Two rounds are enough to decide, up to 16 are"
-            " averaged. After a move two rounds are left out, and four compared with those before:"
-            " if they are not shorter by two standard errors, the move is undone, and nothing is"
-            " tried for 20 rounds. The publication's own rule and thresholds are not known."
+            " averaged, and those before a change of more than a tenth are left out. After a move"
+            " two rounds are left out, and four compared with those before: if they are not"
+            " shorter by two standard errors, the move is undone, and nothing is tried for 20"
+            " rounds, then for 80, for 320, until a move helps; or until rounds change by"
+            " themselves, after which what was measured and tried before does not count. The"
+            " publication's own rule and thresholds are not known.",
         ],
     )
     yield _speedups(results)
