@@ -177,7 +177,11 @@ def compared(figures: Sequence[Figure]) -> list[Block]:
         for one in figures
     ]
     reasons = [f"- `{one.id}`: {one.why}" for one in figures if not one.holds]
-    sources = [f"- `{one.id}`: {one.paper.source}" for one in figures if one.paper.source]
+    named: dict[str, list[str]] = {}
+    for one in figures:
+        if one.paper.source and one.paper.value is not None:
+            named.setdefault(one.paper.source, []).append(f"`{one.id}`")
+    sources = [f"- {', '.join(ids)}: {source}" for source, ids in named.items()]
     blocks: list[Block] = [Table(headings, rows, text=True)]
     if reasons:
         blocks += ["Where ours falls short:", "\n".join(reasons)]

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a point as a baseline of ``rackhub compare`` in virtual time, with the gradients of its job
+and all workers and servers of its topology. One function for each, which ``Point.by`` names."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from baselines import comparison, virtual
+from controller.planning.admission import Resources
+from observability.record import RunDirectory
+from specs import jobfile
+from sweeps.execution import JOB, Order, write_files
+from testbed import preflight
+from testbed.errors import JobError
+from testbed.program import program_for
+from topologies.model.addressing import Addressing
+from topologies.model.spec import parse
+from workloads.workloads import shapes
+
+__all__ = ["BASELINES", "halving_doubling", "ps", "ring", "sharded_ps"]
+
+
+def _run(name: str, directory: RunDirectory, order: Order) -> dict[str, Any]:
+    """Runs a baseline; returns its row (``baselines.comparison.ComparedRow``)."""
+    write_files(directory, order)
+    topology, spec = parse(order.topology), jobfile.load(directory.path / JOB).spec
+    file = jobfile.parse(f"{{name: {name}, iterations: 1, batch: {len(topology.workers)}}}")
+    addressing = Addressing(topology)
+    plane = program_for([])[2]
+    resources = Resources((node.name for node in topology.switches), plane.slots)
+    plan = preflight.admit(file, file.place(topology), 0, addressing, resources, plane, None)
+    work = comparison.Work((sum(shapes(spec).values()),), spec.iterations)
+    (one,) = comparison.contenders((name,), addressing, plan, plane, work)
+    framing = topology.costs.framing
+    row = virtual.play(one, addressing, plan, plane, work, framing=framing).row(
+        addressing, framing=framing
+    )
+    if not row["right"]:
+        raise JobError(f"{name}: {row['wrong_values']} values of sums are wrong")
+    return dict(row)
+
+
+ring = partial(_run, "ring")
+halving_doubling = partial(_run, "halving-doubling")
+ps = partial(_run, "ps")
+sharded_ps = partial(_run, "sharded-ps")
+
+BASELINES = {
+    "ring": f"{__name__}:ring",
+    "halving-doubling": f"{__name__}:halving_doubling",
+    "ps": f"{__name__}:ps",
+    "sharded-ps": f"{__name__}:sharded_ps",
+}
+"""``Point.by`` of each baseline."""
