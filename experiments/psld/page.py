@@ -73,9 +73,9 @@ def _sections(results: Results) -> Iterator[Section]:
             " for their sums. Chunks over time are a server's speed, or less if it waited for"
             " workers: where contributions wait less than half as long as at the server that is"
             " done last, the server is taken for as fast, for its link, as the fastest other one,"
-            " but for at most twice as fast as measured, and for as fast as it was if it had a"
-            " queue under a map before. So a straggler that has recovered gets load back, and one"
-            " that has been relieved does not.",
+            " but for at most twice as fast as measured. So a straggler that has recovered gets"
+            " load back; one that has been relieved has a queue as long as it is done with the"
+            " others.",
             "Slices move so that all are predicted to be done at the same time, as few as"
             " possible, if that saves 5 % of a round (1 % after a move that helped) and four"
             " standard errors of what was measured. Two rounds are enough to decide, up to 16 are"

@@ -4,9 +4,9 @@
 Exploitation: what a server sums in a round, over the time until it is done, is its speed, or less
 if it waits for workers. Its queue tells which: where contributions wait for much less time than at
 the server that is done last, the measured speed is a lower bound. Such a server is taken for as
-fast, for its link, as the fastest one with a queue, but for at most twice as fast as measured; if
-it had a queue under a map before, for as fast as it was then. So a straggler that has recovered
-gets load back, and one that has been relieved does not. Slices move so that all servers are
+fast, for its link, as the fastest one with a queue, but for at most twice as fast as measured. So a
+straggler that has recovered gets load back; one that has been relieved has a queue, as long as it
+is done with the others, and shows how slow it is. Slices move so that all servers are
 predicted to be done at the same time, if that saves more than it may be mistaken by. Exploration:
 while nothing is wrong, a small move is tried with decaying probability. A spare server is given
 slices if rounds are predicted to become shorter by it; a server that does next to nothing becomes a
@@ -22,7 +22,7 @@ from __future__ import annotations
 import logging
 import math
 import random
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from controller.planning.balancing.balancer import Load, Measurements, Move, Round
@@ -86,9 +86,6 @@ class Psld(Static):
         self._explore = asked.explore
         self._rounds: list[Round] = []  # under the map at hand
         self._speeds: dict[int, float] = {}  # chunks a second, as last measured or supposed
-        # Speeds of servers with a queue: under the map at hand, and under those before it.
-        self._queued: dict[int, float] = {}
-        self._before: dict[int, float] = {}
         self._trial: _Trial | None = None
         self._least = _BEGINS
         self._skip = self._rest = 0
@@ -130,13 +127,10 @@ class Psld(Static):
             before = rounds[changed - 1].seconds
             log.info("rounds take %.4g s, and took %.4g s before", complete.seconds, before)
             self._trial, self._rest = None, 0
-            self._queued, self._before = {}, {}
 
     def _begin(self, skip: int, rounds: Iterable[Round] = ()) -> None:
         """Begins with another map, whose first rounds are skipped; `rounds` are known of it."""
         self._rounds, self._skip = list(rounds), skip
-        self._before |= self._queued
-        self._queued = {}
 
     def _judge(self) -> Move | None:
         """Keeps or undoes the move under trial, once there are enough rounds. Fewer are enough if
@@ -232,8 +226,6 @@ class Psld(Static):
         ended: dict[int, float] = {}
         if len(self._rounds) < _FEWEST:
             return ended, 0.0
-        if len(self._rounds) == _MOST:
-            self._before = {}
         late: dict[int, tuple[float, float]] = {}  # when done, and waiting, in the last rounds
         errors: list[float] = []
         for server in load.rates:
@@ -249,22 +241,13 @@ class Psld(Static):
             self._speeds[server] = sum(one.sums for one in mine) / sum(times)
         if ended:
             least = _QUEUED * max(late.values())[1]
-            queued = {server for server, (_, waited) in late.items() if waited >= least}
-            self._suppose(load, queued, ended.keys() - queued)
+            queued = [server for server, (_, waited) in late.items() if waited >= least]
+            share = max(self._speeds[server] / load.rates[server] for server in queued)
+            for server in ended.keys() - queued:
+                measured = self._speeds[server]
+                likely = min(share * load.rates[server], _FASTER * measured)
+                self._speeds[server] = max(measured, likely)
         return ended, math.sqrt(_mean([error**2 for error in errors]))
-
-    def _suppose(self, load: Load, queued: Collection[int], others: Collection[int]) -> None:
-        """Supposes how fast servers without a queue are. queued: those with one."""
-        for server in queued:
-            self._queued[server] = self._speeds[server]
-            self._before.pop(server, None)
-        share = max(self._speeds[server] / load.rates[server] for server in queued)
-        for server in others:
-            self._queued.pop(server, None)  # it has become faster
-            measured, known = self._speeds[server], self._before.get(server, 0.0)
-            if measured > (1 + _CHANGED) * known:  # known no more
-                known = min(share * load.rates[server], _FASTER * measured)
-            self._speeds[server] = max(measured, known)
 
     def _try(self, load: Load) -> Move | None:
         """Moves a few slices from one server to another, or to a spare one."""
