@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests every fault of docs/results/reliability.md: exact sums, no hang, and the expected effects.
 
-All at two racks on the embedded target; at four racks, and on BMv2, with ``make soak``.
+All at two racks on the embedded target but the rarest losses, which take most chunks to meet any;
+these, four racks, and BMv2 with ``make soak``.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import pytest
 from experiments.reliability.scenarios import SCENARIOS, TWO_RACKS, Scenario
 from tests.network.fault_lines import Lines, named, parameters, runs_in
 
-HERE = named(TWO_RACKS)
+HERE = [one for one in named(TWO_RACKS) if one.name != "loss of 0.1 %"]
 REST = [one for one in SCENARIOS if one not in HERE]
 
 pytestmark = pytest.mark.timeout(600)
@@ -40,7 +41,7 @@ def test_fault(scenario: Scenario, lines: Lines) -> None:
 
 @pytest.mark.soak
 @pytest.mark.parametrize("scenario", parameters(REST))
-def test_fault_at_four_racks(scenario: Scenario, all_lines: Lines) -> None:
+def test_fault_at_length(scenario: Scenario, all_lines: Lines) -> None:
     assert all_lines.of(scenario, "embedded").problems == []
 
 
