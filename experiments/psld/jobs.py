@@ -38,7 +38,7 @@ HASHED, SLICES, SWITCHES = "MXNet's hashing", "slices", "switches"
 
 _BASE_ROUNDS = 4  # all alike but the first, which also agrees on exponents
 _FEW = 8  # for moves at the start
-_ROUNDS = 16  # the first move comes after three, another after seven more
+_ROUNDS = 16  # the first move comes after three, another after six more
 _LONG = 48  # where what is wrong comes and goes
 
 
@@ -82,7 +82,7 @@ NOTHING = Case("nothing-wrong", "nothing", ks=(1.0,), slow="", stragglers=0, rou
 IMBALANCE = Case(
     *("imbalance", "whole keys, VGG-19, ten servers", "vgg19", (1.0,), "", 0, 10),
     workers=2,
-    rounds=12,
+    rounds=15,  # the second move comes after nine
     others=(LEAST_LOADED, SLICES),
 )
 TRAFFIC = Case("traffic", "traffic that comes and goes", ks=(1.0,), slow="traffic", rounds=_LONG)
