@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The points of the experiment: up to eight jobs of two workers each in a rack with one hub."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from experiments.common.declaration import Point
+
+__all__ = ["HUBS", "LINE_RATE", "SWITCH", "Hub", "counts", "points"]
+
+LINE_RATE = 10  # Gbit/s of workers' links
+_MOST_JOBS = 8
+_WORKERS = 2  # of a job
+_LINKS = 10  # of a PBox
+_ITERATION = "16 ms"  # of AlexNet on a GTX 1080 Ti, recalled of PHub's table 3
+_CHUNK_BYTES = 16_000
+_MTU = 16_370
+
+
+@dataclass(frozen=True)
+class Hub:
+    """Something that sums for all jobs.
+
+    name: Of its points. title: On the page.
+    rate: Gbit/s of each link of a server; 0: the rack's switch sums.
+    """
+
+    name: str
+    title: str
+    rate: int = 0
+
+    def slowdown(self, jobs: int) -> float:
+        """Returns by how much longer so many jobs take if links alone bound them: a PBox takes the
+        gradients of all workers, each with a link of its own."""
+        return max(1.0, jobs * _WORKERS * LINE_RATE / (_LINKS * self.rate)) if self.rate else 1.0
+
+
+SWITCH = Hub("switch", "the rack's switch")
+HUBS: Sequence[Hub] = (
+    Hub("pbox-10x56", "PBox, ten links of 56 Gbit/s", 56),
+    Hub("pbox-10x10", "PBox, ten links of 10 Gbit/s", 10),
+    SWITCH,
+)
+
+
+def counts(quick: bool) -> Sequence[int]:
+    """Returns how many jobs run at a time."""
+    return (1, 8) if quick else (1, 2, 4, 6, 8)
+
+
+def points(quick: bool) -> Iterator[Point]:
+    """Yields the points, the longest runs first."""
+    for jobs in counts(quick)[::-1]:
+        for hub in HUBS:
+            first, *others = (_job(hub, number, quick) for number in range(jobs))
+            files = {f"job-{number}.yaml": _text(one) for number, one in enumerate(others, 2)}
+            by = "experiments.tenants.together:run"
+            yield Point({"hub": hub.name, "jobs": jobs}, _network(hub), first, files, by=by)
+
+
+def _text(content: Mapping[str, Any]) -> str:
+    return "# SPDX-License-Identifier: Apache-2.0\n" + yaml.safe_dump(dict(content))
+
+
+def _network(hub: Hub) -> Mapping[str, Any]:
+    network: dict[str, Any] = {
+        "name": "tenants",
+        "defaults": {
+            "rate": f"{LINE_RATE} Gbit/s",
+            "delay": "10 us",
+            "queue_bytes": "64 MiB",
+            "mtu": _MTU,
+        },
+        "racks": [{"workers": _MOST_JOBS * _WORKERS, "servers": 1}],
+        "costs": {"interrupt_interval": "200 us"},
+    }
+    if hub.rate:
+        rate = f"{hub.rate} Gbit/s"
+        link = {"ends": ["s0", "tor0"], "rate": rate}
+        network["links"] = [link, *({**link, "add": True} for _ in range(_LINKS - 1))]
+    return network
+
+
+def _job(hub: Hub, number: int, quick: bool) -> Mapping[str, Any]:
+    workers = [f"w{_WORKERS * number + one}" for one in range(_WORKERS)]
+    sizes: dict[str, Any] = {
+        "workload": "model",
+        "model": "alexnet",
+        "compute": {"iteration": _ITERATION},
+    }
+    if quick:
+        sizes = {"workload": "layers", "layers": ["8 MB"], "payload": "none"}
+    return {
+        "name": f"tenant{number}",
+        **sizes,
+        "iterations": 4 if quick else 3,
+        "placement": {"kind": "ncs" if hub.rate else "inc", "workers": workers, "servers": ["s0"]},
+        "chunk_bytes": _CHUNK_BYTES,
+        "window": 512,
+        "schedule": {"slice": _CHUNK_BYTES // 2},  # of 32,000 bytes, about PHub's 32 KiB
+    }
