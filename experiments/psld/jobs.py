@@ -82,7 +82,7 @@ NOTHING = Case("nothing-wrong", "nothing", ks=(1.0,), slow="", stragglers=0, rou
 IMBALANCE = Case(
     *("imbalance", "whole keys, VGG-19, ten servers", "vgg19", (1.0,), "", 0, 10),
     workers=2,
-    rounds=15,  # the second move comes after nine
+    rounds=12,  # the first move holds from the sixth
     others=(LEAST_LOADED, SLICES),
 )
 TRAFFIC = Case("traffic", "traffic that comes and goes", ks=(1.0,), slow="traffic", rounds=_LONG)
