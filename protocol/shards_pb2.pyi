@@ -29,13 +29,19 @@ class Held(_message.Message):
     def __init__(self) -> None: ...
 
 class FetchRequest(_message.Message):
-    __slots__ = ("job", "epoch", "chunks", "stale")
+    __slots__ = ("job", "epoch", "chunks", "stale", "rank", "ticket", "attempt")
     JOB_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     CHUNKS_FIELD_NUMBER: _ClassVar[int]
     STALE_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    TICKET_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     job: int
     epoch: int
     chunks: bytes
     stale: bool
-    def __init__(self, job: _Optional[int] = ..., epoch: _Optional[int] = ..., chunks: _Optional[bytes] = ..., stale: bool = ...) -> None: ...
+    rank: int
+    ticket: int
+    attempt: int
+    def __init__(self, job: _Optional[int] = ..., epoch: _Optional[int] = ..., chunks: _Optional[bytes] = ..., stale: bool = ..., rank: _Optional[int] = ..., ticket: _Optional[int] = ..., attempt: _Optional[int] = ...) -> None: ...

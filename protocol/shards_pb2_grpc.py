@@ -82,7 +82,8 @@ class ShardServiceServicer(object):
 
     def Move(self, request, context):
         """What the callee holds of chunks that a chunk map gives to the caller, in the epoch at hand. The caller has a contribution
-        to each, so the server that they were at has taken all its steps of them.
+        to each, so the server that they were at has taken all its steps of them. In a job that is not synchronous it may have
+        more to take, and takes none from when it has given a chunk away (hosts/server/chunk_custody.py).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -14,7 +14,6 @@ from typing import get_args
 
 from controller.planning.stream_numbers import most_streams
 from hosts.worker.scheduling.registry import CREDIT, SCHEDULERS
-from protocol.balance import STATIC
 from protocol.optimizer_plan import ADAM, MOMENTUM, NESTEROV
 from protocol.propagation import FIFO
 from protocol.propagation import refusal as not_with
@@ -380,17 +379,13 @@ def _check_schedule(document: Document[JobSpec]) -> None:
         text = "is about sums, and asynchronous servers answer each gradient; leave it out"
         document.refuse(("schedule", "release"), text)
     spares = bool(spec.placement.spares)
-    for asked, moves, place, otherwise in (
-        (spec.balance.plan.measures, spec.balance.policy != STATIC, ("balance",), "static"),
-        (spares, spares, ("placement", "spares"), "none"),
+    for asked, place, otherwise in (
+        (spec.balance.plan.measures, ("balance",), "static"),
+        (spares, ("placement", "spares"), "none"),
     ):
         if asked and not TreeKind.of(spec.tree).ends_at_server:
             text = f"is about what servers sum, and the root of tree {spec.tree} is a switch"
             document.refuse(place, f"{text}; allowed: {otherwise}, or a tree that ends at servers")
-        elif moves and not spec.consistency.together:
-            text = "moves load from one round to the next, and workers are in different ones"
-            text += f"; allowed: {otherwise}, or consistency: synchronous"
-            document.refuse(place, text)
     document.check()
 
 

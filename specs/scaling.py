@@ -31,6 +31,8 @@ def changes(words: Iterable[str]) -> Changes:
 
 
 def scaled_words(slices: int, size: int, from_round: int) -> str:
-    """Returns what has changed in words; size: in bytes."""
+    """Returns what has changed in words; size: in bytes. from_round: 0 if workers are in rounds of
+    their own."""
+    since = f"from round {from_round:,} on" if from_round else "from now on"
     what = "1 slice" if slices == 1 else f"{slices:,} slices"
-    return f"moved {what} ({size_text(size)}), which holds from round {from_round:,} on"
+    return f"moved {what} ({size_text(size)}), which holds {since}"

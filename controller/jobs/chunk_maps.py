@@ -44,11 +44,6 @@ class Remaps:
         spares: servers that are spare from then on; None: as before. Those that get slices are
             none. ahead: as in Remap. Raises JobError if the job cannot change its map, or not now.
         """
-        if not job.in_step:
-            text = (
-                f"{job}: a chunk map holds from a round on, and its workers are in different ones"
-            )
-            raise JobError(Refusal.FAILED_PRECONDITION, text)
         if not job.started or self.changing(job):
             raise JobError(Refusal.FAILED_PRECONDITION, f"{job} is changing; try again")
         places = [place for place in job.scheme.places if job.members[place].active]
@@ -65,7 +60,8 @@ class Remaps:
             [place for place in places if place.role is Role.SERVER],
             ahead,
             before=job.scheme.ranked(job.moved),
-            drains=job.optimizer is not None,
+            drains=job.optimizer is not None and job.in_step,
+            apart=not job.in_step,
         )
         job.remapped = moved, spares
         job.asked_at = now = self._epochs.clock()
@@ -140,7 +136,8 @@ class Remaps:
             job.instructions = self._epochs.deployment.instructions(job)
             record.seconds = max(record.seconds, self._epochs.clock() - record.began)
             self._epochs.journal.save_move(job, record)
-            log.info("%s: the new chunk map holds from round %d", job, remap.from_round)
+            since = f"from round {remap.from_round}" if remap.from_round else "now"
+            log.info("%s: the new chunk map holds %s", job, since)
         else:
             log.info("%s: workers were too fast for the new chunk map", job)
         job.remap = job.moving = None

@@ -387,7 +387,9 @@ class Epochs:
             if job.members[Membership(Role.WORKER, rank)].active
         ]
         try:
-            complete = job.rounds.take(place, measured, workers, job.scheme.servers)
+            complete = job.rounds.take(
+                place, measured, workers, job.scheme.servers, apart=not job.in_step
+            )
         except ValueError as error:
             raise ResyncError(str(error)) from error
         if complete is not None and job.balance.measures:
@@ -404,7 +406,7 @@ class Epochs:
 
     def _load(self, job: Job) -> Load | None:
         """Returns the load of a job's servers; None if it has no plan, or cannot move."""
-        if not job.balance.measures or job.change is not None or not job.in_step:
+        if not job.balance.measures or job.change is not None:
             return None
         fabric, scheme = self.deployment.fabric, job.scheme
         bits = 8 * fabric.dataplane.frame_bytes * len(scheme.workers)

@@ -38,6 +38,9 @@ class Rounds:
     def drop(self) -> None:
         """Forgets all, as in a new plan epoch."""
         self._reports: dict[int, dict[Membership, jobs_pb2.Measured]] = {}
+        # Of workers that are in rounds of their own: reports since the last round, and its number.
+        self._own: dict[Membership, list[jobs_pb2.Measured]] = {}
+        self._apart = 0
         self._handled: dict[int, float] = {}  # seconds a sum, by server
         self._of_workers: dict[int, Smoothed] = {}
         self._of_servers: dict[int, Smoothed] = {}
@@ -50,11 +53,17 @@ class Rounds:
         measured: jobs_pb2.Measured,
         workers: Collection[Membership],
         servers: tuple[int, ...],
+        *,
+        apart: bool = False,
     ) -> Round | None:
         """Takes a worker's report; returns the round once all workers have reported it.
 
-        servers: those of the plan by rank, numbered as in the job. Raises ValueError for a report
-        that does not have an entry for each, or is not a worker's.
+        servers: those of the plan by rank, numbered as in the job.
+        apart: workers are in rounds of their own. Then one is complete, numbered from 1, once each
+            has reported one or more since the last, whose means count for it.
+
+        Raises ValueError for a report that does not have an entry for each server, or is not a
+        worker's.
         """
         if place.role is not Role.WORKER:
             raise ValueError("a server has no rounds")
@@ -62,6 +71,17 @@ class Rounds:
             if len(column) != len(servers):
                 raise ValueError(f"a round of {len(column)} servers, the plan has {len(servers)}")
         _check_seconds((measured.seconds, measured.sent, *measured.waited, *measured.ended))
+        if apart:
+            own = self._own.setdefault(place, [])
+            own[:] = [*own, measured][-_MOST_ROUNDS:]
+            if not all(self._own.get(worker) for worker in workers):
+                return None
+            self._apart += 1
+            means = [_mean(self._own[worker]) for worker in workers]
+            self._own = {}
+            found = self._round(self._apart, means, servers)
+            self._smooth(found)
+            return found
         if len(self._reports) > _MOST_ROUNDS:
             del self._reports[min(self._reports)]
         reports = self._reports.setdefault(measured.round, {})
@@ -162,6 +182,21 @@ class Rounds:
 
 _OF_WORKERS = ("sums", "waited", "blamed")
 _OF_SERVERS = ("handled", "queued", "optimized", "holding", "summing", "received", "sent")
+
+
+def _mean(reports: Sequence[jobs_pb2.Measured]) -> jobs_pb2.Measured:
+    """Returns the mean of a worker's reports."""
+    sums, waited, ended = (
+        np.mean([getattr(one, name) for one in reports], axis=0)
+        for name in ("sums", "waited", "ended")
+    )
+    return jobs_pb2.Measured(
+        seconds=float(np.mean([one.seconds for one in reports])),
+        sums=np.rint(sums).astype(np.int64).tolist(),
+        waited=waited.tolist(),
+        ended=ended.tolist(),
+        sent=float(np.mean([one.sent for one in reports])),
+    )
 
 
 def _check_seconds(times: Collection[float]) -> None:

@@ -38,6 +38,8 @@ class Remap:
     moved: the map, with ranks of the plan's servers.
     ahead: rounds between the most that any worker has begun and the one from which it holds.
     before: the map that holds until then.
+    apart: workers are in different rounds, and each takes the map when it hears of it; servers see
+        to it that a chunk is at one of them (hosts.server.chunk_custody). There is no `from_round`.
     drains: servers hold parameters. They follow a chunk with its first contribution at its next
         server, which must not be one of a round in which that server had the chunk before.
     """
@@ -52,11 +54,13 @@ class Remap:
         ahead: int = AHEAD,
         before: Moved = (),
         drains: bool = False,
+        apart: bool = False,
     ) -> None:
         self.epoch = epoch
         self.number = number
         self.moved = moved
         self._ahead = ahead
+        self._apart = apart
         self.from_round = 0
         self.holds: bool | None = None  # known once all workers have answered
         self._workers = set(workers)
@@ -122,7 +126,9 @@ class Remap:
             self._message.drain, self._waiting = False, set(self._servers)
             self._tell(self._servers)
             return
-        if not self._asked:
+        if self._apart:
+            self.holds = self._message.holds = True
+        elif not self._asked:
             self._asked = True
         elif not self.from_round:
             self.from_round = self._message.from_round = (

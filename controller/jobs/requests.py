@@ -229,11 +229,6 @@ def check_optimizer(job: Job, optimizer: OptimizerPlan | None, kind: TreeKind) -
             f" and those of tree {kind} have a switch; use tree"
             f" {' or '.join(str(kind) for kind in TreeKind if kind.ends_at_server)}"
         )
-    if optimizer is not None and not optimizer.consistency.together and job.spares:
-        raise _wrong(
-            f"{job}: no slices move with consistency {optimizer.consistency}, so no server can be"
-            " spare"
-        )
     if optimizer is not None and not optimizer.consistency.together and kind is not TreeKind.NONE:
         raise _wrong(
             f"{job}: with consistency {optimizer.consistency} servers take a step with each"

@@ -31,8 +31,12 @@ _ATTEMPTS = 8
 
 
 class Scaled(NamedTuple):
-    """A change of servers that holds: from which round on, slices and bytes of parameters that
-    moved, and the servers with and without slices since then."""
+    """A change of servers that holds.
+
+    from_round: the first round; 0 if workers are in rounds of their own, and all know it.
+    slices, bytes: those that moved, and their parameters.
+    servers, spares: the servers with and without slices since then.
+    """
 
     from_round: int
     slices: int

@@ -41,6 +41,7 @@ _FUNCTIONS: Functions = {
     "worker_receive": (None, [_POINTER, _POINTER, ctypes.c_double]),
     "worker_prepare": (ctypes.c_int64, [_POINTER, ctypes.c_double]),
     "worker_poll": (None, [_POINTER, ctypes.c_double, _POINTER]),
+    "worker_redirect": (None, [_POINTER, _POINTER]),
     "worker_run": (ctypes.c_int64, [*[_POINTER] * 4]),
     "find_tickets": (None, [*[_POINTER] * 3]),
     "complete_rows": (None, [*[_POINTER] * 3]),

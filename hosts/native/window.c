@@ -59,6 +59,25 @@ int64_t first_due(struct worker *w) {
     return w->heap_length ? heap[0].row : -1;
 }
 
+// Sends what is in the windows to other servers, by chunk; what was sent already is sent again, as the
+// last server need not have taken it. For jobs whose servers answer each worker by itself.
+void worker_redirect(struct worker *w, const int64_t *servers) {
+    for (int64_t stream = 0; stream < w->streams; stream++)
+        for (int64_t number = w->left[stream]; number < w->next[stream]; number++) {
+            int64_t row = row_of(w, stream, number), server = servers[w->entry[row].chunk];
+            if (w->stage[row] == DONE || w->server[row] == server)
+                continue;
+            w->server[row] = server;
+            if (!in_flight(w, row))
+                continue;
+            set_probe(w, row, false);
+            set_backoff(w, row, 0);
+            w->progress[row].probes = 0;
+            w->progress[row].state_time = NAN;
+            make_due(w, row);
+        }
+}
+
 // --- exponents: protocol/exponents.py is the reference ---
 
 // Codec.scale

@@ -245,6 +245,7 @@ static inline void set_deadline(struct worker *w, int64_t row, double deadline) 
 void advance(struct worker *w);
 void make_due(struct worker *w, int64_t row);
 int64_t first_due(struct worker *w); // -1: none
+void worker_redirect(struct worker *w, const int64_t *servers);
 void restart_progress(struct worker *w, int64_t row);
 void complete(struct worker *w, int64_t row, const struct header *header, const uint8_t *words,
               int stage);

@@ -12,6 +12,9 @@ loss, duplication, reordering and crashes.
 An answer has the parameters as they are when it leaves: after the backup holds the step and, with
 bounded delay, after no worker is more than `staleness` contributions behind. It may include a later
 step that is still on its way to the backup; if that step dies with this server, it is taken again.
+
+While chunk maps change, a server takes steps of the chunks in its custody
+(`hosts.server.chunk_custody`); contributions to others that the newest map gives it wait for them.
 """
 
 from __future__ import annotations
@@ -22,7 +25,8 @@ import numpy as np
 import numpy.typing as npt
 
 from hosts.data.reports import Failure
-from hosts.data.snapshot import Chunks
+from hosts.data.snapshot import Chunks, Snapshot
+from hosts.server.chunk_fetches import MoveTask
 from hosts.server.conflict_free_batches import Indices, Mask, waves
 from hosts.server.shards import Shards
 from hosts.server.update_pipeline import UpdatePipeline
@@ -47,7 +51,9 @@ class AsynchronousNode:
         self, plan: ServerPlan, counters: Counter[str], steps: UpdatePipeline, shards: Shards
     ) -> None:
         assert plan.optimizer is not None
+        assert steps.custody is not None
         self._plan = plan
+        self._custody = steps.custody
         self._bound = plan.optimizer.consistency.staleness
         self._counters = counters
         self._steps = steps
@@ -64,6 +70,9 @@ class AsynchronousNode:
         self._seq = np.zeros((plan.chunks, plan.world), np.uint32)
         self._stream = np.zeros(plan.chunks, np.uint8)
         self._lanes = np.zeros(plan.chunks, np.uint16)
+        # Contributions to chunks that are to come into custody, of each worker one.
+        self._held: list[tuple[Batch, Indices]] = []
+        self._holding = np.zeros((plan.chunks, plan.world), np.bool_)
         self.failures: list[Failure] = []
 
     def on_contributions(self, batch: Batch, ranks: Indices) -> list[Batch]:
@@ -77,6 +86,10 @@ class AsynchronousNode:
         self._count("bad_checksum", good & ~holds)
         good &= holds
         batch, ranks = batch.select(good), ranks[good]
+        away = ~self._custody.held[batch.headers["chunk"].astype(np.int64)]
+        if away.any():
+            self._hold(batch.select(away), ranks[away])
+            batch, ranks = batch.select(~away), ranks[~away]
         if not len(batch):
             return []
         touched = np.unique(batch.headers["chunk"].astype(np.int64))
@@ -93,9 +106,16 @@ class AsynchronousNode:
         """Answers QUERY|DIRECTs with STATE|DIRECTs.
 
         FINAL: the answer is available. Else the bitmap has the worker's own bit if its answer is
-        pending here, and the bits of the workers that it does not wait for.
+        pending here, and the bits of the workers that it does not wait for. There is no answer
+        about a chunk that is to come into custody.
         """
         good = self._well_addressed(batch.headers, ranks)
+        numbers = batch.headers["chunk"][good].astype(np.int64)
+        away = ~self._custody.held[numbers]
+        if away.any():
+            self._custody.need(numbers[away])
+            self._counters["query_moving"] += int(np.count_nonzero(away))
+            good[np.flatnonzero(good)[away]] = False
         headers, ranks = batch.headers[good], ranks[good]
         chunks = headers["chunk"].astype(np.int64)
         number = headers["children"].astype(np.int64)
@@ -127,10 +147,49 @@ class AsynchronousNode:
 
     def _well_addressed(self, headers: Array, ranks: Indices) -> Mask:
         named = (headers["sender"] == (ranks & 0xFF)) & (headers["workers"] == 1)
-        mine = self._plan.server_of(headers["chunk"].astype(np.int64)) == self._plan.rank
+        chunks = np.minimum(headers["chunk"].astype(np.int64), self._plan.chunks)
+        mine = self._custody.held[chunks] | self._custody.to_me[chunks]
         self._count("not_a_child", ~named)
         self._count("other_server", named & ~mine)
         return np.asarray(named & mine, np.bool_)
+
+    def _hold(self, batch: Batch, ranks: Indices) -> None:
+        """Keeps contributions until their chunks are in custody."""
+        chunks = batch.headers["chunk"].astype(np.int64)
+        fresh = np.zeros(len(ranks), np.bool_)
+        fresh[np.unique(chunks * self._plan.world + ranks, return_index=True)[1]] = True
+        fresh &= ~self._holding[chunks, ranks]
+        self._count("moving", fresh)
+        self._count("duplicate", ~fresh)
+        self._holding[chunks[fresh], ranks[fresh]] = True
+        self._held.append((batch.select(fresh), ranks[fresh]))
+        self._custody.need(chunks)
+
+    def arrived(self, task: MoveTask, parts: list[Snapshot], now: float) -> list[Batch]:
+        """Takes the answer of another server at a time; returns RESULTs to send.
+
+        Raises ValueError for invalid chunks.
+        """
+        found = self._custody.arrived(task, parts, now)
+        # The backup of the last server has them, this one's not yet; that one has been asked for
+        # other answers than this one.
+        self._safe[found] = 0
+        self._waiting[found] = False
+        held, self._held = self._held, []
+        for batch, ranks in held:
+            chunks = batch.headers["chunk"].astype(np.int64)
+            here = self._custody.held[chunks]
+            waits = ~here & self._custody.to_me[chunks]
+            self._holding[chunks, ranks] = waits
+            if waits.any():
+                self._held.append((batch.select(waits), ranks[waits]))
+            if here.any():
+                ready, of = batch.select(here), ranks[here]
+                for wave in waves(ready.headers["chunk"]):
+                    self._on_wave(ready.select(wave), of[wave])
+                found = np.union1d(found, chunks[here])
+        begun = found[self._shards.levels[found] > 0]
+        return self._publish(begun) if len(begun) else []
 
     def _counted(self, chunks: Chunks) -> Counts:
         """Returns the contributions (n, world) of each worker that are applied."""

@@ -60,6 +60,8 @@ class ServerEpochs(EpochMember):
             self._state.own(self.job, remap.number, before, moved)
             remapped = jobs_pb2.Remapped(number=remap.number)
             return [jobs_pb2.ResyncRequest(epoch=epoch, remapped=remapped)]
+        if kind == "plan" and epoch == self.epoch >= self._newest:
+            self._state.restate(self.job, moved_of(instruction.plan.moved))
         if not self._counts(epoch, self.epoch):
             return []
         if kind == "plan":

@@ -32,7 +32,7 @@ from hosts.net.driver import Attachment, drive
 from hosts.net.environment import HERE, HostEnvironment
 from hosts.net.offload import PLAIN
 from hosts.net.udp import Endpoint
-from hosts.server.chunk_moves import MoveTask
+from hosts.server.chunk_fetches import MoveTask
 from hosts.server.epoch_change import FetchTask, ServerEpochs
 from hosts.server.replicas import Peers, ShardServer
 from hosts.server.state import NotHereError, ServerState, Update

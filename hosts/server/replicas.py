@@ -8,6 +8,7 @@ caller's address, which edge ports verify.
 from __future__ import annotations
 
 import concurrent.futures
+import itertools
 import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -19,7 +20,7 @@ import numpy as np
 
 from hosts.data.snapshot import Chunks, Snapshot, from_message, pages, to_message
 from hosts.net.environment import HERE, Connection, HostEnvironment
-from hosts.server.chunk_moves import MoveTask
+from hosts.server.chunk_fetches import MoveTask
 from hosts.server.epoch_change import FetchTask
 from hosts.server.state import NotHereError, UnknownPeerError, Update
 from protocol import shards_pb2
@@ -39,7 +40,7 @@ Later = Callable[[Callable[[], None]], None]
 # With job, epoch and the caller's IPv4 address.
 Get = Callable[[int, int, int, Chunks], Snapshot]
 Put = Callable[[int, int, int, Snapshot], None]
-Move = Callable[[int, int, int, Chunks, bool], Snapshot]
+Move = Callable[[int, shards_pb2.FetchRequest], Snapshot]
 
 
 class ShardServer(ShardServiceServicer):
@@ -105,11 +106,8 @@ class ShardServer(ShardServiceServicer):
         self, request: shards_pb2.FetchRequest, context: grpc.ServicerContext
     ) -> Iterator[shards_pb2.Shard]:
         """Returns chunks that the caller has taken over; see shards.proto."""
-
-        def move(job: int, epoch: int, source: int, chunks: Chunks) -> Snapshot:
-            return self._move(job, epoch, source, chunks, request.stale)
-
-        yield from self._get(move, request, context)
+        source = _source(context)
+        yield from self._pages(lambda: self._move(source, request), request, context)
 
     def Save(  # noqa: N802
         self, request: shards_pb2.FetchRequest, context: grpc.ServicerContext
@@ -126,6 +124,14 @@ class ShardServer(ShardServiceServicer):
             chunks = np.frombuffer(request.chunks, "<u4").astype(np.int64)
             return get(request.job, request.epoch, source, chunks)
 
+        yield from self._pages(give, request, context)
+
+    def _pages(
+        self,
+        give: Callable[[], Snapshot],
+        request: shards_pb2.FetchRequest,
+        context: grpc.ServicerContext,
+    ) -> Iterator[shards_pb2.Shard]:
         for part in pages(self._do(context, give)):
             yield to_message(request.job, request.epoch, part)
 
@@ -171,6 +177,7 @@ class Peers:
     def __init__(self, later: Later, environment: HostEnvironment = HERE) -> None:
         self._later = later
         self._environment, self._runtime = environment, environment.runtime
+        self._attempts = itertools.count(1)
         self._connections: dict[Address, Connection] = {}
         self._over = self._runtime.event()
 
@@ -218,14 +225,9 @@ class Peers:
 
         Retries while `wants` is true. Both run in the thread that owns the state machines.
         """
-        request = shards_pb2.FetchRequest(
-            job=task.job,
-            epoch=task.epoch,
-            chunks=task.chunks.astype("<u4").tobytes(),
-            stale=task.stale,
-        )
 
         def ask(stub: Any) -> None:
+            request = task.to_message(next(self._attempts))
             parts = [
                 from_message(message) for message in stub.Move(request, timeout=_STREAM_SECONDS)
             ]

@@ -90,7 +90,13 @@ class ServedJob:
             self.times.round_sums = int(np.count_nonzero(given))
         self.backed_up |= then == self.before
         if self.steps is not None:
-            self.steps.moves.own(remap, now[:-1], then[:-1])
+            self.steps.fetches.own(remap, now[:-1], then[:-1])
+
+    def restate(self, moved: Moved) -> None:
+        """Takes the chunk map at hand; see ServerState.restate."""
+        if self.asynchronous_node is not None:
+            self._remap = -1
+            self.own(0, moved, moved)
 
     def on_packets(self, now: float, batch: Batch) -> list[Batch]:
         """Takes packets of this job that were read at a time; returns packets to send."""
@@ -155,7 +161,7 @@ class ServedJob:
     def has_reports(self) -> bool:
         """True if `take_reports` would return any."""
         timed = self.times is not None and not self.times.left
-        return timed or (self.steps is not None and self.steps.moves.has_reports)
+        return timed or (self.steps is not None and self.steps.fetches.has_reports)
 
     def take_reports(self) -> list[jobs_pb2.ResyncRequest]:
         """Returns messages without a sender: the times of a round of sums, and what chunk maps have
@@ -166,7 +172,7 @@ class ServedJob:
             measured = self.times.report(most_open)
             found.append(jobs_pb2.ResyncRequest(server_measured=measured))
         if self.steps is not None:
-            reports = self.steps.moves.take_reports()
+            reports = self.steps.fetches.take_reports()
             found += [jobs_pb2.ResyncRequest(moved_here=one) for one in reports]
         for message in found:
             message.epoch = self.plan.epoch

@@ -20,12 +20,12 @@ from hosts.data.snapshot import Chunks, Snapshot
 from hosts.native.loader import alike, load_native
 from hosts.net.arrivals import Clock, Released, Seconds
 from hosts.server.asynchronous_node import AsynchronousNode
-from hosts.server.chunk_moves import MoveTask
+from hosts.server.chunk_fetches import MoveTask
 from hosts.server.root_node import RootNode
 from hosts.server.served_job import ServedJob, distinct
 from hosts.server.shards import Shards
 from hosts.server.times import Watch
-from protocol import jobs_pb2
+from protocol import jobs_pb2, shards_pb2
 from protocol.frames import OVERHEAD
 from protocol.header import HEADER_BYTES, LANE_BYTES, Batch
 from protocol.optimizer_plan import OptimizerPlan
@@ -116,6 +116,11 @@ class ServerState:
         """
         self._jobs[job].own(remap, before, moved)
 
+    def restate(self, job: int, moved: Moved) -> None:
+        """Takes the map that workers of the job have, if it is not synchronous: another one that it
+        was to have was lost with the job service."""
+        self._jobs[job].restate(moved)
+
     def freeze(self, job: int) -> None:
         """Drops and counts the packets of a job until `install` of a newer epoch.
 
@@ -183,7 +188,7 @@ class ServerState:
     def has_updates(self) -> bool:
         """Returns true if `take_updates` or `take_moves` would return one."""
         steps = [job.steps for job in self._jobs.values() if job.steps is not None]
-        return any(one.pending or one.moves.pending for one in steps)
+        return any(one.pending or one.fetches.pending for one in steps)
 
     def take_updates(self) -> list[Update]:
         """Returns the updates that backups must hold; call `replicated` once they do."""
@@ -223,7 +228,7 @@ class ServerState:
             task
             for job in self._jobs.values()
             if job.steps is not None
-            for task in job.steps.moves.take_tasks(now)
+            for task in job.steps.fetches.take_tasks(now)
         ]
 
     def wants(self, task: MoveTask) -> bool:
@@ -239,26 +244,38 @@ class ServerState:
         if not self.wants(task):
             return
         job = self._jobs[task.job]
-        assert job.steps is not None
+        node, steps = job.asynchronous_node, job.steps
         job.counters["moved_here"] += sum(len(part) for part in parts)
         job.counters["moved_bytes"] += sum(part.nbytes for part in parts)
-        self._give(job, job.steps.moves.arrived(task, parts, now))
+        if node is not None:
+            results = node.arrived(task, list(parts), now)
+        else:
+            assert steps is not None
+            results = steps.moves.arrived(task, parts, now)
+        self._give(job, results)
 
-    def move(self, job: int, epoch: int, source: int, chunks: Chunks, stale: bool) -> Snapshot:
-        """Returns chunks that a server at an IPv4 address asks for, see MoveTask.
+    def move(self, source: int, request: shards_pb2.FetchRequest) -> Snapshot:
+        """Returns chunks that a server at an IPv4 address asks for.
 
-        Raises NotHereError unless the job is in this epoch and has such chunks, UnknownPeerError if
-        the address has none of its servers.
+        Raises NotHereError unless the job is in the request's epoch and has such chunks, or for a
+        late copy of a call, UnknownPeerError if the address has not the server of the rank.
         """
-        current = self._current(job, epoch)
+        job, rank = request.job, request.rank
+        current = self._current(job, request.epoch)
         plan, steps = current.plan, current.steps
-        others = (rank for rank in range(len(plan.servers)) if rank != plan.rank)
-        if steps is None or not any(plan.calls_from(rank, source) for rank in others):
+        other = rank < len(plan.servers) and rank != plan.rank
+        if steps is None or not other or not plan.calls_from(rank, source):
             raise UnknownPeerError(f"job {job}: nothing for {IPv4Address(source)} here")
+        chunks = np.frombuffer(request.chunks, "<u4").astype(np.int64)
         try:
-            return steps.moves.give(chunks, stale)
+            if steps.custody is None:
+                return steps.moves.give(chunks, request.stale)
+            given = steps.custody.give(chunks, rank, request.ticket, request.attempt)
         except IndexError as error:
             raise NotHereError(f"job {job}: {error}") from error
+        if given is None:
+            raise NotHereError(f"job {job}: call {request.attempt} is late")
+        return given
 
     def replicate(self, job: int, epoch: int, source: int, snapshot: Snapshot) -> None:
         """Holds steps of the primary that calls from an IPv4 address, which its host's processes

@@ -13,6 +13,8 @@ import numpy as np
 
 from hosts.data.snapshot import Chunks, Snapshot
 from hosts.optimizers import mean_of
+from hosts.server.chunk_custody import ChunkCustody
+from hosts.server.chunk_fetches import ChunkFetches
 from hosts.server.chunk_moves import ChunkMoves, Slots, Steps
 from hosts.server.shards import Shards
 from hosts.server.times import ServerTimes
@@ -30,6 +32,7 @@ class UpdatePipeline:
     backup: rank of the server that holds a replica; None if there is no other.
     times: measures steps, and how long results wait; None: nobody asks.
     moves: brings chunks that chunk maps give this server.
+    custody: the same in a job that is not synchronous; None in others.
     """
 
     def __init__(self, plan: ServerPlan, shards: Shards, times: ServerTimes | None = None) -> None:
@@ -43,6 +46,12 @@ class UpdatePipeline:
         self._waiting: dict[int, list[Release]] = {}  # by number of the update
         self._number = 0
         self.moves = ChunkMoves(plan, shards)
+        self.custody = ChunkCustody(plan, shards) if plan.is_asynchronous else None
+
+    @property
+    def fetches(self) -> ChunkFetches:
+        """`custody`, or `moves`."""
+        return self.moves if self.custody is None else self.custody
 
     def here(self, chunks: Chunks, slots: Slots, go: Steps) -> Slots:
         """Returns those of the complete sums (n,) whose chunks (n,) are here; calls `go` with
@@ -128,4 +137,4 @@ class UpdatePipeline:
         """Drops waiting results: in another epoch they are delivered otherwise."""
         self._fresh = []
         self._waiting = {}
-        self.moves.drop()
+        self.fetches.drop()

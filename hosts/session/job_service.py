@@ -62,7 +62,7 @@ class Scaled(NamedTuple):
     """The change that `scale` made.
 
     Attributes:
-        from_round: The first round with the new chunk map.
+        from_round: The first round with the new chunk map; 0 if workers are in rounds of their own.
         slices: How many moved.
         bytes: Of their parameters, in whole chunks.
         servers: Server processes that have slices now.

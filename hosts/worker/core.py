@@ -219,6 +219,10 @@ class Core:
         self._worker.incomplete += numbers
         self._worker.moved = 1
 
+    def redirect(self, servers: Numbers) -> None:
+        """Sends what is in the windows to these servers (chunks,)."""
+        self._lib.worker_redirect(self._at, address(np.ascontiguousarray(servers, np.int64)))
+
     @property
     def arrived(self) -> int:
         """Sums that arrived since the last `take_sums`."""

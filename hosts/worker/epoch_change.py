@@ -16,6 +16,7 @@ from hosts.worker.transport import WorkerTransport
 from protocol import jobs_pb2
 from protocol.exponents import Exponents
 from protocol.header import Batch
+from protocol.partition import Moved
 from protocol.plan import WorkerPlan, moved_of
 from protocol.state import Arrays, Collector, State, StateError, decode, encode
 
@@ -71,8 +72,12 @@ class WorkerEpochs(EpochMember):
                 # Now, and not when its round begins: a map that cannot be is an error.
                 _ = replace(self.transport.plan, moved=moved_of(instruction.remap.moved)).shares
                 self.barrier.on_remap(instruction.remap)
+                if instruction.remap.holds and not instruction.remap.from_round:
+                    self._redirect(moved_of(instruction.remap.moved))
             elif kind == "plan":
                 self.barrier.maps.on_plan(moved_of(instruction.plan.moved))
+                if self.transport.plan.is_asynchronous:
+                    self._redirect(moved_of(instruction.plan.moved))
                 self.barrier.release()
             return self.said()
         if not self._counts(epoch, self.epoch):
@@ -95,6 +100,12 @@ class WorkerEpochs(EpochMember):
         if kind == "restore":
             return [self._restore(epoch, instruction.restore)]
         raise ValueError(f"an instruction of epoch {epoch} that says nothing known: {kind}")
+
+    def _redirect(self, moved: Moved) -> None:
+        """Takes a chunk map that holds from now on."""
+        assert self.transport is not None
+        if moved != self.transport.plan.moved:
+            self.transport.remap(moved)
 
     def begins(self, number: int) -> None:
         """Prepares for a round that begins: its chunk map holds from here on."""

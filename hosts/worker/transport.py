@@ -276,9 +276,16 @@ class WorkerTransport:
         self._frozen = True
 
     def remap(self, moved: Moved) -> None:
-        """Sends what is submitted from now on to the servers of another chunk map."""
+        """Sends what is submitted from now on to the servers of another chunk map; in an
+        asynchronous job also what has been submitted and has no result."""
         self.plan = replace(self.plan, moved=moved)
         self._scheduler = scheduler_for(self.plan)
+        if self.plan.is_asynchronous:
+            servers = self.plan.server_of(np.arange(self._exponents.chunks))
+            self._core.redirect(servers)
+            for stream in range(len(self.plan.streams)):
+                entries = self._queues.pending(stream)
+                entries["server"] = servers[entries["chunk"]]
 
     def levels(self) -> npt.NDArray[np.uint32]:
         """Returns the number of complete results of each chunk (chunks,)."""

@@ -112,7 +112,8 @@ class ScaledServers(TypedDict):
     """A change of the servers that have slices of a job."""
 
     from_round: int
-    """The first round with the new chunk map."""
+    """The first round with the new chunk map; 0 if workers are in rounds of their own: it holds for
+    each from when it knows it."""
     slices: int
     """Slices that moved."""
     bytes: int

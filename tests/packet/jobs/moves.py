@@ -13,32 +13,25 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import product
 from unittest.mock import patch
 
 import numpy as np
 
 from controller.planning.tree_planner import TreeKind
-from hosts.server import chunk_moves
-from hosts.server.chunk_moves import MoveTask
+from hosts.server import chunk_fetches
 from hosts.server.shards import Shards
 from protocol.optimizer_plan import OptimizerPlan
 from tests.impaired_links import Impairments
+from tests.packet.jobs.aims import Aim
 from tests.packet.jobs.protocol_run import LIMIT, Run
 from tests.packet.jobs.switched_job import LANES, StartedJob
-from tests.packet.jobs.switched_network import Host, SwitchedNetwork
+from tests.packet.jobs.switched_network import SwitchedNetwork
 from topologies.model.spec import parse
 
 CHUNKS = 24
 SERVERS = 4
 TOPOLOGY = f"name: test\nracks: [{{workers: 2, servers: {SERVERS}}}]\ncores: 0\n"
 OPTIMIZERS = (OptimizerPlan("momentum", 0.1, 0.9), OptimizerPlan("adam", 0.1, weight_decay=1e-4))
-
-VICTIMS = ("old owner", "new owner", "backup", "controller", "switch")
-# Of a move: servers are being told the map; workers are; the new owner's request is on its way, the
-# answer is, and some of the chunks have come.
-STAGES = ("proposed", "decided", "asked", "given", "partly")
-AIMS = tuple(product(VICTIMS, STAGES))
 
 
 @dataclass
@@ -62,7 +55,7 @@ def play(
     that never moves, and that no step is taken at two servers.
 
     faulty: servers die and come back, and the controller is replaced, at any time.
-    aim: a victim that dies at a stage of a move, and comes back; see VICTIMS and STAGES.
+    aim: a victim that dies at a stage of a move, and comes back (tests.packet.jobs.aims).
     """
     draw = random.Random(seed)
     faults = Impairments(
@@ -74,7 +67,7 @@ def play(
     try:
         # Of the chunks of one server all at once, or a few.
         share = draw.choice([1 << 20, 12 * LANES * 4])
-        with patch.object(chunk_moves, "CALL_BYTES", share), _one_owner(network):
+        with patch.object(chunk_fetches, "CALL_BYTES", share), _one_owner(network):
             return _Moves(network, draw, seed, rounds, faulty, aim).play()
     finally:
         network.close()
@@ -127,18 +120,16 @@ class _Moves:
             slice_bytes=4 * LANES,
             spares=draw.choice([(), ("s3",)]),
         )
-        self.moved = self.bytes = self.kills = self.restarts = 0
-        self.aimed = 0.0  # when the next victim may die
-        self.broken = False  # the switch is
+        self.moved = self.bytes = 0
         self.run = Run(started, rounds, seed, draw.random() < 0.3, lead=draw.choice([1, 2, 3]))
         self.run.submit(skew=draw.choice([0.02, 0.1]), seed=seed)
         self._later(0.02, self._remap)
+        self.faults = Aim(started, draw, lambda: self.run.done, lambda rank: self._count([rank]))
         if faulty:
             self._later(0.3, self._kill)
             self._later(1.0, self._restart)
         if aim is not None:
-            network.on_move = self._on_move
-            network.watchers.append(self._on_change)
+            self.faults.at(*aim)
 
     def play(self) -> Outcome:
         started = self.started
@@ -152,7 +143,7 @@ class _Moves:
             self.network.run_for(10.0)  # until servers have reported
             told = [one.to_message().bytes for one in started.job.moves]
             assert sum(told) == self.bytes
-        return Outcome(self.moved, started.job.epoch, self.kills, self.restarts)
+        return Outcome(self.moved, started.job.epoch, self.faults.kills, self.faults.restarts)
 
     def _later(self, most: float, action: Callable[[], None]) -> None:
         def act() -> None:
@@ -175,89 +166,15 @@ class _Moves:
         )
         self._later(self.draw.choice([0.02, 0.1]), self._remap)
 
-    # -- faults at any time -----------------------------------------------------------------------
-
-    @property
-    def whole(self) -> bool:
-        """True if nothing is away: a server's replica is elsewhere then."""
-        job, members = self.started.job, self.started.server_members
-        present = all(not one.gone and one.follower.epoch == job.epoch for one in members)
-        return job.change is None and job.started and present and not self.broken
-
     def _kill(self) -> None:
-        if self.whole:
-            self._kill_server(self.draw.randrange(SERVERS))
+        if self.faults.whole:
+            self.faults.kill_server(self.draw.randrange(SERVERS))
         self._later(1.0, self._kill)
 
     def _restart(self) -> None:
-        self.restarts += 1
+        self.faults.restarts += 1
         self.started.restart_controller()
         self._later(4.0, self._restart)
-
-    def _kill_server(self, rank: int) -> None:
-        self.kills += 1
-        self._count([rank])
-        self.started.kill_server(rank, reported=True)
-        self._later(0.5, lambda: self.started.restart_server(rank))
-
-    # -- faults at a stage of a move --------------------------------------------------------------
-
-    def _on_change(self) -> None:
-        """The job table has changed."""
-        job = self.started.job
-        if job.remap is None or job.remap.holds:
-            return
-        if self._due("decided" if job.remap.from_round else "proposed"):
-            before = self.network.jobs.deployment.owners(job)
-            after = self.network.jobs.deployment.owners(job, job.remapped[0])
-            pairs = [pair for pair in zip(before, after, strict=True) if pair[0] != pair[1]]
-            if pairs:
-                self._strike(*self.draw.choice(pairs))
-
-    def _on_move(self, stage: str, host: Host, task: MoveTask) -> None:
-        """A server gets chunks that a map gives it."""
-        job, names = self.started.job, self.started.servers
-        (new,) = (n for n, name in enumerate(names) if self.network.server_host(name) is host)
-        if stage == "taken":
-            steps = host.machine._jobs[job.number].steps
-            if not steps.moves.expected:
-                return  # all have come
-            stage = "partly"
-        if task.epoch == job.epoch and self._due(stage):
-            self._strike(job.scheme.servers[task.rank], new)
-
-    def _due(self, stage: str) -> bool:
-        assert self.aim is not None
-        due = stage == self.aim[1] and self.whole and self.network.now >= self.aimed
-        return due and not self.run.done
-
-    def _strike(self, old: int, new: int) -> None:
-        """Kills the victim of a move from a server to another."""
-        assert self.aim is not None
-        # The next one once moves have gone on for a while.
-        self.aimed = self.network.now + 0.5 + self.draw.random()
-        victim = self.aim[0]
-        if victim == "controller":
-            self.restarts += 1
-            self.started.restart_controller()
-        elif victim == "switch":
-            self._break_switch()
-        else:
-            ring = self.started.job.scheme.servers
-            backup = ring[(ring.index(new) + 1) % len(ring)]
-            self._kill_server({"old owner": old, "new owner": new, "backup": backup}[victim])
-
-    def _break_switch(self) -> None:
-        self.kills += 1
-        self.broken = True
-        self.network.break_switch("tor0")
-
-        def repair() -> None:
-            self.network.repair_switch("tor0")
-            self.broken = False
-            self.started.replan("tor0 has restarted")
-
-        self._later(0.3, lambda: self.network.call(self.network.now, repair))
 
     def _count(self, ranks) -> None:
         for rank in ranks:

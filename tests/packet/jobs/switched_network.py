@@ -9,6 +9,7 @@ controller does takes time, too: packets go on moving while it waits for a switc
 
 from __future__ import annotations
 
+import itertools
 import math
 import threading
 from collections import Counter
@@ -22,7 +23,7 @@ from controller.p4rt.connection import DeviceConnection, SwitchError
 from controller.p4rt.entries import Update
 from controller.p4rt.fabric import Fabric
 from hosts.data.snapshot import Snapshot
-from hosts.server.chunk_moves import MoveTask
+from hosts.server.chunk_fetches import MoveTask
 from hosts.server.state import NotHereError, ServerState
 from hosts.server.state import Update as Step
 from protocol.frames import Datagram, Interface, from_frame, from_frames, to_frames
@@ -161,6 +162,7 @@ class SwitchedNetwork(Events):
         self.trace: list[Seen] | None = None  # a list: every frame is noted there
         # Called after each call to the job table that has changed something.
         self.watchers: list[Callable[[], None]] = []
+        self._attempts = itertools.count(1)  # of calls from server to server
         self._calling = False  # the controller is at work
         self._held: list[Callable[[], None]] = []  # calls that wait for it
         self._hosts: dict[tuple[int, int], Host] = {}
@@ -288,7 +290,7 @@ class SwitchedNetwork(Events):
                 if source.dead or host.dead:
                     raise NotHereError("dead")
                 caller = self.caller(host.link.node, task.server)
-                part = source.machine.move(task.job, task.epoch, caller, task.chunks, task.stale)
+                part = source.machine.move(caller, task.to_message(next(self._attempts)))
             except NotHereError:
                 again()
                 return

@@ -13,7 +13,8 @@ from controller.planning.tree_planner import TreeKind
 from hosts.data.snapshot import STARTED
 from protocol.consistency import ASYNCHRONOUS, Consistency
 from tests.impaired_links import Impairments
-from tests.packet.jobs.apart import CHUNKS, WORLD, Apart
+from tests.packet.jobs.aims import AIMS, Aim
+from tests.packet.jobs.apart import CHUNKS, LIMIT, WORLD, Apart
 
 Begin = Callable[..., Apart]
 
@@ -87,6 +88,57 @@ def test_server_failure_loses_no_gradient(consistency, begin) -> None:
     assert sources == {("s1", "s1"), ("s0", "s1"), ("s0", "s0")}
 
 
+def _move(apart: Apart, draw: random.Random) -> None:
+    """Moves chunks all the time until workers are done."""
+    while not apart.done:
+        assert apart.network.now < LIMIT, f"hangs: {apart.complete}, {apart.started.job.status}"
+        apart.remap(draw)
+        apart.network.run_for(draw.random() * draw.choice([0.02, 0.1, 0.5]))
+
+
+@KINDS
+@pytest.mark.parametrize("seed", range(3))
+def test_moves_lose_no_gradient_and_apply_none_twice(consistency, seed, begin) -> None:
+    """As many steps as gradients, whichever servers take them, and workers as close as ever."""
+    draw = random.Random(seed)
+    faults = draw.choice([Impairments(), SOME, MANY])
+    apart = begin(consistency, faults, servers=3, rounds=12, seconds=(0.01, 0.05, 0.02), seed=seed)
+    _move(apart, draw)
+    apart.run()
+    assert apart.started.job.epoch == 1
+    steps = [state.counters(1) for state in apart.network.servers.values()]
+    assert sum(one["stepped"] for one in steps) == WORLD * CHUNKS * apart.rounds
+    assert apart.moved > 2 * CHUNKS
+
+
+def _strike(begin: Begin, seed: int, victim: str, stage: str, rounds: int, most: int) -> Apart:
+    """Runs a job in which chunks move all the time, and a victim dies at a stage of that, so often
+    at most."""
+    draw = random.Random(seed)
+    consistency = draw.choice([ASYNCHRONOUS, *(Consistency(False, n) for n in (0, 1, 3))])
+    faults = draw.choice([Impairments(), SOME, MANY])
+    seconds = [draw.choice([0.01, 0.05, 0.1]) for _ in range(WORLD)]
+    apart = begin(consistency, faults, servers=3, rounds=rounds, seconds=seconds, seed=seed)
+    aim = Aim(apart.started, draw, lambda: apart.done)
+    aim.at(victim, stage, most)
+    _move(apart, draw)
+    apart.run()
+    assert aim.kills + aim.restarts > 0
+    return apart
+
+
+@pytest.mark.parametrize(("victim", "stage"), AIMS[::3])
+def test_no_party_of_a_move_takes_a_gradient_with_it(victim, stage, begin) -> None:
+    _strike(begin, AIMS.index((victim, stage)), victim, stage, 5, 1)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(100, 140))
+def test_no_party_of_a_move_takes_a_gradient_with_it_ever(seed, begin) -> None:
+    for number, aim in enumerate(AIMS):
+        _strike(begin, 100 * seed + number, *aim, 40, 4).network.close()
+
+
 @KINDS
 def test_replan_in_flight_changes_no_result(consistency, begin) -> None:
     apart = begin(consistency, MANY, rounds=8, seconds=(0.01, 0.1, 0.02))
@@ -137,21 +189,29 @@ def test_parameters_come_from_workers_without_servers(consistency, servers, begi
     "seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 200))]
 )
 def test_every_gradient_counts_once_under_failures(seed, begin) -> None:
-    """Plans that change, servers and workers that die, in any order, of which some come back."""
+    """Plans and chunk maps that change, servers, workers and the controller that die, in any order,
+    of which some come back."""
     draw = random.Random(seed)
     consistency = draw.choice([ASYNCHRONOUS, *(Consistency(False, n) for n in (0, 1, 3))])
     faults = Impairments(
         draw.choice([0.0, 0.01, 0.05]), draw.choice([0.0, 0.3]), draw.choice([0.0, 0.02, 0.1])
     )
     seconds = [draw.choice([0.005, 0.02, 0.1, 0.3]) for _ in range(WORLD)]
-    apart = begin(consistency, faults, rounds=14, seconds=seconds, seed=seed)
+    servers = draw.choice([2, 3])
+    apart = begin(consistency, faults, servers=servers, rounds=14, seconds=seconds, seed=seed)
     network, started = apart.network, apart.started
+    moves = draw.random() < 0.7
     for _ in range(draw.randint(2, 6)):
-        network.run_for(draw.random() * draw.choice([0.05, 0.3, 1.0]))
-        event = draw.choice(["plan", "server", "worker"])
+        for _ in range(draw.randint(0, 5) if moves else 0):
+            apart.remap(draw)
+            network.run_for(draw.random() * draw.choice([0.01, 0.05, 0.2]))
+        network.run_for(0 if moves else draw.random() * draw.choice([0.05, 0.3, 1.0]))
+        event = draw.choice(["plan", "server", "worker", "controller"])
         job, rank = started.job, draw.choice(started.staying)
         if event == "plan":
             started.replan("test", window=draw.choice([1, 2, 8]), streams=draw.randint(1, 3))
+        elif event == "controller":
+            started.restart_controller()
         elif event == "worker" and len(started.staying) > 1:
             apart.kill(rank)
             network.run_for(draw.random() * 0.5)
@@ -161,7 +221,7 @@ def test_every_gradient_counts_once_under_failures(seed, begin) -> None:
             not member.gone and job.change is None and member.follower.epoch == job.epoch
             for member in started.server_members
         ):  # with another one away, no other might have what it has
-            victim = draw.randrange(2)
+            victim = draw.randrange(servers)
             started.kill_server(victim, reported=draw.random() < 0.7)
             back = network.now + draw.choice([0.1, 1.0, 10.0])
             if draw.random() < 0.8:

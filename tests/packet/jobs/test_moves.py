@@ -12,7 +12,8 @@ from itertools import count
 
 import pytest
 
-from tests.packet.jobs.moves import AIMS, play
+from tests.packet.jobs.aims import AIMS
+from tests.packet.jobs.moves import play
 
 MOVES = 500
 MOST_MOVES = 100_000

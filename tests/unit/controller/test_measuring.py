@@ -57,6 +57,30 @@ def test_a_round_has_what_workers_and_servers_measured() -> None:
     assert first.blamed == second.blamed == pytest.approx((0.5 + 2.5) / 2)
 
 
+def test_workers_in_rounds_of_their_own_count_alike() -> None:
+    """However many rounds the faster one has had; one that has left is not waited for."""
+    rounds = Rounds()
+    fields: dict[str, Any] = {"waited": [0.1, 0.5], "ended": [2.0, 4.0], "sent": 1.0}
+
+    def own(rank: int, number: int, seconds: float, sums: list[int]) -> Round | None:
+        measured = jobs_pb2.Measured(round=number, seconds=seconds, sums=sums, **fields)
+        return rounds.take(WORKERS[rank], measured, workers, SERVERS, apart=True)
+
+    workers = WORKERS
+    assert own(0, 1, 1.0, [10, 4]) is None
+    assert own(0, 2, 3.0, [10, 8]) is None
+    found = own(1, 1, 10.0, [9, 5])
+    assert found is not None
+    assert (found.number, found.seconds) == (1, pytest.approx((2 + 10) / 2))
+    assert [one.sums for one in found.servers] == [10, 6]
+    assert found.servers[1].waited == pytest.approx((0.5 + 0.5) / (6 + 5))
+    assert own(1, 2, 10.0, [9, 5]) is None
+    workers = WORKERS[:1]
+    found = own(0, 3, 1.0, [10, 5])
+    assert found is not None
+    assert (found.number, found.seconds) == (2, 1.0)
+
+
 def test_blame_is_for_the_time_after_the_last_contribution() -> None:
     rounds = Rounds()
     for rank in range(2):

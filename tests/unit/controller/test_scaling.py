@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -362,6 +363,39 @@ def test_servers_come_and_go_while_a_job_trains(
     assert job["blocked_seconds"] == pytest.approx(sum(held))
     carried = {(row["from"], row["to"]): row["bytes"] for row in found["links"]}
     assert all(carried["tor0", f"s{number}"] > 0 for number in range(4))
+
+
+@pytest.mark.parametrize(("consistency", "ahead"), [("asynchronous", 28), ("{staleness: 1}", 1)])
+def test_servers_come_and_go_while_workers_are_in_rounds_of_their_own(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    consistency: str,
+    ahead: int,
+) -> None:
+    """Packets are lost meanwhile, and one worker is slow. Servers have taken a step with each
+    gradient, once."""
+    caplog.set_level("INFO")
+    loss = "{rate: 1 Gbit/s, delay: 5 us, loss: 2 %, duplicate: 2 %, reorder: 5 %}"
+    topology = TOPOLOGY.replace("{rate: 1 Gbit/s, delay: 5 us}", loss)
+    job = f"{JOB}optimizer: {{name: adam, rate: 0.01, at: servers}}\nconsistency: {consistency}\n"
+    faults = FAULTS + "- {at: 0, slow: {host: w0, by: 3}, for: forever}\n"
+    files = {"topology.yaml": topology, "job.yaml": job, "faults.yaml": faults}
+    session = run(tmp_path, monkeypatch, files)
+    found = json.loads(session.run.summary.read_text())
+    (summary,) = found["jobs"]
+    assert len(summary["plans"]) == 1
+    said = [row["what"] for row in found["faults"] if row["kind"] == "scale"]
+    for what, moved in zip(said, (6, 3, 4), strict=False):
+        assert what == f"moved {moved} slices ({moved * 1.024:.3g} kB), which holds from now on"
+    assert [one["slices"] for one in summary["moves"]] == [6, 3, 4]
+    # A parameter and two moments of each of a chunk's values.
+    assert [one["bytes"] for one in summary["moves"]] == [3 * 1024 * n for n in (6, 3, 4)]
+    assert {one["from_round"] for one in summary["moves"]} == {None}
+    assert 0 < summary["staleness_seen"]["max"] <= ahead
+    # 12 chunks, 28 gradients of each of three workers.
+    stepped = [int(n) for n in re.findall(r"'stepped': (\d+)", caplog.text)]
+    assert sum(stepped) == 12 * 28 * 3
 
 
 @pytest.mark.parametrize("at", ["workers", "servers"])

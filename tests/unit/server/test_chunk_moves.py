@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from hosts.data.snapshot import pages
-from hosts.server.chunk_moves import ChunkMoves, MoveTask
+from hosts.server.chunk_fetches import MoveTask
+from hosts.server.chunk_moves import ChunkMoves
 from hosts.server.shards import Shards
 from protocol.optimizer_plan import OptimizerPlan
 from protocol.plan import Address, ServerPlan

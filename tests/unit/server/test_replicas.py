@@ -132,7 +132,7 @@ def test_a_moved_chunk_is_fetched_with_its_first_contribution_and_only_then() ->
     taker.on_packets(0.0, initial([2, 2, 2, 2], seq=1, chunk=1))
     (task,) = taker.take_moves(2.0)
     assert not taker.take_updates()
-    taker.moved(task, [giver.move(1, 3, SERVERS[0].ipv4, task.chunks, task.stale)], 3.5)
+    taker.moved(task, [giver.move(SERVERS[0].ipv4, task.to_message(1))], 3.5)
     ((job, message),) = taker.take_reports()
     report = message.moved_here
     # A parameter and a momentum of each lane.
@@ -164,11 +164,21 @@ def test_parameters_move_only_to_servers_of_the_job(
 ) -> None:
     primary = installed(PRIMARY)
     primary.on_packets(0.0, initial([1, 2, 3, 4]))
+
+    def request(chunk: int, **changes: int) -> shards_pb2.FetchRequest:
+        chunks = np.array([chunk], "<u4").tobytes()
+        return shards_pb2.FetchRequest(
+            **{"job": 1, "epoch": 3, "rank": 1, **changes}, chunks=chunks
+        )
+
     with pytest.raises(NotHereError, match=cause):
-        primary.move(1, epoch, source.ipv4, np.array([0]), False)
-    assert primary.move(1, 3, SERVERS[1].ipv4, np.array([0]), False).levels.tolist() == [2]
+        primary.move(source.ipv4, request(0, epoch=epoch))
+    for rank in (0, 2, (1 << 32) - 1):
+        with pytest.raises(NotHereError, match="nothing for"):
+            primary.move(SERVERS[1].ipv4, request(0, rank=rank))
+    assert primary.move(SERVERS[1].ipv4, request(0)).levels.tolist() == [2]
     with pytest.raises(NotHereError, match="job 1"):
-        primary.move(1, 3, SERVERS[1].ipv4, np.array([9]), False)
+        primary.move(SERVERS[1].ipv4, request(9))
 
 
 @pytest.fixture

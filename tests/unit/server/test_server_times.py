@@ -156,7 +156,7 @@ def test_sums_that_wait_for_parameters_on_their_way_are_handled_until_these_are_
     other.install(replace(OPTIMIZED, rank=1))
     server.now += 7
     caller = OPTIMIZED.servers[0].ipv4
-    part = other.move(1, task.epoch, caller, task.chunks, task.stale)
+    part = other.move(caller, task.to_message(1))
     server.state.moved(task, [part], server.now)
     (update,) = server.state.take_updates()
     server.state.replicated(update)

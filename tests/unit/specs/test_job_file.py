@@ -126,11 +126,6 @@ def test_every_problem_is_named_with_line_and_field() -> None:
             "placement: ncs\nbalance: {policy: psld, explore: 2}",
             "balance.explore: should be at most 1",
         ),
-        (
-            "optimizer: {rate: 0.1, at: servers}\nconsistency: asynchronous\nplacement: ncs\n"
-            "balance: psld",
-            "job.yaml:7: balance: moves load from one round to the next, and workers are in",
-        ),
         ("gradients: float8", "gradients: should be float32, float16 or bfloat16"),
         ("workload: letters", "workload: should be digits, characters, resnet50, layers or"),
         ("workload: layers", "layers: is empty; workload layers needs the bytes of each"),

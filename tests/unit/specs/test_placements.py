@@ -114,9 +114,6 @@ def test_a_word_stands_for(
         ("placement: {kind: ncc, spares: [s1]}", "job.yaml:4: placement.spares: placement ncc (n"),
         ("placement: {spares: [s1]}",
          "job.yaml:4: placement.spares: is about what servers sum, and the root of tree two-l"),
-        ("optimizer: {rate: 0.1, at: servers}\nconsistency: asynchronous\n"
-         "placement: {kind: ncs, spares: [s1]}",
-         "job.yaml:6: placement.spares: moves load from one round to the next, and workers are"),
         ("placement: {servers: [w0]}", "job.yaml:4: placement.servers[0]: server-rack has no server"
          " 'w0'; allowed: s0, s1"),
     ],
