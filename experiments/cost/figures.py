@@ -6,10 +6,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from experiments.common.declaration import Claim, Figure, Published, Results
-from experiments.cost.jobs import BOX, DESIGNS, GPUS, SHARDED, SWITCH, WORKERS, Model, models
+from experiments.cost.jobs import (
+    BOX,
+    DESIGNS,
+    GPUS,
+    SHARDED,
+    SWITCH,
+    WORKERS,
+    Model,
+    models,
+    sharded,
+)
 from experiments.cost.prices import Design, read
 
-__all__ = ["claims", "examples", "figures", "gain", "per_dollar"]
+__all__ = ["claims", "designs", "examples", "figures", "gain", "per_dollar"]
 
 _HEADLINE = Published(
     1.25, "abstract", "25 % better throughput per dollar; of which model is not stated there"
@@ -38,7 +48,7 @@ def per_dollar(
 
 def gain(results: Results, model: Model, design: Design, prices: Mapping[str, float]) -> float:
     """Returns throughput per dollar over that of servers beside workers with the same links."""
-    ours, base = (per_dollar(results, model, one, prices) for one in (design, SHARDED))
+    ours, base = (per_dollar(results, model, one, prices) for one in (design, sharded(design)))
     return ours / base
 
 
@@ -88,28 +98,36 @@ def _why(results: Results, model: Model, prices: Mapping[str, float]) -> str:
     return f"{model.title} is {faster:.2f} times as fast, and the rack costs {dearer:.2f} times"
 
 
+def designs(results: Results) -> list[Design]:
+    """Returns the racks that ran, in order."""
+    ran = {row.values["design"] for row in results.rows}
+    return [design for design in DESIGNS if design.name in ran]
+
+
 def claims(results: Results) -> Sequence[Claim]:
     """Returns what must hold."""
     prices = read().dollars()
-    every = [(model, design) for model in models(results.quick) for design in DESIGNS]
+    every = [(model, design) for model in models(results.quick) for design in designs(results)]
     return [
         Claim(
             "A PBox and a switch that sums are at least as fast as servers beside workers with the"
-            " same links.",
+            " same links, to 1 %.",
             all(
-                examples(results, model, design) >= examples(results, model, SHARDED)
+                examples(results, model, design) >= 0.99 * examples(results, model, sharded(design))
                 for model, design in every
-                if design.rate == SHARDED.rate
             ),
         ),
         Claim(
-            "No rack with links of 10 Gbit/s has more throughput per dollar than that whose switch"
-            " sums.",
+            "Of racks with the same links, that whose switch sums has the most throughput per"
+            " dollar.",
             all(
-                per_dollar(results, model, SWITCH, prices)
-                >= per_dollar(results, model, design, prices)
+                gain(results, model, design, prices)
+                <= max(
+                    gain(results, model, other, prices)
+                    for other in designs(results)
+                    if other.sums and other.rate == design.rate
+                )
                 for model, design in every
-                if design.rate == SWITCH.rate
             ),
         ),
     ]

@@ -10,7 +10,18 @@ from typing import Any
 from experiments.common.declaration import Point
 from experiments.cost.prices import Design
 
-__all__ = ["BOX", "DESIGNS", "GPUS", "SHARDED", "SWITCH", "WORKERS", "Model", "models", "points"]
+__all__ = [
+    "BOX",
+    "DESIGNS",
+    "GPUS",
+    "SHARDED",
+    "SWITCH",
+    "WORKERS",
+    "Model",
+    "models",
+    "points",
+    "sharded",
+]
 
 WORKERS = 8
 GPUS = 4  # of a worker, assumed
@@ -20,9 +31,16 @@ _MTU = 16_370
 
 SHARDED = Design("sharded-10", "servers beside workers, 10 Gbit/s", WORKERS, GPUS)
 _SHARDED_40 = Design("sharded-40", "servers beside workers, 40 Gbit/s", WORKERS, GPUS, 40)
-BOX = Design("pbox", "PBox, 10 Gbit/s", WORKERS, GPUS, box_links=_LINKS)
-SWITCH = Design("switch", "switch that sums, 10 Gbit/s", WORKERS, GPUS, sums=True)
-DESIGNS: Sequence[Design] = (SHARDED, _SHARDED_40, BOX, SWITCH)
+BOX = Design("pbox-10", "PBox, 10 Gbit/s", WORKERS, GPUS, box_links=_LINKS)
+_BOX_40 = Design("pbox-40", "PBox, 40 Gbit/s", WORKERS, GPUS, 40, box_links=_LINKS)
+SWITCH = Design("switch-10", "switch that sums, 10 Gbit/s", WORKERS, GPUS, sums=True)
+_SWITCH_40 = Design("switch-40", "switch that sums, 40 Gbit/s", WORKERS, GPUS, 40, sums=True)
+DESIGNS: Sequence[Design] = (SHARDED, BOX, SWITCH, _SHARDED_40, _BOX_40, _SWITCH_40)
+
+
+def sharded(design: Design) -> Design:
+    """Returns servers beside workers with the links of a design."""
+    return SHARDED if design.rate == SHARDED.rate else _SHARDED_40
 
 
 @dataclass(frozen=True)
@@ -61,7 +79,7 @@ def models(quick: bool) -> Sequence[Model]:
 def points(quick: bool) -> Iterator[Point]:
     """Yields the points, the longest runs first."""
     for model in models(quick):
-        for design in DESIGNS:
+        for design in (SHARDED, BOX, SWITCH) if quick else DESIGNS:
             yield Point(
                 {"model": model.name, "design": design.name}, _network(design), _job(model, design)
             )

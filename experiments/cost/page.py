@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from experiments.common.declaration import Plot, Results, Section, Table
 from experiments.common.plots import panels
-from experiments.cost.figures import examples, gain, per_dollar
-from experiments.cost.jobs import BOX, DESIGNS, GPUS, SWITCH, WORKERS, models
+from experiments.cost.figures import designs, examples, gain, per_dollar
+from experiments.cost.jobs import BOX, GPUS, SWITCH, WORKERS, models
 from experiments.cost.prices import Prices, read
 from observability import pictures
 
@@ -30,9 +30,9 @@ def sections(results: Results) -> Sequence[Section]:
         Section(
             "What is run",
             [
-                f"A rack of {WORKERS} workers in virtual time: with a server process beside each"
-                " worker (`placement: cs`), links of 10 or 40 Gbit/s; with a PBox of ten links of"
-                " 10 Gbit/s (`ncs`); with a switch that sums (`inc`). Software takes no time, so"
+                f"A rack of {WORKERS} workers in virtual time, all links of 10 Gbit/s, or of 40:"
+                " with a server process beside each worker (`placement: cs`), with a PBox of ten"
+                " links (`ncs`), or with a switch that sums (`inc`). Software takes no time, so"
                 " what differs is traffic: servers beside workers put 2 (N - 1) / N of the model on"
                 f" each worker's link, the others once. A worker has {GPUS} GPUs (assumed), which"
                 " compute as long as one does; times and batches of PHub's GPU are recalled.",
@@ -54,7 +54,11 @@ def sections(results: Results) -> Sequence[Section]:
                 Table(
                     ("model", "rack", "examples/s", "$", "examples/s per $1000", "over sharded"),
                     _rows(results, prices),
-                )
+                ),
+                "*Over sharded* is over servers beside workers with the same links. What pays"
+                " depends on what bounds an iteration. Where links do, a PBox or a switch saves"
+                " traffic, and faster links may bring more for their price than a PBox. Where"
+                " computing does, nothing but the cheapest rack pays.",
             ],
         ),
         Section(
@@ -63,7 +67,7 @@ def sections(results: Results) -> Sequence[Section]:
                 Plot(
                     "sensitivity",
                     "Throughput per dollar over servers beside workers with the same links, with"
-                    " each price halved (left end or mark) and doubled. Dashed: PHub's 25 %.",
+                    " each price halved (mark) and doubled. Dashed: PHub's 25 %.",
                     partial(_draw, results, prices),
                 ),
                 Table(
@@ -101,7 +105,7 @@ def _rows(results: Results, prices: Prices) -> list[list[str]]:
             f"{gain(results, model, design, dollars):.2f}",
         ]
         for model in models(results.quick)
-        for design in DESIGNS
+        for design in designs(results)
     ]
 
 

@@ -15,7 +15,7 @@ __all__ = ["FILE", "Design", "Price", "Prices", "read"]
 
 FILE = Path(__file__).with_name("prices.yaml")
 _ASSUMED = "assumed"
-_PORTS_OF_NIC_10 = 2
+_PORTS = {10: 2, 40: 1}  # of an adapter, by Gbit/s
 
 
 class Price(BaseModel):
@@ -64,7 +64,7 @@ class Design:
     name: Of its points. title: On the page.
     workers, gpus: Workers, and GPUs of each.
     rate: Gbit/s of workers' links, 10 or 40.
-    box_links: Links of a PBox, of 10 Gbit/s; 0: there is none.
+    box_links: Links of a PBox, of the same rate; 0: there is none.
     sums: The switch sums.
     """
 
@@ -86,9 +86,9 @@ class Design:
         worker = prices["machine"] + self.gpus * prices["gpu"] + prices[f"nic_{self.rate}"] + port
         total = self.workers * worker
         if self.box_links:
-            adapters = self.box_links / _PORTS_OF_NIC_10
-            total += prices["box"] + adapters * prices["nic_10"]
-            total += self.box_links * prices["port_10"]
+            adapters = self.box_links / _PORTS[self.rate]
+            total += prices["box"] + adapters * prices[f"nic_{self.rate}"]
+            total += self.box_links * port
         return total
 
 

@@ -70,11 +70,11 @@ DIGITS = Model(
 )
 CHARACTERS = Model(
     "characters",
-    "200 Mbit/s",
-    {"embeddings": 1_552, "layer1": 131_584, "layer2": 49_761},
-    8_192,
+    "100 Mbit/s",
+    {"embeddings": 1_552, "layer1": 65_792, "layer2": 24_929},
+    4_096,
     {
-        "hidden": [512],
+        "hidden": [256],
         "iterations": 40,
         "batch": 1024,
         "optimizer": {"name": "adam", "rate": 0.004},

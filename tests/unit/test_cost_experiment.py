@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -45,6 +46,8 @@ def test_a_rack_costs_its_parts() -> None:
     assert SHARDED.dollars(PRICES) == 8 * worker
     assert SWITCH.dollars(PRICES) == 8 * (worker + 3)
     assert BOX.dollars(PRICES) == 8 * worker + 1e6 + 5 * 100 + 10 * 1_000
+    fast = replace(BOX, rate=40)
+    assert fast.dollars({**PRICES, "nic_40": 7.0}) == 8 * (10 + 4 + 7) + 1e6 + 10 * 7
 
 
 def test_each_price_has_a_source_and_a_date_or_is_assumed() -> None:
