@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -101,3 +102,24 @@ def test_parameters_follow_the_slices_of_servers_that_optimize(runs: Path) -> No
     assert len(found["plans"]) == 1
     logs = {name: result.path.joinpath("logs", f"{name}.log").read_text() for name in ("s0", "s1")}
     assert all("chunks, " in text and "have moved here from" in text for text in logs.values())
+
+
+def test_slices_move_where_workers_are_in_rounds_of_their_own(runs: Path) -> None:
+    """Servers take a step with each gradient, once, and staleness stays within its bound."""
+    optimizer = {"name": "momentum", "rate": 0.02, "momentum": 0.5, "at": "servers"}
+    with rackhub.up(STAR, target="embedded") as testbed:
+        job = testbed.submit({**JOB, "optimizer": optimizer, "consistency": {"staleness": 2}})
+        for order in (["+s1"], ["-s0"], ["+s0", "-s1"]):
+            # Chunks move with their next contributions, so all have moved before.
+            job.wait_for(testbed.jobs()[0]["iteration"] + 2)
+            job.scale(order)
+        result = job.wait()
+    (found,) = json.loads(result.path.joinpath("summary.json").read_text())["jobs"]
+    assert len(found["plans"]) == 1
+    # Of twelve chunks half, then the other half, then all; with their momentum.
+    assert [one["slices"] for one in found["moves"]] == [6, 6, 12]
+    assert [one["bytes"] for one in found["moves"]] == [2 * 1024 * n for n in (6, 6, 12)]
+    assert found["staleness_seen"]["max"] <= 2
+    logs = [result.path.joinpath("logs", f"{name}.log").read_text() for name in ("s0", "s1")]
+    stepped = [int(n) for text in logs for n in re.findall(r"'stepped': (\d+)", text)]
+    assert sum(stepped) == 12 * 2 * JOB["iterations"]

@@ -189,6 +189,29 @@ def test_psld_moves_parameters_from_a_slow_server(
     assert moving["seconds_per_iteration"][-1] < 0.8 * still["seconds_per_iteration"][-1]
 
 
+def test_psld_moves_load_where_workers_are_in_rounds_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From a server whose link is slow from the beginning."""
+    faults = "name: slow\nfaults: [{at: 0, slow: {link: [s0, tor0], by: 8}, for: forever}]\n"
+    found = {}
+    for policy in (STATIC, "psld"):
+        job = JOB.replace("400 ms", "2 ms").replace("{rate: 0.05}", MOMENTUM)
+        job = job.replace("[32]", "[128]")
+        job += f"placement: ncs\nbalance: {policy}\nslice_bytes: 4 KiB\n"
+        job += "consistency: {staleness: 2}\n"
+        files = {"topology.yaml": TOPOLOGY, "job.yaml": job, "faults.yaml": faults}
+        session = run(tmp_path / policy, monkeypatch, files)
+        (found[policy],) = json.loads(session.run.summary.read_text())["jobs"]
+    still, moving = found[STATIC], found["psld"]
+    assert still["moves"] == []
+    assert len(moving["plans"]) == 1
+    assert sum(one["bytes"] for one in moving["moves"]) > 0
+    assert moving["blocked_seconds"] == 0
+    assert moving["staleness_seen"]["max"] <= 2
+    assert moving["seconds_per_iteration"][-1] < 0.9 * still["seconds_per_iteration"][-1]
+
+
 def test_workers_measure_their_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of two servers, one has a link of a tenth of the other's rate."""
     seen: list[Measurements] = []
