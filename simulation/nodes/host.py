@@ -152,13 +152,10 @@ class HostNode(TaskNode):
         if len(self.ports) == 1 or len({port for _, port, _ in found}) < 2:
             self._coming(train for _, _, train in found)
             return
-        single = [
-            (int(train.times[row]), number, train.select(slice(row, row + 1)))
-            for number, _, train in found
-            for row in range(len(train))
-        ]
-        single.sort(key=lambda one: one[:2])
-        self._coming(train for _, _, train in single)
+        # One train of all, in the order of times, then of links.
+        train = joined([train for _, _, train in found])
+        links = np.repeat([number for number, _, _ in found], [len(one) for _, _, one in found])
+        self._coming([train.select(np.lexsort((links, train.times)))])
 
     def _coming(self, trains: Iterable[Train]) -> None:
         if self._receiving is not None or self._interval:
