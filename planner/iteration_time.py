@@ -197,11 +197,18 @@ class Prediction:
         }
 
 
-def predict_placements(network: Network, work: Work, setting: Setting) -> list[Prediction]:
-    """Predicts every placement with each of its trees."""
+def predict_placements(
+    network: Network, work: Work, setting: Setting, *, only: str = ""
+) -> list[Prediction]:
+    """Predicts every placement with each of its trees.
+
+    only: The name of a placement, to predict no other.
+    """
     slicing = Slicing(work.counts or (work.chunks,), work.slice, work.propagation)
     found = []
     for kind in placements.KINDS:
+        if only not in ("", kind.name):
+            continue
         for tree in dict.fromkeys(kind.trees.values()):
             try:
                 traffic = placement_traffic(network, kind, tree, slicing)
