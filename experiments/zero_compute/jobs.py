@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The points of the experiment: ResNet-18's gradients, nothing computed, 1 to 120 workers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from experiments.common.declaration import Point, Values
+from experiments.common.phub import (
+    MXNET,
+    MXNET_IB,
+    PBOX,
+    PSHARD,
+    SWITCHES,
+    System,
+    job,
+    topology,
+)
+
+__all__ = [
+    "COLLECTIVES",
+    "COUNTS",
+    "MANY",
+    "MODEL",
+    "PLANNED",
+    "RATE",
+    "SYSTEMS",
+    "points",
+]
+
+MODEL = "resnet18-v2"
+RATE = 56  # Gbit/s
+COUNTS = (1, 2, 4, 8)  # published: 1 to 8
+MANY = (16, 32, 60, 120)
+_AT_SERVERS = 32  # workers that a server can have
+_RACK = 15  # workers, where there are more racks
+SYSTEMS = (PBOX, PSHARD, MXNET_IB, MXNET, SWITCHES)
+COLLECTIVES = ("ring", "halving-doubling")
+PLANNED = "planned"
+_ITERATIONS = 2  # the first also agrees on exponents
+_COALESCED = 16
+
+
+def points(quick: bool) -> Iterator[Point]:
+    """Yields the points, the shortest runs first."""
+    if quick:
+        for system in (PBOX, PSHARD, SWITCHES):
+            for workers in (2, 8):
+                yield _job(system, workers)
+        yield _collective("ring", 4, run=True)
+        return
+    for workers in COUNTS + MANY:
+        for system in SYSTEMS:
+            if _can_run(system, workers):
+                yield _job(system, workers)
+        for name in COLLECTIVES if workers > 1 else ():
+            if workers in COUNTS:
+                yield _collective(name, workers, run=True)
+            yield _collective(name, workers, run=False)
+
+
+def _can_run(system: System, workers: int) -> bool:
+    if system is SWITCHES:
+        return True
+    most = max(COUNTS) if system.sums else _AT_SERVERS
+    return workers <= most and (workers > 1 or system is PBOX)
+
+
+def _network(system: System, workers: int) -> dict[str, Any]:
+    """Returns the topology file: one rack, or racks of 15 under a core."""
+    network = topology(system, RATE, workers, coalesced=_COALESCED)
+    if workers > _AT_SERVERS:
+        network["racks"] = [
+            {"workers": _RACK, "count": math.ceil(workers / _RACK)},
+            {"workers": 0, "servers": 1},
+        ]
+        network["cores"] = 1
+        network["links"] = []
+    return network
+
+
+def _job(system: System, workers: int) -> Point:
+    values: Values = {"of": "run", "workers": workers, "system": system.name}
+    return Point(values, _network(system, workers), job(system, MODEL, 0, _ITERATIONS))
+
+
+def _collective(name: str, workers: int, *, run: bool) -> Point:
+    content = {"name": name, "workload": "model", "model": MODEL, "iterations": 1}
+    values: Values = {"of": "run" if run else PLANNED, "workers": workers, "system": name}
+    by = f"experiments.zero_compute.collectives:{'run' if run else 'planned'}"
+    network = _network(PSHARD, workers)
+    if "cores" in network:  # so that racks do not share a link
+        network["uplinks"] = {"rate": f"{_RACK * RATE} Gbit/s"}
+    return Point(values, network, content, by=by)
