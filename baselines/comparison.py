@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Contenders of ``rackhub compare``, the traffic each should cause, and result rows."""
+"""A contender of ``rackhub compare``, the traffic it should cause, and rows of results."""
 
 from __future__ import annotations
 
@@ -8,36 +8,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypedDict
 
-from baselines.members import GLOO, IN_NETWORK, MOST_WORKERS, Report, ServiceOptions
-from controller.p4rt.dataplane import DataPlane
+from baselines.members import Report
 from observability import scheduling
 from observability.links import Carried
 from observability.messages.jobs import Clock, Target
 from planner import flows
-from planner.collectives import COLLECTIVES
-from planner.collectives.ring import Ring
+from planner.collectives import Team
 from planner.flows import Pair, Round, Wires
-from planner.link_loads import Direction, Load, Workload, expected, qualities, receivers, total
+from planner.link_loads import Direction, Load, qualities, receivers, total
 from protocol.errors import Error
-from testbed.preflight import JobPlan
-from topologies.model.addressing import Addressing, HostInterface, Unit
-from topologies.model.replica_order import units_by_rank
-from topologies.model.topology import LinkQuality, Topology
+from topologies.model.addressing import Addressing, HostInterface
+from topologies.model.topology import LinkQuality
 
 __all__ = [
     "ComparisonError",
     "Contender",
     "Outcome",
     "Work",
-    "check_lossless",
-    "contenders",
-    "server_units",
-    "service_of",
 ]
 
 _DECIMALS = 12  # of seconds: simulated time counts picoseconds
-# Its all-reduce of CPU tensors is a ring, too.
-_GLOO = Ring(GLOO)
 
 
 class ComparisonError(Error):
@@ -66,8 +56,8 @@ class Contender:
     """One way to all-reduce.
 
     name, meaning: As printed.
-    workers: Their number.
-    ends: The interface of each member, workers before servers.
+    team: Its members.
+    ends: The interface of each member.
     loads: Expected traffic of an iteration on each link direction, by consecutive rounds.
     rounds: Messages between members; none for in-network aggregation.
     wires: The paths of these messages.
@@ -75,16 +65,21 @@ class Contender:
 
     name: str
     meaning: str
-    workers: int
+    team: Team
     ends: tuple[HostInterface, ...]
     loads: tuple[Mapping[Direction, Load], ...]
     rounds: tuple[Round, ...] = ()
     wires: Wires | None = None
 
     @property
+    def workers(self) -> int:
+        """The number of workers."""
+        return len(self.team.workers)
+
+    @property
     def servers(self) -> int:
         """The number of server members."""
-        return len(self.ends) - self.workers
+        return len(self.team.servers)
 
     @property
     def segment(self) -> int:
@@ -305,95 +300,3 @@ def _most(links: Sequence[tuple[bool, float]]) -> tuple[float, float, float]:
     host = max((count for core, count in links if not core), default=0)
     between = max((count for core, count in links if core), default=0)
     return host, between, sum(count for _, count in links)
-
-
-def contenders(
-    names: Sequence[str], addressing: Addressing, plan: JobPlan, plane: DataPlane, work: Work
-) -> list[Contender]:
-    """Returns the named contenders for the hosts of a job.
-
-    Baselines have workers in rack order and the job's servers, or all servers of the topology if
-    the job's are on hosts of workers.
-
-    Raises:
-        ComparisonError: There are too many workers to check sums exactly.
-    """
-    topology = addressing.topology
-    if len(plan.placement.workers) > MOST_WORKERS:
-        raise ComparisonError(
-            f"{len(plan.placement.workers)} workers; float32 holds the exact sum of up to"
-            f" {MOST_WORKERS}, which results are checked by"
-        )
-    chosen = frozenset(plan.placement.workers)
-    workers = [
-        addressing.host_interfaces(node.name)[0] for node in topology.workers if node.name in chosen
-    ]
-    servers = [unit.interface for unit in server_units(addressing, plan)]
-    segment = flows.segment(min(one.mtu for one in qualities(addressing).values()))
-    found = []
-    for name in names:
-        if name == IN_NETWORK:
-            found.append(_in_network(addressing, plan, plane, work))
-            continue
-        collective = _GLOO if name == GLOO else COLLECTIVES[name]
-        here = servers[: collective.servers(len(servers))]
-        meaning = "torch.distributed.all_reduce" if name == GLOO else collective.describe(len(here))
-        rounds = tuple(collective.rounds(len(workers), len(here), work.size))
-        wires = Wires(addressing, (*workers, *here), segment)
-        loads = tuple(wires.loads(one) for one in rounds)
-        found.append(
-            Contender(name, meaning, len(workers), tuple(wires.ends), loads, rounds, wires)
-        )
-    return found
-
-
-def server_units(addressing: Addressing, plan: JobPlan) -> list[Unit]:
-    """Returns the server processes that baselines use (``contenders``)."""
-    units = [addressing.unit(name) for name in plan.servers]
-    if any(unit.host in plan.placement.workers for unit in units):
-        units = list(units_by_rank(addressing, [one.name for one in addressing.topology.servers]))
-    return units
-
-
-def _in_network(addressing: Addressing, plan: JobPlan, plane: DataPlane, work: Work) -> Contender:
-    spec = plan.file.spec
-    slices = plane.chunks_per_slice(spec.slice_size)
-    once = Workload(work.sizes, plane.lanes, 1, slices, exponent_rounds=0)
-    ends = [addressing.host_interfaces(name)[0] for name in plan.placement.workers]
-    return Contender(
-        IN_NETWORK,
-        f"tree {plan.kind}",
-        len(ends),
-        tuple(ends),
-        (expected(addressing, plan.trees, plan.servers, once),),
-    )
-
-
-def service_of(plan: JobPlan) -> ServiceOptions:
-    """Returns a job's arguments for ``create_service``, without those unrelated to sums."""
-    spec, place = plan.file.spec, plan.placement
-    return {
-        "namespace": spec.name,
-        "workers": list(place.workers),
-        "servers": list(place.servers),
-        "tree": spec.tree,
-        "window": spec.window,
-        "streams": spec.streams,
-        "lease": spec.lease,
-        "admission": spec.admission,
-        "slice_bytes": spec.slice_size,
-    }
-
-
-def check_lossless(topology: Topology) -> None:
-    """Raises ComparisonError for links with impairments: streams in virtual time never
-    retransmit."""
-    for link in topology.links:
-        for quality in (link.forward, link.backward):
-            if quality.impaired:
-                raise ComparisonError(
-                    f"{topology.source}: {link.a} to {link.b} loses, doubles, reorders or corrupts"
-                    " packets, and streams in virtual time do not recover from that; use --only"
-                    " in-network or --clock emulated, or set loss, duplicate, reorder and corrupt"
-                    " to 0"
-                )

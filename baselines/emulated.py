@@ -17,8 +17,8 @@ from baselines.comparison import (
     Contender,
     Outcome,
     Work,
-    service_of,
 )
+from baselines.contenders import service_of
 from baselines.members import GLOO, IN_NETWORK, Report
 from baselines.process import MemberSetup, Step
 from emulation.lifecycle.execution import begin
@@ -205,4 +205,5 @@ def _description(contender: Contender, number: int, plan: JobPlan, work: Work) -
     if contender.name == GLOO:
         return {**setup, "interface": contender.ends[number].interface}
     peers = [a + b - number for a, b in contender.pairs if number in (a, b)]
-    return {**setup, "peers": peers, "piece": contender.piece(work.size)}
+    racks = [*contender.team.workers, *contender.team.servers]
+    return {**setup, "racks": racks, "peers": peers, "piece": contender.piece(work.size)}

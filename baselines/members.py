@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypedDict
 
 import numpy as np
 
-from planner.collectives import Collective
+from planner.collectives import Collective, Team
 from planner.collectives.streams import Array, Streams
 
 __all__ = [
@@ -125,7 +125,7 @@ def _pattern(number: int, first: int, size: int, times: int) -> Array:
 
 
 class StreamMember:
-    """A collective's worker, or its server if `member` >= `workers` (a ``Member``).
+    """A collective's worker, or one of its servers (a ``Member``).
 
     size: Values of a sum.
     opened, closed: Open and close the streams.
@@ -135,15 +135,14 @@ class StreamMember:
         self,
         collective: Collective,
         member: int,
-        workers: int,
-        servers: int,
+        team: Team,
         size: int,
         streams: Streams,
         clock: Callable[[], float],
         opened: Callable[[], None] = lambda: None,
         closed: Callable[[], None] = lambda: None,
     ) -> None:
-        self._collective, self._place = collective, (member, workers, servers)
+        self._collective, self._member, self._team = collective, member, team
         self._size, self._streams, self._clock = size, streams, clock
         self._opened, self._closed = opened, closed
 
@@ -156,16 +155,16 @@ class StreamMember:
 
     def iterate(self, number: int) -> Report:
         """Implements ``Member.iterate``."""
-        member, workers, _ = self._place
-        if member >= workers:
+        member, team = self._member, self._team
+        if member in team.server_members:
             began = self._clock()
-            self._collective.serve(*self._place, self._size, self._streams)
+            self._collective.serve(member, team, self._size, self._streams)
             return Report(began, self._clock())
         values = values_of(member, number, self._size)
         began = self._clock()
-        self._collective.reduce(*self._place, values, self._streams)
+        self._collective.reduce(member, team, values, self._streams)
         ended = self._clock()
-        return Report(began, ended, wrong(values, workers, number))
+        return Report(began, ended, wrong(values, len(team.workers), number))
 
     def close(self) -> None:
         """Implements ``Member.close``."""

@@ -21,7 +21,7 @@ from baselines.gloo import GlooMember
 from baselines.members import GLOO, IN_NETWORK, Member, ServiceOptions, StreamMember
 from baselines.sockets import TcpStreams
 from hosts.errors import ClientError
-from planner.collectives import COLLECTIVES
+from planner.collectives import COLLECTIVES, Team
 from protocol.runtime import REAL
 
 
@@ -43,6 +43,8 @@ class MemberSetup(TypedDict):
     """Baselines: whether the network namespace is the testbed's own."""
     interface: NotRequired[str]
     """gloo: the host's interface."""
+    racks: NotRequired[list[int]]
+    """Streams: the rack of each member."""
     peers: NotRequired[list[int]]
     """Streams: members that this one is connected with."""
     piece: NotRequired[int]
@@ -75,12 +77,12 @@ def create_member(setup: MemberSetup) -> Member:
     addresses = [(host, port) for host, port in setup["addresses"]]
     if name == GLOO:
         return GlooMember(member, workers, sum(setup["sizes"]), setup["interface"], *addresses[0])
+    racks = setup["racks"]
     streams = TcpStreams(member, addresses, setup["peers"], setup["piece"])
     return StreamMember(
         COLLECTIVES[name],
         member,
-        workers,
-        len(addresses) - workers,
+        Team(tuple(racks[:workers]), tuple(racks[workers:])),
         sum(setup["sizes"]),
         streams,
         REAL.now,

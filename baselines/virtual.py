@@ -18,9 +18,8 @@ from baselines.comparison import (
     Contender,
     Outcome,
     Work,
-    check_lossless,
-    service_of,
 )
+from baselines.contenders import check_lossless, service_of
 from baselines.innetwork import InNetwork
 from baselines.members import GLOO, IN_NETWORK, Member, Report, StreamMember
 from controller.p4rt.dataplane import DataPlane
@@ -181,9 +180,7 @@ class _Play:
             node = self._stream_node(number)
             streams = NodeStreams(node, number, one.piece(size))
             collective = COLLECTIVES[one.name]
-            return StreamMember(
-                collective, number, one.workers, one.servers, size, streams, node.tasks.now
-            )
+            return StreamMember(collective, number, one.team, size, streams, node.tasks.now)
         end = one.ends[number]
         environment = self.network.environment(self.network.hosts[end.node])
 

@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from planner.collectives import COLLECTIVES
+from planner.collectives import COLLECTIVES, Team
 from planner.iteration_time import Prediction, Setting, Work, predict_placements
-from planner.network import SERVER, Network
+from planner.network import Network
 from planner.streamed import StreamModel
 
 __all__ = ["predictions"]
@@ -17,7 +17,7 @@ def predictions(network: Network, work: Work, setting: Setting) -> list[Predicti
     Those that cannot run come last; baselines that need more servers are left out.
     """
     model = StreamModel(network, work, setting)
-    processes = len(network.ends(SERVER).units)
+    team = Team.of(network)
     found = predict_placements(network, work, setting)
-    found += [one.predict(model) for one in COLLECTIVES.values() if one.least_servers <= processes]
+    found += [one.predict(model) for one in COLLECTIVES.values() if one.suits(team)]
     return sorted(found, key=lambda one: (bool(one.refused), not one.bytes, one.seconds))

@@ -21,10 +21,8 @@ from baselines.comparison import (
     Contender,
     Outcome,
     Work,
-    check_lossless,
-    contenders,
-    server_units,
 )
+from baselines.contenders import check_lossless, contenders, default_names
 from baselines.members import GLOO, IN_NETWORK
 from cli.display.tables import show, show_rows
 from cli.files import FILE, JOB, PICTURE
@@ -172,7 +170,7 @@ def compare(
     plan, work = _work(loaded, job, size, plane, chosen, clock == "virtual")
     work = replace(work, iterations=iterations)
     addressing = Addressing(loaded.topology)
-    names = only or _default(addressing, plan)
+    names = only or default_names(addressing, plan)
     listed = contenders(names, addressing, plan, plane, work)
     if clock == "virtual":
         if any(one.rounds for one in listed):
@@ -280,11 +278,6 @@ def _work(
     except PlanRefusedError as refusal:
         raise ComparisonError(f"{loaded.topology.source}: {refusal}") from refusal
     return plan, Work((max(1, round(size / _BYTES_PER_VALUE)),), 1)
-
-
-def _default(addressing: Addressing, plan: JobPlan) -> tuple[str, ...]:
-    servers = len(server_units(addressing, plan))
-    return (IN_NETWORK, *(n for n, one in COLLECTIVES.items() if one.least_servers <= servers))
 
 
 def show_comparison(console: Console, facts: ComparisonFacts, rows: list[ComparedRow]) -> None:

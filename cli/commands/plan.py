@@ -18,11 +18,11 @@ from controller.planning.stream_numbers import wanted_streams
 from observability.wording import count
 from planner import bandwidth
 from planner.bandwidth import Model
-from planner.collectives import COLLECTIVES
+from planner.collectives import COLLECTIVES, Team
 from planner.iteration_time import Prediction, Setting, Work
 from planner.job_work import work_of
 from planner.link_loads import Workload
-from planner.network import SERVER, ModelError, Network
+from planner.network import ModelError, Network
 from planner.placement_choice import explain_fastest, link_name, refusal_reasons
 from planner.placement_table import Link, ModelRow, Need, needs, table
 from planner.predictions import predictions
@@ -248,7 +248,7 @@ def _on_topology(
         if found:
             _show_links(console, found, seconds, what, topology.name)
         _show_model(console, predicted, network, what, len(workers))
-        _show_words(console, predicted, len(network.ends(SERVER).units))
+        _show_words(console, predicted, Team.of(network))
     if reasons := refusal_reasons(predicted, found):
         raise ModelError(f"{path}: no placement can be had here: {'; '.join(reasons)}")
 
@@ -288,8 +288,8 @@ def _show_model(
         _say(console, f"{text} exact only where that one is what limits.")
 
 
-def _show_words(console: Console, predicted: list[Prediction], servers: int) -> None:
-    """Prints what placements, trees and baselines are. servers: processes."""
+def _show_words(console: Console, predicted: list[Prediction], team: Team) -> None:
+    """Prints what placements, trees and baselines are. team: of the baselines."""
     asked = {one.placement for one in predicted if one.tree}
     trees = {one.tree for one in predicted if one.tree}
     words = {kind.name: kind.meaning for kind in KINDS if kind.name in asked}
@@ -297,7 +297,7 @@ def _show_words(console: Console, predicted: list[Prediction], servers: int) -> 
     for one in predicted:
         if one.name in COLLECTIVES:
             one_of = COLLECTIVES[one.name]
-            words[one.name] = f"{one_of.describe(one_of.servers(servers))}; no switch sums"
+            words[one.name] = f"{one_of.describe(len(one_of.servers(team)))}; no switch sums"
     _say(
         console,
         "\nPlacements, trees (in brackets: which nodes sum) and baselines:\n",

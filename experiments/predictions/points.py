@@ -15,7 +15,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import partial
 
-from baselines import comparison, virtual
+from baselines import virtual
+from baselines.comparison import Work as Compared
+from baselines.contenders import contenders
 from controller.p4rt.dataplane import SLICE_BYTES
 from controller.planning.admission import Resources
 from planner.collectives import COLLECTIVES
@@ -348,8 +350,8 @@ def _compared(point: Point) -> Result:
     file = jobfile.parse(f"{{name: point, iterations: 1, batch: {len(topology.workers)}}}")
     resources = Resources((node.name for node in topology.switches), plane.slots)
     plan = preflight.admit(file, file.place(topology), 0, addressing, resources, plane, None)
-    work = comparison.Work((point.size // 4,), point.iterations)
-    (one,) = comparison.contenders((point.placement,), addressing, plan, plane, work)
+    work = Compared((point.size // 4,), point.iterations)
+    (one,) = contenders((point.placement,), addressing, plan, plane, work)
     outcome = virtual.play(one, addressing, plan, plane, work, framing=topology.costs.framing)
     row = outcome.row(addressing, framing=topology.costs.framing)
     links = []

@@ -6,7 +6,8 @@ from __future__ import annotations
 from typing import Any
 
 from baselines import virtual
-from baselines.comparison import Work, contenders
+from baselines.comparison import Work
+from baselines.contenders import contenders
 from controller.p4rt.dataplane import DataPlane
 from controller.planning.admission import Resources
 from observability.record import RunDirectory

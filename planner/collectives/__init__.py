@@ -7,12 +7,12 @@ and tests hold every one to numpy's sums and to its closed forms.
 
 from __future__ import annotations
 
-from planner.collectives.collective import Collective
+from planner.collectives.collective import Collective, Team, TeamError
 from planner.collectives.halving_doubling import HalvingDoubling
 from planner.collectives.parameter_servers import ParameterServers
 from planner.collectives.ring import Ring
 
-__all__ = ["COLLECTIVES", "Collective"]
+__all__ = ["COLLECTIVES", "Collective", "Team", "TeamError"]
 
 COLLECTIVES: dict[str, Collective] = {
     one.name: one

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from planner.collectives.collective import Collective
+from planner.collectives.collective import Collective, Team
 from planner.collectives.streams import Array, Streams, add_all, receive, send
 from planner.flows import VALUE, Round, bounds
 from planner.network import HOST, WORKER, Network, uplink
@@ -56,11 +56,9 @@ class HalvingDoubling(Collective):
         """Implements ``Collective.describe``."""
         return "recursive halving and doubling"
 
-    def reduce(
-        self, member: int, workers: int, servers: int, values: Array, streams: Streams
-    ) -> None:
+    def reduce(self, member: int, team: Team, values: Array, streams: Streams) -> None:
         """Implements ``Collective.reduce``."""
-        places, extra = _places(workers)
+        places, extra = _places(len(team.workers))
         folded = member < 2 * extra
         if folded and member % 2:
             send(member - 1, values, streams)
@@ -89,10 +87,10 @@ class HalvingDoubling(Collective):
         if folded:
             send(member + 1, values, streams)
 
-    def rounds(self, workers: int, servers: int, size: int) -> list[Round]:
+    def rounds(self, team: Team, size: int) -> list[Round]:
         """Implements ``Collective.rounds``: in round k, places that differ only in bit k exchange
         halves."""
-        places, extra = _places(workers)
+        places, extra = _places(len(team.workers))
         members = [2 * place if place < extra else place + extra for place in range(places)]
         ends = bounds(size, places)
         halving: list[Round] = []

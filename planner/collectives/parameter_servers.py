@@ -9,12 +9,14 @@ queue behind the windows of those in its own.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from planner.collectives.collective import Collective
+from planner.collectives.collective import Collective, Team
 from planner.collectives.streams import Array, Streams, add, pieces, receive, send
 from planner.flows import Round, bounds, part_bytes
 from planner.network import HOST, SERVER, Network
@@ -41,24 +43,24 @@ class ParameterServers(Collective):
         """Implements ``Collective.describe``."""
         return "1 server" if servers == 1 else f"{servers} server processes"
 
-    def servers(self, available: int) -> int:
+    def servers(self, team: Team) -> Sequence[int]:
         """Implements ``Collective.servers``."""
-        return min(available, 1) if self.central else available
+        return range(len(team.servers))[: 1 if self.central else None]
 
-    def reduce(
-        self, member: int, workers: int, servers: int, values: Array, streams: Streams
-    ) -> None:
+    def reduce(self, member: int, team: Team, values: Array, streams: Streams) -> None:
         """Implements ``Collective.reduce``."""
-        ends = bounds(len(values), servers)
-        for i in range(servers):
-            send(workers + i, values[ends[i] : ends[i + 1]], streams)
-        for i in range(servers):
-            receive(workers + i, values[ends[i] : ends[i + 1]], streams)
+        ends = bounds(len(values), len(team.servers))
+        parts = [values[low:high] for low, high in pairwise(ends)]
+        for server, part in zip(team.server_members, parts, strict=True):
+            send(server, part, streams)
+        for server, part in zip(team.server_members, parts, strict=True):
+            receive(server, part, streams)
 
-    def serve(self, member: int, workers: int, servers: int, size: int, streams: Streams) -> None:
+    def serve(self, member: int, team: Team, size: int, streams: Streams) -> None:
         """Implements ``Collective.serve``: returns a piece as soon as all workers have sent it."""
-        ends = bounds(size, servers)
-        shard = ends[member - workers + 1] - ends[member - workers]
+        workers, rank = len(team.workers), team.server_members.index(member)
+        ends = bounds(size, len(team.servers))
+        shard = ends[rank + 1] - ends[rank]
         for piece in pieces(np.empty(shard, np.float32), streams):
             piece[...] = 0
             for worker in range(workers):
@@ -66,13 +68,14 @@ class ParameterServers(Collective):
             for worker in range(workers):
                 streams.send(worker, piece)
 
-    def rounds(self, workers: int, servers: int, size: int) -> list[Round]:
+    def rounds(self, team: Team, size: int) -> list[Round]:
         """Implements ``Collective.rounds``: one, as workers send while they receive sums."""
         found: Round = {}
-        for worker in range(workers):
-            for number, part in enumerate(part_bytes(size, servers)):
-                found[worker, workers + number] = [part]
-                found[workers + number, worker] = [part]
+        parts = part_bytes(size, len(team.servers))
+        for worker in range(len(team.workers)):
+            for server, part in zip(team.server_members, parts, strict=True):
+                found[worker, server] = [part]
+                found[server, worker] = [part]
         return [found]
 
     def loads(self, network: Network) -> dict[str, float]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from planner.collectives.collective import Collective
+from planner.collectives.collective import Collective, Team
 from planner.collectives.streams import Array, Streams, add, pieces, send
 from planner.flows import Round, bounds, part_bytes
 from planner.network import HOST, WORKER, Network, uplink
@@ -30,13 +30,12 @@ class Ring(Collective):
 
     name: str = "ring"
 
-    def reduce(
-        self, member: int, workers: int, servers: int, values: Array, streams: Streams
-    ) -> None:
+    def reduce(self, member: int, team: Team, values: Array, streams: Streams) -> None:
         """Implements ``Collective.reduce``.
 
         A piece is forwarded as soon as it arrives: a step does not wait for the one before to end.
         """
+        workers = len(team.workers)
         if workers == 1:
             return
         ends = bounds(len(values), workers)
@@ -53,8 +52,9 @@ class Ring(Collective):
                 if step < last:
                     streams.send(after, piece)
 
-    def rounds(self, workers: int, servers: int, size: int) -> list[Round]:
+    def rounds(self, team: Team, size: int) -> list[Round]:
         """Implements ``Collective.rounds``: one, as all steps are pipelined."""
+        workers = len(team.workers)
         if workers == 1:
             return []
         parts = part_bytes(size, workers)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from planner.collectives.collective import Collective
+from planner.collectives.collective import Collective, Team
 from planner.collectives.streams import Array, Streams, add_all, receive, send
 from planner.flows import VALUE, Round
 from planner.network import HOST, WORKER, Network
@@ -22,20 +22,18 @@ class GatherBroadcast(Collective):
 
     name: str = "gather-broadcast"
 
-    def reduce(
-        self, member: int, workers: int, servers: int, values: Array, streams: Streams
-    ) -> None:
+    def reduce(self, member: int, team: Team, values: Array, streams: Streams) -> None:
         if member:
             send(0, values, streams)
             receive(0, values, streams)
             return
-        for peer in range(1, workers):
+        for peer in range(1, len(team.workers)):
             add_all(peer, values, streams)
-        for peer in range(1, workers):
+        for peer in range(1, len(team.workers)):
             send(peer, values, streams)
 
-    def rounds(self, workers: int, servers: int, size: int) -> list[Round]:
-        there = {(member, 0): [VALUE * size] for member in range(1, workers)}
+    def rounds(self, team: Team, size: int) -> list[Round]:
+        there = {(member, 0): [VALUE * size] for member in range(1, len(team.workers))}
         return [there, {(to, source): sizes for (source, to), sizes in there.items()}]
 
     def loads(self, network: Network) -> dict[str, float]:

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from baselines.members import StreamMember, sum_of, values_of
-from planner.collectives import COLLECTIVES
+from planner.collectives import COLLECTIVES, Team
 from planner.collectives.streams import Array
 from planner.flows import VALUE, Round
 from planner.network import Line, Network
@@ -77,31 +77,33 @@ def values_per_pair(rounds: list[Round]) -> dict[tuple[int, int], int]:
 @pytest.mark.parametrize("name", COLLECTIVES)
 @settings(max_examples=30, deadline=None)
 @given(
-    workers=st.integers(1, 9),
-    available=st.integers(1, 4),
+    racks=st.lists(st.integers(1, 4), min_size=1, max_size=5),
+    boxes=st.integers(1, 3),
     size=st.integers(1, 300),
     piece=st.integers(1, 64),
     seed=st.integers(0, 99),
 )
 def test_all_workers_get_the_sum(
-    name: str, workers: int, available: int, size: int, piece: int, seed: int
+    name: str, racks: list[int], boxes: int, size: int, piece: int, seed: int
 ):
-    """Each pair of members also exchanges the bytes of the closed form."""
+    """Each pair of members also exchanges the bytes of the closed form. racks: workers of each."""
     one = COLLECTIVES[name]
-    servers = one.servers(available)
+    places = tuple(rack for rack, count in enumerate(racks) for _ in range(count))
+    team = Team(places, tuple(range(len(racks))) * boxes)
+    team = team.with_servers(one.servers(team))
     random = np.random.default_rng(seed)
-    given_ = random.integers(-1000, 1000, (workers, size)).astype(np.float32)
+    given_ = random.integers(-1000, 1000, (len(places), size)).astype(np.float32)
     values = given_.copy()
 
     def work(member: int, streams: Memory) -> None:
-        if member < workers:
-            one.reduce(member, workers, servers, values[member], streams)
+        if member < len(places):
+            one.reduce(member, team, values[member], streams)
         else:
-            one.serve(member, workers, servers, size, streams)
+            one.serve(member, team, size, streams)
 
-    sent = together(workers + servers, piece, work)
+    sent = together(len(team.members), piece, work)
     assert (values == given_.sum(axis=0)).all()
-    assert sent == values_per_pair(one.rounds(workers, servers, size))
+    assert sent == values_per_pair(one.rounds(team, size))
 
 
 @pytest.mark.parametrize("name", COLLECTIVES)
@@ -110,17 +112,18 @@ def test_bytes_are_those_of_the_plan(name: str, workers: int):
     """`rackhub plan` has the same algorithms as shares of a tensor (Patarasuk and Yuan; Thakur et
     al.; PHub), over classes of links."""
     one, size = COLLECTIVES[name], 48 * workers
-    servers = one.servers(4)
+    team = Team((0,) * workers, (0,) * 4)
+    team = team.with_servers(one.servers(team))
     lines = {"worker": Line(1e9), "server": Line(1e9)}
     loads = one.loads(Network((workers,), (4,), (), lines))
     out: dict[int, int] = defaultdict(int)
     into: dict[int, int] = defaultdict(int)
-    for (a, b), count in values_per_pair(one.rounds(workers, servers, size)).items():
+    for (a, b), count in values_per_pair(one.rounds(team, size)).items():
         out[a] += count
         into[b] += count
     for kind, members in (
         ("worker", range(workers)),
-        ("server", range(workers, workers + servers)),
+        ("server", team.server_members),
     ):
         busiest = max((max(out[member], into[member]) for member in members), default=0)
         assert busiest == pytest.approx(loads.get(kind, 0) * VALUE * size)
@@ -141,7 +144,7 @@ def test_wrong_sum_is_reported():
         if member == 1:
             streams.__class__ = Lying
         ring = COLLECTIVES["ring"]
-        one = StreamMember(ring, member, workers, 0, size, streams, lambda: 0.0)
+        one = StreamMember(ring, member, Team((0,) * workers), size, streams, lambda: 0.0)
         reports[member] = one.iterate(1)
 
     together(workers, 64, work)

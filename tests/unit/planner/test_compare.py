@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from baselines import innetwork, plot, tcp, virtual
-from baselines.comparison import ComparisonError, Outcome, Work, contenders
+from baselines.comparison import ComparisonError, Outcome, Work
+from baselines.contenders import contenders
 from baselines.emulated import settled
 from baselines.gloo import missing
 from baselines.members import IN_NETWORK
