@@ -12,7 +12,6 @@ from baselines.members import Report
 from observability import scheduling
 from observability.links import Carried
 from observability.messages.jobs import Clock, Target
-from planner import flows
 from planner.collectives import Team
 from planner.flows import Pair, Round, Wires
 from planner.link_loads import Direction, Load, qualities, receivers, total
@@ -40,10 +39,13 @@ class Work:
 
     sizes: Values of each tensor.
     iterations: Measured sums, after a first one that is not measured.
+    compute: Seconds in which a worker of a collective with servers computes its values, one after
+        another; 0: it has them from the start. In virtual time only.
     """
 
     sizes: tuple[int, ...]
     iterations: int
+    compute: float = 0.0
 
     @property
     def size(self) -> int:
@@ -61,6 +63,7 @@ class Contender:
     loads: Expected traffic of an iteration on each link direction, by consecutive rounds.
     rounds: Messages between members; none for in-network aggregation.
     wires: The paths of these messages.
+    piece: Values forwarded before the rest has arrived (pipelining).
     """
 
     name: str
@@ -70,6 +73,7 @@ class Contender:
     loads: tuple[Mapping[Direction, Load], ...]
     rounds: tuple[Round, ...] = ()
     wires: Wires | None = None
+    piece: int = 0
 
     @property
     def workers(self) -> int:
@@ -100,10 +104,6 @@ class Contender:
         (loads,) = self.loads
         times = [one.seconds(lines[way].rate, framing=framing) for way, one in loads.items()]
         return max(times, default=0.0)
-
-    def piece(self, size: int) -> int:
-        """Returns the values forwarded before the rest has arrived (pipelining)."""
-        return flows.piece(size, max(1, self.servers or self.workers), self.segment)
 
     def windows(self) -> dict[Pair, int]:
         """Returns the window of each pair in each direction, in segments.

@@ -61,7 +61,8 @@ def contenders(
         rounds = tuple(collective.rounds(team, work.size))
         wires = Wires(addressing, (*workers, *here), segment)
         loads = tuple(wires.loads(one) for one in rounds)
-        found.append(Contender(name, meaning, team, tuple(wires.ends), loads, rounds, wires))
+        piece = collective.piece(team, work.size, segment)
+        found.append(Contender(name, meaning, team, tuple(wires.ends), loads, rounds, wires, piece))
     return found
 
 

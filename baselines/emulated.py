@@ -206,4 +206,4 @@ def _description(contender: Contender, number: int, plan: JobPlan, work: Work) -
         return {**setup, "interface": contender.ends[number].interface}
     peers = [a + b - number for a, b in contender.pairs if number in (a, b)]
     racks = [*contender.team.workers, *contender.team.servers]
-    return {**setup, "racks": racks, "peers": peers, "piece": contender.piece(work.size)}
+    return {**setup, "racks": racks, "peers": peers, "piece": contender.piece}

@@ -20,6 +20,7 @@ from planner.collectives.streams import Array, Streams
 __all__ = [
     "GLOO",
     "IN_NETWORK",
+    "ComputedStreams",
     "Member",
     "Report",
     "ServiceOptions",
@@ -122,6 +123,37 @@ def _pattern(number: int, first: int, size: int, times: int) -> Array:
     odd *= 2 * times
     odd -= (_NUMBERS - 1) * times
     return odd
+
+
+class ComputedStreams:
+    """Streams of a worker that computes its values, sent once each, while it sends them.
+
+    seconds: That it takes for all `size` values.
+    now, sleep: The worker's clock.
+    """
+
+    def __init__(
+        self,
+        streams: Streams,
+        size: int,
+        seconds: float,
+        now: Callable[[], float],
+        sleep: Callable[[float], None],
+    ) -> None:
+        self.piece = streams.piece
+        self.receive = streams.receive
+        self._streams, self._each, self._size = streams, seconds / size, size
+        self._now, self._sleep = now, sleep
+        self._began, self._sent = 0.0, 0
+
+    def send(self, peer: int, values: Array) -> None:
+        """Implements ``Streams.send``."""
+        if not self._sent:
+            self._began = self._now()
+        self._sent += len(values)
+        self._sleep(max(0.0, self._began + self._each * self._sent - self._now()))
+        self._streams.send(peer, values)
+        self._sent %= self._size
 
 
 class StreamMember:

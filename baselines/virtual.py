@@ -21,14 +21,14 @@ from baselines.comparison import (
 )
 from baselines.contenders import check_lossless, service_of
 from baselines.innetwork import InNetwork
-from baselines.members import GLOO, IN_NETWORK, Member, Report, StreamMember
+from baselines.members import GLOO, IN_NETWORK, ComputedStreams, Member, Report, StreamMember
 from controller.p4rt.dataplane import DataPlane
 from hosts.client import Client
 from hosts.errors import ClientError
 from observability.links import Carried
 from observability.messages.events import Within
 from planner.collectives import COLLECTIVES
-from planner.collectives.streams import Array
+from planner.collectives.streams import Array, Streams
 from planner.link_loads import Direction, qualities, total
 from simulation.errors import VirtualError
 from simulation.kernel.calls import ask
@@ -178,7 +178,10 @@ class _Play:
         one, size = self._one, self._work.size
         if self._streams:
             node = self._stream_node(number)
-            streams = NodeStreams(node, number, one.piece(size))
+            streams: Streams = NodeStreams(node, number, one.piece)
+            if self._work.compute and number < one.workers:
+                clock = node.tasks.now, node.tasks.sleep
+                streams = ComputedStreams(streams, size, self._work.compute, *clock)
             collective = COLLECTIVES[one.name]
             return StreamMember(collective, number, one.team, size, streams, node.tasks.now)
         end = one.ends[number]

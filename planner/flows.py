@@ -46,11 +46,11 @@ def segment(mtu: int) -> int:
     return (mtu - _IP_AND_TCP) // VALUE * VALUE
 
 
-def piece(size: float, parts: int, segment: int) -> int:
+def piece(size: float, parts: int, segment: int, most: int = _PIECE_SEGMENTS) -> int:
     """Number of values that are forwarded before the rest of a part arrives: whole pairs of
-    segments, since pairs are acknowledged."""
+    segments, since pairs are acknowledged. most: segments."""
     pairs = int(VALUE * size // parts) // segment // _PIECES // 2
-    return 2 * min(max(1, pairs), _PIECE_SEGMENTS // 2) * segment // VALUE
+    return 2 * max(1, min(pairs, most // 2)) * segment // VALUE
 
 
 @dataclass(frozen=True)

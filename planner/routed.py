@@ -21,7 +21,7 @@ from protocol.assignment.registry import BALANCED
 from protocol.partition import shares
 from protocol.propagation import USUAL, Propagation
 
-__all__ = ["Counts", "Slicing", "busiest_load", "busiest_pairs"]
+__all__ = ["Counts", "Slicing", "busiest_amount", "busiest_load", "busiest_pairs"]
 
 Counts = npt.NDArray[np.int64]
 
@@ -165,12 +165,28 @@ def busiest_pairs(
 
     source, to: sender and receiver of each message, as workers in the order of racks.
     """
-    one, workers = _Level(network, level), network.in_racks
-    racks, numbers = np.array(workers.racks), np.array(workers.numbers)
+    flows = [(a, b, 1.0) for a, b in zip(source.tolist(), to.tolist(), strict=True)]
+    return int(busiest_amount(network, level, network.in_racks, flows))
+
+
+def busiest_amount(
+    network: Network,
+    level: int,
+    ends: Ends,
+    flows: Sequence[tuple[int, int, float]],
+) -> float:
+    """Computes what the busiest direction of an uplink at a level carries.
+
+    flows: positions in `ends` of a sender and a receiver, and the amount.
+    """
+    one = _Level(network, level)
+    source, to = (np.array([flow[end] for flow in flows], np.intp) for end in (0, 1))
+    amounts = np.array([flow[2] for flow in flows])
+    racks, numbers = np.array(ends.racks), np.array(ends.numbers)
     links = numbers[to] % one.below * one.above + numbers[to] % one.above
     found = []
     crosses = one.pod_of[racks[source]] != one.pod_of[racks[to]]
     for end in (source, to):
         at = one.pod_of[racks[end]] * (one.below * one.above) + links
-        found.append(int(np.bincount(at[crosses], minlength=1).max()))
+        found.append(float(np.bincount(at[crosses], amounts[crosses], minlength=1).max()))
     return max(found)

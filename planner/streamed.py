@@ -71,13 +71,13 @@ class StreamModel:
         """Computes the bytes of a part that are forwarded before the rest arrives."""
         return VALUE * piece(self.work.data_bytes / VALUE, parts, self.segment)
 
-    def way(self, levels: int, data: float, last: str = WORKER) -> float:
-        """Computes the latency of a message's last segment, from a worker up `levels` levels of
-        uplinks and down again."""
+    def way(self, levels: int, data: float, last: str = WORKER, first: str = WORKER) -> float:
+        """Computes the latency of a message's last segment, from a link of class `first` up
+        `levels` levels of uplinks and down again to one of class `last`."""
         frame = TCP_HEADERS + int(min(self.segment, data))
         up = self.network.way(levels)
-        names = [*up, *reversed([last, *up[1:]])]
-        host = host_seconds(frame, self.costs) * (2 if last == WORKER else 1)
+        names = [first, *up[1:], *reversed([last, *up[1:]])]
+        host = host_seconds(frame, self.costs) * [first, last].count(WORKER)
         hops = [(name, 1.0) for name in names]
         return host + traversal_seconds(link_stations(self.network, hops, frame, self.costs))
 

@@ -21,6 +21,7 @@ from baselines.contenders import contenders
 from controller.p4rt.dataplane import SLICE_BYTES
 from controller.planning.admission import Resources
 from planner.collectives import COLLECTIVES
+from planner.collectives.boxes import Boxes
 from planner.iteration_time import Prediction, Setting, Work
 from planner.job_work import work_of
 from planner.link_loads import HEADER_FRAME_BYTES, Direction, receivers
@@ -131,7 +132,8 @@ class Point:
         racks = [f"{{workers: {self.workers}, count: {self.racks}}}"]
         if self.beside:
             racks = [f"{{workers: {self.workers}, servers: 1, count: {self.beside}}}"]
-            racks.append(f"{{workers: {self.workers}, count: {self.racks - self.beside}}}")
+            if self.racks > self.beside:
+                racks.append(f"{{workers: {self.workers}, count: {self.racks - self.beside}}}")
         elif self.racks == 1:
             racks = [f"{{workers: {self.workers}, servers: {self.servers}}}"]
         else:
@@ -186,7 +188,7 @@ _COSTS = (
     ("cs", "none", "host_per_packet: 0.5 us, host_per_byte: 1.3 ns, server_rate: 4 Gbit/s"),
 )
 _BASELINES = (
-    *(Point("baselines", name, "") for name in COLLECTIVES),
+    *(Point("baselines", n, "", beside=2 * isinstance(c, Boxes)) for n, c in COLLECTIVES.items()),
     Point("baselines", "ring", "", size=64 << 10),  # dominated by latency
     Point("baselines", "ring", "", workers=3, chunk=1024, costs="framing: true"),
     Point("baselines", "halving-doubling", "", workers=3, chunk=1024),

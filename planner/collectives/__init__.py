@@ -7,10 +7,12 @@ and tests hold every one to numpy's sums and to its closed forms.
 
 from __future__ import annotations
 
+from planner.collectives.boxes import Boxes
 from planner.collectives.collective import Collective, Team, TeamError
 from planner.collectives.halving_doubling import HalvingDoubling
 from planner.collectives.parameter_servers import ParameterServers
 from planner.collectives.ring import Ring
+from planner.collectives.schedule import HALVING_DOUBLING, RING
 
 __all__ = ["COLLECTIVES", "Collective", "Team", "TeamError"]
 
@@ -21,6 +23,8 @@ COLLECTIVES: dict[str, Collective] = {
         HalvingDoubling(),
         ParameterServers("ps", central=True),
         ParameterServers("sharded-ps", least_servers=2),
+        Boxes("box-ring", exchange=RING),
+        Boxes("box-halving-doubling", exchange=HALVING_DOUBLING),
     )
 }
 """By name, in the order in which they are compared."""

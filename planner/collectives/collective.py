@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from planner.collectives.streams import Array, Streams
-from planner.flows import Round
+from planner.flows import Round, piece
 from planner.network import SERVER, Network
 from protocol.errors import Error
 
@@ -82,6 +82,13 @@ class Collective(ABC):
             TeamError: It is impossible with these members.
         """
         return ()
+
+    def piece(self, team: Team, size: float, segment: int) -> int:
+        """Returns the values of a sum of `size` that are forwarded before the rest has arrived.
+
+        segment: bytes of data in a full segment.
+        """
+        return piece(size, max(1, len(team.servers) or len(team.workers)), segment)
 
     @abstractmethod
     def reduce(self, member: int, team: Team, values: Array, streams: Streams) -> None:

@@ -52,7 +52,7 @@ PLANE = DataPlane.load(BUILD / "aggregation.json", BUILD / "aggregation.p4info.t
 SMALL = """\
 name: small
 defaults: {rate: 1 Gbit/s, delay: 3 us, queue_bytes: 64 KiB}
-racks: [{workers: 3, servers: 1}, {workers: 2, servers: 1}, {workers: 1}]
+racks: [{workers: 3, servers: 1}, {workers: 2, servers: 1}, {workers: 1, servers: 1}]
 cores: 2
 uplinks: {rate: 400 Mbit/s}
 """
