@@ -4,14 +4,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TypedDict
 
+from planner.collectives import COLLECTIVES
+from planner.collectives.boxes import Boxes
 from planner.iteration_time import Prediction
 from planner.network import HOST, PROCESS, SERVER, WORKER, Network
 from planner.placement_table import Need
 from topologies.model.units import rate_text, size_text, time_text
 
-__all__ = ["explain_fastest", "link_name", "refusal_reasons"]
+__all__ = ["RackChoice", "choose_across_racks", "explain_fastest", "link_name", "refusal_reasons"]
 
+_FLAT = "cs"
 _ALIKE = 1.001  # ratio of times below which placements count as equal
 
 
@@ -71,9 +76,8 @@ def explain_fastest(found: Sequence[Prediction], network: Network) -> str:
         other = slower[0]
         text += (
             f" Next is {other.name} with {time_text(other.seconds)}{_times(other, best)}:"
-            f" {_busy(other, network)}"
+            f" {_reason(other, network)}."
         )
-        text += f"; {_window(other)}." if other.limit == "window" else "."
     without = min((one for one in found if not one.tree and one.bytes), key=_seconds, default=None)
     if without is not None and best.seconds:
         text += (
@@ -82,6 +86,71 @@ def explain_fastest(found: Sequence[Prediction], network: Network) -> str:
             f" {_busy(without, network)}."
         )
     return text
+
+
+class RackChoiceRow(TypedDict):
+    """The answer of `rackhub plan` whether racks are summed in one level or two."""
+
+    levels: int
+    """1: each worker's host is a server of all workers; 2: a server sums in each rack, and servers
+    exchange sums."""
+    flat: str
+    """The placement of one level."""
+    flat_seconds: float
+    two_level: str
+    """The baseline of two."""
+    two_level_seconds: float
+    why: str
+
+
+@dataclass(frozen=True)
+class RackChoice:
+    """Whether servers are better off summing all workers, or their racks first.
+
+    flat, two_level: the predictions; why: the choice in words.
+    """
+
+    flat: Prediction
+    two_level: Prediction
+    why: str
+
+    @property
+    def levels(self) -> int:
+        """1 or 2, whichever is faster; with equal times 1."""
+        return 2 if self.two_level.seconds < self.flat.seconds else 1
+
+    def message(self) -> RackChoiceRow:
+        """Converts it to JSON."""
+        return {
+            "levels": self.levels,
+            "flat": self.flat.name,
+            "flat_seconds": self.flat.seconds,
+            "two_level": self.two_level.name,
+            "two_level_seconds": self.two_level.seconds,
+            "why": self.why,
+        }
+
+
+def choose_across_racks(found: Sequence[Prediction], network: Network) -> RackChoice | None:
+    """Chooses between a server at each worker's host and a server in each rack.
+
+    Returns: None with workers in one rack only, or in a rack without a server.
+    """
+    flat = next((one for one in found if one.placement == _FLAT and one.bytes), None)
+    boxes = [one for one in found if isinstance(COLLECTIVES.get(one.placement), Boxes)]
+    if flat is None or not boxes:
+        return None
+    two = min(boxes, key=_seconds)
+    chosen = RackChoice(flat, two, "")
+    names = {1: f"flat, with {flat.name}", 2: f"in two levels, with {two.name}"}
+    first, second = (two, flat) if chosen.levels == 2 else (flat, two)
+    why = (
+        f"Without sums in switches {sum(map(bool, network.workers))} racks are faster"
+        f" {names[chosen.levels]}, {time_text(first.seconds)}: {_reason(first, network)}."
+        f" {names[3 - chosen.levels].capitalize()}, it takes {time_text(second.seconds)}"
+        f"{_times(second, first)}: {_reason(second, network)}."
+    )
+    return replace(chosen, why=why)
 
 
 def _times(one: Prediction, best: Prediction) -> str:
@@ -109,6 +178,11 @@ def _busy(one: Prediction, network: Network) -> str:
     )
     carried = size_text(one.bytes.get(one.bottleneck, 0))
     return f"{whose} ({rate_text(line.rate)}) has {carried} to carry, which takes {took}"
+
+
+def _reason(one: Prediction, network: Network) -> str:
+    """Describes the work of its bottleneck, and a window that limits."""
+    return _busy(one, network) + (f"; {_window(one)}" if one.limit == "window" else "")
 
 
 def _window(one: Prediction) -> str:

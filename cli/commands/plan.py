@@ -23,7 +23,12 @@ from planner.iteration_time import Prediction, Setting, Work
 from planner.job_work import work_of
 from planner.link_loads import Workload
 from planner.network import ModelError, Network
-from planner.placement_choice import explain_fastest, link_name, refusal_reasons
+from planner.placement_choice import (
+    choose_across_racks,
+    explain_fastest,
+    link_name,
+    refusal_reasons,
+)
 from planner.placement_table import Link, ModelRow, Need, needs, table
 from planner.predictions import predictions
 from protocol.trees import TreeKind
@@ -223,6 +228,7 @@ def _on_topology(
     except ModelError as error:
         raise ModelError(f"{path}: {error}") from error
     predicted = predictions(network, work, replace(setting, slots=plane.slots))
+    racks = choose_across_racks(predicted, network)
     if as_json:
         print_json(
             {
@@ -238,6 +244,7 @@ def _on_topology(
                     "switch_slots": plane.slots,
                     "costs": _costs(setting.costs),
                     "why": explain_fastest(predicted, network),
+                    "across_racks": None if racks is None else racks.message(),
                     "predictions": [one.message() for one in predicted],
                 },
             }
@@ -281,6 +288,8 @@ def _show_model(
         _show_reasons(console, what, [(one.name, one.refused) for one in those])
     _show_reasons(console, "roughly", [(one.name, one.rough) for one in rough])
     _say(console, f"\n{explain_fastest(predicted, network)}")
+    if racks := choose_across_racks(predicted, network):
+        _say(console, f"\n{racks.why}")
     if not network.uniform:
         text = (
             "Links of a kind differ here; the worst of each is what counts for all above, which is"

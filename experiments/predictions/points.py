@@ -89,6 +89,8 @@ class Point:
             return 0.2
         if self.model:
             return 0.05
+        if isinstance(COLLECTIVES.get(self.placement), Boxes):
+            return 0.06
         return 0.05 if self.placement == "cs" or self.what == "beside" else 0.03
 
     @property

@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Boxes"]
 
-_BLOCKS = 8  # times what other collectives have
 _PIECE_BYTES = 1 << 16
 _AHEAD = 4  # pieces that a worker has on their way to its box, and back
 
@@ -77,11 +76,12 @@ class Boxes(Collective):
         return sorted(position for here in found for position in here[:least])
 
     def piece(self, team: Team, size: float, segment: int) -> int:
-        """Implements ``Collective.piece``: as blocks fill and drain the stages of a schedule, they
-        are many and small."""
+        """Implements ``Collective.piece``: there are several times as many blocks as are in some
+        stage at once, which fill and drain the schedule."""
         boxes = len(_racks(team))
         parts = len(team.servers) // boxes * self.exchange.parts(boxes)
-        return flows.piece(size, _BLOCKS * parts, segment, _PIECE_BYTES // segment)
+        at_once = blocks_at_once(self.exchange.program(0, boxes))
+        return flows.piece(size, at_once * parts, segment, _PIECE_BYTES // segment)
 
     def reduce(self, member: int, team: Team, values: Array, streams: Streams) -> None:
         """Implements ``Collective.reduce``.

@@ -37,6 +37,8 @@ POINTS = [
     (Point("", "cs", "none", workers=2, chunk=KIB, size=72 * KIB, window=4), 0.02),
     # Streams that share lines unequally.
     (Point("", "sharded-ps", "", 4, 2, chunk=KIB, size=256 * KIB, beside=2, cores="2"), 0.01),
+    # A box in each rack.
+    (Point("", "box-ring", "", 2, 4, beside=2), 0.06),
 ]  # fmt: skip
 
 
