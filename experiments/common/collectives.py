@@ -7,7 +7,9 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from baselines import comparison, virtual
+from baselines import virtual
+from baselines.comparison import Work
+from baselines.contenders import contenders
 from controller.planning.admission import Resources
 from observability.record import RunDirectory
 from specs import jobfile
@@ -19,11 +21,23 @@ from topologies.model.addressing import Addressing
 from topologies.model.spec import parse
 from workloads.workloads import shapes
 
-__all__ = ["BASELINES", "halving_doubling", "ps", "ring", "sharded_ps"]
+__all__ = ["BASELINES", "halving_doubling", "ps", "ring", "run", "sharded_ps"]
 
 
-def _run(name: str, directory: RunDirectory, order: Order) -> dict[str, Any]:
-    """Runs a baseline; returns its row (``baselines.comparison.ComparedRow``)."""
+def run(
+    name: str, directory: RunDirectory, order: Order, *, compute: float = 0.0
+) -> dict[str, Any]:
+    """Runs a baseline; returns its row (``baselines.comparison.ComparedRow``).
+
+    Args:
+        name: As `rackhub compare` has it.
+        directory: For the order's files.
+        order: Of the point.
+        compute: As of ``baselines.comparison.Work``.
+
+    Raises:
+        JobError: A sum was wrong.
+    """
     write_files(directory, order)
     topology, spec = parse(order.topology), jobfile.load(directory.path / JOB).spec
     file = jobfile.parse(f"{{name: {name}, iterations: 1, batch: {len(topology.workers)}}}")
@@ -31,8 +45,8 @@ def _run(name: str, directory: RunDirectory, order: Order) -> dict[str, Any]:
     plane = program_for([])[2]
     resources = Resources((node.name for node in topology.switches), plane.slots)
     plan = preflight.admit(file, file.place(topology), 0, addressing, resources, plane, None)
-    work = comparison.Work((sum(shapes(spec).values()),), spec.iterations)
-    (one,) = comparison.contenders((name,), addressing, plan, plane, work)
+    work = Work((sum(shapes(spec).values()),), spec.iterations, compute)
+    (one,) = contenders((name,), addressing, plan, plane, work)
     framing = topology.costs.framing
     row = virtual.play(one, addressing, plan, plane, work, framing=framing).row(
         addressing, framing=framing
@@ -42,10 +56,10 @@ def _run(name: str, directory: RunDirectory, order: Order) -> dict[str, Any]:
     return dict(row)
 
 
-ring = partial(_run, "ring")
-halving_doubling = partial(_run, "halving-doubling")
-ps = partial(_run, "ps")
-sharded_ps = partial(_run, "sharded-ps")
+ring = partial(run, "ring")
+halving_doubling = partial(run, "halving-doubling")
+ps = partial(run, "ps")
+sharded_ps = partial(run, "sharded-ps")
 
 BASELINES = {
     "ring": f"{__name__}:ring",

@@ -90,7 +90,7 @@ class Point:
         if self.model:
             return 0.05
         if isinstance(COLLECTIVES.get(self.placement), Boxes):
-            return 0.06
+            return 0.2
         return 0.05 if self.placement == "cs" or self.what == "beside" else 0.03
 
     @property

@@ -212,7 +212,8 @@ class Boxes(Collective):
         fill = 2 * (own + model.way(0, piece, SERVER)) + (len(program) - 1) * hop
         total = pipeline_seconds(blocks, max(busy.values()) / blocks, fill, blocks_at_once(program))
         carried = {one: load * cut * part.bytes for one, load in loads.items()}
-        return model.prediction(self.name, busy, total, carried)
+        rough = "queues between boxes are not followed: up to 20 % longer"
+        return model.prediction(self.name, busy, total, carried, rough)
 
 
 class _Layout:

@@ -38,7 +38,7 @@ POINTS = [
     # Streams that share lines unequally.
     (Point("", "sharded-ps", "", 4, 2, chunk=KIB, size=256 * KIB, beside=2, cores="2"), 0.01),
     # A box in each rack.
-    (Point("", "box-ring", "", 2, 4, beside=2), 0.06),
+    (Point("", "box-ring", "", 2, 4, beside=2), 0.1),
 ]  # fmt: skip
 
 
