@@ -52,7 +52,7 @@ def sections(results: Results) -> Sequence[Section]:
             "Throughput per dollar",
             [
                 Table(
-                    ("model", "rack", "examples/s", "$", "examples/s per $1000", "over sharded"),
+                    ("model", "rack", "examples a second", "$", "per $1000", "over sharded"),
                     _rows(results, prices),
                 ),
                 "*Over sharded* is over servers beside workers with the same links. What pays"
