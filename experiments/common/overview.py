@@ -112,8 +112,8 @@ def _sections(
         intro += " **These are the coarse points of `--quick`**, which show shapes only."
     if published:
         intro += (
-            f" {held} of {count(len(published), 'published figure')} are reached or exceeded;"
-            f" {len(figures) - len(published)} more have no published one."
+            f" Of {count(len(published), 'figure')} with a published or derived value {held} hold;"
+            f" {len(figures) - len(published)} more have none."
         )
     blocks: list[Block] = [intro, Table(_HEADINGS, [_row(one, link) for one in entries], text=True)]
     if any(one.ratio for one in published):
@@ -128,7 +128,7 @@ def _sections(
     ]
 
 
-_HEADINGS = ("experiment", "", "runs", "minutes of one CPU", "figures that hold", "claims")
+_HEADINGS = ("experiment", "", "runs", "minutes of all runs", "figures that hold", "claims")
 
 
 def _row(entry: Entry, link: Callable[[str], str]) -> list[str]:

@@ -98,16 +98,12 @@ def points(quick: bool) -> Iterator[Point]:
 
 def _point(model: Model, way: str, clock: str, quick: bool) -> Point:
     emulated = clock == "emulated"
+    links = {"rate": model.rate, "queue_bytes": "1 MiB", "mtu": 1500}
+    if not emulated:  # where links have none
+        links["delay"] = "50 us"
     return Point(
         {"clock": clock, "model": model.name, "way": way},
-        {
-            "name": "training",
-            "defaults": {
-                **{"rate": model.rate, "delay": "50 us"},
-                **{"queue_bytes": "1 MiB", "mtu": 1500},
-            },
-            "racks": [{"workers": 8, "servers": 4}],
-        },
+        {"name": "training", "defaults": links, "racks": [{"workers": 8, "servers": 4}]},
         _job(model, way, emulated=emulated, quick=quick),
         {} if emulated else {"layers.yaml": _layer_times(model)},
         by=f"experiments.training.curves:{'emulated' if emulated else 'virtual'}",
