@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trains, and returns what was learned until when."""
+"""Trains in virtual time, and returns what was learned until when."""
 
 from __future__ import annotations
 
@@ -7,25 +7,19 @@ from collections.abc import Mapping
 from itertools import accumulate
 from typing import Any
 
-from experiments.common.emulated import run as run_emulated
 from observability import series
 from observability.record import RunDirectory
 from sweeps.execution import Order, run_virtually
 
-__all__ = ["emulated", "virtual"]
+__all__ = ["virtual", "with_curve"]
 
 
 def virtual(directory: RunDirectory, order: Order) -> dict[str, Any]:
-    """Trains in virtual time; returns the summary and ``curve`` (see ``_with_curve``)."""
-    return _with_curve(directory, run_virtually(directory, order))
+    """Trains in virtual time; returns the summary and ``curve`` (see ``with_curve``)."""
+    return with_curve(directory, run_virtually(directory, order))
 
 
-def emulated(directory: RunDirectory, order: Order) -> dict[str, Any]:
-    """Trains in real time; returns the same. Raises LaunchError."""
-    return _with_curve(directory, run_emulated(directory, order))
-
-
-def _with_curve(directory: RunDirectory, summary: Mapping[str, Any]) -> dict[str, Any]:
+def with_curve(directory: RunDirectory, summary: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a summary with ``curve``: of each iteration the seconds until its end, without those
     before the first, its loss, and the accuracy where that was measured."""
     (curve,) = series.read(directory.path / series.FILE).jobs.values()

@@ -106,7 +106,7 @@ def _point(model: Model, way: str, clock: str, quick: bool) -> Point:
         {"name": "training", "defaults": links, "racks": [{"workers": 8, "servers": 4}]},
         _job(model, way, emulated=emulated, quick=quick),
         {} if emulated else {"layers.yaml": _layer_times(model)},
-        by=f"experiments.training.curves:{'emulated' if emulated else 'virtual'}",
+        by=f"experiments.training.{'emulated:run' if emulated else 'curves:virtual'}",
         emulated=emulated,
     )
 
