@@ -44,6 +44,10 @@ enum { ASK_EVERY = 4 };
 enum { SOONER = 16 }; // least timeout over the least time for which a missing result is waited for
 static const double UNASKED = 0.5;    // share of answers that show a loss
 static const double WEIGHT = 1.0 / 16; // of an answer in that share
+// Between these shares packets are lost by chance: some answers arrive, so no node is gone.
+// Timeouts in a row are chance, too, and double the time to wait FEW times at most.
+static const double OFTEN = 0.1, GONE = 0.95;
+enum { FEW = 2 };
 
 // True if a packet was found lost among the last results.
 static int is_lossy(const struct worker *w) { return w->since_loss < w->memory; }
@@ -119,13 +123,18 @@ static double timeout_of(const struct worker *w, int64_t stream) {
     return fmin(timeout, larger(w->least / SOONER, longest));
 }
 
-// The time to wait for the answer to a probe of a row, or its result: doubled with each timeout.
+// The time to wait for the answer to a probe of a row, or its result: doubled with each timeout,
+// where losses are frequent with the first ones only.
 static double patience(const struct worker *w, int64_t row) {
     int64_t stream = w->stream[row], backoff = w->progress[row].backoff;
     double shortest = w->timeouts[stream];
-    if (is_lossy(w))
+    int64_t most = 30;
+    if (is_lossy(w)) {
         shortest = fmin(shortest, fmax(timeout_of(w, stream), w->smoothed[stream]));
-    return fmin(ldexp(shortest, backoff < 30 ? (int)backoff : 30), w->most);
+        if (w->lost > OFTEN && w->lost < GONE)
+            most = FEW;
+    }
+    return fmin(ldexp(shortest, (int)(backoff < most ? backoff : most)), w->most);
 }
 
 // Restarts the timer of a stream, see deadline_of(). Numbers that were probed in vain keep their

@@ -190,6 +190,27 @@ def test_heavy_loss_costs_little_more_with_each_level(
     assert sum(took) / len(took) < most
 
 
+def test_heavy_loss_on_fast_links_does_not_wait_for_doubled_timeouts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """49 chunks, 8 workers: an iteration without loss takes 0.09 ms, a timeout at least 1 ms. With
+    every timeout in a row doubled some iterations take more than a second."""
+    session = run(
+        tmp_path,
+        monkeypatch,
+        {
+            "topology.yaml": "name: fast\ndefaults: {rate: 10 Gbit/s, delay: 5 us, loss: 30 %}\n"
+            "racks: [{workers: 8, servers: 1}]\n",
+            "job.yaml": "name: few\nworkload: layers\nlayers: [50 kB]\npayload: none\n"
+            "iterations: 10\n",
+        },
+    )
+    summary = json.loads((session.run.path / "summary.json").read_text())
+    took = summary["seconds_per_iteration"][1:]
+    assert max(took) < 0.1
+    assert sum(took) / len(took) < 0.04
+
+
 def test_no_job_gives_up_while_half_of_the_packets_arrive(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
