@@ -185,9 +185,7 @@ def _losses(results: Results) -> Section:
             Table(("loss of every link", *headings), rows),
             "Medians, and the longest of eight iterations. Up to 3 % losses are found by results"
             " that overtake them. Beyond 10 % the last chunks of an iteration lose their"
-            " retransmissions, too, and wait for timeouts that double each time, so single"
-            " iterations take many times the median. With 30 % that happens in most iterations of"
-            " one level; why less often in two and three is not explained here.",
+            " retransmissions, too, and wait for timeouts, of which the shortest is 1 ms.",
         ],
     )
 
