@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import gc
 import json
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -134,24 +135,27 @@ def test_nothing_stays_of_a_killed_process(
 ) -> None:
     """Neither memory nor tasks; and its sockets are free."""
     sessions: list[Session] = []
-    before, found = living(kind), []
+    # Those of earlier tests may be collected meanwhile.
+    before, found = [weakref.ref(one) for one in living(kind)], []
 
     def heard(text: str) -> None:
         if "was killed" in text:
             network = sessions[0].network
             host = network.hosts.get(node, network.controller)
             sockets = getattr(host, "_endpoints", {})
-            found.append((living(kind) - before, host.tasks.waiting, dict(sockets)))
+            earlier = [one() for one in before]
+            new = [one for one in living(kind) if not any(one is other for other in earlier)]
+            found.append((len(new), host.tasks.waiting, dict(sockets)))
 
     faults = f"  - {{at: 70 chunks, kill: {node}, gone: 30 ms}}\n"
     broken(tmp_path, monkeypatch, faults, 30, change=sessions.append, heard=heard)
     assert found == [(others, set(), {})]
 
 
-def living(kind: type[object]) -> int:
-    """How many objects of a class there are."""
+def living(kind: type[object]) -> list[object]:
+    """Returns the objects of a class that there are."""
     gc.collect()
-    return sum(isinstance(one, kind) for one in gc.get_objects())
+    return [one for one in gc.get_objects() if isinstance(one, kind)]
 
 
 def test_a_job_ends_without_a_worker_that_stays_away(
