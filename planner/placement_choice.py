@@ -105,7 +105,7 @@ class RackChoiceRow(TypedDict):
 
 @dataclass(frozen=True)
 class RackChoice:
-    """Whether servers are better off summing all workers, or their racks first.
+    """Choice between servers that sum all workers and servers that sum racks first.
 
     flat, two_level: the predictions; why: the choice in words.
     """

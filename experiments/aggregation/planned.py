@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``rackhub plan`` predicts for the experiment's networks."""
+"""Predictions of ``rackhub plan`` for the experiment's networks."""
 
 from __future__ import annotations
 

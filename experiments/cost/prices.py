@@ -30,7 +30,7 @@ class Price(BaseModel):
 
     @property
     def assumed(self) -> bool:
-        """Whether nobody is cited."""
+        """True if the price is assumed: it has no source."""
         return self.source == _ASSUMED
 
 

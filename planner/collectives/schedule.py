@@ -220,7 +220,7 @@ def in_order(program: Program, blocks: int) -> Iterator[tuple[int, Operation]]:
 
 @dataclass
 class _Part:
-    """What a box has of a part. racks: those whose values are in it, as bits."""
+    """Sum of a part that a box holds. racks: those whose values are in it, as bits."""
 
     racks: int = 0
     complete: bool = False

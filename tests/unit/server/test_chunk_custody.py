@@ -17,22 +17,11 @@ from hosts.server.shards import Shards
 from protocol import shards_pb2
 from protocol.consistency import ASYNCHRONOUS
 from protocol.optimizer_plan import OptimizerPlan
-from protocol.plan import Address, ServerPlan
+from tests.unit.server.plans import server_plan
 
 SERVERS, CHUNKS, LANES = 4, 6, 4
 SGD = OptimizerPlan("sgd", 1.0, consistency=ASYNCHRONOUS)
-PLAN = ServerPlan(
-    job=1,
-    epoch=1,
-    world=1,
-    lanes=LANES,
-    rank=0,
-    servers=tuple(Address(1000 + rank, 1) for rank in range(SERVERS)),
-    workers=(Address(10, 1),),
-    windows={0: 32},
-    counts=(1,) * CHUNKS,
-    optimizer=SGD,
-)
+PLAN = server_plan(SGD, SERVERS, CHUNKS, LANES)
 
 
 class Servers:

@@ -14,22 +14,12 @@ from hosts.server.chunk_fetches import MoveTask
 from hosts.server.chunk_moves import ChunkMoves
 from hosts.server.shards import Shards
 from protocol.optimizer_plan import OptimizerPlan
-from protocol.plan import Address, ServerPlan
+from protocol.plan import ServerPlan
+from tests.unit.server.plans import server_plan
 
 SERVERS, CHUNKS, LANES = 4, 12, 4
 ADAM = OptimizerPlan("adam", 0.1)
-PLAN = ServerPlan(
-    job=1,
-    epoch=1,
-    world=1,
-    lanes=LANES,
-    rank=0,
-    servers=tuple(Address(1000 + rank, 1) for rank in range(SERVERS)),
-    workers=(Address(10, 1),),
-    windows={0: 32},
-    counts=(1,) * CHUNKS,
-    optimizer=ADAM,
-)
+PLAN = server_plan(ADAM, SERVERS, CHUNKS, LANES)
 
 
 class Servers:
