@@ -29,9 +29,9 @@ from experiments.common.declaration import Claim, Figure, Published, Results
 
 __all__ = ["claims", "compared", "crossover", "figures", "gain", "overhead", "pipelined", "time"]
 
-_WITHIN = 0.15  # of the notes' model
+_WITHIN = 0.15  # of the times by bandwidth alone
 _ALIKE = 0.1  # relative difference of times that the planner does not tell
-_NOTES = "time by bandwidth alone, all pipelined by chunk"
+_BANDWIDTH_ALONE = "time by bandwidth alone, all pipelined by chunk"
 
 
 def time(results: Results, way: str, count: int, over: int, box: int | None = None) -> float:
@@ -50,7 +50,7 @@ def time(results: Results, way: str, count: int, over: int, box: int | None = No
 
 
 def pipelined(count: int, over: float, box: float) -> tuple[float, float]:
-    """Returns the times of the notes' model for one level and for two, in those that a worker's
+    """Returns the times by bandwidth alone for one level and for two, in those that a worker's
     link takes for the gradients."""
     w, r = WORKERS, count
     up = w / over
@@ -131,7 +131,7 @@ def _figures(results: Results) -> Iterator[Figure]:
                 f"gain.r{count}.o{over}",
                 f"time of `{FLAT}` over `{RING}`, {count} racks, {over}:1",
                 "x",
-                Published(flat / two, "derived", _NOTES),
+                Published(flat / two, "derived", _BANDWIDTH_ALONE),
                 ours,
                 ours >= (1 - _WITHIN) * flat / two,
                 f"`{RING}` takes {time(results, RING, count, over) * 1e3:.2f} ms, of which links"

@@ -51,8 +51,8 @@ def _runs(results: Results) -> Section:
             " collectives of [compare](../explanation/baselines.md), over TCP, and every value of"
             " their sums is checked. Schedules of boxes are verified before they run: every rack's"
             " values are in every sum once, and every sum is complete at one box.",
-            "The notes' model has w workers in each of r racks, links of rate B of workers, P of"
-            " boxes and U up from a rack, and M bytes. Flat: max(2M(wr - 1) / (wr B),"
+            "*bandwidth alone* is a closed form of w workers in each of r racks, links of rate B of"
+            " workers, P of boxes and U up from a rack, and M bytes. Flat: max(2M(wr - 1) / (wr B),"
             " 2wM(r - 1) / (r U)). Two levels, pipelined by chunk: max(M / B, wM / P,"
             " 2M(r - 1) / (r min(U, P))). The planner adds what it leaves out: a box's link carries"
             " its rack's w copies and the exchange, (w + 2(r - 1) / r) M / P, and the latency of"
@@ -82,7 +82,7 @@ def _ways(results: Results) -> Section:
                 partial(_draw_ways, results),
             ),
             Table(
-                ("racks", "uplinks", *names, f"`{FLAT}` / `{RING}`", "notes", "plan"),
+                ("racks", "uplinks", *names, f"`{FLAT}` / `{RING}`", "bandwidth alone", "plan"),
                 rows,
             ),
             "*plan* is the number of levels that `rackhub plan` chooses, and the ratio that it"
