@@ -39,15 +39,14 @@ _HALF_ROOT = math.sqrt(0.5)
 
 def product(a: Floats, b: Floats) -> Floats:
     """Multiplies a (n, k) by b (k, m); each element is a sum over k in ascending order."""
-    rows, inner = a.shape
-    columns = b.shape[1]
-    a, b = np.ascontiguousarray(a, np.float32), np.ascontiguousarray(b, np.float32)
     lib = _library()
-    if lib is not None:
-        out = np.empty((rows, columns), np.float32)
-        lib.product(out.ctypes.data, a.ctypes.data, b.ctypes.data, rows, inner, columns)
-        return out
-    return product_by_numpy(a, b)
+    if lib is None:
+        return product_by_numpy(a, b)
+    a, b = np.asarray(a, np.float32), np.ascontiguousarray(b, np.float32)
+    (rows, inner), columns = a.shape, b.shape[1]
+    out = np.empty((rows, columns), np.float32)
+    lib.product(out.ctypes.data, a.ctypes.data, *a.strides, b.ctypes.data, rows, inner, columns)
+    return out
 
 
 def product_by_numpy(a: Floats, b: Floats) -> Floats:
@@ -60,15 +59,27 @@ def product_by_numpy(a: Floats, b: Floats) -> Floats:
 
 def exp(x: Floats) -> Floats:
     """Computes e^x for x up to 80, to about float32 precision."""
-    wide = np.maximum(x.astype(np.float64), -200.0)
+    lib = _library()
+    return exp_by_numpy(x) if lib is None else _elementwise(lib.exponentials, x)
+
+
+def exp_by_numpy(x: Floats) -> Floats:
+    """Computes `exp` with numpy, as `product_by_numpy`."""
+    wide = np.minimum(np.maximum(x.astype(np.float64), -200.0), 700.0)
     whole = np.rint(wide * (1 / math.log(2)))
     rest = (wide - whole * _LN2_HIGH) - whole * _LN2_LOW
-    result: Floats = np.ldexp(_horner(_EXP_TERMS, rest), whole.astype(np.int32)).astype(np.float32)
-    return result
+    with np.errstate(over="ignore"):
+        return np.ldexp(_horner(_EXP_TERMS, rest), whole.astype(np.int32)).astype(np.float32)
 
 
 def ln(x: Floats) -> Floats:
     """Computes the natural logarithm of positive numbers, to about float32 precision."""
+    lib = _library()
+    return ln_by_numpy(x) if lib is None else _elementwise(lib.logarithms, x)
+
+
+def ln_by_numpy(x: Floats) -> Floats:
+    """Computes `ln` with numpy, as `product_by_numpy`."""
     part, power = np.frexp(x.astype(np.float64))
     low = part < _HALF_ROOT
     part, power = np.where(low, 2 * part, part), power - low
@@ -80,6 +91,17 @@ def ln(x: Floats) -> Floats:
 
 def row_sums(values: Floats) -> Floats:
     """Sums the rows of (n, m) to (n, 1), one column after the other."""
+    lib = _library()
+    if lib is None:
+        return row_sums_by_numpy(values)
+    values = np.ascontiguousarray(values, np.float32)
+    out = np.empty((len(values), 1), np.float32)
+    lib.row_sums(out.ctypes.data, values.ctypes.data, *values.shape)
+    return out
+
+
+def row_sums_by_numpy(values: Floats) -> Floats:
+    """Computes `row_sums` with numpy, as `product_by_numpy`."""
     sums: Floats = values[:, :1].copy()
     for column in range(1, values.shape[1]):
         sums += values[:, column : column + 1]
@@ -105,14 +127,26 @@ def _horner(terms: list[float], x: Doubles) -> Doubles:
     return value
 
 
-def _library() -> Any:
-    return None if os.environ.get(VARIABLE) == "1" else _loaded()
+def _elementwise(function: Any, x: Floats) -> Floats:
+    x = np.ascontiguousarray(x, np.float32)
+    out = np.empty(x.shape, np.float32)
+    function(out.ctypes.data, x.ctypes.data, x.size)
+    return out
 
 
 @functools.cache
-def _loaded() -> ctypes.CDLL | None:
-    pointer, size = ctypes.c_void_p, ctypes.c_size_t
-    functions: Functions = {"product": (None, [pointer, pointer, pointer, size, size, size])}
+def _library() -> Any:
+    """Returns the kernels in C; None where numpy is to compute."""
+    if os.environ.get(VARIABLE) == "1":
+        return None
+    pointer, size, stride = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_ssize_t
+    elementwise = (None, [pointer, pointer, size])
+    functions: Functions = {
+        "product": (None, [pointer, pointer, stride, stride, pointer, size, size, size]),
+        "row_sums": (None, [pointer, pointer, size, size]),
+        "exponentials": elementwise,
+        "logarithms": elementwise,
+    }
     try:
         return load_library("training", _FOLDER, functions, flags=("-ffp-contract=off",))
     except (CompilerError, OSError) as error:

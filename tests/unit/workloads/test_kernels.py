@@ -10,7 +10,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specs.paths import ROOT
@@ -29,7 +29,8 @@ def one_by_one(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return out
 
 
-@given(st.integers(1, 9), st.integers(1, 40), st.integers(1, 37), st.integers(0, 2**32 - 1))
+@settings(deadline=None)  # the first one may compile
+@given(st.integers(1, 19), st.integers(1, 40), st.integers(1, 37), st.integers(0, 2**32 - 1))
 def test_products_match_definition(rows, inner, columns, seed):
     random = np.random.default_rng(seed)
     scale = 2.0 ** random.integers(-30, 30, (rows, inner))
@@ -37,6 +38,7 @@ def test_products_match_definition(rows, inner, columns, seed):
     b = random.standard_normal((columns, inner)).astype(np.float32).T  # not contiguous
     expected = one_by_one(a, b).tobytes()
     assert kernels.product(a, b).tobytes() == expected
+    assert kernels.product(np.asfortranarray(a), b).tobytes() == expected
     assert kernels.product_by_numpy(a, b).tobytes() == expected
 
 
@@ -54,6 +56,29 @@ def test_functions_round_like_exact_ones(mine, exact, low, high):
     assert (np.abs(found.astype(np.longdouble) - wanted) <= 0.501 * ulp).all()
     assert kernels.exp(np.float32([0.0, -1000.0])).tolist() == [1.0, 0.0]
     assert kernels.ln(np.float32([1.0])).tolist() == [0.0]
+
+
+@pytest.mark.parametrize("mine", ["exp", "ln"])
+def test_functions_have_the_bits_of_numpy(mine):
+    random = np.random.default_rng(3)
+    x = np.float32(random.uniform(-300, 80, 100_003))
+    x[:8] = [0, -0.0, np.nan, -np.inf, -200, 80, 88.8, -87.4]
+    if mine == "ln":
+        bits = random.integers(1, 0x7F800000, 100_003, np.uint32)  # all positive numbers
+        x = bits.view(np.float32)
+        x[:6] = [1, np.nan, np.inf, 1e-45, 0.70710677, 0.7071068]
+    with np.errstate(invalid="ignore"):  # infinities
+        found, wanted = getattr(kernels, mine)(x), getattr(kernels, f"{mine}_by_numpy")(x)
+    assert np.array_equal(np.isnan(found), np.isnan(wanted))
+    finite = ~np.isnan(wanted)
+    assert found[finite].tobytes() == wanted[finite].tobytes()
+
+
+@settings(deadline=None)
+@given(st.integers(1, 40), st.integers(1, 40), st.integers(0, 2**32 - 1))
+def test_row_sums_have_the_bits_of_numpy(rows, columns, seed):
+    values = np.random.default_rng(seed).standard_normal((columns, rows)).astype(np.float32).T
+    assert kernels.row_sums(values).tobytes() == kernels.row_sums_by_numpy(values).tobytes()
 
 
 def test_sums_have_one_order():
