@@ -56,11 +56,32 @@ class ExactSums:
         Raises InexactSumError.
         """
         mine = np.arange(len(self._exponents)) if chunks is None else chunks
+        largest = _largest(values)
+        exponents = self._coming(mine, largest)
+        # False for NaN, too. Most rounds are of integers alone.
+        if (largest < np.ldexp(1.0, exponents)).all() and np.isfinite(sums).all():
+            exact = values.sum(axis=0, dtype=np.float64)
+            allowed = self._integers(len(values), exponents, sums)
+            error = np.abs(sums - exact)
+            wrong = error > allowed * _MARGIN
+        else:
+            largest = _largest(_finite(values))
+            exponents = self._coming(mine, largest)
+            exact, allowed, error, wrong = self._compare(values, sums, largest, exponents)
+        if wrong.any():
+            self._complain(mine, wrong, exact, sums, allowed)
+        shares = np.divide(error, allowed, out=np.zeros_like(error), where=allowed > 0)
+        self.worst = max(self.worst, float(shares.max(initial=0)))
+        self._end(mine, largest, exponents)
+
+    def _compare(
+        self, values: Floats, sums: Floats, largest: Doubles, exponents: Indices
+    ) -> tuple[Doubles, Doubles, Doubles, Mask]:
+        """Compares sums of a round, some of which may be DIRECT or not finite: returns the exact
+        sums, the allowed and the actual errors, and where a sum is wrong."""
         wide = values.astype(np.float64)
         finite = np.isfinite(wide)
         magnitudes = np.where(finite, np.abs(wide), 0)
-        largest = magnitudes.max(axis=(0, 2))
-        exponents = self._coming(mine, largest)
         direct = ~finite.all(axis=(0, 2)) | (largest >= np.ldexp(1.0, exponents))
         with np.errstate(invalid="ignore"):
             exact = wide.sum(axis=0)
@@ -80,16 +101,12 @@ class ExactSums:
         right = (sums == exact) | (np.isnan(sums) & (np.isnan(exact) | passes))
         wrong |= odd & ~right
         wrong |= ~odd & ~np.isfinite(sums) & ~(passes | beyond)
-        if wrong.any():
-            self._complain(mine, wrong, exact, sums, allowed)
-        shares = np.divide(error, allowed, out=np.zeros_like(error), where=allowed > 0)
-        self.worst = max(self.worst, float(shares.max(initial=0)))
-        self._end(mine, largest, exponents)
+        return exact, allowed, error, wrong
 
     def start(self, values: Floats) -> None:
         """Records a round of initial parameters (world, chunks, lanes), which are not summed."""
         every = np.arange(len(self._exponents))
-        largest = np.where(np.isfinite(values), np.abs(values), 0).max(axis=(0, 2))
+        largest = _largest(_finite(values))
         self._end(every, largest, self._coming(every, largest))
 
     def resume(self, known: Mask, exponents: Indices) -> None:
@@ -134,6 +151,17 @@ class ExactSums:
             f" apart is allowed ({int(wrong.sum())} lanes of this round are wrong): there is an"
             " error in quantisation, so that agreement between workers and reference says nothing"
         )
+
+
+def _finite(values: Floats) -> Floats:
+    """Returns the values, with 0 for those that are not finite."""
+    return np.where(np.isfinite(values), values, np.float32(0))
+
+
+def _largest(values: Floats) -> Doubles:
+    """Returns the largest |x| in each of n chunks (world, n, lanes); NaN if there is one."""
+    largest: Doubles = np.abs(values).max(axis=0).max(axis=1).astype(np.float64)
+    return largest
 
 
 def _needed(largest: Doubles) -> npt.NDArray[np.int64]:
