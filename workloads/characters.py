@@ -14,7 +14,7 @@ import hashlib
 import importlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -103,6 +103,18 @@ class TextPositions:
         return TextPositions(self.text, self.positions[rows])
 
 
+@lru_cache(maxsize=2)
+def _loaded(seed: int) -> tuple[Positions, TextPositions, str]:
+    """Returns training positions, test set and the SHA-256 of the text, shared by the workers of a
+    process."""
+    text = load_text()
+    training, held_out = split(len(text), seed)
+    # An even sample, large enough to compare models.
+    chosen = np.linspace(0, len(held_out) - 1, min(TEST_POSITIONS, len(held_out)))
+    test = TextPositions(as_classes(text), held_out[chosen.astype(np.int64)])
+    return training, test, hashlib.sha256(text.encode()).hexdigest()
+
+
 class CharacterModel(Perceptron):
     """Predicts the next character from the CONTEXT ones before it."""
 
@@ -131,13 +143,8 @@ class Characters:
     data = "Python's pydoc_data.topics"
 
     def __init__(self, job: JobSpec) -> None:
-        text = load_text()
-        self.sha256 = hashlib.sha256(text.encode()).hexdigest()
-        self._text = as_classes(text)
-        self._training, held_out = split(len(text), job.seed)
-        # An even sample, large enough to compare models.
-        chosen = np.linspace(0, len(held_out) - 1, min(TEST_POSITIONS, len(held_out)))
-        self.test = TextPositions(self._text, held_out[chosen.astype(np.int64)])
+        self._training, self.test, self.sha256 = _loaded(job.seed)
+        self._text = self.test.text
         self.examples = len(self._training)
         self._job = job
 

@@ -11,6 +11,7 @@ import hashlib
 import importlib.util
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,15 @@ def split(data: Images, seed: int) -> tuple[Images, Images]:
     return data.select(~held_out), data.select(held_out)
 
 
+@lru_cache(maxsize=2)
+def _loaded(seed: int) -> tuple[Images, Images, str]:
+    """Returns training set, test set and the SHA-256 of all digits, shared by the workers of a
+    process."""
+    everything = load_digits()
+    content = everything.images.tobytes() + everything.classes.astype("<i8").tobytes()
+    return *split(everything, seed), hashlib.sha256(content).hexdigest()
+
+
 class DigitClassifier(Perceptron):
     """Classifies digits by their pixels."""
 
@@ -82,10 +92,7 @@ class Digits:
     data = "scikit-learn's digits"
 
     def __init__(self, job: JobSpec) -> None:
-        everything = load_digits()
-        content = everything.images.tobytes() + everything.classes.astype("<i8").tobytes()
-        self.sha256 = hashlib.sha256(content).hexdigest()
-        self._training, self.test = split(everything, job.seed)
+        self._training, self.test, self.sha256 = _loaded(job.seed)
         self.examples = len(self._training)
         self._job = job
 

@@ -90,6 +90,21 @@ def test_workers_that_share_exact_sums_stay_equal_and_learn() -> None:
     assert replicas[0].model.evaluate(replicas[0].workload.test).accuracy > 0.85
 
 
+def test_an_evaluation_is_of_the_parameters_at_that_time() -> None:
+    one, other = (training.Replica(job(), rank, WORLD) for rank in range(2))
+    found = one.model.evaluate(one.workload.test)
+    assert other.model.evaluate(other.workload.test) == found
+    biases = one.parameters["biases2"]
+    biases[3] += 100  # every digit is a 3
+    threes = float(np.mean(one.workload.test.classes == 3))
+    assert one.model.evaluate(one.workload.test).accuracy == threes
+    assert other.model.evaluate(other.workload.test) == found
+    some = one.workload.test.select(one.workload.test.classes == 3)
+    assert one.model.evaluate(some).accuracy == 1
+    biases[3] -= 100
+    assert one.model.evaluate(one.workload.test) == found
+
+
 def reference(path: str, world: int) -> dict[str, object]:
     command = python("workloads.reference", "--job", path, "--world", str(world), "--lanes", "256")
     result = subprocess.run(command, capture_output=True, text=True, env=environment(), check=True)
