@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, is_dataclass
+from typing import Any
 
 from switch.program import expressions as ex
 from switch.program.model import ObjectName, Primitive
@@ -30,15 +31,15 @@ class Uses:
 
 def mentions(thing: object) -> Iterator[object]:
     """Yields every expression and object name within a part of the program, itself included."""
-    if isinstance(thing, (tuple, list)):
-        for one in thing:
-            yield from mentions(one)
-    elif is_dataclass(thing):
-        yield thing
-        if isinstance(thing, ex.FieldValue) and isinstance(thing.header, ex.HeaderRef):
-            return
-        for one in fields(thing):
-            yield from mentions(getattr(thing, one.name))
+    left: list[Any] = [thing]  # the next one last
+    while left:
+        one = left.pop()
+        if isinstance(one, (tuple, list)):
+            left += reversed(one)
+        elif is_dataclass(one):
+            yield one
+            if not (isinstance(one, ex.FieldValue) and isinstance(one.header, ex.HeaderRef)):
+                left += [getattr(one, name) for name in reversed(one.__dataclass_fields__)]
 
 
 def note(uses: Uses, things: Iterable[object], written: bool = False) -> None:
