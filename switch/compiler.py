@@ -4,10 +4,12 @@
 The key of a library is everything that its code depends on: the sources, the compiler's version,
 the flags, and the processor that `-march=native` stands for. A generated program is linked with the
 part of the runtime that does not depend on it, which is compiled once and cached the same way.
+Generated sources are kept there, too (switch/codegen/cached.py).
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import hashlib
 import os
@@ -180,7 +182,19 @@ def declare(library: ctypes.CDLL, functions: Functions) -> ctypes.CDLL:
     return library
 
 
-def _cached(name: str, make: Callable[[Path], None]) -> Path:
+def cached_text(name: str, make: Callable[[], str]) -> str:
+    """Returns the text of this name in the cache; `make` returns it unless it exists. A text that
+    cannot be kept is made again each time."""
+    try:
+        return (cache_directory() / name).read_text("utf-8")
+    except OSError:
+        text = make()
+    with contextlib.suppress(OSError):
+        _cached(name, lambda made: made.write_text(text, "utf-8"))
+    return text
+
+
+def _cached(name: str, make: Callable[[Path], object]) -> Path:
     """Returns the file of this name in the cache; `make` writes it unless it exists."""
     path = cache_directory() / name
     if path.exists():

@@ -19,10 +19,11 @@ from protocol.header import LANE_BYTES
 from specs import jobfile, p4program
 from specs.jobfile import JobFileError
 from specs.p4program import DataPlaneError
-from switch.codegen import generate
+from switch.codegen import cached_source
 from switch.compiler import CompilerError, build_program, cache_directory
-from switch.loader import load_program
+from switch.loader import parse_program
 from switch.program.errors import ProgramError
+from switch.program.model import digest_of
 from testbed.errors import LaunchError
 
 
@@ -107,7 +108,8 @@ def _read_program(program: Path, p4info: Path, empty_lanes: int) -> DataPlane:
 def translate(program: Path) -> str:
     """Translates a program to C for the embedded target; raises ``LaunchError`` if unsupported."""
     try:
-        return generate(load_program(program))
+        text = program.read_bytes()
+        return cached_source(digest_of(text), lambda: parse_program(text, str(program)))
     except ProgramError as error:
         raise LaunchError(f"{program}: {error}") from error
 

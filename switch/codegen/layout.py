@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from switch.codegen.usage import Usage
 from switch.program.expressions import Field
@@ -124,7 +125,6 @@ class Layout:
 
     program: Program
     traced: bool = False
-    usage: Usage = field(init=False)
     types: dict[str, str] = field(default_factory=dict)
     paths: dict[str, str] = field(default_factory=dict)
     stacks: dict[str, str] = field(default_factory=dict)
@@ -141,7 +141,6 @@ class Layout:
 
     def __post_init__(self) -> None:
         program = self.program
-        self.usage = Usage(program)
         for header in program.headers.values():
             name = header.type.name
             self.types.setdefault(name, f"struct type{len(self.types)}_{identifier(name)}")
@@ -174,6 +173,11 @@ class Layout:
             self.member_actions[name] = {
                 one: i for i, one in enumerate(dict.fromkeys(action.name for action in actions))
             }
+
+    @cached_property
+    def usage(self) -> Usage:
+        """What the generated code can leave out; running a program takes the rest of a layout."""
+        return Usage(self.program)
 
     @property
     def move(self) -> str:

@@ -70,18 +70,23 @@ def parse_program(text: bytes, name: str = "program") -> Program:
         raise ProgramError(
             f"{name}: not a JSON document: {error}; compile with p4c-bm2-ss"
         ) from error
-    return read_program(document, name)
+    return read_program(document, name, digest_of(text))
 
 
-def read_program(document: Json, name: str = "program") -> Program:
-    """Reads a decoded document. Raises ProgramError, UnsupportedConstruct."""
+def read_program(document: Json, name: str = "program", digest: str | None = None) -> Program:
+    """Reads a decoded document.
+
+    digest: of its text; None: of JSON made of it. Raises ProgramError, UnsupportedConstruct.
+    """
     if not isinstance(document, dict) or "__meta__" not in document:
         raise ProgramError(f"{name}: not a BMv2 program (no __meta__); compile with p4c-bm2-ss")
     with consistent(name):
         version = document["__meta__"].get("version", [0, 0])
         if version[0] != 2:
             raise ProgramError(f"{name}: BMv2 JSON format {version[0]}.{version[1]}, need 2.x")
-        return _Loader(document, name).program()
+        if digest is None:
+            digest = digest_of(json.dumps(document).encode())
+        return _Loader(document, name).program(digest)
 
 
 class _Loader:
@@ -93,7 +98,7 @@ class _Loader:
         self._refuse_whole_kinds()
         self._reader = Reader(document, name)
 
-    def program(self) -> Program:
+    def program(self, digest: str) -> Program:
         document, reader = self.document, self._reader
         parser = document["parsers"][0]
         deparser = document["deparsers"][0]
@@ -101,7 +106,7 @@ class _Loader:
         states = _by_name(parser["parse_states"], lambda one: read_state(reader, one))
         return Program(
             name=self.name,
-            digest=digest_of(document),
+            digest=digest,
             headers=_frozen(reader.headers),
             stacks=_frozen(reader.stacks),
             unions=_frozen(reader.unions),

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from switch.codegen import generate
+from switch.codegen import cached_source
 from switch.codegen.layout import Layout, limbs, words_of
 from switch.compiler import FLAGS, TRACED, build_program, declare
 from switch.pipeline import abi
@@ -480,8 +480,8 @@ def _layout(program: Program) -> Layout:
 
 @lru_cache(maxsize=8)
 def _source(program: Program, traced: bool) -> str:
-    """Returns a program's C source, generated once for all switches that run it."""
-    return generate(program, traced)
+    """Returns a program's C source, read once for all switches that run it."""
+    return cached_source(program.digest, lambda: program, traced)
 
 
 def _receiver(receive: Callable[[str], None] | None) -> Any:

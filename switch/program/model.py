@@ -9,7 +9,6 @@ full names of the JSON, which are those of the p4info ("Ingress.routes").
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Union
@@ -21,7 +20,6 @@ from switch.program.expressions import (
     Field,
     FieldValue,
     HeaderExpression,
-    Json,
     VarbitField,
 )
 
@@ -390,7 +388,8 @@ class Checksum:
 
 @dataclass(frozen=True, eq=False)  # compared by identity, so that it can be a key
 class Program:
-    """A whole program. digest: sha256 (hex) of the document, which names the compiled code."""
+    """A whole program. digest: sha256 (hex) of the document, by which the generated code is
+    kept."""
 
     name: str
     digest: str
@@ -447,7 +446,6 @@ class Program:
         raise KeyError(f"table '{table}' has no action '{action}'; it has: {names}")
 
 
-def digest_of(document: Json) -> str:
-    """Returns the sha256 (hex) of a document, independent of the order of its keys."""
-    text = json.dumps(document, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
+def digest_of(text: bytes) -> str:
+    """Returns the sha256 (hex) of a document's text."""
+    return hashlib.sha256(text).hexdigest()

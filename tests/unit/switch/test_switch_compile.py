@@ -4,13 +4,19 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from switch.codegen import generate
+import switch
+from switch.codegen import cached_source, generate
 from switch.compiler import CompilerError, build_program
-from switch.loader import load_program, read_program
+from switch.loader import load_program, parse_program, read_program
+from switch.program.model import Program
 from tests.p4 import HERE
 
 
@@ -49,6 +55,66 @@ def test_the_runtime_is_compiled_once_for_all_programs(cache: Path) -> None:
 def test_the_generated_source_does_not_depend_on_the_run() -> None:
     document = json.loads((HERE / "matches.json").read_bytes())
     assert generate(read_program(document)) == generate(read_program(document))
+
+
+def unread() -> Program:
+    raise AssertionError("it has to be in the cache")
+
+
+def test_a_source_is_generated_once(cache: Path) -> None:
+    program = load_program(HERE / "router.json")
+    source = generate(program)
+    assert cached_source(program.digest, lambda: program) == source
+    assert cached_source(program.digest, unread) == source
+    traced = cached_source(program.digest, lambda: program, traced=True)
+    assert traced == generate(program, traced=True) != source
+    shutil.rmtree(cache)
+    assert cached_source(program.digest, lambda: program) == source
+
+
+def test_a_changed_program_has_another_source() -> None:
+    text = (HERE / "router.json").read_bytes()
+    sources = []
+    for one in (text, text.replace(b'"max_size" : ', b'"max_size" : 1')):
+        program = parse_program(one)
+        sources.append(cached_source(program.digest, lambda program=program: program))
+        assert sources[-1] == generate(program)
+    assert sources[0] != sources[1]
+
+
+@pytest.mark.parametrize("file", ["codegen/source.py", "program/model.py", "loader/reader.py"])
+def test_a_changed_generator_makes_sources_again(tmp_path: Path, file: str) -> None:
+    program = load_program(HERE / "router.json")
+    kept = cached_source(program.digest, lambda: program)
+    copy = tmp_path / "changed" / "switch"
+    shutil.copytree(Path(switch.__file__).parent, copy)
+    script = f"""
+from switch.codegen import cached
+assert cached.__file__.startswith({str(copy)!r})
+cached.cached_source({program.digest!r}, lambda: exit("generated"))
+"""
+
+    def run() -> str:
+        command = [sys.executable, "-c", script]
+        environment = {**os.environ, "PYTHONPATH": str(copy.parent)}
+        return subprocess.run(
+            command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
+        ).stderr
+
+    assert run() == ""
+    with (copy / file).open("a") as changed:
+        changed.write("# changed\n")
+    assert run() == "generated\n"
+    assert cached_source(program.digest, unread) == kept
+
+
+def test_a_cache_that_cannot_be_written_costs_time_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    program = load_program(HERE / "router.json")
+    assert cached_source(program.digest, lambda: program) == generate(program)
 
 
 def test_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
