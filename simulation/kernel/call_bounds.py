@@ -32,7 +32,7 @@ class CallBounds:
         self.own = np.full(count, NEVER, np.int64)
         self._links = LinkBank([link for link, _ in links])
         self._receivers = np.array([receiver for _, receiver in links], np.intp)
-        # Of each link: when a packet arrives that is known to be able to lead to a call; and how
+        # Of each link: when a packet is noticed that is known to be able to lead to a call; and how
         # long packets that cannot take on the line, before one that can.
         self._known = np.full(len(links), NEVER, np.int64)
         self._silent = np.zeros(len(links), np.int64)
@@ -49,7 +49,7 @@ class CallBounds:
         if not links:
             return
         self._links.free[rows] = [link.free for link in links]
-        self._known[rows] = [min(link.news, link.undecided_until) for link in links]
+        self._known[rows] = [link.noticed(min(link.news, link.undecided_until)) for link in links]
         least = self._least[rows]
         silent = np.array([link.silent for link in links], np.int64)
         self._silent[rows] = np.minimum(silent, _LONG // np.maximum(least, 1)) * least
@@ -66,5 +66,6 @@ class CallBounds:
             # No packet is sent before the first event of any node.
             first = np.full(len(self._receivers), int(due.min()), np.int64)
             unknown = np.minimum(self._links.earliest(first), NEVER - _LONG) + self._silent
-            np.minimum.at(calls, self._receivers, np.minimum(unknown, self._known))
+            noticed = np.minimum(self._links.noticed(unknown), self._known)
+            np.minimum.at(calls, self._receivers, noticed)
         return calls, known

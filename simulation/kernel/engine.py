@@ -50,6 +50,7 @@ class Node(ABC):
 
     latency: lower bound in ps between an event at the node and a packet that it sends because of
         it.
+    interval: it notices packets at multiples of this many ps.
     eager: it runs whenever it has events, while others wait until no eager node can run and then
         process more events at once. Switches bound each other more tightly than hosts, whose queues
         determine their packets for a while.
@@ -61,6 +62,7 @@ class Node(ABC):
     """
 
     latency = 0
+    interval = 1
     eager = False
     answered = False
     patient = False
@@ -159,7 +161,7 @@ class Engine:
         self._calls = CallBounds(0, [])
         # Of each node: the links of which it is an end, as far as calls depend on them.
         self._heard: list[tuple[list[int], list[Link]]] = []
-        self._there_and_back = 0  # ps of the shortest round trip to a neighbour
+        self._patience = 0  # see `_urgent`
         self._within: dict[int, int] = {}  # nodes that run within another
         # Called once at the first `run`.
         self.on_begin: Callable[[], None] | None = None
@@ -206,7 +208,7 @@ class Engine:
 
     def _link(self, a: Node, port_a: int, b: Node, port_b: int, spec: LinkSpec) -> Link:
         link = Link(spec, f"{a.name}:{port_a}->{b.name}:{port_b}", len(self.links))
-        link.latency = a.latency
+        link.latency, link.interval = a.latency, b.interval
         self.links.append(link)
         self._ends.append((a.number, b.number))
         return link
@@ -253,7 +255,8 @@ class Engine:
                 self._ways[sender].append((link, receiver))
         self._settling = [(link, sender) for link, sender, _ in links if link.by_priority]
         least = min((link.latency + link.least for link, _, _ in links), default=0)
-        self._there_and_back = 2 * least
+        # The shortest round trip to a neighbour, or the longest time until one notices a packet.
+        self._patience = max(2 * least, *(node.interval for node in self.nodes))
         answered = [node.number for node in self.nodes if node.answered]
         self._horizons = Horizons(len(self.nodes), links, self.control_latency, answered)
         self._due = [NEVER if node.number in within else self._next(node) for node in self.nodes]
@@ -282,9 +285,10 @@ class Engine:
         """Returns the time of a node's next known event."""
         due = max(node.next(), node.now)
         for port in node.ports.values():
-            if (head := port.into.head) < due:
-                due = head
-                self._check(port.into, node)
+            link = port.into
+            if link.head < due:
+                self._check(link, node)
+                due = min(due, link.noticed(link.head))
         return due
 
     def _check(self, link: Link, receiver: Node) -> None:
@@ -345,7 +349,7 @@ class Engine:
             min((link.earliest(due[node.number]) for link, _ in self._ways[node.number]), default=0)
             for node in nodes
         ]
-        until = min(heard, default=0) + self._there_and_back
+        until = min(heard, default=0) + self._patience
         return [
             node for node, at in zip(nodes, heard, strict=True) if at <= until or not node.patient
         ]
@@ -365,7 +369,7 @@ class Engine:
             for link, receiver in self._ways[number] if nodes[number].moved else ():
                 if link.head < due[receiver]:
                     self._check(link, nodes[receiver])
-                    due[receiver] = link.head
+                    due[receiver] = min(due[receiver], link.noticed(link.head))
 
     def _listen(self, node: Node) -> None:
         """Updates when a node that has run, or the receivers of its packets, may make calls."""

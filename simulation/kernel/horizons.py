@@ -97,14 +97,14 @@ class Horizons:
         earliest = np.minimum(due, called)
         horizons = np.full(len(earliest), NEVER, np.int64)
         own = earliest[leaves]
-        reached = self._first(self._up.earliest(own))
+        reached = self._first(self._up.noticed(self._up.earliest(own)))
         first = dict(zip(self._with_leaves, reached, strict=True))
         unanswered = self._unanswered(due, surely)
         for hub, at in first.items():
             earliest[hub] = min(int(earliest[hub]), at)
         self._search(earliest, horizons)
         horizons[leaves] = down = self._down.earliest(earliest[self._hubs])
-        earliest[leaves] = own = np.minimum(own, down)
+        earliest[leaves] = own = np.minimum(own, self._down.noticed(down))
         back = self._first(self._up.earliest(own))
         for hub, at in zip(self._with_leaves, back, strict=True):
             horizons[hub] = min(int(horizons[hub]), at)
@@ -156,6 +156,7 @@ class Horizons:
                 reached = link.earliest(time)
                 if reached < limits.get(receiver, NEVER):
                     limits[receiver] = reached
+                    reached = link.noticed(reached)
                     if reached < times[receiver]:
                         times[receiver] = reached
                         heapq.heappush(queue, (reached, receiver))
@@ -174,6 +175,7 @@ class LinkBank:
         self._latency = np.array([link.latency for link in links], np.int64)
         self._least = np.array([link.least for link in links], np.int64)
         self._most = NEVER - self._latency - self._least
+        self._interval = np.array([link.interval for link in links], np.int64)
         self._rows = {link.number: row for row, link in enumerate(links)}
 
     def place(
@@ -182,6 +184,12 @@ class LinkBank:
         """Returns itself, and the rows of those of a node's links that it has; None without any."""
         links = [link for link, _ in out if link.number in self._rows]
         return (self, [self._rows[link.number] for link in links], links) if links else None
+
+    def noticed(self, times: Times) -> Times:
+        """Computes when receivers notice packets that arrive at these times."""
+        times = np.minimum(times, NEVER - self._interval)
+        noticed: Times = -(-times // self._interval) * self._interval
+        return noticed
 
     def earliest(self, senders: Times) -> Times:
         """Computes the earliest arrivals of unknown packets if senders are idle until then."""

@@ -128,6 +128,7 @@ class Link:
     name: such as `w0:0->tor0:1`; seeds the draws of its faults.
     number: the engine's number; orders simultaneous arrivals from several links.
     latency: ps from an event at the sender until it can send because of it.
+    interval: the receiver notices packets at multiples of this (ps).
     least: lower bound in ps from a frame's start to its arrival.
     slowdown: how many times as long it takes, see `slow`.
     free: time (ps) when all decided packets have left.
@@ -143,6 +144,7 @@ class Link:
     def __init__(self, spec: LinkSpec, name: str = "", number: int = 0) -> None:
         self.spec, self.name, self.number = spec, name, number
         self.latency = self.free = 0
+        self.interval = 1
         self.head = self.news = NEVER
         self.silent = 0
         self.line_rate = LineRate.of(spec.rate, spec.framing)
@@ -342,6 +344,10 @@ class Link:
         return min(max(sender, self.free) + self.least, NEVER)
 
     # The receiver's end
+
+    def noticed(self, at: int) -> int:
+        """Returns when the receiver notices a packet that arrives at a time (ps)."""
+        return at if at == NEVER else -(-at // self.interval) * self.interval
 
     def take(self, until: int) -> list[Train]:
         """Takes all packets that arrive before a time, in order."""

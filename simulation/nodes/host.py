@@ -75,7 +75,7 @@ class HostNode(TaskNode):
         self._sending = Core(sends, self.slowdown) if sends is not None else None
         self._receiving = Core(receives, self.slowdown) if receives is not None else None
         self.server_cost = of_servers(costs)
-        self._interval = picoseconds(costs.interrupt_interval)
+        self.interval = picoseconds(costs.interrupt_interval) or 1
         # Work of servers' processors: time of completion, order, and datagrams.
         self._served: list[tuple[int, int, VirtualEndpoint, Arrived]] = []
         self._served_count = 0
@@ -158,7 +158,7 @@ class HostNode(TaskNode):
         self._coming([train.select(np.lexsort((links, train.times)))])
 
     def _coming(self, trains: Iterable[Train]) -> None:
-        if self._receiving is not None or self._interval:
+        if self._receiving is not None or self.interval > 1:
             trains = [one.at(self.received(one.times, one.lengths)) for one in trains]
         if self.discards is not None:
             kept = [one.select(~self.discards(one)) for one in trains]
@@ -169,7 +169,7 @@ class HostNode(TaskNode):
         """Computes when programs receive packets that arrive at these times."""
         if self._receiving is not None:
             times = self._receiving.ends(times, lengths)
-        return -(-times // self._interval) * self._interval if self._interval else times
+        return -(-times // self.interval) * self.interval if self.interval > 1 else times
 
     def next(self) -> int:
         """Returns the time of the first event, including work of processors on earlier packets."""
@@ -179,7 +179,7 @@ class HostNode(TaskNode):
         """Implements Node."""
         super().run(until)
         # Events may be left after the arrivals, or there are none.
-        if self._receiving is not None or self._interval or self.discards is not None:
+        if self._receiving is not None or self.interval > 1 or self.discards is not None:
             self.now = max(self.now, until)
 
     def outlook(self) -> tuple[int, int]:

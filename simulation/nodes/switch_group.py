@@ -47,8 +47,7 @@ class SwitchGroup(Node):
         ]
         self.ports = dict(enumerate(outer))
         self._lookahead = min((link.latency + link.least for *_, link in between), default=NEVER)
-        # Of hosts: the time when their links are free, the delay of their first answer, how many
-        # packets lead them to no call, and the delay of the call after that.
+        # See TimedPorts.set_echoes.
         self._echoes = np.full((len(switches), PORTS + 1, ECHO), NEVER, np.int64)
         self._hosts: list[tuple[Link, Link]] = []
         places: list[tuple[int, int]] = []
@@ -57,9 +56,9 @@ class SwitchGroup(Node):
             for port in switch.ports.values():
                 if port.out.number not in inner:
                     echo = echoes[port.number]
-                    echo[1] = port.out.spec.delay + port.into.latency
-                    echo[2] = port.into.least
-                    echo[4] = control_latency - port.into.latency
+                    echo[1:3] = port.out.spec.delay, port.out.interval
+                    echo[3:5] = port.into.latency, port.into.least
+                    echo[6] = control_latency
                     places.append((row, port.number))
                     self._hosts.append((port.into, port.out))
         self._places = np.array(places, np.intp).reshape(-1, 2).T
@@ -126,7 +125,7 @@ class SwitchGroup(Node):
         self.moved = True
         row, port = self._places
         self._echoes[row, port, 0] = [into.free for into, _ in self._hosts]
-        self._echoes[row, port, 3] = [out.silent for _, out in self._hosts]
+        self._echoes[row, port, 5] = [out.silent for _, out in self._hosts]
         given = [(switch.lines, arrivals) for switch, arrivals in parts]
         came = run_together(given, self._lookahead, until)
         for (switch, arrivals), departures, taken in zip(

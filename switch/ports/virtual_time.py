@@ -43,7 +43,7 @@ __all__ = ["NEVER", "Arrivals", "Departures", "Line", "LineCounters", "TimedPort
 PORTS = 511
 """Port numbers of a switch are below this."""
 
-ECHO = 5
+ECHO = 7
 """64-bit fields of struct timed_echo."""
 
 
@@ -279,9 +279,10 @@ class TimedPorts:
         forwarded that such an answer could precede.
 
         echoes: (PORTS, ECHO) by port, read at each call: when the peer's line is free (ps, NEVER
-        if there is no peer), the delay of a packet to it, and the least delay of an answer back;
-        how many packets cause no other event, and the delay of the earliest event that the next
-        one causes. The fourth is changed by calls.
+        if there is no peer); the delay of a packet to it; a time, at multiples of which it notices
+        packets; the least delay until an answer leaves, and until that arrives; how many packets
+        cause no other event, and the delay of the earliest event that the next one causes. The
+        sixth is changed by calls.
         """
         self._echoes = echoes
         self._native.timed_echoes(self._handle, address(echoes))

@@ -185,11 +185,14 @@ static size_t gather(const struct timed *timed, uint8_t *out, size_t length,
 // Lets the call end before the peer's first answer to a packet that leaves at a time, or its effect.
 static void await(struct timed *timed, struct timed_echo *echo, int64_t leaves) {
     int64_t there = leaves + echo->delay;
-    int64_t first = (echo->free > there ? echo->free : there) + echo->least;
+    int64_t early = there % echo->interval;
+    int64_t noticed = early ? there + echo->interval - early : there;
+    int64_t answered = noticed + echo->latency;
+    int64_t first = (echo->free > answered ? echo->free : answered) + echo->least;
     if (echo->silent > 0)
         echo->silent--;
-    else if (there + echo->effect < first)
-        first = there + echo->effect;
+    else if (noticed + echo->effect < first)
+        first = noticed + echo->effect;
     if (first < *timed->until)
         *timed->until = first;
 }

@@ -107,13 +107,13 @@ int timed_wire_read(struct timed *from, uint32_t port, struct timed_carried *car
 // as departures, too. Call it before any packet has left.
 void timed_watch(struct timed *timed);
 
-// The peer at a port may answer a packet: not before it has arrived, `delay` ps later, and not
-// before the peer's own line is free; its answer takes at least `least` ps. `silent` more packets
-// cause nothing else; from the next one on, another event may follow `effect` ps after what
-// arrives. free is INT64_MAX without a peer. Read whenever a packet leaves, which counts `silent`
-// down.
+// The peer at a port may answer a packet: it arrives `delay` ps later, is noticed at the next
+// multiple of `interval` ps, and is answered `latency` ps later at the earliest, and not before the
+// peer's own line is free; the answer takes at least `least` ps. `silent` more packets cause nothing
+// else; from the next one on, another event may follow `effect` ps after it is noticed. free is
+// INT64_MAX without a peer. Read whenever a packet leaves, which counts `silent` down.
 struct timed_echo {
-    int64_t free, delay, least, silent, effect;
+    int64_t free, delay, interval, latency, least, silent, effect;
 };
 
 // Sets the peers by port, SW_PORTS of them, owned by the caller; NULL: no peers.

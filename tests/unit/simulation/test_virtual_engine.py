@@ -41,9 +41,12 @@ class Gossip(Node):
         self.log: list[tuple[int, str, int]] = []
         self.state = zlib.crc32(name.encode())
         self.alarm = 0 if chatty else NEVER
+        self.waiting: list[tuple[int, int, int, int, int]] = []
+        self.taken = 0
 
     def next(self) -> int:
-        return min(self.alarm, self.next_call())
+        packet = self.waiting[0][0] if self.waiting else NEVER
+        return min(self.alarm, self.next_call(), packet)
 
     def see(self, at: int, what: str, value: int) -> None:
         self.now = at
@@ -51,14 +54,14 @@ class Gossip(Node):
         self.state = zlib.crc32(f"{at} {what} {value}".encode(), self.state)
 
     def run(self, until: int) -> None:
-        waiting = [
-            (int(at), 1, link, n, int.from_bytes(row[-4:].tobytes(), "big"), port)
-            for link, port, one in sorted(self.arrivals(until), key=lambda found: found[0])
-            for n, (at, row) in enumerate(zip(one.times, one.frames, strict=True))
-        ]
-        # Of one link several trains may have come; their packets keep their order.
-        waiting = [(at, 1, link, n, value, port) for n, (at, _, link, _, value, port) in
-                   enumerate(waiting)]  # fmt: skip
+        for link, port, one in self.arrivals(until):
+            for at, row in zip(one.times.tolist(), one.frames, strict=True):
+                noticed = -(-at // self.interval) * self.interval
+                value = int.from_bytes(row[-4:].tobytes(), "big")
+                # Of one link several trains may have come; their packets keep their order.
+                self.taken += 1
+                self.waiting.append((noticed, link, self.taken, value, port))
+        waiting = self.waiting
         waiting.sort()
         while True:
             packet = waiting[0][0] if waiting else NEVER
@@ -68,7 +71,7 @@ class Gossip(Node):
             if first == self.next_call():
                 self.answer()
             elif first == packet:
-                _, _, _, _, value, port = waiting.pop(0)
+                _, _, _, value, port = waiting.pop(0)
                 self.see(packet, f"port {port}", value)
                 self.react()
             else:
@@ -168,6 +171,7 @@ def ring(
     nodes = [Gossip(f"n{i}", engine, chatty=draw.random() < 0.5 or i == 0) for i in range(5)]
     for node in nodes:
         node.eager = draw.random() < 0.3
+        node.interval = draw.choice([1, 1, 3_000, 7_000_001])
         engine.add(node)
     pairs = [(i, (i + 1) % 5) for i in range(5)] + [(0, 2)]
     for number, (a, b) in enumerate(pairs):

@@ -31,6 +31,7 @@ def networks(draw: st.DrawFn) -> tuple[int, Links]:
         for sender, receiver in ((a, b), (b, a)):
             link = Link(spec, str(len(links)), len(links))
             link.latency = sender * 1000
+            link.interval = 1 + receiver % 3 * 777_777
             link.free = draw(st.integers(0, 10**7))
             links.append((link, sender, receiver))
     return count, links
@@ -51,7 +52,8 @@ def test_horizons_are_shortest_ways(network: tuple[int, Links], data: st.DataObj
     first = [min(one, min(out) + calls, NEVER) for one in due]
     for _ in range(count):
         for link, sender, receiver in links:
-            first[receiver] = min(first[receiver], link.earliest(first[sender]))
+            came = link.noticed(link.earliest(first[sender]))
+            first[receiver] = min(first[receiver], came)
     limits = []
     for node in range(count):
         others = [min(out[other], min(out) + calls) for other in range(count) if other != node]
