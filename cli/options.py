@@ -15,7 +15,7 @@ from click.shell_completion import CompletionItem
 from rich.console import Console
 
 from cli.files import FILE
-from cli.interrupts import exit_on_interrupt
+from cli.importing import importing
 from cli.pipes import PipedConsole, discard_output, end_without_reader
 from observability import record
 from protocol.errors import Error
@@ -49,7 +49,7 @@ class Group(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in self.places and cmd_name not in self.commands:
             module, _, attribute = self.places[cmd_name].partition(":")
-            with exit_on_interrupt():
+            with importing():
                 self.add_command(getattr(import_module(module), attribute), cmd_name)
         return super().get_command(ctx, cmd_name)
 
