@@ -12,7 +12,7 @@ import numpy.typing as npt
 from protocol.codecs.codec import Codec
 from protocol.codecs.registry import USUAL
 from protocol.exponents import Exponents
-from protocol.payloads import NO_EXPONENT, Exps, Floats, chunk_exponents, rank_order_sum
+from protocol.payloads import Exps, Floats, chunk_exponents, rank_order_sum
 
 
 @dataclass(slots=True)
@@ -38,14 +38,11 @@ def reference_sums(values: Floats, exponents: Any, codec: Codec = USUAL) -> Refe
     fit or are not finite are summed in float32 in rank order, as the server does.
     """
     world, n, lanes = values.shape
-    total = np.zeros((n, lanes), np.int64)
-    flags = np.zeros(n, np.uint8)
-    most = np.full(n, NO_EXPONENT, np.int16)
-    for contribution in values:
-        words, own, raised = codec.encode(contribution, exponents, world)
-        total += words
-        flags |= raised
-        np.maximum(most, own, out=most)
+    every = np.tile(np.asarray(exponents, np.int16), world)
+    words, own, raised = codec.encode(values.reshape(world * n, lanes), every, world)
+    total = words.reshape(values.shape).sum(axis=0, dtype=np.int64)
+    flags = np.bitwise_or.reduce(raised.reshape(world, n), axis=0)
+    most = own.reshape(world, n).max(axis=0)
     sums = codec.decode(total.astype(codec.lane), exponents, world)
     flagged = flags != 0
     if flagged.any():
