@@ -12,14 +12,11 @@ from __future__ import annotations
 
 import heapq
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from simulation.errors import CausalityError, DeadlockError, LinkError
-from simulation.kernel.call_bounds import CallBounds
-from simulation.kernel.horizons import Horizons
+from simulation.kernel.rounds import NodeState, Rounds
 from simulation.kernel.signals import deferred_signals
 from simulation.links.link import Link, LinkSpec
 from simulation.links.trains import NEVER, SECOND, Train
@@ -154,14 +151,9 @@ class Engine:
         self._span = span
         self._order = order
         self._ends: list[tuple[int, int]] = []  # sender and receiver of each link
-        self._settling: list[tuple[Link, int]] = []  # links that need `settle`, and their senders
-        self._ways: list[list[tuple[Link, int]]] = []  # of each node: its links and their receivers
-        self._due: list[int] = []  # see `_next`
-        self._horizons = Horizons(0, [], control_latency)
-        self._calls = CallBounds(0, [])
-        # Of each node: the links of which it is an end, as far as calls depend on them.
-        self._heard: list[tuple[list[int], list[Link]]] = []
-        self._patience = 0  # see `_urgent`
+        # Links that need `settle`, and their senders.
+        self._settling: list[tuple[Link, NodeState]] = []
+        self._rounds: Rounds | None = None  # from the first round on
         self._within: dict[int, int] = {}  # nodes that run within another
         # Called once at the first `run`.
         self.on_begin: Callable[[], None] | None = None
@@ -231,10 +223,9 @@ class Engine:
                 f"{source.name} calls {target.name} for {at} ps, which is at {target.now} ps"
                 " already"
             )
-        if self._due:
-            number = self._within.get(target.number, target.number)
-            self._due[number] = min(self._due[number], at)
-            self._calls.own[number] = min(self._calls.own[number], at)
+        if self._rounds is not None:
+            state = self._rounds.nodes[self._within.get(target.number, target.number)]
+            state.next, state.calls = min(state.next, at), min(state.calls, at)
 
     def run(self, until: Callable[[], bool]) -> None:
         """Runs rounds until the condition, checked after each, holds.
@@ -245,139 +236,82 @@ class Engine:
         if self.on_begin is not None:
             self.on_begin()
             self.on_begin = None
-        within = self._within
-        links = []
-        self._ways = [[] for _ in self.nodes]
+        self._rounds = rounds = self._begin()
+        with deferred_signals() as handle_signals:
+            while not until():
+                if not self._round(rounds):
+                    raise DeadlockError(self._why())
+                handle_signals()
+
+    def _begin(self) -> Rounds:
+        """Takes the state of all nodes and links."""
+        within, links = self._within, []
         for link, ends in zip(self.links, self._ends, strict=True):
             sender, receiver = (within.get(number, number) for number in ends)
             if sender != receiver:
                 links.append((link, sender, receiver))
-                self._ways[sender].append((link, receiver))
-        self._settling = [(link, sender) for link, sender, _ in links if link.by_priority]
         least = min((link.latency + link.least for link, _, _ in links), default=0)
         # The shortest round trip to a neighbour, or the longest time until one notices a packet.
-        self._patience = max(2 * least, *(node.interval for node in self.nodes))
-        answered = [node.number for node in self.nodes if node.answered]
-        self._horizons = Horizons(len(self.nodes), links, self.control_latency, answered)
-        self._due = [NEVER if node.number in within else self._next(node) for node in self.nodes]
-        nodes = self.nodes
-        heard = [(link, to) for link, _, to in links if nodes[to].hears]
-        self._calls = CallBounds(len(nodes), heard)
-        near: list[list[Link]] = [[] for _ in nodes]  # links by either end
-        for link, sender, receiver in links:
-            near[sender].append(link)
-            near[receiver].append(link)
-        self._heard = [self._calls.rows(one) for one in near]
-        for node in nodes:
+        patience = max([2 * least, *(node.interval for node in self.nodes)])
+        rounds = Rounds(len(self.nodes), links, self.control_latency, self._span, patience)
+        self._settling = [
+            (link, rounds.nodes[sender]) for link, sender, _ in links if link.by_priority
+        ]
+        for node, state in zip(self.nodes, rounds.nodes, strict=True):
+            state.eager, state.answered = node.eager, node.answered
+            state.patient, state.hears = node.patient, node.hears
             if node.number not in within:
-                self._listen(node)
-        with deferred_signals() as handle_signals:
-            while not until():
-                if not self._round():
-                    raise DeadlockError(self._why())
-                handle_signals()
+                self._follow(node, state)
+                self._listen(node, state)
+        return rounds
 
     def settled(self) -> int:
         """Returns the time (ps) before which all events have been processed; between rounds."""
-        return min(self._due, default=NEVER)
+        return NEVER if self._rounds is None else self._rounds.due()
 
-    def _next(self, node: Node) -> int:
-        """Returns the time of a node's next known event."""
-        due = max(node.next(), node.now)
-        for port in node.ports.values():
-            link = port.into
-            if link.head < due:
-                self._check(link, node)
-                due = min(due, link.noticed(link.head))
-        return due
-
-    def _check(self, link: Link, receiver: Node) -> None:
-        if link.head < receiver.now:
-            raise CausalityError(
-                f"{link.name}: a packet arrives at {link.head} ps, when {receiver.name} is at"
-                f" {receiver.now} ps already"
-            )
-
-    def _round(self) -> bool:
+    def _round(self, rounds: Rounds) -> bool:
         """Runs all nodes with events before their horizons; False if there are no events."""
         self.rounds += 1
-        due, nodes = self._due, self.nodes
-        times = np.array(due, np.int64)
-        earliest, horizons = self._horizons.bounds(times, *self._calls.bounds(times))
-        ran = {sender for link, sender in self._settling if link.settle(int(earliest[sender]))}
-        moved = bool(ran)
-        ready = [nodes[number] for number in np.flatnonzero(times < horizons).tolist()]
-        limits = horizons.tolist()
-        eager = self._apart([node for node in ready if node.eager], limits)
-        ready = eager or self._urgent(ready)
-        for node in self._order(ready) if self._order else ready:
-            horizon = min(limits[node.number], due[node.number] + self._span)
-            self.running = node
+        late = rounds.begin()
+        if late is not None:
+            raise CausalityError(
+                f"{late.name}: a packet arrives at {late.head} ps, in its receiver's past"
+            )
+        moved = False
+        for link, sender in self._settling:
+            moved = link.settle(sender.earliest) or moved
+        turns, nodes = rounds.choose(), self.nodes
+        if self._order is not None:
+            of = {nodes[turn[0]]: turn for turn in turns}
+            turns = [of[node] for node in self._order(list(of))]
+        for number, due, horizon in turns:
+            self.running = node = nodes[number]
             node.run(horizon)
-            if not node.now >= due[node.number]:
+            if not node.now >= due:
                 raise CausalityError(
                     f"{node.name} is at {node.now} ps after it ran to {horizon} ps"
                 )
-            ran.add(node.number)
         self.running = None
-        self._follow(ran)
-        return moved or bool(ready)
-
-    def _apart(self, nodes: Sequence[Node], limits: Sequence[int]) -> list[Node]:
-        """Selects eager nodes with the most distant horizons, no two of them neighbours.
-
-        Neighbours that alternate advance twice as far as those that run in the same round without
-        each other's events.
-        """
-        due = self._due
-        chosen: dict[int, Node] = {}
-        for node in sorted(nodes, key=lambda one: due[one.number] - limits[one.number]):
-            if not any(there in chosen for _, there in self._ways[node.number]):
-                chosen[node.number] = node
-        return sorted(chosen.values(), key=lambda one: one.number)
-
-    def _urgent(self, nodes: Sequence[Node]) -> list[Node]:
-        """Selects the nodes that could affect others first, and all that are not patient.
-
-        The links of the others stay busy for longer, so no node can notice their events yet, and
-        later they can process more at once.
-        """
-        if not any(node.patient for node in nodes):
-            return list(nodes)
-        due = self._due
-        heard = [
-            min((link.earliest(due[node.number]) for link, _ in self._ways[node.number]), default=0)
-            for node in nodes
-        ]
-        until = min(heard, default=0) + self._patience
-        return [
-            node for node, at in zip(nodes, heard, strict=True) if at <= until or not node.patient
-        ]
-
-    def _follow(self, ran: Collection[int]) -> None:
-        """Updates the next events of the nodes that ran and of the receivers of their packets."""
-        due, nodes = self._due, self.nodes
-        for number in ran:
-            node = nodes[number]
-            due[number] = self._next(node)
+        for number, _, _ in turns:
+            node, state = nodes[number], rounds.nodes[number]
+            self._follow(node, state)
             if node.moved:
-                self._horizons.left(number)
-                self._listen(node)
+                self._listen(node, state)
             else:
-                self._calls.own[number] = node.outlook()[0]
-        for number in ran:
-            for link, receiver in self._ways[number] if nodes[number].moved else ():
-                if link.head < due[receiver]:
-                    self._check(link, nodes[receiver])
-                    due[receiver] = min(due[receiver], link.noticed(link.head))
+                state.calls = node.outlook()[0]
+        return moved or bool(turns)
 
-    def _listen(self, node: Node) -> None:
-        """Updates when a node that has run, or the receivers of its packets, may make calls."""
-        self._calls.own[node.number], silent = node.outlook()
+    def _follow(self, node: Node, state: NodeState) -> None:
+        """Takes the time of a node that has run, and its next event."""
+        state.now = node.now
+        state.next = max(node.next(), node.now)
+
+    def _listen(self, node: Node, state: NodeState) -> None:
+        """Takes when a node that has run may make calls."""
+        state.calls, silent = node.outlook()
         if node.hears:
             for port in node.ports.values():
                 port.into.listen(silent if len(node.ports) == 1 else 0)
-        self._calls.update(*self._heard[node.number])
 
     def _why(self) -> str:
         waiting = "; ".join(

@@ -9,6 +9,7 @@ independent of the division into trains.
 
 from __future__ import annotations
 
+import ctypes
 import heapq
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -122,31 +123,50 @@ class LinkCounters:
     arrived: int
 
 
-class Link:
+class Link(ctypes.Structure):
     """One direction, from `send` to `take`.
+
+    Its fields are struct link of native/rounds.c, from which the engine computes horizons.
 
     name: such as `w0:0->tor0:1`; seeds the draws of its faults.
     number: the engine's number; orders simultaneous arrivals from several links.
     latency: ps from an event at the sender until it can send because of it.
     interval: the receiver notices packets at multiples of this (ps).
     least: lower bound in ps from a frame's start to its arrival.
+    shortest: lower bound in ps of a frame's transmission.
     slowdown: how many times as long it takes, see `slow`.
     free: time (ps) when all decided packets have left.
     head: arrival time of the first packet not taken; NEVER if none is in flight.
     news: arrival time of the first packet in flight that may lead the receiver to call another
         node; NEVER without one.
     silent: how many more packets may be sent that do not.
+    pending: time (ps) at which the earliest undecided packet came; NEVER without any.
     queue_counters: the queue's counters; a switch has its own.
     passed: returns the traffic since the last call that bypassed this object
         (``switch.ports.virtual_time``); None if there is none.
     """
 
+    latency: int
+    interval: int
+    least: int
+    shortest: int
+    free: int
+    head: int
+    news: int
+    silent: int
+    pending: int
+
+    _fields_ = tuple(
+        (name, ctypes.c_int64)
+        for name in (
+            *("latency", "interval", "least", "shortest", "free", "head", "news", "silent"),
+            "pending",
+        )
+    )
+
     def __init__(self, spec: LinkSpec, name: str = "", number: int = 0) -> None:
+        super().__init__(interval=1, head=NEVER, news=NEVER, pending=NEVER)
         self.spec, self.name, self.number = spec, name, number
-        self.latency = self.free = 0
-        self.interval = 1
-        self.head = self.news = NEVER
-        self.silent = 0
         self.line_rate = LineRate.of(spec.rate, spec.framing)
         self.line = self.line_rate.line(spec.queue_bytes, spec.mtu)
         # Called with every departing train (times are those of last bits), before faults, and the
@@ -159,7 +179,8 @@ class Link:
         self._strict = StrictPriorityQueue(self.line_rate, self.line) if spec.priorities else None
         self.queue_counters: Callable[[], LineCounters] = (self._strict or self._queue).counters
         self._change: Callable[[Sequence[Change]], None] = (self._strict or self._queue).change
-        self.least = self.line_rate.min_time + spec.delay
+        self.shortest = self.line_rate.min_time
+        self.least = self.shortest + spec.delay
         self._keys = [key(spec.seed, name, kind) for kind in (LOSS, DUPLICATION, REORDERING)]
         self._faulty = spec.loss > 0 or spec.duplicate > 0 or spec.reorder > 0
         self._sent = self._sent_bytes = self._wire_bytes = self._marked = 0
@@ -320,7 +341,7 @@ class Link:
         if self._strict is None or not self._undecided:
             return False
         found = self._strict.settle(until)
-        self.free = self._strict.free
+        self.free, self.pending = self._strict.free, self._strict.pending
         for item, end in found:
             one = self._undecided.pop(item)
             length = int(one.lengths[0])
@@ -328,26 +349,7 @@ class Link:
             self._depart(left, length, self.line_rate.wire_bytes(length), one.times)
         return bool(found)
 
-    @property
-    def undecided_until(self) -> int:
-        """Returns a lower bound on the arrival of undecided packets; NEVER without any."""
-        if self._strict is None or not self._undecided:
-            return NEVER
-        return max(self._strict.pending, self.free) + self.least
-
-    def earliest(self, sender: int) -> int:
-        """Returns a lower bound on the arrival of unknown packets if the sender is idle until
-        `sender` (ps)."""
-        sender += self.latency
-        if self._strict is not None:
-            sender = min(sender, self._strict.pending)
-        return min(max(sender, self.free) + self.least, NEVER)
-
     # The receiver's end
-
-    def noticed(self, at: int) -> int:
-        """Returns when the receiver notices a packet that arrives at a time (ps)."""
-        return at if at == NEVER else -(-at // self.interval) * self.interval
 
     def take(self, until: int) -> list[Train]:
         """Takes all packets that arrive before a time, in order."""
@@ -424,6 +426,7 @@ class Link:
             for item in queue.offer(at, size, priority, self._offered):
                 del self._undecided[item]
             self._offered += 1
+            self.pending = queue.pending
 
     def _mark(self, train: Train, rows: npt.NDArray[np.intp]) -> Train:
         frames, count = mark(train.frames, rows)

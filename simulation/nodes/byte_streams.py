@@ -57,7 +57,7 @@ def _library() -> ctypes.CDLL:
         "streams_leave": (None, [pointer, size, pointer, pointer, pointer]),
     }
     try:
-        return load_library("streams", _FOLDER, functions)
+        return load_library("simulation", _FOLDER, functions)
     except CompilerError as error:
         raise VirtualError(str(error)) from error
 
