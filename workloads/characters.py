@@ -118,6 +118,8 @@ def _loaded(seed: int) -> tuple[Positions, TextPositions, str]:
 class CharacterModel(Perceptron):
     """Predicts the next character from the CONTEXT ones before it."""
 
+    learns_inputs = True
+
     def __init__(self, hidden: list[int], seed: int) -> None:
         super().__init__([CONTEXT * EMBEDDED, *hidden, CLASSES], seed)
         shape = CLASSES, EMBEDDED

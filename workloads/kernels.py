@@ -39,7 +39,7 @@ _HALF_ROOT = math.sqrt(0.5)
 
 def product(a: Floats, b: Floats) -> Floats:
     """Multiplies a (n, k) by b (k, m); each element is a sum over k in ascending order."""
-    lib = _library()
+    lib = library()
     if lib is None:
         return product_by_numpy(a, b)
     a, b = np.asarray(a, np.float32), np.ascontiguousarray(b, np.float32)
@@ -59,7 +59,7 @@ def product_by_numpy(a: Floats, b: Floats) -> Floats:
 
 def exp(x: Floats) -> Floats:
     """Computes e^x for x up to 80, to about float32 precision."""
-    lib = _library()
+    lib = library()
     return exp_by_numpy(x) if lib is None else _elementwise(lib.exponentials, x)
 
 
@@ -74,7 +74,7 @@ def exp_by_numpy(x: Floats) -> Floats:
 
 def ln(x: Floats) -> Floats:
     """Computes the natural logarithm of positive numbers, to about float32 precision."""
-    lib = _library()
+    lib = library()
     return ln_by_numpy(x) if lib is None else _elementwise(lib.logarithms, x)
 
 
@@ -91,7 +91,7 @@ def ln_by_numpy(x: Floats) -> Floats:
 
 def row_sums(values: Floats) -> Floats:
     """Sums the rows of (n, m) to (n, 1), one column after the other."""
-    lib = _library()
+    lib = library()
     if lib is None:
         return row_sums_by_numpy(values)
     values = np.ascontiguousarray(values, np.float32)
@@ -135,7 +135,7 @@ def _elementwise(function: Any, x: Floats) -> Floats:
 
 
 @functools.cache
-def _library() -> Any:
+def library() -> Any:
     """Returns the kernels in C; None where numpy is to compute."""
     if os.environ.get(VARIABLE) == "1":
         return None
@@ -146,6 +146,8 @@ def _library() -> Any:
         "row_sums": (None, [pointer, pointer, size, size]),
         "exponentials": elementwise,
         "logarithms": elementwise,
+        "backpropagate": (None, [size, pointer, size, *[pointer] * 8]),
+        "backpropagation_scratch": (size, [size, pointer, size]),
     }
     try:
         return load_library("training", _FOLDER, functions, flags=("-ffp-contract=off",))

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from workloads.kernels import column_sums, exp, ln, product, row_sums, total
+from workloads.backpropagation import Layer, backpropagate, cross_entropy, forward
+from workloads.kernels import total
 
 Floats = npt.NDArray[np.float32]
 Classes = npt.NDArray[np.int64]
@@ -51,6 +52,7 @@ class Perceptron(ABC):
     """
 
     learns = True
+    learns_inputs = False  # has parameters of ``inputs``
     # The model, parameters, test set and quality of the last evaluation.
     _evaluated: tuple[type[Perceptron], Any, Data, Quality] | None = None
 
@@ -75,21 +77,14 @@ class Perceptron(ABC):
 
     def gradients(self, batch: Any) -> tuple[float, Parameters]:
         """Computes the mean cross entropy of a batch and its gradient for every parameter."""
-        values = self._forward(batch)
-        losses, shares = _cross_entropy(values[-1], batch.classes)
-        shares[np.arange(len(batch)), batch.classes] -= 1
-        error: Floats = shares / np.float32(len(batch))
+        inputs = self.inputs(batch)
+        found = backpropagate(inputs, batch.classes, self._connected, to_inputs=self.learns_inputs)
         gradients: Parameters = {}
-        for layer in range(self.layers, 0, -1):
-            gradients[f"weights{layer}"] = product(values[layer - 1].T, error)
-            gradients[f"biases{layer}"] = column_sums(error)
-            if layer > 1:
-                back = product(error, self.parameters[f"weights{layer}"].T)
-                error = back * (values[layer - 1] > 0)
-        if len(gradients) < len(self.parameters):
-            back = product(error, self.parameters["weights1"].T)
-            gradients |= self.learn_inputs(batch, back)
-        return total(losses) / len(batch), {name: gradients[name] for name in self.parameters}
+        for number, layer in enumerate(found.layers, start=1):
+            gradients[f"weights{number}"], gradients[f"biases{number}"] = layer
+        if found.inputs is not None:
+            gradients |= self.learn_inputs(batch, found.inputs)
+        return total(found.losses) / len(batch), {name: gradients[name] for name in self.parameters}
 
     def evaluate(self, data: Data) -> Quality:
         """Measures the quality on a test set. The replicas of a process mostly have the same
@@ -104,9 +99,9 @@ class Perceptron(ABC):
         right, lost = 0, 0.0
         for first in range(0, len(data), _ROWS):
             part = data.select(slice(first, first + _ROWS))
-            scores = self._forward(part)[-1]
+            scores = forward(self.inputs(part), self._connected)[-1]
             right += int(np.count_nonzero(scores.argmax(axis=1) == part.classes))
-            lost += total(_cross_entropy(scores, part.classes)[0])
+            lost += total(cross_entropy(scores, part.classes)[0])
         return Quality(right / len(data), lost / len(data))
 
     @property
@@ -117,24 +112,10 @@ class Perceptron(ABC):
         before = [name for name in self.parameters if name not in connected]
         return {**{name: (name,) for name in before}, **found}
 
-    def _forward(self, data: Any) -> list[Floats]:
-        """Computes each layer's input, and the last one's output."""
-        values = [self.inputs(data)]
-        for layer in range(1, self.layers + 1):
-            value = product(values[-1], self.parameters[f"weights{layer}"])
-            value += self.parameters[f"biases{layer}"]
-            values.append(np.maximum(value, 0) if layer < self.layers else value)
-        return values
-
-
-def _cross_entropy(scores: Floats, classes: Classes) -> tuple[Floats, Floats]:
-    """Computes the cross entropy of each row, and the softmax of its scores."""
-    scores = scores - scores.max(axis=1, keepdims=True)
-    shares = exp(scores)
-    sums = row_sums(shares)
-    losses: Floats = ln(sums[:, 0]) - scores[np.arange(len(scores)), classes]
-    shares /= sums
-    return losses, shares
+    @property
+    def _connected(self) -> list[Layer]:
+        given, numbers = self.parameters, range(1, self.layers + 1)
+        return [Layer(given[f"weights{n}"], given[f"biases{n}"]) for n in numbers]
 
 
 def shard_indices(count: int, seed: int, rank: int, world: int) -> npt.NDArray[np.int64]:

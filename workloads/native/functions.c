@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reproducible exponential functions and logarithms, as in kernels.py, which explains them: the same
-// single operations in float64, in the same order. Compile without contraction.
+// single operations in float64, in the same order.
 
-#include <stddef.h>
-#include <stdint.h>
+#include "kernels.h"
+
 #include <string.h>
 
 // 1/13!, 1/12!, ... 1/0!

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reproducible matrix products: every element is a sum over k in ascending order, with each product
-// and each sum rounded to float32. Compile without contraction to fused multiply-adds; vectors run
-// along rows, so their width does not change results.
+// and each sum rounded to float32. Vectors run along rows, so their width does not change results.
 
-#include <stddef.h>
+#include "kernels.h"
+
 #include <string.h>
 
 #if defined __AVX512F__
@@ -94,8 +94,6 @@ static void add_narrow_rows(float *out, size_t out_row, const void *a, ptrdiff_t
     }
 }
 
-// a_row, a_column: distances between the rows and between the columns of a, in bytes; out and b are
-// contiguous.
 void product(float *restrict out, const void *restrict a, ptrdiff_t a_row, ptrdiff_t a_column,
              const float *restrict b, size_t rows, size_t inner, size_t columns)
 {
