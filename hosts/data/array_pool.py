@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 # References to an array that only the pool has: its list, and the argument of getrefcount.
 _UNUSED = 2
+_SMALL = 1 << 16  # bytes; the C library keeps freed memory of smaller arrays itself
 
 
 class ArrayPool:
@@ -34,6 +35,8 @@ class ArrayPool:
         """Returns an uninitialised array, as numpy.empty."""
         kind = np.dtype(dtype)
         size = math.prod(shape) * kind.itemsize
+        if size < _SMALL:
+            return np.empty(shape, kind)
         # Powers of two, so that slightly different sizes share memory.
         memory = self._memory(1 << max(0, size - 1).bit_length())
         return memory[:size].view(kind).reshape(shape)

@@ -6,10 +6,14 @@
 // are given separately.
 
 #include <math.h>
-#include <stdbool.h>
 #include <string.h>
 
-#include "packet.h"
+#include "frames.h"
+
+enum { PRIORITIES = 8 };
+
+// See protocol/priorities.py.
+static int priority_of(uint8_t stream) { return stream < 128 ? 0 : (stream >> 4) & 7; }
 
 // The headers before an aggregation packet: Ethernet, IPv4 without options, UDP; in network order.
 struct envelope {
@@ -44,17 +48,48 @@ static int is_datagram(const struct envelope *envelope, int64_t length) {
            two(envelope->length) == length - ETHERNET_BYTES - IPV4_BYTES;
 }
 
-// Finds the UDP datagrams among frames of which `stored` bytes are kept: `good`, with the peers that
-// they come from and are for. Returns their number.
-int find_datagrams(const uint8_t *frames, size_t stored, size_t n, const int64_t *lengths,
-                       struct peer *sources, struct peer *targets, bool *good) {
-    int found = 0;
+// Sorts frames, of which `stored` bytes are kept, by endpoint. Returns how many endpoints get some.
+//
+// Frames are copied to `sorted` and `sorted_lengths` in this order of endpoints, and in their own
+// order for each, unless `sorted` is NULL. Those that are no datagrams or for no endpoint are left
+// out.
+int64_t sort_frames(const struct incoming *in, const uint8_t *frames, size_t stored, size_t n,
+                    const int64_t *lengths, uint8_t *sorted, int64_t *sorted_lengths) {
+    const struct peer *endpoints = in->endpoints;
+    int64_t *owners = in->owners, *order = in->order, *counts = in->counts;
+    int64_t found = 0, place = 0; // place: in `order`, of the frame before
     for (size_t i = 0; i < n; i++) {
         const struct envelope *envelope = (const struct envelope *)(frames + i * stored);
-        sources[i] = (struct peer){envelope->from, envelope->from_port};
-        targets[i] = (struct peer){envelope->to, envelope->to_port};
-        found += good[i] = is_datagram(envelope, lengths[i]);
+        owners[i] = -1;
+        if (stored < sizeof *envelope || !is_datagram(envelope, lengths[i]))
+            continue;
+        struct peer target = {envelope->to, envelope->to_port};
+        if (place == found || memcmp(&endpoints[order[place]], &target, sizeof target)) {
+            for (place = 0; place < found; place++)
+                if (!memcmp(&endpoints[order[place]], &target, sizeof target))
+                    break;
+            if (place == found) {
+                int64_t owner = 0;
+                while (owner < in->count && memcmp(&endpoints[owner], &target, sizeof target))
+                    owner++;
+                if (owner == in->count)
+                    continue;
+                order[found] = owner;
+                counts[found++] = 0;
+            }
+        }
+        owners[i] = place;
+        counts[place]++;
     }
+    if (!sorted)
+        return found;
+    size_t to = 0;
+    for (place = 0; place < found; place++)
+        for (size_t i = 0; i < n; i++)
+            if (owners[i] == place) {
+                memcpy(sorted + to * stored, frames + i * stored, stored);
+                sorted_lengths[to++] = lengths[i];
+            }
     return found;
 }
 
@@ -65,20 +100,6 @@ static int payload_of(const struct header *header, int64_t length, int64_t wide)
         length != (full ? wide : (int64_t)sizeof *header))
         return -1;
     return full;
-}
-
-// Parses datagrams that begin `stride` bytes apart. Returns 1, with `headers` and `full` filled in,
-// if all are well-formed packets, `wide` bytes long with payload; else 0.
-int read_datagrams(const uint8_t *datagrams, size_t stride, size_t n, const int64_t *lengths,
-                   int64_t wide, struct header *headers, bool *full) {
-    for (size_t i = 0; i < n; i++) {
-        memcpy(&headers[i], datagrams + i * stride, sizeof *headers);
-        int carries = payload_of(&headers[i], lengths[i], wide);
-        if (carries < 0)
-            return 0;
-        full[i] = carries;
-    }
-    return 1;
 }
 
 // Parses frames of which `stored` bytes are kept.
@@ -104,22 +125,85 @@ int read_frames(const uint8_t *frames, size_t stored, size_t n, const int64_t *l
     return 1;
 }
 
-// Writes the envelopes of datagrams, each from `template` with its own peer and length, to frames
-// `stride` bytes apart. A datagram is `wide` bytes long if it is full, else as long as a header;
-// writes the lengths of frames to `lengths`.
-void write_envelopes(const struct envelope *template, size_t n, const uint8_t *full, int64_t wide,
-                     const struct peer *peers, uint8_t *frames, size_t stride, int64_t *lengths) {
-    for (size_t i = 0; i < n; i++) {
-        struct envelope *envelope = (struct envelope *)(frames + i * stride);
-        int64_t size = full[i] ? wide : (int64_t)sizeof(struct header);
-        *envelope = *template;
-        envelope->total = two((uint16_t)(IPV4_BYTES + UDP_BYTES + size));
-        envelope->to = peers[i].ipv4;
-        envelope->to_port = peers[i].port;
-        envelope->length = two((uint16_t)(UDP_BYTES + size));
-        envelope->checksum = two((uint16_t)~ipv4_sum(envelope));
-        lengths[i] = (int64_t)sizeof *envelope + size;
+static int is_own(const struct outgoing *o, uint32_t address) {
+    for (int64_t i = 0; i < o->own_count; i++)
+        if (o->own[i] == address)
+            return 1;
+    return 0;
+}
+
+// Places of frames, in the order that they are written in: for other hosts, then for this one, each
+// by descending priority.
+enum { PLACES = 2 * PRIORITIES };
+
+static int place_of(const struct outgoing *o, int64_t packet, int64_t peer) {
+    int priority = 0;
+    if (o->sorts) {
+        const struct header *header = (const struct header *)(o->packets + packet * o->stride);
+        priority = priority_of(header->stream);
     }
+    int local = is_own(o, o->peers[peer].ipv4);
+    return local * PRIORITIES + PRIORITIES - 1 - priority;
+}
+
+static int64_t write_frame(const struct outgoing *o, int64_t packet, int64_t peer, uint8_t *frame) {
+    const uint8_t *from = o->packets + packet * o->stride;
+    struct envelope *envelope = (struct envelope *)frame;
+    struct header *header = (struct header *)(envelope + 1);
+    if (from != (const uint8_t *)header)
+        memcpy(header, from, (size_t)o->stored);
+    if (o->nodes) {
+        header->sender = (uint8_t)peer;
+        header->node = two(o->nodes[peer]);
+    }
+    int64_t size = o->full[packet] ? o->wide : (int64_t)sizeof *header;
+    *envelope = *o->template;
+    envelope->total = two((uint16_t)(IPV4_BYTES + UDP_BYTES + size));
+    envelope->to = o->peers[peer].ipv4;
+    envelope->to_port = o->peers[peer].port;
+    envelope->length = two((uint16_t)(UDP_BYTES + size));
+    envelope->checksum = two((uint16_t)~ipv4_sum(envelope));
+    return (int64_t)sizeof *envelope + size;
+}
+
+// Writes packets as frames: those for other hosts, then those for this one, each by descending
+// priority if `sorts`, else in their order.
+//
+// Returns 0, with nothing written, if frames are to be written where their packets are (each before
+// its packet), but not in the order of these.
+int write_frames(struct outgoing *o) {
+    int64_t peers = o->nodes ? o->peer_count : 1, next[PLACES], last = 0;
+    int in_place = o->frames + sizeof(struct envelope) == o->packets, ordered = 1;
+    int64_t found[PLACES] = {0};
+    for (int64_t k = 0; k < peers; k++)
+        for (int64_t i = 0; i < o->n; i++) {
+            int place = place_of(o, i, o->nodes ? k : i);
+            found[place]++;
+            ordered &= place >= last;
+            last = place;
+        }
+    if (in_place && !ordered)
+        return 0;
+    o->local = 0;
+    for (int64_t place = 0, first = 0; place < PLACES; first += found[place++]) {
+        next[place] = first;
+        if (place < PRIORITIES) {
+            o->counts[PRIORITIES - 1 - place] = found[place];
+            o->bytes[PRIORITIES - 1 - place] = 0;
+        } else
+            o->local += found[place];
+    }
+    int64_t size = (int64_t)sizeof(struct envelope) + o->stored;
+    for (int64_t k = 0; k < peers; k++)
+        for (int64_t i = 0; i < o->n; i++) {
+            int64_t peer = o->nodes ? k : i;
+            int place = place_of(o, i, peer);
+            int64_t to = next[place]++;
+            o->lengths[to] = write_frame(o, i, peer, o->frames + to * (in_place ? o->stride : size));
+            if (place < PRIORITIES)
+                o->bytes[PRIORITIES - 1 - place] += o->lengths[to];
+        }
+    return 1;
 }
 
 // Returns 1 if all frames find room, with a margin, in a queue of `queue` bytes.
@@ -141,3 +225,6 @@ int find_room(const int64_t *times, const int64_t *sizes, size_t n, double secon
     }
     return 1;
 }
+
+// Checked by simulation/nodes/frames.py.
+const int64_t incoming_bytes = sizeof(struct incoming), outgoing_bytes = sizeof(struct outgoing);

@@ -46,19 +46,15 @@ _FUNCTIONS: Functions = {
     "find_tickets": (None, [*[_POINTER] * 3]),
     "complete_rows": (None, [*[_POINTER] * 3]),
     "check_results": (None, [*[_POINTER] * 4]),
-    "find_datagrams": (ctypes.c_int, [_POINTER, _SIZE, _SIZE, *[_POINTER] * 4]),
-    "read_datagrams": (
-        ctypes.c_int,
-        [_POINTER, _SIZE, _SIZE, _POINTER, ctypes.c_int64, _POINTER, _POINTER],
+    "sort_frames": (
+        ctypes.c_int64,
+        [_POINTER, _POINTER, _SIZE, _SIZE, *[_POINTER] * 3],
     ),
     "read_frames": (
         ctypes.c_int,
         [_POINTER, _SIZE, _SIZE, _POINTER, _POINTER, ctypes.c_int64, *[_POINTER] * 3],
     ),
-    "write_envelopes": (
-        None,
-        [_POINTER, _SIZE, _POINTER, ctypes.c_int64, _POINTER, _POINTER, _SIZE, _POINTER],
-    ),
+    "write_frames": (ctypes.c_int, [_POINTER]),
     "find_room": (
         ctypes.c_int,
         [

@@ -162,7 +162,8 @@ class AsynchronousNode:
         self._count("moving", fresh)
         self._count("duplicate", ~fresh)
         self._holding[chunks[fresh], ranks[fresh]] = True
-        self._held.append((batch.select(fresh), ranks[fresh]))
+        rows = np.flatnonzero(fresh)  # of which this is a copy: the batch may be a view
+        self._held.append((batch.select(rows), ranks[rows]))
         self._custody.need(chunks)
 
     def arrived(self, task: MoveTask, parts: list[Snapshot], now: float) -> list[Batch]:

@@ -117,7 +117,7 @@ def _filled(values: Any, n: int) -> npt.NDArray[np.int64]:
 
 
 def joined(trains: Sequence[Train]) -> Train:
-    """Joins one or more trains in order. Shorter stored frames are padded with zeros."""
+    """Joins one or more trains in order (`side_by_side`)."""
     if len(trains) == 1:
         return trains[0]
     priorities = None
@@ -130,13 +130,16 @@ def joined(trains: Sequence[Train]) -> Train:
         )
     return Train(
         np.concatenate([one.times for one in trains]),
-        _side_by_side([one.frames for one in trains]),
+        side_by_side([one.frames for one in trains]),
         np.concatenate([one.lengths for one in trains]),
         priorities,
     )
 
 
-def _side_by_side(parts: Sequence[Frames]) -> Frames:
+def side_by_side(parts: Sequence[Frames]) -> Frames:
+    """Joins one or more arrays of stored frames in order; shorter ones are padded with zeros."""
+    if len(parts) == 1:
+        return parts[0]
     widest = max(one.shape[1] for one in parts)
     if all(one.shape[1] == widest for one in parts):
         return np.concatenate(parts)

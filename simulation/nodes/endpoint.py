@@ -9,25 +9,33 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from hosts.native.loader import load_native
 from hosts.net.arrivals import Clock, Released, Seconds
 from hosts.net.driver import Ahead, Counters
 from hosts.net.pacer import urgent_bytes, wire_bytes
-from hosts.net.priority_queue import PriorityQueue, split_by_priority
+from hosts.net.priority_queue import PriorityQueue
 from protocol.ethernet import FRAMING
 from protocol.frames import OVERHEAD, Interface
 from protocol.header import SERVER_PORTS, Batch, packet_bytes
-from protocol.priorities import STREAM_BYTE
+from protocol.priorities import PRIORITIES, STREAM_BYTE
 from simulation.kernel.engine import Port
 from simulation.kernel.processes import Process
 from simulation.kernel.tasks import Alarm, Tasks, Waiter
 from simulation.links.link import Link
 from simulation.links.timeline import Timeline
-from simulation.links.trains import NEVER, SECOND, Frames, Lengths, Times, Train, picoseconds
+from simulation.links.trains import (
+    NEVER,
+    SECOND,
+    Frames,
+    Lengths,
+    Times,
+    Train,
+    picoseconds,
+    side_by_side,
+)
 from simulation.nodes.costs import Core, ProcessingCost, UrgentFirstCore
-from simulation.nodes.frames import Arrived, Framing, arrived, decode
+from simulation.nodes.frames import Datagrams, Framing
 from switch.ports.paced_line import address
 from topologies.model.addressing import HostInterface
 
@@ -40,10 +48,11 @@ _QUEUE_SHARE = 4  # a blocked sender continues when 1/4 of the queue is free
 URGENT_BACKLOG = 0.00025
 _URGENT_SHARE = 2  # a blocked sender of such packets continues when 1/2 of that is free
 
-_Sendable: TypeAlias = tuple[Frames, Lengths]
+_Sendable: TypeAlias = tuple[Frames, Lengths, int]
+"""Frames, of one priority if these are told apart: (n, stored) bytes, (n,) lengths, their sum."""
 
 
-def _stream_of_frames(sendable: _Sendable) -> int:
+def _stream_of(sendable: _Sendable) -> int:
     return int(sendable[0][0, OVERHEAD + STREAM_BYTE])
 
 
@@ -65,7 +74,7 @@ class EndpointHost(Protocol):
 
     def transmit(self, leaving: Sequence[tuple[int, Train]]) -> None: ...
 
-    def serve(self, core: Core, endpoint: VirtualEndpoint, found: Arrived) -> None: ...
+    def serve(self, core: Core, endpoint: VirtualEndpoint, found: Datagrams) -> None: ...
 
     def hand_over(self, frames: Frames, lengths: Lengths) -> None: ...
 
@@ -99,18 +108,17 @@ class VirtualEndpoint:
         self.lanes = 0
         self.receive_buffer = _RECEIVE_BUFFER
         self._node, self._number = node, interface.number
-        self._addresses = [int(one.ipv4) for one in node.interfaces]
         mac, gateway = (
             bytes.fromhex(one.replace(":", "")) for one in (interface.mac, interface.gateway_mac)
         )
         wire = Interface(mac, gateway, self.ipv4)
-        self._framing = Framing(wire, port)
+        self._framing = Framing(wire, port, [int(one.ipv4) for one in node.interfaces])
         self._lib = load_native()
         self._rate = interface.outgoing.rate
         self._queue_bytes = interface.outgoing.queue_bytes
         self._most_waiting = self._queue_bytes  # that it has wait for the link
         self._share = _QUEUE_SHARE
-        self._inbox: list[Arrived] = []
+        self._inbox: list[Datagrams] = []
         self._timed = False
         self._pending: deque[_Sendable] | PriorityQueue[_Sendable] = deque()
         self._woken = False
@@ -121,7 +129,7 @@ class VirtualEndpoint:
         self.expected: Callable[[], tuple[float, float]] | None = None
         cost = node.server_cost if port in SERVER_PORTS else None
         self._core = Core(cost, node.slowdown) if cost is not None else None
-        self.urgent_first: UrgentFirstCore[Arrived] | None = None  # in its place, once in use
+        self.urgent_first: UrgentFirstCore[Datagrams] | None = None  # in its place, once in use
 
     def configure(
         self, lanes: int, link_rate: int, *, by_priority: bool = False, timed: bool = False
@@ -132,7 +140,7 @@ class VirtualEndpoint:
         self._framing.empty_lanes = 0 if self._node.payload else lanes
         if by_priority and not self.by_priority:
             self.by_priority, self._share = True, _URGENT_SHARE
-            waiting, self._pending = self._pending, PriorityQueue(_stream_of_frames)
+            waiting, self._pending = self._pending, PriorityQueue(_stream_of)
             while waiting:
                 self._pending.append(waiting.popleft())
         if self.by_priority:
@@ -180,15 +188,14 @@ class VirtualEndpoint:
         packets, until = self.expected()
         return picoseconds(until), max(0, int(min(packets, MANY)) - 1)
 
-    def arrive(self, found: Arrived) -> None:
+    def arrive(self, found: Datagrams) -> None:
         """Handles arriving datagrams, by the processor if there is one."""
-        found = found._replace(at=self._node.now)
         if self._core is None:
             self.take(found)
         else:
             self._node.serve(self._core, self, found)
 
-    def take(self, found: Arrived) -> None:
+    def take(self, found: Datagrams) -> None:
         """Makes datagrams receivable."""
         self._inbox.append(found)
         self.wake()
@@ -216,7 +223,7 @@ class VirtualEndpoint:
             return None
         self._ahead = None
         node = self._node
-        batch = self._only_mine(train)
+        batch = self._framing.packets(train.frames, train.lengths, self.lanes)
         if batch is None:
             node.give_back(train)
             self._woken = False
@@ -228,8 +235,8 @@ class VirtualEndpoint:
             node.wanted(train, released.taken)
             times = np.rint(released.times * SECOND).astype(np.int64)
             if released.batch is not None:
-                frames, lengths = self._framing.frames(released.batch)
-                node.transmit([(self._number, Train(times, frames, lengths))])
+                written = self._framing.frames(released.batch)
+                node.transmit([(self._number, Train(times, written.frames, written.lengths))])
                 self.counters.send_calls += 1
                 self.counters.sent += len(times)
             last = int(train.times[released.taken - 1])
@@ -244,16 +251,6 @@ class VirtualEndpoint:
 
         clock = Clock(SECOND, self.tick, self._room, self._waiting)
         return Ahead(train.times / SECOND, batch, clock, done, refuse)
-
-    def _only_mine(self, train: Train) -> Batch | None:
-        """Converts packets if all are well-formed and for this endpoint; else returns None."""
-        batch = self._framing.packets(train.frames, train.lengths, self.lanes)
-        if batch is not None:
-            return batch
-        found, others = arrived(train.frames, train.lengths)
-        mine = (found.targets["ipv4"] == self.ipv4) & (found.targets["port"] == self.port)
-        batch, malformed = self._decode(found)
-        return None if others or malformed or not mine.all() else batch
 
     def _room(self, times: Seconds, sizes: Lengths) -> bool:
         """True if frames of these bytes fit into the link's queue, with a small margin."""
@@ -296,20 +293,17 @@ class VirtualEndpoint:
             return None
         inbox, self._inbox = self._inbox, []
         self.counters.receive_calls += 1
-        batches = []
-        for found in inbox:
-            batch, malformed = self._decode(found)
-            self.counters.malformed += malformed
-            batches.append(batch)
-        whole = Batch.concatenate(batches)
+        first = inbox[0]
+        if len(inbox) > 1:
+            lengths = np.concatenate([one.lengths for one in inbox])
+            first = Datagrams(side_by_side([one.frames for one in inbox]), lengths)
+        batch, malformed = self._framing.decode(first, self.lanes)
+        self.counters.malformed += malformed
         if self._timed:
             waited = [(self._node.now - one.at) * len(one.lengths) for one in inbox]
             self.queued = sum(waited) / SECOND / max(1, sum(len(one.lengths) for one in inbox))
-        self.counters.received += len(whole)
-        return whole
-
-    def _decode(self, found: Arrived) -> tuple[Batch, int]:
-        return decode(found, self.lanes, payload=self._node.payload)
+        self.counters.received += len(batch)
+        return batch
 
     @property
     def more(self) -> bool:
@@ -320,46 +314,64 @@ class VirtualEndpoint:
         """Implements Endpoint."""
         if self._closed:
             return
-        for part in split_by_priority(batch) if self.by_priority else (batch,):
-            local = self._local(part.peers["ipv4"])
-            if local is None:
-                self._pending.append(self._framing.frames(part))
-            else:
-                remote = ~local
-                if remote.any():
-                    self._pending.append(self._framing.frames(part.select(remote)))
-                frames, lengths = self._framing.frames(part.select(~remote))
-                self.counters.sent += len(frames)
-                self._node.hand_over(frames, lengths)
         self.counters.send_calls += 1
+        frames, lengths, local, counts, totals = self._framing.frames(
+            batch, by_priority=self.by_priority
+        )
+        first = 0
+        for priority in range(PRIORITIES - 1, -1, -1):
+            if counts[priority]:
+                rows = slice(first, first + counts[priority])
+                self._pending.append((frames[rows], lengths[rows], totals[priority]))
+                first = rows.stop
+        if local:
+            self.counters.sent += local
+            self._node.hand_over(frames[first:], lengths[first:])
         self.flush()
-
-    def _local(self, targets: npt.NDArray[np.uint32]) -> npt.NDArray[np.bool_] | None:
-        """Returns which of these addresses are the host's own; None if none is."""
-        local: npt.NDArray[np.bool_] = targets == self._addresses[0]
-        for one in self._addresses[1:]:
-            local |= targets == one
-        return local if local.any() else None
 
     def flush(self) -> bool:
         """Implements Endpoint."""
-        node = self._node
+        node, link = self._node, self._link
         while self._pending:
-            frames, lengths = self._pending.popleft()
-            now = np.full(len(frames), node.now, np.int64)
-            queued = node.now if node.immediate else int(node.queued(now[:1], lengths[:1])[0])
-            free, count = self._most_waiting - self._link.waiting(queued), len(frames)
-            if int(lengths.sum()) > free:
-                count = int(np.searchsorted(np.cumsum(lengths), free, "right"))
-            if count:
-                train = Train(now[:count], frames[:count], lengths[:count])
-                node.transmit([(self._number, train)])
-                self.counters.sent += count
-            if count < len(frames):
-                self._pending.appendleft((frames[count:], lengths[count:]))
+            at = node.now
+            if not node.immediate:
+                at = int(node.queued(np.array([at]), self._pending[0][1][:1])[0])
+            # All that a busy link gets has to wait, so several parts may go at once.
+            several = node.immediate and link.free > at
+            frames, lengths, whole = self._fitting(self._most_waiting - link.waiting(at), several)
+            if frames:
+                sizes = lengths[0] if len(lengths) == 1 else np.concatenate(lengths)
+                times = np.full(len(sizes), node.now, np.int64)
+                node.transmit([(self._number, Train(times, side_by_side(frames), sizes))])
+                self.counters.sent += len(sizes)
+            if not whole:
                 self.counters.send_blocked += 1
                 return False
         return True
+
+    def _fitting(self, room: int, several: bool) -> tuple[list[Frames], list[Lengths], bool]:
+        """Takes the first part that waits, or `several`, as far as they fit into `room` bytes.
+
+        Returns frames and lengths of each, and false if some do not fit.
+        """
+        pending = self._pending
+        fitting: tuple[list[Frames], list[Lengths]] = ([], [])
+        while pending and (several or not fitting[0]):
+            frames, lengths, total = pending.popleft()
+            whole = total <= room
+            if not whole:
+                sums = np.cumsum(lengths)
+                count = int(np.searchsorted(sums, room, "right"))
+                left = total - int(sums[count - 1]) if count else total
+                pending.appendleft((frames[count:], lengths[count:], left))
+                frames, lengths = frames[:count], lengths[:count]
+            if len(frames):
+                fitting[0].append(frames)
+                fitting[1].append(lengths)
+            if not whole:
+                return *fitting, False
+            room -= total
+        return *fitting, True
 
     @property
     def _link(self) -> Link:

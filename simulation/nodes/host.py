@@ -8,15 +8,12 @@ import heapq
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
-from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
-from protocol.header import (
-    HEADER_BYTES,
-    peer_keys,
-)
+from protocol.frames import OVERHEAD
+from protocol.header import HEADER_BYTES
 from protocol.priorities import STREAM_BYTE
 from simulation.kernel.engine import Port
 from simulation.kernel.processes import Process
@@ -35,7 +32,7 @@ from simulation.links.trains import (
 )
 from simulation.nodes.costs import Core, UrgentFirstCore, of_hosts, of_servers
 from simulation.nodes.endpoint import MANY, VirtualEndpoint
-from simulation.nodes.frames import Arrived, arrived
+from simulation.nodes.frames import Datagrams, Demultiplexer
 from topologies.model.addressing import Addressing
 
 _FIRST_PORT = 49152  # the first ephemeral port (RFC 6335)
@@ -64,6 +61,8 @@ class HostNode(TaskNode):
         self.trains = True
         self.discards: Callable[[Train], npt.NDArray[np.bool_]] | None = None
         self._endpoints: dict[tuple[int, int], VirtualEndpoint] = {}
+        self._listening: list[VirtualEndpoint] = []
+        self._demultiplexer = Demultiplexer()
         self._addresses = {int(one.ipv4) for one in self.interfaces}
         self._incoming: deque[Train] = deque()
         self._next_port = _FIRST_PORT
@@ -77,7 +76,7 @@ class HostNode(TaskNode):
         self.server_cost = of_servers(costs)
         self.interval = picoseconds(costs.interrupt_interval) or 1
         # Work of servers' processors: time of completion, order, and datagrams.
-        self._served: list[tuple[int, int, VirtualEndpoint, Arrived]] = []
+        self._served: list[tuple[int, int, VirtualEndpoint, Datagrams]] = []
         self._served_count = 0
         if sends is not None:
             self.latency = sends.per_packet
@@ -102,11 +101,17 @@ class HostNode(TaskNode):
             raise OSError(0, f"cannot bind UDP {address}:{port}: it is taken")
         owner = process or self.tasks.process
         self._endpoints[place] = made = VirtualEndpoint(self, found[0], port, owner)
+        self._listen()
         return made
+
+    def _listen(self) -> None:
+        self._listening = list(self._endpoints.values())
+        self._demultiplexer.listen(list(self._endpoints))
 
     def release(self, endpoint: VirtualEndpoint) -> None:
         """Closes a socket: what it has not received is lost."""
         self._endpoints.pop((endpoint.ipv4, endpoint.port), None)
+        self._listen()
         if any(one is endpoint for _, _, one, _ in self._served):
             self._served = [entry for entry in self._served if entry[2] is not endpoint]
             heapq.heapify(self._served)
@@ -216,9 +221,9 @@ class HostNode(TaskNode):
                 endpoint.urgent_first.end()
                 self._begin(endpoint.urgent_first, endpoint, end)
 
-    def serve(self, core: Core, endpoint: VirtualEndpoint, found: Arrived) -> None:
+    def serve(self, core: Core, endpoint: VirtualEndpoint, found: Datagrams) -> None:
         """Queues datagrams at a server's processor."""
-        sizes = np.maximum(found.lengths - HEADER_BYTES, 0)
+        sizes = np.maximum(found.lengths - (OVERHEAD + HEADER_BYTES), 0)
         if self.by_priority:
             if endpoint.urgent_first is None:
                 endpoint.urgent_first = UrgentFirstCore(core.cost, _stream_of, self.slowdown)
@@ -231,14 +236,14 @@ class HostNode(TaskNode):
         for row, end in enumerate(ends.tolist()):
             self._handled_at(end, endpoint, found.select(slice(row, row + 1)))
 
-    def _begin(self, core: UrgentFirstCore[Arrived], endpoint: VirtualEndpoint, at: int) -> None:
+    def _begin(self, core: UrgentFirstCore[Datagrams], endpoint: VirtualEndpoint, at: int) -> None:
         """Has an idle processor begin with the next datagram, if one waits."""
         begun = core.begin(at)
         if begun is not None:
             took, found = begun
             self._handled_at(at + took, endpoint, found)
 
-    def _handled_at(self, end: int, endpoint: VirtualEndpoint, found: Arrived) -> None:
+    def _handled_at(self, end: int, endpoint: VirtualEndpoint, found: Datagrams) -> None:
         self._served_count += 1
         heapq.heappush(self._served, (end, self._served_count, endpoint, found))
 
@@ -313,19 +318,10 @@ class HostNode(TaskNode):
 
     def hand_over(self, frames: Frames, lengths: Lengths) -> None:
         """Delivers arrived frames to the sockets."""
-        found, others = arrived(frames, lengths)
+        parts, others = self._demultiplexer.sort(frames, lengths, self.now)
         self.unwanted += others
-        if not len(found.sources):
-            return
-        keys = peer_keys(found.targets)
-        bounds = [0, *(np.flatnonzero(keys[1:] != keys[:-1]) + 1).tolist(), len(keys)]
-        for first, last in pairwise(bounds):
-            target = found.targets[first]
-            endpoint = self._endpoints.get((int(target["ipv4"]), int(target["port"])))
-            if endpoint is None:
-                self.unwanted += last - first
-            else:
-                endpoint.arrive(found.select(slice(first, last)))
+        for place, found in parts:
+            self._listening[place].arrive(found)
 
 
 def _after_processing(core: Core, leaving: Sequence[tuple[int, Train]]) -> list[tuple[int, Train]]:
@@ -339,7 +335,7 @@ def _after_processing(core: Core, leaving: Sequence[tuple[int, Train]]) -> list[
     return [(n, train.at(at)) for (n, train), at in zip(leaving, parts, strict=True)]
 
 
-def _stream_of(found: Arrived) -> int:
+def _stream_of(found: Datagrams) -> int:
     """Returns the stream of a datagram; 0 if it has none."""
-    row = found.datagrams[0]
+    row = found.frames[0, OVERHEAD:]
     return int(row[STREAM_BYTE]) if len(row) > STREAM_BYTE else 0
