@@ -37,6 +37,7 @@ _FUNCTIONS: Functions = {
     "root_forecast": (None, [_POINTER, _POINTER]),
     "root_query": (None, [_POINTER, _POINTER]),
     "root_headers": (None, [_POINTER, _POINTER, _SIZE, _POINTER]),
+    "root_finish": (ctypes.c_int64, [_POINTER, _POINTER, _SIZE, *[_POINTER] * 3]),
     "root_write": (None, [_POINTER, _POINTER, _SIZE, *[_POINTER] * 3]),
     "worker_receive": (None, [_POINTER, _POINTER, ctypes.c_double]),
     "worker_prepare": (ctypes.c_int64, [_POINTER, ctypes.c_double]),
@@ -63,7 +64,7 @@ _FUNCTIONS: Functions = {
         ],
     ),
     "largest_values": (None, [_POINTER, _SIZE, _SIZE, _POINTER]),
-    "alike": (ctypes.c_int, [_POINTER, _SIZE]),
+    "contributed_to": (ctypes.c_int64, [_POINTER, _SIZE]),
 }  # fmt: skip
 
 
@@ -84,9 +85,13 @@ def check_constants(lib: ctypes.CDLL, expected: Mapping[str, int]) -> None:
             raise RuntimeError(f"hosts/native: {name} is {found} in C and {value} in Python")
 
 
-def alike(lib: ctypes.CDLL, headers: Array) -> bool:
-    """Returns true if headers are at least one, contiguous, and of one job, epoch, stream and op,
-    and all DIRECT or none. May return false for others that are not contiguous."""
-    if not len(headers) or headers.strides[0] != HEADER_BYTES:
-        return False
-    return bool(lib.alike(headers.ctypes.data, len(headers)))
+def contributed_to(lib: ctypes.CDLL, headers: Array) -> tuple[int, int, int] | None:
+    """Returns job, epoch and stream if all packets, at least one, are contributions to sums of
+    these and not DIRECT.
+
+    headers: (n,) HEADER. May return None if they are not contiguous.
+    """
+    if headers.strides[0] != HEADER_BYTES:
+        return None
+    found = lib.contributed_to(headers.ctypes.data, len(headers))
+    return None if found < 0 else (found >> 24, found >> 8 & 0xFFFF, found & 0xFF)

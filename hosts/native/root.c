@@ -148,6 +148,51 @@ void root_write(const struct root *root, const int64_t *slots, size_t n, const i
     }
 }
 
+// Finds which of these complete slots, and of those held before, hold no sum back: those of exponent
+// rounds, then those of complete pieces as they came. `released` has room for all. Returns how many.
+static size_t release(struct root *root, const int64_t *slots, size_t n, int64_t *released) {
+    size_t count = 0;
+    for (size_t i = 0; i < n; i++) {
+        const struct slot *slot = &root->slots[slots[i]];
+        if (!slot->lanes) {
+            released[count++] = slots[i];
+            continue;
+        }
+        root->held[root->held_count++] = slots[i];
+        root->missing[root->pieces[slot->chunk]]--;
+    }
+    size_t rounds = count;
+    int64_t kept = 0;
+    for (int64_t i = 0; i < root->held_count; i++) {
+        int64_t at = root->held[i];
+        if (root->missing[root->pieces[root->slots[at].chunk]])
+            root->held[kept++] = at;
+        else
+            released[count++] = at;
+    }
+    root->held_count = kept;
+    for (size_t i = rounds; i < count; i++) {
+        int64_t piece = root->pieces[root->slots[released[i]].chunk];
+        root->missing[piece] = root->lengths[piece];
+    }
+    return count;
+}
+
+// Publishes the results of complete slots, and of those that they have held back; holds them back
+// where `holds`. Writes them as root_write() does; `released` is scratch with room for as many.
+// Returns how many.
+int64_t root_finish(struct root *root, const int64_t *slots, size_t n, int64_t *released,
+                    uint8_t *packets, bool *whole) {
+    if (root->holds) {
+        n = release(root, slots, n, released);
+        slots = released;
+    }
+    for (size_t i = 0; i < n; i++)
+        root->slots[slots[i]].final = true;
+    root_write(root, slots, n, NULL, packets, whole);
+    return (int64_t)n;
+}
+
 static void overflow(struct root *root, struct slot *slot) {
     slot->flags |= OVERFLOW;
     root->outcomes.overflowed++;

@@ -64,6 +64,10 @@ struct root {
     const struct peer *peers;      // by sender
     const uint16_t *below, *nodes; // by sender: workers below it; its node, 0: it is a worker
     const uint64_t *workers;       // ascending peer_key of all workers
+    // Of `holds` (hosts/server/slice_release.py): by chunk, its piece; by piece, its chunks, and
+    // those of them without a sum; the slots whose sums wait.
+    const int64_t *pieces, *lengths;
+    int64_t *missing, *held, held_count;
     uint32_t mask, chunks, children, width, worker_count;
     uint16_t node, job, epoch, world;
     uint8_t stream, merging;

@@ -94,12 +94,12 @@ class RootNode:
         self._nodes = np.array([child.node for child in children], np.uint16)
         self._slots = np.zeros(2 * root.window, _SLOT)
         n = len(self._slots)
-        holds = plan.propagation.by_slice
-        self._release = (
-            SliceRelease(plan.shares.slice_of, root.window, plan.shares.most_at_once)
-            if holds
-            else None
-        )
+        self._release: SliceRelease | None = None
+        if plan.propagation.by_slice:
+            self._release = SliceRelease(
+                plan.shares.slice_of, root.window, n, plan.shares.most_at_once
+            )
+        holding = {} if self._release is None else self._release.fields
         if mine is None:
             mine = plan.server_of(np.arange(plan.chunks)) == plan.rank
         merging = _merging(plan.pipeline)
@@ -117,7 +117,7 @@ class RootNode:
             mask=n - 1, chunks=plan.chunks, children=self._children, width=self._width,
             worker_count=len(plan.workers), node=root.node, job=plan.job, epoch=plan.epoch,
             world=plan.world, stream=root.stream, merging=merging, steps=steps is not None,
-            pulls=plan.pipeline.pulls, holds=holds,
+            pulls=plan.pipeline.pulls, holds=self._release is not None, **holding,
         )  # fmt: skip
         memory = memoryview(self._root).cast("B")
         offset = _Root.outcomes.offset
@@ -126,7 +126,7 @@ class RootNode:
         self._at = ctypes.addressof(self._root), ctypes.addressof(self._received)
         self._found = np.zeros((3, 0), np.int64)
         # Memory for the next results, where sums are results and nobody has to query them.
-        self._sends_sums = steps is None and not plan.pipeline.pulls and not holds
+        self._sends_sums = steps is None and not (plan.pipeline.pulls or holding)
         self._packets, self._whole = np.zeros((0, 0), np.uint8), _NONE
         self._pool = ArrayPool()
         # Contributions that failed their check, by (slot, child): number in the stream, failures,
@@ -278,36 +278,27 @@ class RootNode:
             packets, whole = self._packets[:n], self._whole[:n]
             self._whole = _NONE  # they are on their way, so the next need other memory
             return [self._to_all(packets, whole)]
-        slots = self._found[_DONE, :n].copy()
+        slots = self._found[_DONE, :n]
         return self._finish(slots) if self._steps is None else self._optimize(self._steps, slots)
 
     def _to_all(self, packets: Wire, whole: npt.NDArray[np.bool_]) -> BroadcastBatch:
         return BroadcastBatch(packets, whole, self._addresses, self._nodes, self._pool)
 
-    def _write(
-        self, slots: Slots, senders: Slots | None = None
-    ) -> tuple[Wire, npt.NDArray[np.bool_]]:
-        """Returns the RESULTs of slots, for these children or for all; and those with payload."""
-        slots = np.ascontiguousarray(slots, np.int64)
-        packets = self._pool.empty((len(slots), packet_bytes(self._width)), np.uint8)
-        whole = np.empty(len(slots), np.bool_)
-        to = None if senders is None else address(senders)
-        self._lib.root_write(
-            self._at[0], address(slots), len(slots), to, address(packets), address(whole)
-        )
-        return packets, whole
-
     def _finish(self, slots: Slots) -> list[Batch]:
         """Publishes the results of these slots, once nothing holds them back, to every child."""
-        if self._release is not None and len(slots):
-            at = self._slots[slots]
-            summed = at["lanes"] != 0
-            chunks = at["chunk"][summed].astype(np.int64)
-            slots = np.concatenate((slots[~summed], self._release.take(slots[summed], chunks)))
         if not len(slots):
             return []
-        self._slots["final"][slots] = True
-        packets, whole = self._write(slots)
+        most = len(slots) + self._root.held_count
+        packets = self._pool.empty((most, packet_bytes(self._width)), np.uint8)
+        whole, released = np.empty(most, np.bool_), np.empty(most, np.int64)
+        slots = np.ascontiguousarray(slots)
+        n = self._lib.root_finish(
+            self._at[0], address(slots), len(slots), address(released), address(packets),
+            address(whole),
+        )  # fmt: skip
+        if not n:
+            return []
+        packets, whole = packets[:n], whole[:n]
         if not self._plan.pipeline.pulls:
             return [self._to_all(packets, whole)]
         there, rest = packets[whole], packets[~whole]
@@ -326,7 +317,12 @@ class RootNode:
             return []
         slots = (headers["seq"] % len(self._slots)).astype(np.int64)
         senders = headers["sender"].astype(np.int64)
-        packets, whole = self._write(slots, senders)
+        packets = self._pool.empty((len(slots), packet_bytes(self._width)), np.uint8)
+        whole = np.empty(len(slots), np.bool_)
+        self._lib.root_write(
+            self._at[0], address(slots), len(slots), address(senders), address(packets),
+            address(whole),
+        )  # fmt: skip
         return [Batch(*parts_of(packets), whole, self._addresses[senders], packets)]
 
     def _optimize(self, steps: UpdatePipeline, slots: Slots) -> list[Batch]:

@@ -17,7 +17,7 @@ from hosts.server.shards import Shards
 from hosts.server.times import ServerTimes, Watch
 from hosts.server.update_pipeline import UpdatePipeline
 from protocol import jobs_pb2
-from protocol.header import VERSION, Batch, Flag, Op, ops, peer_array, peer_keys
+from protocol.header import Batch, Flag, Op, ops, peer_array, peer_keys
 from protocol.partition import Moved
 from protocol.plan import ServerPlan
 
@@ -25,7 +25,6 @@ from protocol.plan import ServerPlan
 _DIRECT = np.uint8(Flag.DIRECT)
 _CONTRIBUTE = np.uint8(Op.CONTRIBUTE)
 _QUERY = np.uint8(Op.QUERY)
-_SUMMED = VERSION << 4 | Op.CONTRIBUTE
 
 
 class ServedJob:
@@ -68,6 +67,9 @@ class ServedJob:
                 stream: DirectStream(plan, stream, window, self.counters, self.steps, self.mine)
                 for stream, window in plan.windows.items()
             }
+        self.nodes: list[RootNode | AsynchronousNode] = list(self.roots.values())
+        if self.asynchronous_node is not None:
+            self.nodes.append(self.asynchronous_node)
         keys = peer_keys(peer_array([address.pair() for address in plan.workers]))
         self._ranks = np.argsort(keys)
         self._keys = keys[self._ranks]
@@ -151,11 +153,11 @@ class ServedJob:
         # Results first: a worker that gets its result needs no STATE.
         return results + states, sums
 
-    def root_for(self, header: Any) -> RootNode | None:
-        """Returns the node of a packet if it is a contribution of this epoch to one."""
-        current = header["epoch"] == self.plan.epoch and not self.frozen
-        summed = header["version_op"] == _SUMMED and not header["flags"] & _DIRECT
-        return self.roots.get(int(header["stream"])) if current and summed else None
+    def root_of(self, epoch: int, stream: int) -> RootNode | None:
+        """Returns the node that sums a stream in a plan epoch; None if this is another epoch."""
+        if epoch != self.plan.epoch or self.frozen:
+            return None
+        return self.roots.get(stream)
 
     @property
     def has_reports(self) -> bool:

@@ -10,39 +10,35 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from switch.ports.paced_line import address
+
 Numbers = npt.NDArray[np.int64]
 
 
 class SliceRelease:
-    """The complete sums of one stream that wait for others of their slice.
+    """The complete sums of one stream that wait for others of their slice; `release` in
+    hosts/native/root.c works on it.
 
     A worker has a window of numbers in flight, so sums that wait must not fill it: longer slices
     are released in pieces of half a window, divided by the slices that are sent at once. (Half, as
     a chunk's first round is two numbers.)
 
     slices: (chunks,) slice of each chunk of the job, ascending.
+    slots: most sums that wait.
     at_once: slices that a worker sends at a time in this stream.
+    fields: of `struct root`.
     """
 
-    def __init__(self, slices: Numbers, window: int, at_once: int = 1) -> None:
+    def __init__(self, slices: Numbers, window: int, slots: int, at_once: int = 1) -> None:
         most = max(1, window // (2 * at_once))
         begins = np.flatnonzero(np.diff(slices, prepend=-1))
         place = np.arange(len(slices)) - begins[slices]
-        self._pieces = np.cumsum(place % most == 0) - 1  # of chunks
-        self._lengths = np.bincount(self._pieces)
-        self._missing = self._lengths.copy()
-        self._slots: Numbers = np.zeros(0, np.int64)
-        self._held: Numbers = np.zeros(0, np.int64)  # pieces of the slots
-
-    def take(self, slots: Numbers, chunks: Numbers) -> Numbers:
-        """Takes slots with complete sums of chunks (n,); returns those to send, which may be
-        earlier ones."""
-        self._slots = np.concatenate((self._slots, slots))
-        self._held = np.concatenate((self._held, self._pieces[chunks]))
-        np.subtract.at(self._missing, self._pieces[chunks], 1)
-        ready = self._missing[self._held] == 0
-        pieces = self._held[ready]
-        released: Numbers = self._slots[ready]
-        self._slots, self._held = self._slots[~ready], self._held[~ready]
-        self._missing[pieces] = self._lengths[pieces]
-        return released
+        pieces = np.cumsum(place % most == 0) - 1  # of chunks
+        lengths = np.bincount(pieces)
+        self._arrays = {
+            "pieces": pieces,
+            "lengths": lengths,
+            "missing": lengths.copy(),
+            "held": np.zeros(slots, np.int64),
+        }
+        self.fields = {name: address(array) for name, array in self._arrays.items()}

@@ -17,9 +17,8 @@ import numpy as np
 
 from hosts.data.reports import Failure
 from hosts.data.snapshot import Chunks, Snapshot
-from hosts.native.loader import alike, load_native
+from hosts.native.loader import contributed_to, load_native
 from hosts.net.arrivals import Clock, Released, Seconds
-from hosts.server.asynchronous_node import AsynchronousNode
 from hosts.server.chunk_fetches import MoveTask
 from hosts.server.root_node import RootNode
 from hosts.server.served_job import ServedJob, distinct
@@ -27,7 +26,7 @@ from hosts.server.shards import Shards
 from hosts.server.times import Watch
 from protocol import jobs_pb2, shards_pb2
 from protocol.frames import OVERHEAD
-from protocol.header import HEADER_BYTES, LANE_BYTES, Batch
+from protocol.header import HEADER_BYTES, LANE_BYTES, Array, Batch
 from protocol.optimizer_plan import OptimizerPlan
 from protocol.partition import Moved
 from protocol.plan import Address, ServerPlan, backup_of
@@ -348,29 +347,23 @@ class ServerState:
         """Returns chunks that failed for good since the last call, with their jobs."""
         failures: list[tuple[int, Failure]] = []
         for number, job in self._jobs.items():
-            roots: list[RootNode | AsynchronousNode] = list(job.roots.values())
-            if job.asynchronous_node is not None:
-                roots.append(job.asynchronous_node)
-            for root in roots:
-                failures += [(number, failure) for failure in root.failures]
-                root.failures = []
+            for node in job.nodes:
+                if node.failures:
+                    failures += [(number, failure) for failure in node.failures]
+                    node.failures = []
         return failures
 
     def on_packets(self, now: float, batch: Batch) -> None:
         """Takes packets that were read at `now` (seconds), of which only measuring makes use: a
         server has no timers."""
-        if alike(self._native, batch.headers):
-            # The usual case, without sorting.
-            header = batch.headers[0]
-            job = self._jobs.get(int(header["job"]))
-            root = job.root_for(header) if job is not None else None
-            if job is not None and root is not None:
-                results = root.on_contributions(batch)
-                if job.times is not None:
-                    job.times.took(now, batch, root.sums())
-                    job.times.gave(results)
-                self._output += results
-                return
+        job, root = self._root_of(batch.headers)
+        if job is not None and root is not None:  # the usual case, without sorting
+            results = root.on_contributions(batch)
+            if job.times is not None:
+                job.times.took(now, batch, root.sums())
+                job.times.gave(results)
+            self._output += results
+            return
         jobs = batch.headers["job"]
         numbers = distinct(jobs)
         self.foreign += len(batch)
@@ -386,11 +379,9 @@ class ServerState:
 
         Returns None if the first must be processed singly.
         """
-        if self._output or not alike(self._native, batch.headers):
+        if self._output:
             return None
-        header = batch.headers[0]
-        job = self._jobs.get(int(header["job"]))
-        root = job.root_for(header) if job is not None else None
+        job, root = self._root_of(batch.headers)
         small = HEADER_BYTES + OVERHEAD
         sizes = small, small + LANE_BYTES * self.lanes
         if job is None or root is None:
@@ -402,6 +393,16 @@ class ServerState:
             )
             job.times.gave([] if released.batch is None else [released.batch])
         return released
+
+    def _root_of(self, headers: Array) -> tuple[ServedJob | None, RootNode | None]:
+        """Returns the job and the node of contributions that are all for one; None, None if they
+        are not."""
+        found = contributed_to(self._native, headers)
+        if found is None:
+            return None, None
+        number, epoch, stream = found
+        job = self._jobs.get(number)
+        return (None, None) if job is None else (job, job.root_of(epoch, stream))
 
     def poll(self, now: float) -> tuple[Batch | None, float]:
         """Returns packets to send now; the next poll is after an arrival, as a server has no

@@ -16,21 +16,21 @@ from hosts.data.array_pool import ArrayPool
 )
 def test_referenced_buffers_are_not_reused(part):
     memory = ArrayPool()
-    first = memory.empty((10, 4), np.float32)
+    first = memory.empty((10, 4096), np.float32)
     first[:] = 1
     kept = part(first)
     del first
-    memory.empty((10, 4), np.float32)[:] = 2
+    memory.empty((10, 4096), np.float32)[:] = 2
     assert (np.frombuffer(np.ascontiguousarray(kept), np.float32) == 1).all()
 
 
 def test_released_buffers_are_reused():
     memory = ArrayPool()
-    first = memory.empty((10, 4), np.float32)
+    first = memory.empty((10, 4096), np.float32)
     address = first.ctypes.data
     del first
-    again = memory.empty((9, 4), ">i4")
-    assert (again.ctypes.data, again.shape, again.dtype) == (address, (9, 4), np.dtype(">i4"))
+    again = memory.empty((9, 4096), ">i4")
+    assert (again.ctypes.data, again.shape, again.dtype) == (address, (9, 4096), np.dtype(">i4"))
 
 
 def test_nothing_has_no_memory():
