@@ -165,6 +165,31 @@ class Batch:
         )
 
 
+class WireBatch(Batch):
+    """Packets in wire format, whose headers and payloads become arrays when they are first read.
+
+    wire: (n, HEADER_BYTES + 4 lanes). full, peers, room: see Batch.
+    """
+
+    __slots__ = ()
+
+    def __init__(
+        self, wire: Wire, full: npt.NDArray[np.bool_], peers: Array, room: Wire | None = None
+    ) -> None:
+        # `headers` and `payloads` stay unset, so that `__getattr__` makes them on demand.
+        self.wire, self.full, self.peers, self.room = wire, full, peers, room
+
+    def __len__(self) -> int:
+        return len(self.full)
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in ("headers", "payloads"):
+            raise AttributeError(f"{type(self).__name__} has no {name}")
+        assert self.wire is not None
+        self.headers, self.payloads = parts_of(self.wire)
+        return getattr(self, name)
+
+
 @dataclass(frozen=True, slots=True)
 class Run:
     """Consecutive packets of one size to one destination: one system call with GSO.

@@ -327,11 +327,12 @@ class Participation:
         transport = follower.transport
         if not self._calls.open or transport is None:
             return
-        if transport.arrived != self._arrived:
-            self._arrived, self._arrived_at = transport.arrived, self._runtime.now()
+        arrived = transport.arrived
+        if arrived != self._arrived:
+            self._arrived, self._arrived_at = arrived, self._runtime.now()
         if not (
             every
-            or transport.arrived >= self._calls.fewest
+            or arrived >= self._calls.fewest
             or transport.failing
             or self.membership.failure is not None
         ):

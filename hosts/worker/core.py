@@ -37,10 +37,10 @@ from protocol.header import (
     Batch,
     Op,
     Wire,
+    WireBatch,
     Words,
     blank,
     packet_bytes,
-    parts_of,
 )
 from protocol.payloads import Floats
 from protocol.plan import WorkerPlan
@@ -62,6 +62,7 @@ _LOSSY = 4096
 _OF_CODEC = ("sum_digits", "finest_scale", "least_digits", "least_exponent", "most_exponent")
 _OF_TRIPS = ("smoothed", "variation", "timeouts", "late", "lowest")
 _OF_GAPS = ("gap_last", "gap", "gap_variation")
+_LARGE = 1 << 16  # bytes
 _SPARE = 64  # packets that a batch of arrivals may lead to, beside two for each
 
 _ADAPT = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int64)
@@ -442,14 +443,13 @@ class Core:
         n = self._out.count
         if room is None or not n:
             return None
-        if 2 * n < len(room):  # not to hold all of it while these are on their way
+        if 2 * n < len(room) and room.nbytes > _LARGE:  # not to hold all of it until they are sent
             kept = self._memory.empty((n, room.shape[1]), np.uint8)
             kept[:] = room[:n]
             room = kept
         room = room[:n]
         wire = room[:, self._header_room :]
-        headers, payloads = parts_of(wire)
-        return Batch(headers, payloads, self._full[:n].copy(), self._peers[:n].copy(), wire, room)
+        return WireBatch(wire, self._full[:n].copy(), self._peers[:n].copy(), room)
 
 
 class _Coder:

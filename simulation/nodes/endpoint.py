@@ -318,16 +318,35 @@ class VirtualEndpoint:
         frames, lengths, local, counts, totals = self._framing.frames(
             batch, by_priority=self.by_priority
         )
-        first = 0
-        for priority in range(PRIORITIES - 1, -1, -1):
-            if counts[priority]:
-                rows = slice(first, first + counts[priority])
-                self._pending.append((frames[rows], lengths[rows], totals[priority]))
-                first = rows.stop
+        remote = len(frames) - local
+        if remote and not self._hand_over(frames[:remote], lengths[:remote], sum(totals)):
+            first = 0
+            for priority in range(PRIORITIES - 1, -1, -1):
+                if counts[priority]:
+                    rows = slice(first, first + counts[priority])
+                    self._pending.append((frames[rows], lengths[rows], totals[priority]))
+                    first = rows.stop
         if local:
             self.counters.sent += local
-            self._node.hand_over(frames[first:], lengths[first:])
+            self._node.hand_over(frames[remote:], lengths[remote:])
         self.flush()
+
+    def _hand_over(self, frames: Frames, lengths: Lengths, total: int) -> bool:
+        """Hands frames of `total` bytes over if nothing waits before them and all find room in the
+        link's queue."""
+        node = self._node
+        if self._pending or not node.immediate:
+            return False
+        if total > self._most_waiting - self._link.waiting(node.now):
+            return False
+        self._transmit(frames, lengths)
+        return True
+
+    def _transmit(self, frames: Frames, lengths: Lengths) -> None:
+        node = self._node
+        times = np.full(len(lengths), node.now, np.int64)
+        node.transmit([(self._number, Train(times, frames, lengths))])
+        self.counters.sent += len(lengths)
 
     def flush(self) -> bool:
         """Implements Endpoint."""
@@ -336,30 +355,33 @@ class VirtualEndpoint:
             at = node.now
             if not node.immediate:
                 at = int(node.queued(np.array([at]), self._pending[0][1][:1])[0])
-            # All that a busy link gets has to wait, so several parts may go at once.
-            several = node.immediate and link.free > at
-            frames, lengths, whole = self._fitting(self._most_waiting - link.waiting(at), several)
+            room = self._most_waiting - link.waiting(at)
+            # What an idle link gets first has not to wait, so there is more room then.
+            frames, lengths, whole = self._fitting(room, exact=link.free > at)
             if frames:
                 sizes = lengths[0] if len(lengths) == 1 else np.concatenate(lengths)
-                times = np.full(len(sizes), node.now, np.int64)
-                node.transmit([(self._number, Train(times, side_by_side(frames), sizes))])
-                self.counters.sent += len(sizes)
+                self._transmit(side_by_side(frames), sizes)
             if not whole:
                 self.counters.send_blocked += 1
                 return False
         return True
 
-    def _fitting(self, room: int, several: bool) -> tuple[list[Frames], list[Lengths], bool]:
-        """Takes the first part that waits, or `several`, as far as they fit into `room` bytes.
+    def _fitting(self, room: int, *, exact: bool) -> tuple[list[Frames], list[Lengths], bool]:
+        """Takes the parts that wait, as far as they fit into `room` bytes; only the first if the
+        host takes time to send packets.
 
-        Returns frames and lengths of each, and false if some do not fit.
+        exact: there is no more room. Returns frames and lengths of each, and false if packets are
+        left that do not fit.
         """
-        pending = self._pending
+        pending, immediate = self._pending, self._node.immediate
         fitting: tuple[list[Frames], list[Lengths]] = ([], [])
-        while pending and (several or not fitting[0]):
+        while pending and (immediate or not fitting[0]):
             frames, lengths, total = pending.popleft()
             whole = total <= room
             if not whole:
+                if fitting[0] and not exact:
+                    pending.appendleft((frames, lengths, total))
+                    break
                 sums = np.cumsum(lengths)
                 count = int(np.searchsorted(sums, room, "right"))
                 left = total - int(sums[count - 1]) if count else total
