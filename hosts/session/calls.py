@@ -93,10 +93,24 @@ class Call:
 
 
 class Calls:
-    """The unfinished calls, in order of submission."""
+    """The unfinished calls `open`, in order of submission.
+
+    fewest: the least number of sums that may complete one; 0 without any.
+    """
 
     def __init__(self) -> None:
         self.open: list[Call] = []
+        self.fewest = 0
+        self._deadline = math.inf
+
+    def add(self, call: Call) -> None:
+        """Adds a call that has begun."""
+        self.open.append(call)
+        self._count()
+
+    def _count(self) -> None:
+        self.fewest = min([call.missing for call in self.open], default=0)
+        self._deadline = min([call.patience.deadline for call in self.open], default=math.inf)
 
     def until_done(self, tickets: npt.NDArray[np.int64]) -> tuple[int, bool]:
         """Returns the number of these sums up to the first that completes a call, that one
@@ -115,27 +129,24 @@ class Calls:
                 ends = True
         return most, ends
 
-    @property
-    def fewest(self) -> int:
-        """Returns the least number of sums that may complete a call."""
-        return min([call.missing for call in self.open], default=0)
-
     def take(self, completed: Completed, arrived: float) -> list[Call]:
         """Takes sums, the last of which arrived at this time; returns the calls that they
         complete."""
         if not len(completed):
             return []
-        if len(self.open) == 1:
-            self.open[0].take(completed)
-        else:
-            for place in np.unique(self._places(completed.tickets)).tolist():
-                if place >= 0:
-                    self.open[place].take(completed)
-        for call in self.open:
-            call.patience.moved(call.missing, arrived)
-        done = [call for call in self.open if not call.missing]
+        taking = self.open
+        if len(taking) > 1:
+            places = np.unique(self._places(completed.tickets)).tolist()
+            taking = [self.open[place] for place in places if place >= 0]
+        for call in taking:
+            call.take(completed)
+        self.fewest = min([self.fewest, *(call.missing for call in taking)])
+        done = [call for call in taking if not call.missing]
         if done:
             self.open = [call for call in self.open if call.missing]
+            self._count()
+        if self.open:  # the others wait for the oldest
+            self.open[0].patience.moved(self.open[0].missing, arrived)
         return done
 
     def _places(self, tickets: npt.NDArray[np.int64]) -> npt.NDArray[np.intp]:
@@ -146,6 +157,7 @@ class Calls:
     def clear(self) -> list[Call]:
         """Removes and returns all open calls."""
         cleared, self.open = self.open, []
+        self._count()
         return cleared
 
     @property
@@ -153,7 +165,7 @@ class Calls:
         """Returns the time of the next call of `overdue`."""
         if not self.open:
             return math.inf
-        return min(self.open[0].patience.next, *(call.patience.deadline for call in self.open))
+        return min(self.open[0].patience.next, self._deadline)
 
     def overdue(self) -> tuple[Call, TimeoutError | StalledError] | None:
         """Returns a call that has waited too long, with its error. Other calls may begin
@@ -162,6 +174,7 @@ class Calls:
         for call in calls:
             # The other calls wait for the oldest.
             if call is calls[0] or call.patience.late:
+                call.patience.missing = call.missing
                 try:
                     call.patience.look()
                 except (TimeoutError, StalledError) as error:

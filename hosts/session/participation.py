@@ -171,7 +171,7 @@ class Participation:
                 self._count_blocked(None)
                 follower.begins(number)
                 call.start(submit(follower.transport), number, before)
-                self._calls.open.append(call)
+                self._calls.add(call)
                 self._unsettled.append(call)
                 return True
             self._count_blocked(follower.barrier.maps.undecided)
