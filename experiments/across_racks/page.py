@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from experiments.across_racks import predicted
 from experiments.across_racks.figures import compared, crossovers, gain, overhead, pipelined, time
 from experiments.across_racks.jobs import (
@@ -204,8 +206,9 @@ def _draw_boxes(results: Results) -> Figure:
         curve(axes, number, line, f"{RING}, box {box} x a worker's link")
         measured, planned = crossovers(results, box)
         if measured > at[0]:
-            label = "predicted crossover" if number == 1 else None
-            axes.axvline(planned, color="#7f7f7f", linestyle=":", linewidth=1, label=label)
+            label = "predicted crossover" if number == 1 else "_nolegend_"
+            top = float(np.interp(planned, at, [ms for _, ms in flat]))  # below the legend
+            axes.vlines(planned, 0, top, color="#7f7f7f", linestyle=":", linewidth=1, label=label)
     axes.set(xlabel="oversubscription of racks' uplinks", ylabel="ms per sum", ylim=(0, None))
     ticks(axes, at, lambda over: f"{over:g}:1")
     axes.legend(loc="upper left")

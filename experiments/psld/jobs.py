@@ -132,10 +132,7 @@ def _point(case: Case, k: float, balance: str, quick: bool) -> Point:
     """
     values: Values = {"case": case.name, "k": k, "balance": balance}
     faults = _faults(case, k)
-    return Point(
-        values, network(case), job(case, balance, quick), faults=faults,
-        by="experiments.psld.logged:run",
-    )  # fmt: skip
+    return Point(values, network(case), job(case, balance, quick), faults=faults)
 
 
 def network(case: Case) -> Mapping[str, Any]:

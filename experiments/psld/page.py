@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = ["sections"]
 
+_UNDONE = " did not help"  # ends the reason of a move that undoes another
+
 _TRAFFIC = (
     "Where traffic comes and goes, less is gained: rounds until the first chunk map holds take a"
     " third of the time that the traffic lasts. How fast the two servers are that it slows depends"
@@ -196,7 +198,7 @@ def _course(results: Results) -> Section:
                 " one that undoes a move that did not help.",
                 partial(_draw_course, results),
             ),
-            "*Moved* counts slices that are not where the job's plan has them.",
+            "*Moved* counts slices that went to other servers.",
             Table(("wrong", "from round", "moved", "why"), rows, text=True),
         ],
     )
@@ -225,7 +227,7 @@ def _draw_course(results: Results) -> Figure:
             results.get(what, case=case.name, k=k, balance=BALANCED) for what in ("times", "moves")
         )
         for move in moves:
-            style = "--" if move["undoes"] else "-"
+            style = "--" if move["why"].endswith(_UNDONE) else "-"
             one.axvline(move["round"] - 0.5, color="#bbbbbb", linewidth=1, linestyle=style)
         before = results.get("times", case=case.name, k=k, balance=NO_BALANCER)
         if case is TRAFFIC:

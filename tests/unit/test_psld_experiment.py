@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the experiment on PSLD: the shapes of its coarse points, and how a log is read."""
+"""Tests the experiment on PSLD: the shapes of its coarse points."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from click.testing import CliRunner
 
 from cli.main import main
 from experiments.psld.jobs import CASES
-from experiments.psld.logged import moves
 
 
 @pytest.mark.timeout(300)
@@ -39,22 +38,3 @@ def test_the_bound_is_the_notes() -> None:
     assert cases["bandwidth"].bound(1) == 1
     assert cases["bandwidth"].bound(3.5) == 2.875
     assert cases["two"].bound(3.5) == 2.25
-
-
-def test_moves_are_read_from_a_log() -> None:
-    """A move that no chunk map follows did not take place."""
-    log = [
-        "0.1 controller Resync INFO controller.jobs.chunk_maps: job 1 (a) moves 54 slices: slow",
-        "0.2 controller Resync INFO controller.jobs.chunk_maps: job 1 (a): the new chunk map holds"
-        " from round 6",
-        "0.3 worker 0 says: round 7",
-        "0.4 controller Resync INFO controller.jobs.chunk_maps: job 1 (a) moves 0 slices: slow did"
-        " not help",
-        "0.5 controller Resync INFO controller.jobs.chunk_maps: job 1 (a): the new chunk map holds"
-        " from round 12",
-        "0.6 controller Resync INFO controller.jobs.chunk_maps: job 1 (a) moves 3 slices: late",
-    ]
-    assert moves(log) == [
-        {"round": 6, "slices": 54, "why": "slow", "undoes": False},
-        {"round": 12, "slices": 0, "why": "slow did not help", "undoes": True},
-    ]
