@@ -115,7 +115,7 @@ class Tracer:
         if self._rounds % _ROUNDS:
             return
         if self._file.waiting > _FEW or sum(one.packets for one in self._links) > _PACKETS:
-            self._settle(self._network.engine.settled())
+            self._settle(min(self._network.engine.settled(), self._waiting_since()))
 
     def close(self) -> None:
         """Writes the remaining events at the end of the run."""
@@ -123,6 +123,16 @@ class Tracer:
             return
         self._settle(max((link.last for link in self._links), default=0) + SECOND)
         self._file.close()
+
+    def _waiting_since(self) -> int:
+        """Returns when the first of the packets came (ps) whose departure is not known yet."""
+        network = self._network
+        return min(
+            [
+                *(link.pending for link in network.links().values()),
+                *(switch.lines.waiting_since() for switch in network.switches.values()),
+            ]
+        )
 
     def _settle(self, until: int) -> None:
         for link in self._links:

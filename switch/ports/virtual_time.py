@@ -155,6 +155,7 @@ _FUNCTIONS: Functions = {
     "timed_no_port": (c_uint64, [pointer]),
     "timed_no_program": (c_uint64, [pointer]),
     "timed_next": (c_int64, [pointer]),
+    "timed_since": (c_int64, [pointer]),
     "timed_run": (c_int, [POINTER(_Part), c_uint64, c_int64, POINTER(c_int64)]),
     "timed_watch": (None, [pointer]),
     "timed_echoes": (None, [pointer, pointer]),
@@ -243,6 +244,11 @@ class TimedPorts:
         """Returns the time (ps) of the next recirculation, arrival by a wire, or start of a packet
         that waits by priority; NEVER without one."""
         return int(self._native.timed_next(self._handle))
+
+    def waiting_since(self) -> int:
+        """Returns when the first of the packets came (ps) that wait by priority; NEVER without
+        one."""
+        return int(self._native.timed_since(self._handle))
 
     def run(self, arrivals: Sequence[Arrivals], until: int) -> list[Departures]:
         """Processes all that is due before `until`: these packets, which must be, and recirculated

@@ -96,13 +96,18 @@ int strict_offer(struct strict *strict, struct line *line, const struct strict_p
     return 0;
 }
 
-int64_t strict_next(const struct strict *strict, const struct line *line) {
+int64_t strict_since(const struct strict *strict) {
     int64_t first = INT64_MAX;
     for (int i = 0; i < STRICT_CLASSES; i++) {
         const struct strict_class *class = &strict->classes[i];
         if (class->count && nth(class, 0)->at < first)
             first = nth(class, 0)->at;
     }
+    return first;
+}
+
+int64_t strict_next(const struct strict *strict, const struct line *line) {
+    int64_t first = strict_since(strict);
     return first == INT64_MAX || first > line->free ? first : line->free;
 }
 

@@ -42,6 +42,9 @@ void strict_lose(struct strict *strict, struct line *line); // drops all packets
 int strict_offer(struct strict *strict, struct line *line, const struct strict_packet *packet,
                  uint32_t priority);
 
+// Returns when the first of the waiting packets came; INT64_MAX if none waits.
+int64_t strict_since(const struct strict *strict);
+
 // Returns when the next packet may start, rounded down; INT64_MAX if none waits.
 int64_t strict_next(const struct strict *strict, const struct line *line);
 

@@ -271,6 +271,15 @@ int64_t timed_start(const struct timed *timed) {
     return first == TIMED_NEVER ? first : first - (int64_t)timed->latency;
 }
 
+int64_t timed_since(const struct timed *timed) {
+    int64_t first = TIMED_NEVER;
+    for (uint32_t i = 0; timed->strict && i < timed->port_count; i++) {
+        int64_t since = strict_since(&timed->outlets[timed->ports[i]]->strict);
+        first = since < first ? since : first;
+    }
+    return first;
+}
+
 // Queues a packet whose bytes are in `leaving`.
 static void wait_by_priority(struct timed *timed, struct outlet *outlet, const struct departure *one) {
     struct strict_packet packet = {

@@ -89,6 +89,9 @@ uint64_t timed_no_program(const struct timed *timed);
 // priority; TIMED_NEVER without one.
 int64_t timed_next(const struct timed *timed);
 
+// Returns when the first of the packets came that wait by priority; TIMED_NEVER without one.
+int64_t timed_since(const struct timed *timed);
+
 // Traffic of a wire since the last call; arrived: packets that the receiver has processed.
 struct timed_carried {
     uint64_t packets, bytes, wire, arrived;

@@ -18,6 +18,7 @@ from click.testing import CliRunner
 from cli.main import main
 from simulation.errors import TraceFileError
 from simulation.session import Session
+from simulation.tracing import tracer
 from simulation.tracing.events import TraceFile
 from tests.unit.simulation.virtual_session import StoppedError, one_by_one, run
 
@@ -184,6 +185,22 @@ def test_a_trace_is_the_same_if_switches_run_apart(
     text, session = traced(tmp_path, monkeypatch, change=apart)
     assert session.network.engine.rounds > ran[1].network.engine.rounds
     assert text == ran[0]
+
+
+def test_a_trace_of_queues_by_priority_does_not_depend_on_rounds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though packets that wait for long are known when they leave, and it is written often."""
+    for name, value in {"_ROUNDS": 1, "_FEW": 0, "_PACKETS": 0}.items():
+        monkeypatch.setattr(tracer, name, value)
+    job = f"{JOB}schedule: {{order: priority}}\nplacement: cs\n"
+    texts = []
+    for change in (one_by_one, lambda session: None):
+        folder = tmp_path / str(len(texts))
+        session = run(folder, monkeypatch, {**FILES, "job.yaml": job}, change)
+        assert any(link.spec.priorities for link in session.network.links().values())
+        texts.append((folder / "trace.json").read_text())
+    assert texts[0] == texts[1]
 
 
 @pytest.mark.parametrize("name", ["trace.json", "trace.json.gz"])
