@@ -241,12 +241,13 @@ class LineQueue:
 
 
 _NONE = np.zeros(0, np.intp)
+_first_byte, _address_of = ctypes.c_char.from_buffer, ctypes.addressof  # looked up once
 
 
 def address(array: npt.NDArray[Any]) -> int:
     """Returns the address of the first byte of a C-contiguous array."""
     try:
-        return ctypes.addressof(ctypes.c_char.from_buffer(array.data))
+        return _address_of(_first_byte(array))  # type: ignore[arg-type]  # a buffer
     except (TypeError, ValueError):  # read-only or empty: four times as slow
         return array.ctypes.data
 
