@@ -31,7 +31,7 @@ from simulation.kernel.engine import Engine
 from simulation.links.link import Link
 from simulation.network import SERVICE, Network
 from simulation.nodes.endpoint import VirtualEndpoint
-from simulation.nodes.frames import Framing, arrived
+from simulation.nodes.frames import Demultiplexer, Framing
 from simulation.nodes.host import HostNode
 from simulation.nodes.switch_group import SwitchGroup
 from specs.p4program import HEADERS, JUMBO, USUAL
@@ -66,7 +66,7 @@ _STAGES = {
     HostNode.run.__code__: "hosts: tasks and packets that arrive",
     VirtualEndpoint.ahead.__code__: "hosts: packets that arrive",
     Framing.frames.__code__: "hosts: frames",
-    arrived.__code__: "hosts: packets that arrive",
+    Demultiplexer.sort.__code__: "hosts: packets that arrive",
     Core.run.__code__: "transport: trains of packets",
     WorkerTransport.submit.__code__: "transport: submission",
     WorkerTransport.on_packets.__code__: "transport: packets one by one",
