@@ -37,8 +37,9 @@ def runtime_of(library: str) -> Path | None:
             "network or losses or float32",
         ),
         (("server/test_root_node.py", "server/test_server.py", "server/test_pipelines.py"), ""),
+        (("simulation/test_frames.py", "worker/test_priorities.py"), ""),
     ],
-    ids=["workers", "servers"],
+    ids=["workers", "servers", "frames"],
 )
 def test_native_code_has_no_undefined_behaviour(
     paths: tuple[str, ...], which: str, tmp_path: Path
