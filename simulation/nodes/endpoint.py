@@ -382,8 +382,8 @@ class VirtualEndpoint:
                 if fitting[0] and not exact:
                     pending.appendleft((frames, lengths, total))
                     break
-                sums = np.cumsum(lengths)
-                count = int(np.searchsorted(sums, room, "right"))
+                sums = lengths.cumsum()
+                count = int(sums.searchsorted(room, "right"))
                 left = total - int(sums[count - 1]) if count else total
                 pending.appendleft((frames[count:], lengths[count:], left))
                 frames, lengths = frames[:count], lengths[:count]
