@@ -393,7 +393,7 @@ class TaskLock:
             self._hand_over()
 
     def _hand_over(self) -> None:
-        self._owner = self._tasks.wake_first(self._waiters)
+        self._owner = self._tasks.wake_first(self._waiters) if self._waiters else None
         self._count = 0 if self._owner is None else 1
 
     def held_by_me(self) -> bool:
@@ -411,8 +411,7 @@ class TaskLock:
         self.acquire()
         self._count = count
 
-    def __enter__(self) -> bool:
-        return self.acquire()
+    __enter__ = acquire
 
     def __exit__(self, *_: object) -> None:
         self.release()

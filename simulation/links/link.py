@@ -290,7 +290,7 @@ class Link(ctypes.Structure):
             train = train.select(sent.rows)
         if len(sent.marked):
             train = self._mark(train, sent.marked)
-        self._depart(train.at(sent.ends), sent.length_bytes, sent.wire_bytes, train.times)
+        self._depart(train, sent.ends, sent.length_bytes, sent.wire_bytes, train.times)
 
     def carry(
         self,
@@ -307,7 +307,7 @@ class Link(ctypes.Structure):
         came: times (ps) at which they reached the queue, if an observer is set.
         """
         self.free = free
-        self._depart(train, length_bytes, wire_bytes, came)
+        self._depart(train, train.times, length_bytes, wire_bytes, came)
 
     def seen(self, train: Train, came: Times | None) -> None:
         """Reports departing packets that bypass this object (`passed`)."""
@@ -345,8 +345,8 @@ class Link(ctypes.Structure):
         for item, end in found:
             one = self._undecided.pop(item)
             length = int(one.lengths[0])
-            left = one.at(np.array([end], np.int64))
-            self._depart(left, length, self.line_rate.wire_bytes(length), one.times)
+            ends = np.array([end], np.int64)
+            self._depart(one, ends, length, self.line_rate.wire_bytes(length), one.times)
         return bool(found)
 
     # The receiver's end
@@ -354,9 +354,9 @@ class Link(ctypes.Structure):
     def take(self, until: int) -> list[Train]:
         """Takes all packets that arrive before a time, in order."""
         arriving, found = self._arriving, []
-        while arriving and int(arriving[0].times[0]) < until:
+        while arriving and arriving[0].times.item(0) < until:
             first = arriving[0]
-            if int(first.times[-1]) < until:
+            if first.times.item(-1) < until:
                 found.append(arriving.popleft())
                 continue
             count = int(np.searchsorted(first.times, until, "left"))
@@ -377,7 +377,7 @@ class Link(ctypes.Structure):
         self._look_ahead()
 
     def _look_ahead(self) -> None:
-        first = int(self._arriving[0].times[0]) if self._arriving else NEVER
+        first = self._arriving[0].times.item(0) if self._arriving else NEVER
         self.head = min(first, self._late[0][0]) if self._late else first
 
     def listen(self, silent: int) -> None:
@@ -391,10 +391,11 @@ class Link(ctypes.Structure):
             self._pass_silently(train)
 
     def _pass_silently(self, train: Train) -> None:
-        if len(train) <= self.silent:
-            self.silent -= len(train)
+        n, silent = len(train.times), self.silent
+        if n <= silent:
+            self.silent = silent - n
         elif self.news == NEVER:
-            self.news = int(train.times[self.silent])
+            self.news = train.times.item(silent)
             self.silent = 0
 
     @property
@@ -433,18 +434,23 @@ class Link(ctypes.Structure):
         self._marked += count
         return Train(train.times, frames, train.lengths, train.priorities)
 
-    def _depart(self, train: Train, length_bytes: int, wire_bytes: int, came: Times | None) -> None:
-        n, first = len(train), self._sent
+    def _depart(
+        self, train: Train, ends: Times, length_bytes: int, wire_bytes: int, came: Times | None
+    ) -> None:
+        """Lets packets go whose last bits leave at these times."""
+        n, first = len(ends), self._sent
         if n == 0:
             return
         self._sent += n
         self._sent_bytes += length_bytes
         self._wire_bytes += wire_bytes
-        self.seen(train, came)
+        if self.on_departure is not None:
+            self.seen(train.at(ends), came)
         if self._faulty:
-            train = self._impair(train, first)
-        if len(train):
-            train = train.at(train.times + self.spec.delay)
+            train = self._impair(train.at(ends), first)
+            ends = train.times
+        if len(ends):
+            train = train.at(ends + self.spec.delay)
             self._arriving.append(train)
             self._pass_silently(train)
         if self.head == NEVER or self._faulty:

@@ -121,7 +121,7 @@ def joined(trains: Sequence[Train]) -> Train:
     if len(trains) == 1:
         return trains[0]
     priorities = None
-    if any(one.priorities is not None for one in trains):
+    if [one for one in trains if one.priorities is not None]:
         priorities = np.concatenate(
             [
                 np.zeros(len(one), np.uint8) if one.priorities is None else one.priorities
@@ -140,10 +140,10 @@ def side_by_side(parts: Sequence[Frames]) -> Frames:
     """Joins one or more arrays of stored frames in order; shorter ones are padded with zeros."""
     if len(parts) == 1:
         return parts[0]
-    widest = max(one.shape[1] for one in parts)
-    if all(one.shape[1] == widest for one in parts):
+    widths = {one.shape[1] for one in parts}
+    if len(widths) == 1:
         return np.concatenate(parts)
-    frames = np.zeros((sum(map(len, parts)), widest), np.uint8)
+    frames = np.zeros((sum(map(len, parts)), max(widths)), np.uint8)
     at = 0
     for one in parts:
         frames[at : at + len(one), : one.shape[1]] = one

@@ -16,6 +16,7 @@ from protocol.frames import ipv4_checksum
 from simulation.errors import CausalityError, LinkError, TrainError
 from simulation.links.link import Link, LinkSpec
 from simulation.links.trains import NEVER, SECOND, Train, joined, train
+from switch.ports.paced_line import address
 from topologies.model.topology import LinkQuality
 
 MTU, JUMBO = 1500, 9000
@@ -23,6 +24,14 @@ STORED = 42
 # From a modem to a fast switch's port; 3 and 7 leave parts of a picosecond over.
 RATES = [1_000, 33_600, 20_000_000, 3_000_000_007, 10**10, 70_000_000_001, 4 * 10**11]
 EXPERIENCED = 3
+
+
+def test_addresses_are_those_of_arrays_of_any_kind() -> None:
+    whole = np.zeros((16, 80), np.uint8)
+    kept = whole[:]
+    kept.flags.writeable = False
+    for array in (whole, whole[3:, 8:], kept, np.zeros(0, np.int64), np.frombuffer(bytes(8), "i8")):
+        assert address(array) == array.ctypes.data
 
 
 def frames(count: int, stored: int = STORED, tos: int = 2) -> np.ndarray:
