@@ -50,11 +50,11 @@ class LinkTrace:
         self.catch_up()
         due, later = [], []
         for times, changes in self._changes:
-            count = int(np.searchsorted(times, until, "left"))
-            if count:
-                due.append((times[:count], changes[:count]))
-            if count < len(times):
-                later.append((times[count:], changes[count:]))
+            before = times < until  # in no order where packets leave by priority
+            if before.any():
+                due.append((times[before], changes[before]))
+            if not before.all():
+                later.append((times[~before], changes[~before]))
         self._changes = later
         if due:
             self._wait(*map(np.concatenate, zip(*due, strict=True)))

@@ -6,20 +6,25 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import random
 import zlib
 from collections import defaultdict
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
 from cli.main import main
 from simulation.errors import TraceFileError
+from simulation.links.link import Link, LinkSpec
+from simulation.links.trains import SECOND, train
 from simulation.session import Session
 from simulation.tracing import tracer
 from simulation.tracing.events import TraceFile
+from simulation.tracing.links import LinkTrace
 from tests.unit.simulation.virtual_session import StoppedError, one_by_one, run
 
 TOPOLOGY = """
@@ -201,6 +206,29 @@ def test_a_trace_of_queues_by_priority_does_not_depend_on_rounds(
         assert any(link.spec.priorities for link in session.network.links().values())
         texts.append((folder / "trace.json").read_text())
     assert texts[0] == texts[1]
+
+
+def lengths_of_a_queue(often: bool) -> list[tuple[int, int, int]]:
+    """What a trace tells of a queue by priority, if it is settled often or once."""
+    draw, found = random.Random(1), list[tuple[int, int, int]]()
+    link = Link(LinkSpec(10**9, priorities=True, queue_bytes=10**6))
+    trace = LinkTrace(link, lambda *_: None, lambda *one: found.append(one), lambda *_: None)
+    now = 0
+    for _ in range(300):
+        now += draw.randrange(24_000_000)
+        rows, classes = np.zeros((2, 1500), np.uint8), [draw.randrange(8), draw.randrange(8)]
+        link.send(train(now, rows, priorities=classes))
+        if often:
+            trace.settle(min(now, link.pending))
+    link.settle(SECOND)
+    trace.settle(SECOND)
+    return found
+
+
+def test_lengths_of_queues_by_priority_do_not_depend_on_when_they_are_settled() -> None:
+    lengths = lengths_of_a_queue(often=False)
+    assert len(lengths) > 10
+    assert lengths_of_a_queue(often=True) == lengths
 
 
 @pytest.mark.parametrize("name", ["trace.json", "trace.json.gz"])
