@@ -17,6 +17,7 @@ from topologies.model.units import rate_text, size_text, time_text
 __all__ = ["RackChoice", "choose_across_racks", "explain_fastest", "link_name", "refusal_reasons"]
 
 _FLAT = "cs"
+_ROUNDING = 1e-9  # of an iteration: less is an error of rounding
 _ALIKE = 1.001  # ratio of times below which placements count as equal
 
 
@@ -58,7 +59,7 @@ def explain_fastest(found: Sequence[Prediction], network: Network) -> str:
         text += f"computing takes {_part(best, 'compute')} of each; "
     text += _busy(best, network)
     overlap = -best.parts.get("overlap", 0.0)
-    if overlap:
+    if overlap > _ROUNDING * best.seconds:
         text += f"; {time_text(overlap)} of that pass while it computes"
     extra = {"window": _window(best)}
     extra["loss"] = f"what is lost costs {_part(best, 'loss')} in the mean"

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic_core import PydanticCustomError
 
 from controller.planning.balancing.registry import BALANCERS
-from hosts.worker.scheduling.registry import CREDIT, PRIORITY, SCHEDULERS
+from hosts.worker.scheduling.registry import CREDIT, SCHEDULERS
 from protocol.assignment.registry import ASSIGNMENTS, BALANCED
 from protocol.balance import STATIC, Balance
 from protocol.consistency import SYNCHRONOUS, Consistency
@@ -203,7 +203,7 @@ class PropagationSpec(_Strict):
         return Propagation(
             order=self.order,
             classes=classes,
-            in_network=self.order == PRIORITY and classes > 1,
+            in_network=SCHEDULERS[self.order].in_network and classes > 1,
             parts=self.slice == _WHOLE,
             assign=self.assign,
             release=self.release,

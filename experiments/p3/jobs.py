@@ -41,7 +41,7 @@ _STREAMS = 4  # of whole keys, one for each server
 MESSAGE = 20e-6  # seconds that a host takes for one message, each way
 # 2 MB of a key in 780 us, one worker and one server: https://github.com/apache/mxnet/issues/14485
 SERVER_RATE = 20.5  # Gbit/s
-_SLICES = (1_000, 4_000, 12_000, 40_000, 120_000, 400_000, 1_000_000)
+_SLICES = (1_000, 4_000, 12_000, 40_000, 50_000, 120_000, 400_000, 1_000_000)
 _FACTORS = (0.5, 2.0)
 _TRACED = "experiments.p3.traced:run"
 _EMULATED = "experiments.common.emulated:run"

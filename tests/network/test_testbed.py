@@ -69,7 +69,7 @@ def test_a_run_trains_through_the_switches(rackhub: Rackhub, target: str) -> Non
         idle = "s0" in (_, to) or "s1" in (_, to)
         assert row["expected_bytes"] == (0 if idle else tensor)
         # Stragglers on a loaded machine are asked about, by packets of 74 bytes.
-        assert row["bytes"] == pytest.approx(row["expected_bytes"], rel=0.05)
+        assert row["bytes"] == pytest.approx(row["expected_bytes"], rel=0.05, abs=10 * 74)
     for private, mode in ((run, 0o700), (run / "logs", 0o700), (run / "journal.db", 0o600)):
         assert stat.S_IMODE(private.stat().st_mode) == mode, private
     for name in ("supervisor", "controller", "tor0", "core0", "s0", "w0", "w3", "reference"):

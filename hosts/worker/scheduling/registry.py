@@ -6,7 +6,7 @@ from __future__ import annotations
 from hosts.worker.scheduling.checked import CheckedScheduler
 from hosts.worker.scheduling.fifo import Fifo
 from hosts.worker.scheduling.scheduler import ChunkScheduler
-from hosts.worker.scheduling.urgent import MostUrgentFirst
+from hosts.worker.scheduling.urgent import MostUrgentByCredit, MostUrgentFirst
 from protocol.plan import PlanError, WorkerPlan
 from protocol.propagation import FIFO
 
@@ -16,7 +16,7 @@ CREDIT = "credit"
 SCHEDULERS: dict[str, type[ChunkScheduler]] = {
     FIFO: Fifo,
     PRIORITY: MostUrgentFirst,
-    CREDIT: MostUrgentFirst,
+    CREDIT: MostUrgentByCredit,
 }
 
 

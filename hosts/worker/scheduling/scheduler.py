@@ -23,7 +23,10 @@ class ChunkScheduler(ABC):
     no random numbers, no arrivals. Sums do not depend on it.
 
     plan: of the epoch.
+    in_network: switches serve its classes by strict priority, too; else workers alone do.
     """
+
+    in_network = False
 
     def __init__(self, plan: WorkerPlan) -> None:
         self.plan = plan

@@ -17,5 +17,14 @@ class MostUrgentFirst(ChunkScheduler):
     calls, and of one call the most urgent first.
     """
 
+    in_network = True
+
     def arrange(self, chunks: Numbers) -> Numbers:
         return np.argsort(chunks, kind="stable")
+
+
+class MostUrgentByCredit(MostUrgentFirst):
+    """Sends the most urgent chunks first while others in flight leave room in a credit of bytes, as
+    ByteScheduler (SOSP 2019) does, which knows of no priorities in the network."""
+
+    in_network = False
