@@ -250,9 +250,12 @@ class Psld(Static):
         return ended, math.sqrt(_mean([error**2 for error in errors]))
 
     def _try(self, load: Load) -> Move | None:
-        """Moves a few slices from one server to another, or to a spare one."""
+        """Moves a few slices from one server to another, or a spare one; None if there is none."""
         source = self._random.choice(sorted(load.rates))
-        target = self._random.choice([*sorted({*load.rates} - {source}), *sorted(load.spares)])
+        others = [*sorted({*load.rates} - {source}), *sorted(load.spares)]
+        if not others:
+            return None
+        target = self._random.choice(others)
         self._explore *= _DECAY
         left = _EXPLORED * sum(load.chunks)
         owners = list(load.owners)

@@ -323,3 +323,10 @@ def test_a_server_that_does_next_to_nothing_becomes_a_spare() -> None:
         job.round(balancer)
     assert job.spares == {0}
     assert job.rounds[-1] <= 1.05 * job.best
+
+
+def test_a_job_with_one_server_tries_no_moves() -> None:
+    job, balancer = Servers([1], noise=0.01), Psld(Balance("psld", explore=1.0))
+    for _ in range(60):
+        job.round(balancer)
+    assert job.moves == []
