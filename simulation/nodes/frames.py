@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -215,13 +216,14 @@ class Demultiplexer:
         self._at = ctypes.addressof(self._incoming)
 
     def sort(
-        self, frames: Frames, lengths: Lengths, at: int
+        self, frames: Frames, lengths: Lengths, at: int, *, runs: bool = False
     ) -> tuple[list[tuple[int, Datagrams]], int]:
         """Returns the datagrams for each endpoint that gets any, by its index, in the order of
         their first ones; and the number of frames that no endpoint gets.
 
         lengths: (n,) bytes of each whole frame, of which the first are stored. at: when (ps) they
-        reached the host.
+        reached the host. runs: return each run of datagrams for one endpoint by itself, in the
+        order of arrival, as processors that are idle begin with the first.
         """
         n, stored = frames.shape
         frames, lengths = np.ascontiguousarray(frames), np.ascontiguousarray(lengths)
@@ -229,10 +231,12 @@ class Demultiplexer:
             self._owners = np.empty(2 * n, np.int64)
             self._incoming.owners = address(self._owners)
         given = address(frames), stored, n, address(lengths)
-        if len(self._endpoints) == 1:
+        if runs or len(self._endpoints) == 1:
             found = self._lib.sort_frames(self._at, *given, None, None)
             if found and self._counts[0] == n:
-                return [(0, Datagrams(frames, lengths, at))], 0
+                return [(int(self._order[0]), Datagrams(frames, lengths, at))], 0
+            if runs:
+                return self._runs(Datagrams(frames, lengths, at))
         frames, lengths = np.empty((n, stored), np.uint8), np.empty(n, np.int64)
         found = self._lib.sort_frames(self._at, *given, address(frames), address(lengths))
         counts = self._counts.tolist()
@@ -242,6 +246,17 @@ class Demultiplexer:
             parts.append((place, Datagrams(frames[first:last], lengths[first:last], at)))
             first = last
         return parts, n - first
+
+    def _runs(self, found: Datagrams) -> tuple[list[tuple[int, Datagrams]], int]:
+        """Divides frames, which have just been sorted, where their endpoints change."""
+        owners = self._owners[: len(found.lengths)]
+        bounds = [0, *(np.flatnonzero(owners[1:] != owners[:-1]) + 1).tolist(), len(owners)]
+        parts = [
+            (int(self._order[owners[first]]), found.select(slice(first, last)))
+            for first, last in pairwise(bounds)
+            if first < last and owners[first] >= 0
+        ]
+        return parts, int((owners < 0).sum())
 
 
 def _check(lib: ctypes.CDLL) -> None:

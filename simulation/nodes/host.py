@@ -78,6 +78,8 @@ class HostNode(TaskNode):
         # Work of servers' processors: time of completion, order, and datagrams.
         self._served: list[tuple[int, int, VirtualEndpoint, Datagrams]] = []
         self._served_count = 0
+        # Endpoints whose processors, which serve by priority, may begin with what has just come.
+        self._idle: dict[VirtualEndpoint, None] = {}
         if sends is not None:
             self.latency = sends.per_packet
         self._until = 0
@@ -230,11 +232,21 @@ class HostNode(TaskNode):
             endpoint.urgent_first.add(
                 sizes, [found.select(slice(row, row + 1)) for row in range(len(sizes))]
             )
-            self._begin(endpoint.urgent_first, endpoint, self.now)
+            self._idle[endpoint] = None
             return
         ends = core.ends(np.full(len(sizes), self.now, np.int64), sizes)
         for row, end in enumerate(ends.tolist()):
             self._handled_at(end, endpoint, found.select(slice(row, row + 1)))
+
+    def _begin_idle(self) -> None:
+        """Has idle processors begin, each with the most urgent of all that came at one time.
+
+        However the engine divided these into trains, so that times do not depend on its rounds.
+        """
+        for endpoint in self._idle:
+            if endpoint.urgent_first is not None:
+                self._begin(endpoint.urgent_first, endpoint, self.now)
+        self._idle.clear()
 
     def _begin(self, core: UrgentFirstCore[Datagrams], endpoint: VirtualEndpoint, at: int) -> None:
         """Has an idle processor begin with the next datagram, if one waits."""
@@ -273,7 +285,8 @@ class HostNode(TaskNode):
                 self._incoming.appendleft(train.select(slice(count, None)))
                 train = train.select(slice(count))
             self._unoffered = max(0, self._unoffered - len(train))
-            self.hand_over(train.frames, train.lengths)
+            self._deliver(train.frames, train.lengths)
+        self._begin_idle()
 
     def _give_ahead(self) -> bool:
         """Offers the only endpoint all packets that arrive before any other event here."""
@@ -317,8 +330,13 @@ class HostNode(TaskNode):
             self._incoming.appendleft(train.select(slice(count, None)))
 
     def hand_over(self, frames: Frames, lengths: Lengths) -> None:
-        """Delivers arrived frames to the sockets."""
-        parts, others = self._demultiplexer.sort(frames, lengths, self.now)
+        """Delivers frames that a program here sent to the sockets."""
+        self._deliver(frames, lengths)
+        self._begin_idle()
+
+    def _deliver(self, frames: Frames, lengths: Lengths) -> None:
+        served = self.server_cost is not None
+        parts, others = self._demultiplexer.sort(frames, lengths, self.now, runs=served)
         self.unwanted += others
         for place, found in parts:
             self._listening[place].arrive(found)

@@ -143,6 +143,13 @@ def test_arrived_frames_go_to_their_endpoints_in_order() -> None:
             assert [place for place, _ in parts] == list(expected)
             assert others == n - sum(map(len, expected.values()))
             assert all(one.at == 7 for _, one in parts)
+            runs, others = sorter.sort(rows, lengths, 7, runs=True)
+            assert [one for _, run in runs for one in whole(run.frames, run.lengths)] == [
+                one for one in frames if any(one in mine for mine in expected.values())
+            ]
+            for place, run in runs:
+                assert set(whole(run.frames, run.lengths)) <= set(expected[place])
+            assert others == n - sum(map(len, expected.values()))
 
 
 def test_packets_are_read_as_they_were_written() -> None:
