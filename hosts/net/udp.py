@@ -14,7 +14,7 @@ import os
 import select
 import socket
 from collections import Counter, deque
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -40,7 +40,7 @@ from protocol.header import (
     packet_bytes,
     peer_keys,
 )
-from protocol.priorities import STREAM_BYTE
+from protocol.priorities import STREAM_BYTE, priority_of
 from protocol.runtime import REAL
 
 # Not named by Python's socket module (asm-generic/socket.h, linux/in.h).
@@ -59,6 +59,8 @@ _ARENA_BYTES = 2 << 20
 # Of one `receive`, whatever their size: a flood of small or empty datagrams must not keep a machine
 # from its other work, nor make it look at more of them at once than of full ones.
 _MOST_DATAGRAMS = 4096
+# Of packets that wait here for more urgent ones: beyond it the kernel's buffer holds what arrives.
+_MOST_KEPT = _ARENA_BYTES
 
 
 class Endpoint:
@@ -70,7 +72,8 @@ class Endpoint:
     queue_bytes: limit of the host interface's own queue. The socket's send buffer is kept below it,
         so a full queue blocks the sender instead of losing silently. None: the kernel's default
         send buffer.
-    by_priority: urgent packets overtake others that wait here (see `configure`).
+    by_priority: urgent packets overtake others that wait here, to be sent or to be received (see
+        `configure` and `receive`).
     queued: see Attachment.
     receive_buffer: bytes to request; the attribute is the size obtained (without CAP_NET_ADMIN at
         most net.core.rmem_max).
@@ -96,8 +99,11 @@ class Endpoint:
         self.offload = available() if offload is None else offload
         self._queue_bytes = queue_bytes
         self._pending: deque[Run] | PriorityQueue[Run] = deque()
+        self._kept: PriorityQueue[_Kept] = PriorityQueue(lambda kept: _first_stream(kept.batch))
+        self._kept_bytes = 0
         self.by_priority = False
         self.queued = 0.0
+        self.lanes = lanes
         self._native = load_native()
         arena = np.empty(_ARENA_BYTES, np.uint8)
         self.receiver = Receiver(self._native, arena, _MOST_DATAGRAMS)
@@ -150,12 +156,16 @@ class Endpoint:
         """Sets the payload size (int32 lanes) and the link's rate (bit/s, 0: unknown).
 
         by_priority: keep little in the socket, where nothing can be overtaken, and send what waits
-            here by priority; packets may then be sent while others wait. Stays so once it is.
+            here by priority; packets may then be sent while others wait. `receive` returns packets
+            by priority, too. Stays so once it is.
         timed: have the kernel stamp datagrams when they arrive, for `queued`.
         """
         if timed != bool(self.receiver.inbox.timed):
             self._socket.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, timed)
             self.receiver.inbox.timed, self.queued = timed, 0.0
+        if lanes != self.lanes:  # as in the socket, those of another size are no packets now
+            self._kept.clear()
+            self._kept_bytes = 0
         self.lanes = lanes
         self.datagram_bytes = packet_bytes(lanes)
         wire_bytes = self.datagram_bytes + _WIRE_OVERHEAD
@@ -215,6 +225,8 @@ class Endpoint:
         (seconds)."""
         events = select.POLLIN | (select.POLLOUT if self._pending else 0)
         self._poller.modify(self._socket, events)
+        if self._kept:
+            timeout = 0.0
         # Round up: waking early by a fraction of a millisecond would spin until the deadline.
         wait_ms = None if math.isinf(timeout) else max(0, math.ceil(timeout * 1000))
         for descriptor, _ in self._poller.poll(wait_ms):
@@ -281,13 +293,40 @@ class Endpoint:
         """Returns None: sockets cannot read ahead."""
 
     def receive(self) -> Batch | None:
-        """Returns the packets that have arrived, in order, up to about 2 MiB or 4,096 datagrams.
+        """Returns packets that have arrived, in order, up to about 2 MiB or 4,096 datagrams.
+
+        With `by_priority` they are of one priority, the highest of those here; packets of lower
+        ones are kept for later calls, which first look for what has arrived since. While 2 MiB or
+        more are kept, nothing else is read.
 
         Returns None if nothing has arrived. Malformed datagrams are counted and dropped, so the
         batch can be empty. It may be a view of the endpoint's own memory, valid until the next
         call.
         """
-        return self._counted(self.receiver.receive(self._socket.fileno(), self.lanes))
+        batch = None
+        if self._kept_bytes < _MOST_KEPT:
+            batch = self._counted(self.receiver.receive(self._socket.fileno(), self.lanes))
+        return self._most_urgent(batch) if self.by_priority else batch
+
+    def _most_urgent(self, batch: Batch | None) -> Batch | None:
+        """Returns the first packets of the highest priority, of those kept and those in `batch`,
+        which was just read; keeps the others."""
+        if not self._kept and (batch is None or not len(batch)):
+            return batch
+        now = REAL.now()
+        if batch is not None and len(batch):
+            parts = split_by_priority(batch)
+            if len(parts) == 1:
+                if not self._kept or _priority(batch) > _priority(self._kept[0].batch):
+                    return batch
+                parts = [batch.select(np.arange(len(batch)))]  # the next is read in its place
+            for part in parts:
+                self._kept.append(_Kept(part, now - self.queued))
+                self._kept_bytes += len(part) * self.datagram_bytes
+        first, arrived = self._kept.popleft()
+        self._kept_bytes -= len(first) * self.datagram_bytes
+        self.queued = now - arrived if self.receiver.inbox.timed else 0.0
+        return first
 
     def received(self) -> Batch | None:
         """Returns what native code has read into the inbox of `receiver`. Raises OSError."""
@@ -316,6 +355,13 @@ class Endpoint:
         else:
             why = error.strerror or str(error)
         return OSError(error.errno, f"{what}: {why}")
+
+
+class _Kept(NamedTuple):
+    """Packets of one priority that were read, and when they arrived, in the mean (seconds)."""
+
+    batch: Batch
+    arrived: float
 
 
 def worker_endpoint(address: str, **options: Any) -> Endpoint:
@@ -370,6 +416,14 @@ def _pieces(train: Run) -> list[Run]:
 
 def _stream_of(train: Run) -> int:
     return train.buffer[STREAM_BYTE]
+
+
+def _first_stream(batch: Batch) -> int:
+    return int(batch.headers["stream"][0])
+
+
+def _priority(batch: Batch) -> int:
+    return priority_of(_first_stream(batch))
 
 
 @functools.lru_cache(maxsize=4096)

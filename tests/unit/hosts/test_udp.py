@@ -8,6 +8,7 @@ import os
 import socket
 import threading
 import time
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -16,10 +17,12 @@ from hosts.net.driver import drive
 from hosts.net.offload import MAX_SEGMENTS, PLAIN, Offload, available, probe
 from hosts.net.udp import Endpoint
 from protocol.header import Batch, Op, blank, peer_array
+from protocol.priorities import priority_of, stream_number
 
 LANES = 256
 SO_NO_CHECK = 11  # asm-generic/socket.h
 DATAGRAM = 32 + 4 * LANES
+LAZY, SOON, URGENT = (stream_number(priority, 0) for priority in (0, 3, 7))
 
 paths = pytest.mark.parametrize("offload", [None, PLAIN], ids=["probed", "plain"])
 
@@ -271,3 +274,151 @@ def test_the_kernel_says_how_long_datagrams_waited_to_be_read(offload: Offload |
         sender.send(contributions(np.arange(5), [receiver]))
         receive_all(receiver, sender, 5)
         assert receiver.queued == 0
+
+
+def send_all(sender: Endpoint, receiver: Endpoint, stream: int, seqs: range) -> None:
+    """Sends packets of a stream, a full one and a header by turns; on loopback they then wait in
+    the receiver's socket."""
+    headers = blank(len(seqs), Op.CONTRIBUTE)
+    headers["stream"], headers["seq"] = stream, seqs
+    headers["lanes"] = np.where(headers["seq"] % 2, 0, LANES)
+    payloads = np.repeat(headers["seq"], LANES).reshape(-1, LANES).astype(">i4")
+    peers = peer_array([(receiver.ipv4, receiver.port)] * len(seqs))
+    sender.send(Batch(headers, payloads, headers["lanes"] != 0, peers))
+    while not sender.flush():
+        sender.wait(1)
+
+
+def received(receiver: Endpoint) -> tuple[int, list[int]]:
+    """Receives once; returns the stream, which all packets have, and the numbers."""
+    batch = receiver.receive()
+    assert batch is not None
+    (stream,) = set(batch.headers["stream"].tolist())
+    return stream, batch.headers["seq"].tolist()
+
+
+@pytest.fixture
+def by_priority() -> Iterator[tuple[Endpoint, Endpoint]]:
+    """A sender, and an endpoint that receives by priority."""
+    with endpoint() as sender, endpoint() as receiver:
+        receiver.configure(LANES, 0, by_priority=True)
+        yield sender, receiver
+
+
+def test_urgent_packets_are_received_before_those_that_came_first(
+    by_priority: tuple[Endpoint, Endpoint],
+) -> None:
+    sender, receiver = by_priority
+    send_all(sender, receiver, LAZY, range(100))
+    send_all(sender, receiver, SOON, range(100, 150))
+    send_all(sender, receiver, LAZY, range(150, 200))
+    send_all(sender, receiver, URGENT, range(200, 210))
+    assert received(receiver) == (URGENT, [*range(200, 210)])
+    # Later ones overtake those that were read before, and lazy ones stay in order.
+    send_all(sender, receiver, LAZY, range(210, 220))
+    send_all(sender, receiver, URGENT, range(220, 230))
+    assert received(receiver) == (URGENT, [*range(220, 230)])
+    send_all(sender, receiver, SOON, range(230, 240))
+    assert received(receiver) == (SOON, [*range(100, 150)])
+    assert received(receiver) == (SOON, [*range(230, 240)])
+    assert received(receiver) == (LAZY, [*range(100), *range(150, 200)])
+    assert received(receiver) == (LAZY, [*range(210, 220)])
+    assert receiver.receive() is None
+    assert receiver.counters.received == 240
+
+
+def test_packets_that_are_overtaken_keep_their_payloads(
+    by_priority: tuple[Endpoint, Endpoint],
+) -> None:
+    sender, receiver = by_priority
+    send_all(sender, receiver, LAZY, range(0, 200, 2))
+    send_all(sender, receiver, SOON, range(200, 220, 2))
+    first = receiver.receive()
+    send_all(sender, receiver, LAZY, range(300, 500, 2))  # into the memory of the first
+    second, third = receiver.receive(), receiver.receive()
+    assert first is not None
+    assert second is not None
+    assert third is not None
+    for batch, seqs in ((first, range(200, 220, 2)), (second, range(0, 200, 2))):
+        assert batch.headers["seq"].tolist() == [*seqs]
+        assert batch.full.all()
+        assert (batch.payloads == np.array(seqs)[:, None]).all()
+    assert third.headers["seq"].tolist() == [*range(300, 500, 2)]
+
+
+def test_a_wait_ends_while_packets_are_kept(by_priority: tuple[Endpoint, Endpoint]) -> None:
+    sender, receiver = by_priority
+    send_all(sender, receiver, LAZY, range(10))
+    send_all(sender, receiver, URGENT, range(10, 20))
+    assert received(receiver) == (URGENT, [*range(10, 20)])
+    receiver.wait(math.inf)
+    assert received(receiver) == (LAZY, [*range(10)])
+
+
+@paths
+def test_what_is_kept_for_later_is_bounded(offload: Offload | None) -> None:
+    """Beyond the bound urgent packets wait for lazy ones, and nothing is lost."""
+    lazy, urgent, rounds = 100, 5, 30
+    bound = 2 << 20
+    found: dict[int, list[int]] = {LAZY: [], URGENT: []}
+    kept, turns = 0, []
+    with endpoint(offload) as sender, endpoint(offload) as receiver:
+        receiver.configure(LANES, 0, by_priority=True)
+        for turn in range(rounds):
+            send_all(sender, receiver, LAZY, range(turn * lazy, (turn + 1) * lazy))
+            send_all(sender, receiver, URGENT, range(turn * urgent, (turn + 1) * urgent))
+            full = kept * DATAGRAM >= bound
+            stream, seqs = received(receiver)
+            assert stream == (LAZY if full else URGENT)
+            found[stream] += seqs
+            turns.append(stream)
+            kept = receiver.counters.received - sum(map(len, found.values()))
+            assert kept * DATAGRAM < 2 * bound  # a call reads at most as much again
+        assert set(turns) == {LAZY, URGENT}
+        while (batch := receiver.receive()) is not None:
+            found[int(batch.headers["stream"][0])] += batch.headers["seq"].tolist()
+    assert found == {LAZY: [*range(rounds * lazy)], URGENT: [*range(rounds * urgent)]}
+
+
+class Answers(Echo):
+    """Notes what each call brought, and how many answers had been sent by then."""
+
+    def __init__(self, host: Endpoint) -> None:
+        super().__init__()
+        self.host = host
+        self.calls: list[tuple[int, int, int]] = []
+
+    def on_packets(self, now: float, batch: Batch) -> None:
+        super().on_packets(now, batch)
+        (priority,) = set(priority_of(batch.headers["stream"]).tolist())
+        self.calls.append((priority, len(batch), self.host.counters.sent))
+
+
+def test_answers_to_urgent_packets_leave_before_the_others_are_taken(
+    by_priority: tuple[Endpoint, Endpoint],
+) -> None:
+    peer, host = by_priority
+    for stream, seqs in ((LAZY, range(50)), (SOON, range(50, 80)), (URGENT, range(80, 100))):
+        send_all(peer, host, stream, seqs)
+    machine = Answers(host)
+    assert drive(machine, host, lambda: len(machine.seen) == 100 and not machine.out)
+    assert machine.calls == [(7, 20, 0), (3, 30, 20), (0, 50, 50)]
+    seqs = receive_all(peer, host, 100).headers["seq"].tolist()
+    assert seqs == [*range(80, 100), *range(50, 80), *range(50)]
+
+
+def test_time_until_packets_are_returned_counts_as_queued(
+    by_priority: tuple[Endpoint, Endpoint],
+) -> None:
+    sender, receiver = by_priority
+    receiver.configure(LANES, 0, by_priority=True, timed=True)
+    send_all(sender, receiver, LAZY, range(10))
+    send_all(sender, receiver, URGENT, range(10))
+    received(receiver)
+    read = time.monotonic()
+    before = receiver.queued
+    while time.monotonic() < read + 0.002:
+        pass
+    waited = time.monotonic() - read
+    received(receiver)
+    assert receiver.queued >= before + waited
