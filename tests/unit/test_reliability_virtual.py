@@ -27,6 +27,20 @@ def test_quick_scenarios_hold_in_virtual_time(runs: Path) -> None:
         assert line["seconds"] > 0
 
 
+def test_a_killed_core_loses_nothing_of_a_job_with_priorities(runs: Path) -> None:
+    words = ["experiment", "reliability", "--clock", "virtual", "--topology", "two-racks"]
+    done = CliRunner().invoke(
+        main, [*words, "--order", "priority", "--only", "core killed", "--json"]
+    )
+    assert done.exit_code == 0, done.output
+    (line,) = json.loads(done.stdout)
+    assert line["problems"] == []
+    assert line["matches"] is True
+    assert line["again"] > 0
+    summary = json.loads((runs / line["run"] / "summary.json").read_text())
+    assert summary["schedule"] == "priority, 8 classes"
+
+
 def test_targets_are_of_emulation() -> None:
     refused = CliRunner().invoke(
         main, ["experiment", "reliability", "--clock", "virtual", "--target", "embedded"]
