@@ -479,9 +479,12 @@ def describe(checked: Preflight, plane: DataPlane) -> list[str]:
 
 def _streams(plan: JobPlan) -> str:
     """Returns the number of a job's streams, and of what they are if it has classes."""
-    classes = plan.file.spec.propagation.classes
-    each = len(plan.trees) // classes
-    return f"{len(plan.trees)}" + (f" ({classes} classes of {each})" if classes > 1 else "")
+    spec = plan.file.spec
+    classes, keys = spec.propagation.classes, len(shapes(spec))
+    if classes == 1:
+        return f"{len(plan.trees)}"
+    used = "" if keys >= classes else f"; {keys} are used, by as many keys"
+    return f"{len(plan.trees)} ({classes} classes of {len(plan.trees) // classes}{used})"
 
 
 def _cores_without_sums(checked: Preflight) -> list[str]:

@@ -176,16 +176,20 @@ def _links(results: Results) -> Section:
 
 
 def _slices(results: Results) -> Section:
-    rows = []
+    rows, beyond = [], []
     for model in MODELS:
-        for size, seconds in slice_times(results, model):
+        times = slice_times(results, model)
+        least = min((seconds for _, seconds in times), default=0.0)
+        for size, seconds in times:
             rows.append((model.title, f"{model.rate:g}", f"{size:,}", f"{seconds * 1e3:.1f}"))
+            if (percent := 100 * (seconds / least - 1)) > plots.MOST_SHOWN:
+                beyond.append(f" {model.title} takes {percent:.0f} % longer with {size:,}.")
     return Section(
         "Size of slices",
         [
             Plot(
                 "slices",
-                "Time of an iteration with P3 against the size of slices.",
+                f"Time of an iteration with P3 against the size of slices.{''.join(beyond)}",
                 partial(plots.draw_slices, results),
             ),
             Table(("model", "Gbit/s", "parameters of a slice", "ms per iteration"), rows),

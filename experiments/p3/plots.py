@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
+    "MOST_SHOWN",
     "draw_gains",
     "draw_links",
     "draw_placements",
@@ -28,7 +29,7 @@ __all__ = [
 
 _PUBLISHED = {RESNET: 25, SOCKEYE: 38, VGG: 66}
 _RATES = (1, 2, 4, 6, 10, 15, 20, 30)
-_MOST_SHOWN = 60  # percent; 10^6 parameters take up to three times as long
+MOST_SHOWN = 60  # percent; few parameters a slice take up to three times as long
 _FACTORS = {0.5: "halved", 1.0: "as assumed", 2.0: "doubled"}
 
 
@@ -81,10 +82,11 @@ def draw_slices(results: Results) -> Figure:
         if times:
             least = min(seconds for _, seconds in times)
             points = [(size, 100 * (seconds / least - 1)) for size, seconds in times]
-            curve(axes, number, points, f"{model.title}, {model.rate:g} Gbit/s")
-            sizes |= {size for size, _ in times}
+            shown = [point for point in points if point[1] <= MOST_SHOWN]
+            curve(axes, number, shown, f"{model.title}, {model.rate:g} Gbit/s")
+            sizes |= {size for size, _ in shown}
     axes.axvline(50_000, color="#7f7f7f", linewidth=1, linestyle=":", label="published best")
-    axes.set(xscale="log", xlabel="parameters of a slice", ylim=(0, _MOST_SHOWN))
+    axes.set(xscale="log", xlabel="parameters of a slice", ylim=(0, MOST_SHOWN))
     axes.set_ylabel("longer than with the best (%)")
     ticks(axes, sorted(sizes - {ARTIFACT_SLICE}), lambda size: f"{size:,.0f}")
     axes.legend()

@@ -344,6 +344,10 @@ def test_classes_of_urgency_take_streams_and_slots_of_their_own(tmp_path: Path) 
     assert "  schedule priority, 4 classes" in said
     job = preflight.facts(found, "embedded")["jobs"][0]
     assert job["streams"] == 8
+    path.write_text(f"{JOB}window: 16\nschedule: {{order: priority}}\n")
+    said = preflight.describe(checked(SHIPPED / "two-racks.yaml", path), PLANE)
+    [line] = [line for line in said if line.startswith("  streams")]
+    assert "8 (8 classes of 1; 6 are used, by as many keys)" in line  # of three layers
     assert job["slots"] == dict.fromkeys(("core0", "tor0", "tor1"), 2 * 16 * 8)
 
 
