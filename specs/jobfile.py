@@ -199,10 +199,13 @@ def _checked(document: Document[JobSpec], restore: Path | None = None) -> JobFil
     return JobFile(document.content, document.file, document, restore, layers)
 
 
+_FORMS_OF_COMPUTE = ("seconds", "layers", "iteration")
+
+
 def _layers(document: Document[JobSpec]) -> LayerTrace | None:
     """Reads the layer trace of a job, relative to its file. Raises ``DocumentError``."""
     compute = document.content.compute
-    given = [f"`{name}`" for name in type(compute).model_fields if name in compute.model_fields_set]
+    given = [f"`{name}`" for name in _FORMS_OF_COMPUTE if name in compute.model_fields_set]
     if len(given) > 1:
         document.refuse(("compute",), f"one of {', '.join(given)} says how long a pass takes")
     if compute.iteration is not None and document.content.model is None:
@@ -211,6 +214,14 @@ def _layers(document: Document[JobSpec]) -> LayerTrace | None:
             f"is divided by a model's multiplications, and workload {document.content.workload} has"
             " none; allowed: seconds, layers, or workload model",
         )
+    if compute.model is not None and compute.model != document.content.model:
+        is_of = document.content.model or f"none, with workload {document.content.workload}"
+        document.refuse(
+            ("compute", "model"),
+            f"is {compute.model}, and the job's model is {is_of}: leave it out",
+        )
+    if compute.model is not None and compute.iteration is None:
+        document.refuse(("compute", "model"), "goes with `iteration`, which its layers divide")
     document.check()
     if compute.layers is None:
         return None

@@ -288,11 +288,15 @@ class ComputeSpec(_Strict):
     seconds: total, after which all gradients are ready.
     layers: path of a layer trace (``specs.layerfile``).
     iteration: total seconds, divided over a model's layers by their multiplications.
+    model: the model whose layers these are, which is the job's.
+    source: where the time is from, for readers.
     """
 
     seconds: Annotated[float, _DURATION] = 0.0
     layers: str | None = Field(default=None, min_length=1, max_length=1000)
     iteration: Annotated[float | None, _DURATION] = None
+    model: str | None = Field(default=None, min_length=1, max_length=100)
+    source: str | None = Field(default=None, min_length=1, max_length=500)
 
 
 def _compute(value: object) -> object:

@@ -36,7 +36,7 @@ from topologies.model.documents import Location, Problem, errors_as
 from topologies.model.replica_order import units_by_rank
 from topologies.model.spec import TopologyFile
 from topologies.model.topology import Topology
-from topologies.model.units import size_text
+from topologies.model.units import size_text, time_text
 from topologies.model.wording import few
 from workloads.layer_times import times_of
 from workloads.memory import memory_of
@@ -464,6 +464,7 @@ def describe(checked: Preflight, plane: DataPlane) -> list[str]:
             f"{plan.file.source}: job {spec.name}, {_counted(spec.iterations, 'iteration')}"
             + (f" of {_counted(spec.batch, WORKLOADS[spec.workload].unit)}" if spec.learns else ""),
             f"  model    {_model(spec, plane)}",
+            *_computing(spec),
             f"  workers  {few(list(plan.placement.workers))}",
             f"  servers  {_servers(plan)}",
             f"  tree     {plan.kind}{_instead(plan)}: {'; '.join(trees)}",
@@ -522,6 +523,15 @@ def _model(spec: JobSpec, plane: DataPlane) -> str:
     parameters, chunks = sum(shapes(spec).values()), _chunks(spec, plane)
     size = f"{parameters:,} parameters, {_counted(chunks, 'chunk')} each way in an iteration"
     return f"{spec.subject}: {size}"
+
+
+def _computing(spec: JobSpec) -> list[str]:
+    """Returns a line on a model's time of computing, and where that is from; none without."""
+    compute = spec.compute
+    if compute.iteration is None:
+        return []
+    source = "" if compute.source is None else f" ({compute.source})"
+    return [f"  compute  {time_text(compute.iteration)} an iteration, by multiplications{source}"]
 
 
 def _chunks(spec: JobSpec, plane: DataPlane) -> int:

@@ -135,6 +135,14 @@ def test_every_problem_is_named_with_line_and_field() -> None:
         ),
         ("workload: model\nmodel: vgg16", "job.yaml:5: model: should be alexnet, vgg11, vgg19,"),
         ("model: vgg19", "job.yaml:4: model: is for workload model, and this is digits"),
+        (
+            "compute: {iteration: 1 s, model: vgg11}\nworkload: model\nmodel: vgg19",
+            "job.yaml:4: compute.model: is vgg11, and the job's model is vgg19: leave it out",
+        ),
+        (
+            "compute: {model: vgg19}\nworkload: model\nmodel: vgg19",
+            "job.yaml:4: compute.model: goes with `iteration`, which its layers divide",
+        ),
         ("compute: {iteration: 1 s}", "job.yaml:4: compute.iteration: is divided by a model's"),
         (
             "workload: model\nmodel: vgg19\ncompute: {seconds: 1, iteration: 1 s}",
