@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What holds while the command line imports modules, which takes most of the time until a command
-begins."""
+"""Settings of the process while the command line imports modules, which takes most of the time
+until a command begins."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class Layer(NamedTuple):
 
 
 class Backpropagated(NamedTuple):
-    """What ``backpropagate`` returns.
+    """Losses and gradients of a batch of n examples.
 
     losses: (n,) cross entropy of each example in nats.
     layers: gradients of their mean.
@@ -62,7 +62,11 @@ def cross_entropy(scores: Floats, classes: Classes) -> tuple[Floats, Floats]:
 def backpropagate(
     inputs: Floats, classes: Classes, layers: Sequence[Layer], *, to_inputs: bool = False
 ) -> Backpropagated:
-    """Computes losses and gradients of n examples: inputs (n, inputs), classes (n,)."""
+    """Computes losses and gradients of n examples.
+
+    inputs: (n, inputs). classes: (n,) the right class of each. to_inputs: also the gradient by the
+    inputs.
+    """
     lib = library()
     if lib is None:
         return backpropagate_by_numpy(inputs, classes, layers, to_inputs=to_inputs)

@@ -228,3 +228,4 @@ int find_room(const int64_t *times, const int64_t *sizes, size_t n, double secon
 
 // Checked by simulation/nodes/frames.py.
 const int64_t incoming_bytes = sizeof(struct incoming), outgoing_bytes = sizeof(struct outgoing);
+const int64_t frame_priorities = PRIORITIES;

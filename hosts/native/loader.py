@@ -82,7 +82,7 @@ def check_constants(lib: ctypes.CDLL, expected: Mapping[str, int]) -> None:
     for name, value in expected.items():
         found = ctypes.c_int64.in_dll(lib, name).value
         if found != value:
-            raise RuntimeError(f"hosts/native: {name} is {found} in C and {value} in Python")
+            raise RuntimeError(f"native code: {name} is {found} in C and {value} in Python")
 
 
 def contributed_to(lib: ctypes.CDLL, headers: Array) -> tuple[int, int, int] | None:

@@ -178,9 +178,9 @@ static size_t release(struct root *root, const int64_t *slots, size_t n, int64_t
     return count;
 }
 
-// Publishes the results of complete slots, and of those that they have held back; holds them back
-// where `holds`. Writes them as root_write() does; `released` is scratch with room for as many.
-// Returns how many.
+// Makes complete slots final and writes their results, as root_write() does, for all children; where
+// `holds`, first those of exponent rounds, then those of pieces that are complete now, while others
+// wait. `released` is scratch with room for these slots and all that wait. Returns how many.
 int64_t root_finish(struct root *root, const int64_t *slots, size_t n, int64_t *released,
                     uint8_t *packets, bool *whole) {
     if (root->holds) {

@@ -24,6 +24,7 @@ class SliceRelease:
     a chunk's first round is two numbers.)
 
     slices: (chunks,) slice of each chunk of the job, ascending.
+    window: of the stream.
     slots: most sums that wait.
     at_once: slices that a worker sends at a time in this stream.
     fields: of `struct root`.

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from ctypes import POINTER, byref, c_int64, c_uint8, c_uint64
+from ctypes import POINTER, byref, c_int64, c_uint8, c_uint64, sizeof
 from ctypes import c_void_p as pointer
 from functools import cache
 from itertools import accumulate
 from pathlib import Path
 
+from hosts.native.loader import check_constants
 from simulation.errors import VirtualError
 from simulation.links.link import Link
 from simulation.links.trains import NEVER
@@ -50,13 +51,13 @@ class NodeState(ctypes.Structure):
 
 
 class _Way(ctypes.Structure):
-    """struct way"""
+    """struct way: a link, and the numbers of its ends."""
 
     _fields_ = (("link", pointer), ("sender", c_uint64), ("receiver", c_uint64))
 
 
 class _Network(ctypes.Structure):
-    """struct network"""
+    """struct network: the arguments of the functions in C, and the number of a late way."""
 
     _fields_ = (
         ("nodes", pointer), ("ways", pointer), ("firsts", pointer), ("node_count", c_uint64),
@@ -69,7 +70,7 @@ class _Network(ctypes.Structure):
 def _library() -> ctypes.CDLL:
     network = POINTER(_Network)
     try:
-        return load_library(
+        library = load_library(
             "simulation",
             _FOLDER,
             {
@@ -80,6 +81,10 @@ def _library() -> ctypes.CDLL:
         )
     except CompilerError as error:
         raise VirtualError(str(error)) from error
+    mirrored: dict[str, type[ctypes.Structure]]
+    mirrored = {"link": Link, "way": _Way, "node": NodeState, "network": _Network}
+    check_constants(library, {f"{name}_bytes": sizeof(one) for name, one in mirrored.items()})
+    return library
 
 
 class Rounds:

@@ -249,3 +249,7 @@ uint64_t rounds_choose(struct network *network, struct turn *turns) {
     }
     return count;
 }
+
+// Checked by simulation/kernel/rounds.py.
+const int64_t link_bytes = sizeof(struct link), way_bytes = sizeof(struct way);
+const int64_t node_bytes = sizeof(struct node), network_bytes = sizeof(struct network);

@@ -260,9 +260,10 @@ class Demultiplexer:
 
 
 def _check(lib: ctypes.CDLL) -> None:
-    """Raises RuntimeError if structures here differ from those of the C code."""
+    """Raises RuntimeError if structures and constants here differ from those of the C code."""
     found = {"incoming": _INCOMING, "outgoing": _OUTGOING}
-    check_constants(lib, {f"{name}_bytes": ctypes.sizeof(one) for name, one in found.items()})
+    sizes = {f"{name}_bytes": ctypes.sizeof(one) for name, one in found.items()}
+    check_constants(lib, {**sizes, "frame_priorities": PRIORITIES})
 
 
 def _rows_of(batch: Batch) -> npt.NDArray[np.uint8]:

@@ -176,7 +176,10 @@ class Layout:
 
     @cached_property
     def usage(self) -> Usage:
-        """What the generated code can leave out; running a program takes the rest of a layout."""
+        """The parts of the program that are used: generated code leaves out the others.
+
+        Only generating it needs them, so they are found when first asked for.
+        """
         return Usage(self.program)
 
     @property

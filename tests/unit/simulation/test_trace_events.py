@@ -209,7 +209,7 @@ def test_a_trace_of_queues_by_priority_does_not_depend_on_rounds(
 
 
 def lengths_of_a_queue(often: bool) -> list[tuple[int, int, int]]:
-    """What a trace tells of a queue by priority, if it is settled often or once."""
+    """The lengths of a queue by priority in a trace that is settled often, or once."""
     draw, found = random.Random(1), list[tuple[int, int, int]]()
     link = Link(LinkSpec(10**9, priorities=True, queue_bytes=10**6))
     trace = LinkTrace(link, lambda *_: None, lambda *one: found.append(one), lambda *_: None)
