@@ -751,13 +751,14 @@ class HeartbeatReply(_message.Message):
     def __init__(self, epoch: _Optional[int] = ...) -> None: ...
 
 class LeaveRequest(_message.Message):
-    __slots__ = ("nonce", "role", "rank", "reason", "results", "levels", "process")
+    __slots__ = ("nonce", "role", "rank", "reason", "results", "levels", "others_go_on", "process")
     NONCE_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     RESULTS_FIELD_NUMBER: _ClassVar[int]
     LEVELS_FIELD_NUMBER: _ClassVar[int]
+    OTHERS_GO_ON_FIELD_NUMBER: _ClassVar[int]
     PROCESS_FIELD_NUMBER: _ClassVar[int]
     nonce: str
     role: Role
@@ -765,8 +766,9 @@ class LeaveRequest(_message.Message):
     reason: str
     results: _containers.RepeatedCompositeFieldContainer[Result]
     levels: bytes
+    others_go_on: bool
     process: int
-    def __init__(self, nonce: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., rank: _Optional[int] = ..., reason: _Optional[str] = ..., results: _Optional[_Iterable[_Union[Result, _Mapping]]] = ..., levels: _Optional[bytes] = ..., process: _Optional[int] = ...) -> None: ...
+    def __init__(self, nonce: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., rank: _Optional[int] = ..., reason: _Optional[str] = ..., results: _Optional[_Iterable[_Union[Result, _Mapping]]] = ..., levels: _Optional[bytes] = ..., others_go_on: bool = ..., process: _Optional[int] = ...) -> None: ...
 
 class LeaveReply(_message.Message):
     __slots__ = ()

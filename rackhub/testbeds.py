@@ -171,7 +171,8 @@ class Testbed:
         Args:
             job: Name of a running job.
             servers: Servers of the job that get slices of its keys (+), or lose all (-).
-            workers: Hosts where a worker joins (+), or leaves for good (-), of a submitted job.
+            workers: Hosts where a worker of a submitted job joins (+), or leaves at the end of its
+                present round (-); it may come back.
 
         Raises:
             ValueError: A name without a sign.

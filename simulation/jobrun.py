@@ -7,8 +7,6 @@ The counterpart of `emulation.jobs.jobrun`.
 from __future__ import annotations
 
 import logging
-import math
-from collections.abc import Sequence
 from functools import cached_property, partial
 from pathlib import Path
 
@@ -20,36 +18,30 @@ from hosts.session.job_service import (
     Scaled,
     call,
     create_service,
-    enrol,
     patiently,
-    report_gone,
     scale,
 )
 from observability import outcomes
 from observability.messages.events import EmitEvent
-from observability.messages.reports import ProgressReport, Report, decode, encode
+from observability.messages.reports import ProgressReport, Report
 from observability.series import FILE as SERIES
 from observability.series import SeriesWriter
 from planner.link_loads import Workload
 from protocol import jobs_pb2
-from protocol.runtime import Event, Thread
 from simulation.errors import ProcessEndedError
 from simulation.kernel.calls import ask
-from simulation.kernel.processes import Process
 from simulation.links.trains import SECOND, picoseconds
 from simulation.network import SERVICE, Network
 from simulation.nodes.host import HostNode
 from simulation.tracing.tracer import Tracer
+from simulation.workers import WorkerSupervisor
 from specs.jobfile import JobFile, Placement
-from specs.scaling import Changes
-from testbed import worker
-from testbed.errors import LEFT_BEHIND, JobError
+from specs.scaling import Changes, workers_words
+from testbed.errors import JobError
 from testbed.jobrun import JobRun
-from testbed.restarts import Restarts
 from workloads import reference, workloads
 from workloads.attendance import entries
 from workloads.exact import InexactSumError
-from workloads.observer import Observer
 from workloads.reference import ReferenceResult
 
 log = logging.getLogger("virtual")
@@ -85,9 +77,7 @@ class VirtualJob(JobRun):
     emit: receives progress events.
     tracer: the network's tracer, if there is one.
     follower: follows its workers, if faults happen meanwhile.
-    members: processes of its workers, by host.
-    restart_delays: seconds until a process that a fault kills is started again (inf: never), by
-        host.
+    workers: its worker processes.
     """
 
     clock, target = "virtual", "embedded"
@@ -114,16 +104,9 @@ class VirtualJob(JobRun):
         )
         self._network, self._tracer = network, tracer
         self.follower: Follower | None = None
-        self.members: dict[str, Process] = {}
-        self.restart_delays: dict[str, float] = {}
-        self._restarts = Restarts(network.operator.tasks.now)
-        self._first_done = network.operator.tasks.event()  # a worker has ended with a result
         self._wiped: dict[str, int] = {}  # how often each switch has lost its counts, at its begin
-        self._observers: list[Observer] = [Observer() for _ in placement.workers]
-        self._workers: list[Thread] = []
-        self._added: dict[int, Event] = {}  # by rank, of added workers: it has joined, or cannot
+        self.workers = WorkerSupervisor(self, network, self._iterated, self._lost, self._tell)
         self.nonce = ""
-        self._parser = worker.parser()
         self._checkpoint: Checkpoint | None = None
         if file.restore is not None:
             self._checkpoint = read(file.restore)
@@ -142,8 +125,8 @@ class VirtualJob(JobRun):
         # With asynchronous workers, initial parameters arrive like sums.
         first = workload.iterations - (self.iterations - before)
         # Those that join, or join again, count from then on.
-        others = self.lost.keys() | self.rejoined.keys()
-        begun_with = enumerate(self._observers[: self.world])
+        others = self.away | self.rejoined.keys()
+        begun_with = enumerate(self.workers.observers[: self.world])
         present = [one for rank, one in begun_with if rank not in others]
         if not present:
             return None
@@ -184,7 +167,7 @@ class VirtualJob(JobRun):
         self.admitted(service)
         self.nonce = service.nonce
         if self._tracer is not None:
-            self._observers = [
+            self.workers.observers = [
                 *self._tracer.job(
                     self.name,
                     self.number,
@@ -199,10 +182,7 @@ class VirtualJob(JobRun):
         before = self._count()
         for rank, name in enumerate(self.servers):
             network.join(name, service.nonce, rank)
-        for rank in range(self.world):
-            self._start(rank)
-        for one in self._workers:  # also those that are added meanwhile
-            one.join()
+        self.workers.run(service.nonce)
         if self.errors:
             rank, error = next(iter(self.errors.items()))
             host = self.placement.workers[rank]
@@ -212,113 +192,20 @@ class VirtualJob(JobRun):
         self.counts = outcomes.since(before or {}, counted or {}) if known else None
         self.ends_as(self._status())
 
-    def _start(self, rank: int) -> None:
-        """Starts a worker; call from a task of the operator."""
-        tasks = self._network.operator.tasks
-        self._workers.append(tasks.thread(self._work, f"{self.name}-{rank}", (rank,)))
-        self._workers[-1].start()
-
-    def _work(self, rank: int) -> None:
-        """Runs a worker's processes, each of which takes the place of one that was killed or left
-        behind, until one ends otherwise."""
-        while True:
-            status, how = self._run_worker(rank)
-            if not (how or status):
-                self._first_done.set()
-                return
-            away = self._survived(rank, how, status)
-            if away is None or not self._returns(rank, away):
-                return
-
-    def _run_worker(self, rank: int) -> tuple[int, str]:
-        """Runs a worker process; returns its exit status, and how it ended if it was killed."""
-        network, name = self._network, self.placement.workers[rank]
-        host, nonce, observer = network.hosts[name], self.nonce, self._observers[rank]
-        process = Process(name)
-        options = self._parser.parse_args(
-            self.worker_options(rank, str(self.file.source), SERVICE, self.file.restore)
-        )
-
-        def iterated(iteration: int) -> None:
-            if self.follower is not None:
-                self.follower.iterated(host, rank, iteration)
-
-        def take(report: Report) -> None:
-            if not process.how:
-                self.take(rank, decode(encode(report)))  # as a process would send it
-
-        def begin() -> Process:
-            self.members[name] = process
-            return process
-
-        def work() -> int:
-            environment = network.environment(host, process)
-            try:
-                return worker.work(options, nonce, (), take, environment, observer, self.file)
-            finally:
-                del self.members[name]
-
-        observer.iterated = iterated
-        try:
-            return ask(network.engine, network.operator, host, work, begin), ""
-        except ProcessEndedError:
-            observer.chunks_done = lambda: 0  # the client is gone
-            return 0, process.how
-
-    def _survived(self, rank: int, how: str, status: int) -> float | None:
-        """Handles a worker's end without a result, as emulation does (`WorkerSupervisor`); returns
-        after how many seconds another process follows (inf: none), None if the job ends."""
-        hosts, said = self.placement.workers, self.errors.pop(rank, "")
-        host = hosts[rank]
-        if rank in self._added and not self._added[rank].is_set():
-            self.lost[rank] = f"could not join: {said or how or 'it has ended'}"
-            self._added[rank].set()
-            return None
-        others = [r for r in range(len(hosts)) if r != rank and r not in self.lost]
-        joining = rank in self.lost and not how  # it was about to join again
-        behind = status == LEFT_BEHIND
-        if self.state != "running" or not others or not (how or behind or joining):
-            self.errors[rank] = said or how or f"ended with status {status}"
-            return None
-        what = "was too long without a sign of life" if behind else how or f"ended: {said}"
-        self.lost.setdefault(rank, what)
-        if self.has_result:
-            away = math.inf
-        elif how:
-            away = self.restart_delays.pop(host, 0.0)
-        else:
-            away = 0.0 if self._restarts.again(rank) else math.inf
-        rest = ", ".join(hosts[other] for other in others)
-        text = f"{host} {what}; job {self.name} goes on with {rest}"
-        if joining:
-            text = f"{host}, which was to join job {self.name}, {what}"
-        else:
-            self._progress.drop(rank)
-            if self.follower is not None:
-                self.follower.lost(rank)
-        until = f" for {away:g} s" if away else " until it has started again"
-        self._tell(f"{text}; it stays away" if math.isinf(away) else text + until)
-        return away
-
-    def _returns(self, rank: int, away: float) -> bool:
-        """Reports a worker's end to the job service, then waits for so many seconds since; returns
-        whether another process is to follow."""
-        operator, what = self._network.operator, self.lost[rank]
-        due = operator.tasks.now() + away
-        try:
-            environment = self._network.environment(operator)
-            report_gone(SERVICE, self.nonce, jobs_pb2.WORKER, rank, what, environment=environment)
-        except ClientError as error:  # the service will miss its heartbeats
-            log.warning("%s: not reported: %s", self.placement.workers[rank], error)
-        if math.isinf(away):
-            return False
-        if (left := due - operator.tasks.now()) > 0:
-            self._first_done.wait(left)
-        return not self.has_result
+    def _lost(self, rank: int) -> None:
+        """Records, at the operator, that the job goes on without a worker."""
+        self._progress.drop(rank)
+        if self.follower is not None:
+            self.follower.lost(rank)
 
     def _tell(self, text: str) -> None:
         if self.follower is not None:
             self.follower.tell(text)
+
+    def _iterated(self, host: HostNode, rank: int, iteration: int) -> None:
+        """Handles the end of a worker's iteration."""
+        if self.follower is not None:
+            self.follower.iterated(host, rank, iteration)
 
     def take(self, rank: int, report: Report) -> None:
         """Handles a worker's report."""
@@ -333,7 +220,7 @@ class VirtualJob(JobRun):
                 self._progress.join(rank, report["done"])
                 engine, operator = self._network.engine, self._network.operator
                 at = node.now + engine.control_latency
-                engine.post(node, operator, at, partial(self._has_joined, rank))
+                engine.post(node, operator, at, partial(self.workers.joined, rank))
                 return
         elif report["report"] == "progress" and follower is not None:
             follower.reported(node, rank, report)
@@ -351,21 +238,6 @@ class VirtualJob(JobRun):
             # Times are floats; round the differences to whole picoseconds.
             report["seconds"] = [picoseconds(one) / SECOND for one in report["seconds"]]
         super().take(rank, report)
-
-    def _has_joined(self, rank: int) -> None:
-        """Records, at the operator, that a worker that was added or lost has joined."""
-        if rank in self._added and not self._added[rank].is_set():
-            self._added[rank].set()
-            return
-        self.lost.pop(rank, None)
-        self.rejoined[rank] = self.rejoined.get(rank, 0) + 1
-        self._tell(f"{self.placement.workers[rank]} has joined job {self.name} again")
-
-    @property
-    def has_result(self) -> bool:
-        """True once a worker has ended with a result, as far as the operator knows: no process is
-        started again."""
-        return self._first_done.is_set() or self.state != "running"
 
     def _count(self) -> outcomes.Counts | None:
         """Reads the outcome counters of its trees' switches; None if some have been lost."""
@@ -389,19 +261,17 @@ class VirtualJob(JobRun):
         """Overrides ``JobRun``: a switch that was killed has lost its counters."""
         return super().disturbed or ("switches lost counters" if self.counts is None else "")
 
-    def add_workers(self, hosts: Sequence[str]) -> None:
-        """Adds workers, and returns once they have joined; call from a task of the operator. Raises
-        ClientError."""
-        network, tasks = self._network, self._network.operator.tasks
-        for host in hosts:
-            rank = enrol(SERVICE, self.nonce, host, network.environment(network.operator))
-            self.enrolled(host)
-            self._observers.append(Observer())
-            self._added[rank] = tasks.event()
-            self._start(rank)
-            self._added[rank].wait()
-            if rank in self.lost:
-                raise ClientError(f"job {self.name} was over before {host} had joined")
+    def change_workers(self, workers: Changes) -> str:
+        """Adds workers, and returns once they have joined; then has others leave, and returns once
+        they have. Call from a task of the operator.
+
+        Returns the change in words. Raises ClientError, JobError.
+        """
+        self.leaving(self.workers.present, workers.removed)
+        for host in workers.added:
+            self.workers.add(host)
+        late = [host for host in workers.removed if not self.workers.remove(host)]
+        return workers_words(len(self.workers.present), late)
 
     def scale(self, servers: Changes) -> Scaled:
         """Gives servers slices, and takes all from others; call from a task of the operator. Raises

@@ -333,9 +333,6 @@ def _read(
         return _impair(document, (*place, kind), given.impair, topology, at)
     if given.scale is not None:
         hosts = servers or [one.name for one in topology.hosts]
-        if clock == "virtual" and any(word[0] == "-" for word in given.scale.workers):
-            text = "in virtual time no worker leaves when it is asked to; kill it, `gone: forever`"
-            document.refuse((*place, kind, "workers"), text)
         return _scale(document, (*place, kind), given.scale, topology, hosts, at)
     node = getattr(given, kind)
     switches = [one.name for one in topology.switches]

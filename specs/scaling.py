@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from topologies.model.documents import shown
 from topologies.model.units import size_text
+from topologies.model.wording import few
 
-__all__ = ["Changes", "changes", "scaled_words"]
+__all__ = ["Changes", "changes", "scaled_words", "workers_words"]
 
 
 class Changes(NamedTuple):
@@ -36,3 +37,9 @@ def scaled_words(slices: int, size: int, from_round: int) -> str:
     since = f"from round {from_round:,} on" if from_round else "from now on"
     what = "1 slice" if slices == 1 else f"{slices:,} slices"
     return f"moved {what} ({size_text(size)}), which holds {since}"
+
+
+def workers_words(present: int, killed: Sequence[str]) -> str:
+    """Returns how workers have changed in words. killed: those that did not leave in time."""
+    late = f"; killed, not having left in time: {few(killed)}" if killed else ""
+    return f"changed: {present} workers{late}"

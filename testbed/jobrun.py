@@ -48,6 +48,7 @@ from specs.jobfile import JobFile, Placement
 from specs.jobspec import JobSpec
 from testbed.errors import JobError
 from topologies.model.addressing import Addressing
+from topologies.model.wording import few
 from workloads.attendance import Attendance
 from workloads.reference import ReferenceResult
 from workloads.workloads import shapes
@@ -67,6 +68,7 @@ class JobRun:
     state: starting, running, checking, done, failed or stopped.
     results, errors: final report and last error of each worker, by rank.
     lost: how the workers ended that are not in the job now, by rank.
+    left: the last iterations of the workers that left when they were asked to, by rank.
     rejoined: number of times each worker has rejoined, by rank.
     checkpoints: iteration and file of each checkpoint written so far.
     restored: where servers got parameters from at changes of epoch: a server (itself, if it had the
@@ -106,6 +108,7 @@ class JobRun:
         self.results: dict[int, DoneReport] = {}
         self.errors: dict[int, str] = {}
         self.lost: dict[int, str] = {}
+        self.left: dict[int, int] = {}
         self.rejoined: dict[int, int] = {}
         self.checkpoints: list[WrittenCheckpoint] = []
         self.restored: Sequence[Restored] | None = ()
@@ -157,6 +160,26 @@ class JobRun:
         """Records a further worker, which has a place in the job and is to join."""
         self.placement = replace(self.placement, workers=(*self.placement.workers, host))
 
+    @property
+    def away(self) -> set[int]:
+        """Ranks of the workers that are not in the job now."""
+        return {*self.lost, *self.left}
+
+    @property
+    def leave_seconds(self) -> float:
+        """How long a worker may take to leave: the others wait for it, but lose patience later."""
+        return self.spec.patience / 2
+
+    def leaving(self, present: Collection[str], removed: Collection[str]) -> None:
+        """Checks an order to leave, to some of the workers that are present; raises
+        ``JobError``."""
+        for host in removed:
+            if host not in present:
+                text = f"job {self.name} has no worker at {host}; workers: {few(list(present))}"
+                raise JobError(text)
+        if removed and not set(present).difference(removed):
+            raise JobError(f"job {self.name}: none of the workers that it has would be left")
+
     def scaled(self) -> None:
         """Records that servers came or went while it ran."""
         self.forecast = replace(self.forecast, spares=True)
@@ -193,6 +216,10 @@ class JobRun:
                 self.emit({"event": "progress", "job": self.name, **self.progress()})
         elif report["report"] == "checkpoint":
             self.checkpoints.append({"iteration": report["iteration"], "file": report["file"]})
+        elif report["report"] == "left":
+            self.attendance.take(rank, report["attendance"])
+            self._progress.drop(rank)
+            self.left[rank] = report["iteration"]
         elif report["report"] == "failed":
             self.errors[rank] = report["error"]
         elif report["report"] == "done":
@@ -349,6 +376,7 @@ class JobRun:
                 workers, self.results, self.lost, self.reference, self.no_reference, apart=apart
             ),
             "staleness_seen": results.staleness(self.results) if apart else None,
+            "left_workers": {workers[rank]: n for rank, n in sorted(self.left.items())},
             "rejoined_workers": {
                 workers[rank]: n for rank, n in sorted(self.rejoined.items()) if n
             },

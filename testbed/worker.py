@@ -2,8 +2,9 @@
 """The worker process of a job: ``python -m testbed.worker --help``.
 
 It reads the job's nonce from its standard input, trains, and reports on its standard output, one
-JSON object a line (``observability.messages.reports``). Each further input line is a query for its
-current activity; the answer is ``outline``.
+JSON object a line (``observability.messages.reports``). The input line ``leave`` has it leave the
+job at the end of its present round. Each other one is a query for its current activity; the answer
+is ``outline``.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from workloads.observer import NULL_OBSERVER, Observer
 from workloads.pacing import Pacing
 from workloads.trainer import Progress, Replica, check_one_thread, digest, train
 
+LEAVE = "leave"  # the line that asks a worker to leave
 _REPORT_SECONDS = 0.2
 _printing = REAL.lock()  # lines of two threads must not mix
 
@@ -46,7 +48,8 @@ Emit = Callable[[Report], None]
 
 
 class _Reporter:
-    """Emits ``progress`` reports at intervals, after evaluations, and after the last iteration.
+    """Emits ``progress`` reports at intervals, after evaluations, and after the last iteration
+    here.
 
     statistics, plan: return the client's counters and epoch.
     per_pass: iterations per pass over the data.
@@ -72,11 +75,11 @@ class _Reporter:
         self._losses: list[float | None] = []  # of all iterations since the last report
         self._spans: list[tuple[float, float]] = []  # their begins and ends
 
-    def __call__(self, progress: Progress) -> None:
+    def __call__(self, progress: Progress, *, leaves: bool) -> None:
         now = self._clock()
         self._losses.append(progress.loss)
         self._spans.append((progress.began, progress.ended))
-        last = progress.iteration == self._iterations
+        last = leaves or progress.iteration == self._iterations
         if now < self._next and progress.quality is None and not last:
             return
         self._next = now + _REPORT_SECONDS
@@ -96,17 +99,29 @@ class _Reporter:
         self._losses, self._spans = [], []
 
 
+class Orders:
+    """Orders to a worker that runs. leave: it is to leave at the end of its present round."""
+
+    leave = False
+
+
 class _Activity:
-    """Tracks what this worker does and answers queries for it, one for each line of input.
+    """Tracks what this worker does and answers queries for it, one for each line of input but those
+    that are orders.
 
     participation: which workers are in the sums.
     first: the lowest rank that is in all sums of the last iteration.
     """
 
     def __init__(
-        self, queries: Iterable[bytes], client: Client, emit: Emit, runtime: Runtime
+        self,
+        queries: Iterable[bytes],
+        orders: Orders,
+        client: Client,
+        emit: Emit,
+        runtime: Runtime,
     ) -> None:
-        self._emit, self._clock = emit, runtime.now
+        self._emit, self._clock, self._orders = emit, runtime.now, orders
         self.participation = ParticipationLog()
         self.first = 0
         self._queries = queries
@@ -142,8 +157,11 @@ class _Activity:
         return sums
 
     def run(self) -> None:
-        """Answers queries until the end of the input."""
-        for _ in self._queries:
+        """Answers queries and takes orders until the end of the input."""
+        for line in self._queries:
+            if line.strip() == LEAVE.encode():
+                self._orders.leave = True
+                continue
             try:
                 self._client.inquire(self._tell)
             except (ClientError, RuntimeError):  # it has left, or has not joined yet
@@ -203,15 +221,18 @@ def work(
     environment: HostEnvironment = HERE,
     observer: Observer = NULL_OBSERVER,
     file: JobFile | None = None,
+    orders: Orders | None = None,
 ) -> int:
     """Trains one worker of a job; returns its exit status.
 
     options: of ``parser``.
-    queries: lines, each a query for its activity.
+    queries: lines of input.
     environment: clock, threads and network of the host.
     observer: notified of what the worker does.
     file: the job file, if the caller has read it.
+    orders: of a caller that gives them here, not as lines.
     """
+    orders = orders or Orders()
     runtime = environment.runtime
     file = load(options.job) if file is None else file
     job = file.spec
@@ -226,7 +247,7 @@ def work(
             on_stall=functools.partial(report_stall, emit=emit),
             environment=environment,
         )
-        activity = _Activity(queries, client, emit, runtime)
+        activity = _Activity(queries, orders, client, emit, runtime)
         runtime.thread(activity.run, name="activity", daemon=True).start()
         with client:
             client.connect_service(nonce, rank=options.rank)
@@ -282,9 +303,13 @@ def work(
                     gradients, lambda given, n: pacing.exchange(given, n, push)
                 )
 
-            def report(progress: Progress) -> None:
+            left_after: int | None = None
+
+            def report(progress: Progress) -> bool:
+                nonlocal left_after
                 observer.iterated(progress.iteration)
-                reporter(progress)
+                leaves = orders.leave and progress.iteration < job.iterations
+                reporter(progress, leaves=leaves)
                 end = progress.iteration == job.iterations
                 due = job.checkpoint and (end or progress.iteration % job.checkpoint.every == 0)
                 if due and options.rank == activity.first:
@@ -297,8 +322,12 @@ def work(
                             "file": file,
                         }
                     )
+                left_after = progress.iteration if leaves else None
+                return not leaves
 
             seconds = train(replica, job.iterations, exchange, report, done, runtime.now)
+            if left_after is not None:
+                client.leave(finished=False)
             scheduling = _scheduling(cpu_watch)
             statistics, plan, blocked = client.statistics, client.epoch, client.blocked_by_change
     except (ClientError, OSError) as error:  # TimeoutError is an OSError
@@ -308,6 +337,15 @@ def work(
             return LEFT_BEHIND
         lost = isinstance(error, (PlanWithdrawnError, ServiceUnavailableError))
         return CONSEQUENCE if lost else 1
+    if left_after is not None:
+        emit(
+            {
+                "report": "left",
+                "iteration": left_after,
+                "attendance": activity.participation.tell(all_of_it=True),
+            }
+        )
+        return 0
     if options.weights and replica.model.learns:
         save(replica.parameters, options.weights)
     quality = replica.model.evaluate(replica.workload.test)

@@ -173,15 +173,15 @@ def train(
     replica: Replica,
     iterations: int,
     exchange: Callable[[Parameters], Parameters],
-    report: Callable[[Progress], None],
+    report: Callable[[Progress], bool],
     done: int = 0,
     clock: Callable[[], float] = REAL.now,
 ) -> list[float]:
     """Runs the iterations after the first ``done``; returns the seconds that each took.
 
     exchange: gradients to what comes for them, see ``Replica.apply``. report: called after each
-    iteration; the quality is measured after each pass through the data, each tenth of the job, and
-    at the end.
+    iteration; returns False to end here. The quality is measured after each pass through the data,
+    each tenth of the job, and at the end.
     """
     seconds = []
     measured = int(done / replica.looks_every)
@@ -196,5 +196,6 @@ def train(
         if looks > measured or iteration == iterations:
             measured = looks
             quality = replica.model.evaluate(replica.workload.test)
-        report(Progress(iteration, start, end, loss, quality))
+        if not report(Progress(iteration, start, end, loss, quality)):
+            break
     return seconds

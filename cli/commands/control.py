@@ -219,7 +219,8 @@ def scale(job: str, servers: list[str], workers: list[str], on: str | None, as_j
 
     Servers that come get slices of its keys, and those that go lose all. They have to be in the
     job: its job file names spare ones (`placement: {spares: [s4]}`). Nothing halts, and weights do
-    not change. Workers join between two rounds; means are those of the workers present.
+    not change. Workers join and leave between two rounds; means are those of the workers present.
+    One that does not leave within half of the job's `patience` is killed.
     """
 
     def report(event: Event) -> None:
@@ -234,6 +235,8 @@ def scale(job: str, servers: list[str], workers: list[str], on: str | None, as_j
         return
     if done["workers"] is not None:
         click.echo(f"workers of {job}: {few(done['workers'])}")
+    if done["killed"]:
+        say(f"did not leave in time, killed: {few(done['killed'])}")
     if (moved := done["servers"]) is not None:
         words = scaled_words(moved["slices"], moved["bytes"], moved["from_round"])
         spare = few(moved["spares"]) or "none"

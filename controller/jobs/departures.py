@@ -38,6 +38,8 @@ class Departures:
         results: Iterable[jobs_pb2.Result],
         levels: bytes,
         process: int,
+        *,
+        others_go_on: bool = False,
     ) -> None:
         """Handles ``JobTable.leave``."""
         member = job.members.get(place)
@@ -57,7 +59,7 @@ class Departures:
             self.epochs.go_on(job, f"{job.name(place)} left while workers were running")
         else:
             try:
-                self.epochs.leave(job, place, results, levels)
+                self.epochs.leave(job, place, results, levels, others_go_on=others_go_on)
             except ResyncError as error:
                 text = f"{job}: {job.name(place)}: {error}"
                 raise JobError(Refusal.INVALID_ARGUMENT, text) from error

@@ -204,6 +204,9 @@ class Epochs:
         """Publishes the plans of the epoch, servers first."""
         self.deployment.clear_spares(job, job.scheme.servers)
         job.instructions = self.deployment.instructions(job)
+        if job.kept.left is not None:  # all have these results now
+            job.kept = Pool()
+            self.journal.forget(job)
         job.served_by, job.served_map = job.scheme.servers, job.moved
         self.journal.save(job)
         hosts = [host_of(job.servers[rank]) for rank in job.scheme.servers]
@@ -219,11 +222,14 @@ class Epochs:
         place: Membership,
         results: Iterable[jobs_pb2.Result],
         levels: bytes,
+        *,
+        others_go_on: bool = False,
     ) -> None:
         """Records that a worker is done, with the results that it hands over.
 
-        This alone begins no change, as the others may be about to leave, too. Raises ResyncError,
-        and then the worker has not left.
+        This alone begins no change, as the others may be about to leave, too, unless they are known
+        to go on: then they do so at once, in another plan epoch, and this one may join again.
+        Raises ResyncError, and then the worker has not left.
         """
         results = list(results)
         chunks = job.chunks(self.deployment.fabric.dataplane.lanes)
@@ -236,6 +242,10 @@ class Epochs:
                 )
         job.kept.add(results)
         job.kept.leave(own)
+        if others_go_on and set(job.active(Role.WORKER)) > {place.rank}:
+            self.journal.keep(job, results)
+            self.lose_members(job, {place: "left"})
+            return
         job.members[place].left = True
         job.state, job.left_at = State.LEAVING, self.clock()
         self.journal.keep(job, results)

@@ -217,6 +217,10 @@ class Journal:
         rows = [(job.number, r.chunk, r.level, r.header, r.payload) for r in results]
         self._write([("INSERT OR IGNORE INTO kept VALUES (?, ?, ?, ?, ?)", rows)])
 
+    def forget(self, job: Job) -> None:
+        """Deletes the results of ``keep``."""
+        self._write([("DELETE FROM kept WHERE job = ?", [(job.number,)])])
+
     def save_move(self, job: Job, record: MoveRecord) -> None:
         """Saves a change of a job's chunk map, in place of the record with its version."""
         row = job.number, record.version, record.to_json()

@@ -412,14 +412,18 @@ class JobTable:
         results: Iterable[jobs_pb2.Result] = (),
         levels: bytes = b"",
         process: int = 0,
+        others_go_on: bool = False,
     ) -> None:
         """Removes a member that is done, or fails the job if it gives a reason.
 
         A worker that is done hands over the results that it holds, and its levels as in a report.
+        others_go_on: the other workers have further rounds, without it.
         """
         with self.roster.busy():
             job, place = self._known(nonce, role, rank)
-            self.departures.leave(job, place, reason, results, levels, process)
+            self.departures.leave(
+                job, place, reason, results, levels, process, others_go_on=others_go_on
+            )
             self.remaps.left(job, place)
 
     def gone(self, nonce: str, role: Role, rank: int, reason: str) -> None:

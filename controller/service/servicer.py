@@ -227,6 +227,7 @@ class JobService(jobs_pb2_grpc.JobServiceServicer):
                 request.results,
                 request.levels,
                 request.process,
+                request.others_go_on,
             )
             return jobs_pb2.LeaveReply()
 

@@ -33,7 +33,6 @@ from observability.scheduling import CpuWatch, Share
 from specs.jobfile import JobFile, Placement
 from testbed.errors import JobError
 from testbed.jobrun import JobRun
-from topologies.model.wording import few
 from workloads.reference import ReferenceResult
 
 log = logging.getLogger("jobs")
@@ -76,6 +75,7 @@ class EmulatedJob(JobRun):
         self.diagnostics = Diagnostics(self, self.workers, context.nodes)
         self._context, self._processes = context, processes
         self._waits = Waits((), ())
+        self._changing = asyncio.Lock()
         self._explaining: asyncio.Task[None] | None = None
         self._trained_from: tuple[float, float] = (0.0, 0.0)  # CPU seconds, busy and all
         self._watches: dict[str, CpuWatch] = {}  # by name of switch or server
@@ -190,22 +190,17 @@ class EmulatedJob(JobRun):
         command = self._command(rank, self.folder / f"job-{self.name}.yaml")
         await self.workers.add(rank, command, self._process_name(host))
 
-    async def change_workers(self, added: Sequence[str], removed: Sequence[str]) -> None:
-        """Adds workers, then has the job go on without others, until they are added again.
+    async def change_workers(self, added: Sequence[str], removed: Sequence[str]) -> list[str]:
+        """Adds workers, then has others leave, until they are added again.
 
-        Raises ``ClientError``, ``JobError``.
+        Returns those that did not leave in time and were killed. Raises ``ClientError``,
+        ``JobError``.
         """
-        present = self.workers.present
-        for host in removed:
-            if host not in present:
-                text = f"job {self.name} has no worker at {host}; workers: {few(present)}"
-                raise JobError(text)
-        if removed and not set(present).difference(removed):
-            raise JobError(f"job {self.name}: none of the workers that it has would be left")
-        for host in added:
-            await self._add_worker(host)
-        for host in removed:
-            await self.workers.remove(host)
+        async with self._changing:  # so that of two orders the second sees who is left
+            self.leaving(self.workers.present, removed)
+            for host in added:
+                await self._add_worker(host)
+            return [host for host in removed if not await self.workers.remove(host)]
 
     async def _withdraw(self) -> None:
         """Ends the job at the controller, so that it frees its slots and awaits no members."""
@@ -272,6 +267,10 @@ class EmulatedJob(JobRun):
         elif report["report"] == "outline":
             self.diagnostics.answer(self.workers.members[host], report)
         super().take(rank, report)
+        if report["report"] == "left":
+            self._waits.over(rank)
+            faults.lost(self.name, rank)
+            self.workers.left(rank)
 
     def _begin(self) -> None:
         nodes = self._context.nodes

@@ -16,7 +16,7 @@ from hosts.session.job_service import Scaled, scale
 from observability.control import ControlError
 from observability.messages.jobs import ScaledJob
 from specs.faultfile import Fault
-from specs.scaling import Changes, changes, scaled_words
+from specs.scaling import Changes, changes, scaled_words, workers_words
 from testbed.errors import JobError
 
 __all__ = ["scale_job"]
@@ -41,7 +41,7 @@ async def scale_job(
     """
     faults, workers, servers = context.faults, changes(fault.workers), changes(fault.servers)
     record = faults.begin(fault.kind, fault.where, "change", lasting=True)
-    done: ScaledJob = {"job": name, "servers": None, "workers": None}
+    done: ScaledJob = {"job": name, "servers": None, "workers": None, "killed": []}
     try:
         if fault.servers:  # first: workers change the plan epoch, and no map changes meanwhile
             moved = await _servers(context.nodes, name, servers, waits)
@@ -54,8 +54,10 @@ async def scale_job(
                 "spares": list(moved.spares),
             }
         if fault.workers:
-            done["workers"] = present = await _workers(name, workers, job)
-            changed = f"changed: {len(present)} workers"
+            done["killed"] = await _workers(name, workers, job)
+            assert job is not None
+            done["workers"] = present = job.workers.present
+            changed = workers_words(len(present), done["killed"])
             record.what = f"{words}; {changed}" if fault.servers else changed
     except ControlError:
         if done["servers"] is None:
@@ -91,11 +93,10 @@ async def _servers(nodes: ProcessSupervisor, name: str, servers: Changes, waits:
 
 
 async def _workers(name: str, workers: Changes, job: EmulatedJob | None) -> list[str]:
-    """Lets workers of a submitted job come and go; returns those that are in it then."""
+    """Lets workers of a submitted job come and go; returns those that had to be killed."""
     if job is None or job.state != "running":
         raise ControlError(f"no job {name!r} runs that was submitted, whose workers could change")
     try:
-        await job.change_workers(*workers)
+        return await job.change_workers(*workers)
     except (ClientError, JobError) as error:
         raise ControlError(str(error)) from error
-    return job.workers.present

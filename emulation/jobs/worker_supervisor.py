@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Supervises the worker processes of a job: restarts those that die, which then rejoin.
+"""Supervises the worker processes of a job: restarts those that die, which then rejoin, and asks
+some to leave.
 
 A worker's end is first reported to the job service, so that the other workers continue without it
 at once. A worker that exits with an error fails the job.
@@ -8,6 +9,7 @@ at once. A worker that exits with an error fails the job.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
 import signal
@@ -25,6 +27,7 @@ from protocol import jobs_pb2
 from testbed.errors import LEFT_BEHIND, JobError
 from testbed.jobrun import JobRun
 from testbed.restarts import Restarts
+from testbed.worker import LEAVE
 
 log = logging.getLogger("workers")
 
@@ -50,7 +53,7 @@ class WorkerSupervisor:
         self.members: dict[str, Process] = {}
         self._job, self._processes = job, processes
         self._lost, self._tell = lost, tell
-        self._leaving: set[str] = set()  # hosts
+        self._late: dict[int, str] = {}  # how those ended that did not leave in time, by rank
         self._coming: dict[int, asyncio.Future[None]] = {}  # by rank, of those asked to join
         self.away: set[int] = set()
         self._heard = 0.0  # time of the last progress report
@@ -78,18 +81,43 @@ class WorkerSupervisor:
         if rank == len(self._commands):
             self._commands.append(command)
             self._names.append(name)
-        self._job.lost.setdefault(rank, "has not joined yet")
+        if rank not in self._job.left:
+            self._job.lost.setdefault(rank, "has not joined yet")
         self.away.discard(rank)
         coming = self._coming[rank] = asyncio.get_running_loop().create_future()
         self._start(rank)
         await coming
 
-    async def remove(self, host: str) -> None:
-        """Ends a worker's process; the job goes on without it until it is added again."""
+    async def remove(self, host: str) -> bool:
+        """Asks a worker to leave at the end of its present round, and waits until it has; the job
+        goes on without it until it is added again.
+
+        Returns False if it has not left in time (``JobRun.leave_seconds``); it is killed then.
+        """
+        process, seconds = self.members[host], self._job.leave_seconds
         self.restart_delays[host] = math.inf
-        self._leaving.add(host)
-        self.members[host].signal(signal.SIGKILL)
-        await asyncio.wait([self.members[host].judged])
+        with contextlib.suppress(ProcessError):  # it is about to end
+            process.write(LEAVE)
+        await asyncio.wait([process.judged], timeout=seconds)
+        if process.judged.done():
+            self.restart_delays.pop(host, None)
+            return True
+        rank = self._hosts.index(host)
+        self._late[rank] = f"did not leave within {seconds:g} s and was killed"
+        process.signal(signal.SIGKILL)
+        await asyncio.wait([process.judged])
+        # It is still there if the process ended by itself after all.
+        return self._late.pop(rank, None) is not None
+
+    def left(self, rank: int) -> None:
+        """Records that a worker has left when it was asked to."""
+        self.away.add(rank)
+        host, after = self._hosts[rank], self._job.left[rank]
+        rest = ", ".join(self.present)
+        self._tell(
+            f"{host} has left job {self._job.name} after iteration {after:,};"
+            f" it goes on with {rest}"
+        )
 
     @property
     def present(self) -> list[str]:
@@ -97,12 +125,13 @@ class WorkerSupervisor:
         return [
             host
             for rank, host in enumerate(self._hosts)
-            if rank not in self._job.lost and host in self.members and self.members[host].running
+            if rank not in self._job.away and host in self.members and self.members[host].running
         ]
 
     def joined(self, rank: int) -> None:
         """Records that a lost worker has rejoined the job."""
         self._job.lost.pop(rank, None)
+        self._job.left.pop(rank, None)
         again = rank < self._job.world or rank in self._job.rejoined
         self._job.rejoined[rank] = self._job.rejoined.get(rank, 0) + again
         words = " again" if again else ""
@@ -120,7 +149,7 @@ class WorkerSupervisor:
             await self._until_ended()
         finally:
             self.stop()
-        ended = {*self._job.results, *self._job.lost}
+        ended = {*self._job.results, *self._job.away}
         silent = [name for rank, name in enumerate(self._hosts) if rank not in ended]
         if silent:
             raise JobError(f"{', '.join(silent)}: ended without a result", silent[0])
@@ -202,17 +231,15 @@ class WorkerSupervisor:
         """
         job, hosts = self._job, self._hosts
         host, status, said = hosts[rank], process.exited.result(), job.errors.pop(rank, "")
-        others = [r for r in range(len(hosts)) if r != rank and r not in job.lost]
-        again = rank in job.lost  # it was about to rejoin
+        others = [r for r in range(len(hosts)) if r != rank and r not in job.away]
+        again = rank in job.away  # it was about to rejoin
         left_behind = status == LEFT_BEHIND
         ended = again and status >= 0
         if job.state != "running" or not others or not (status < 0 or left_behind or ended):
             job.errors[rank] = said
             return False
         what = "was too long without a sign of life" if left_behind else describe(status)
-        if host in self._leaving:
-            self._leaving.discard(host)
-            what = "was taken out"
+        what = self._late.pop(rank, what)
         job.lost.setdefault(rank, what)
         away = self._away(rank)
         rest = ", ".join(hosts[other] for other in others)

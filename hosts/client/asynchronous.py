@@ -152,10 +152,10 @@ class AsyncClient:
         """Writes a checkpoint, see Client.checkpoint; `state` is called in the event loop."""
         await self._call(self.client.checkpoint, path)
 
-    async def leave(self, reason: str = "") -> None:
+    async def leave(self, reason: str = "", *, finished: bool = True) -> None:
         """Leaves the job, see Client.leave."""
         try:
-            await self._call(self.client.leave, reason)
+            await self._call(self.client.leave, reason, finished=finished)
         finally:
             self._end()
 

@@ -474,13 +474,15 @@ class Client(JobView):
         provide, tensors = self._state or dict, exchange.tensors
         save(path, part, tensors, calls, provide, self._optimizer, self._patience)
 
-    def leave(self, reason: str = "") -> None:
+    def leave(self, reason: str = "", *, finished: bool = True) -> None:
         """Leaves the job; a second call does nothing.
 
         Args:
             reason: Why the worker gives up, which ends the job; pushes under way fail with
                 UseAfterLeaveError. Without a reason it waits for them, and an error of theirs
                 becomes the reason.
+            finished: False: the other workers have further rounds, and go on without this one at
+                once; another process may join in its place later.
 
         Raises:
             ClientError: The job service cannot be reached.
@@ -497,7 +499,7 @@ class Client(JobView):
         self._left = True
         try:
             if part is not None:
-                part.leave(reason)
+                part.leave(reason, others_go_on=not finished and not reason)
         finally:
             self._endpoint.close()
 

@@ -173,13 +173,15 @@ class Membership:
         results: Sequence[jobs_pb2.Result] = (),
         levels: bytes = b"",
         outage: float | None = None,
+        *,
+        others_go_on: bool = False,
     ) -> None:
         """Calls Leave, once: an empty `reason` means finished. Frees channel and threads in any
         case.
 
-        results, levels: given by a worker that finished, see LeaveRequest. outage: seconds to wait
-        for a service that is away, None: the usual. Raises ClientError if the service cannot be
-        reached, unless the job is over.
+        results, levels, others_go_on: given by a worker that finished, see LeaveRequest. outage:
+        seconds to wait for a service that is away, None: the usual. Raises ClientError if the
+        service cannot be reached, unless the job is over.
         """
         if self._left.is_set():
             return
@@ -193,6 +195,7 @@ class Membership:
             reason=reason,
             results=results,
             levels=levels,
+            others_go_on=others_go_on,
             process=self._process,
         )
         try:

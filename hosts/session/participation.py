@@ -210,7 +210,7 @@ class Participation:
             calls = self._unsettled
             return [one for one in calls if keys is None or not keys.isdisjoint(one.numbers)]
 
-    def leave(self, reason: str) -> None:
+    def leave(self, reason: str, *, others_go_on: bool = False) -> None:
         """See Membership; a worker that finished hands over what others may lack. Calls under way
         fail."""
         self._stopped = True
@@ -229,7 +229,7 @@ class Participation:
                     results = transport.results()
                     levels = transport.levels().astype("<u4").tobytes()
         self._settle()
-        self.membership.leave(reason, results, levels)
+        self.membership.leave(reason, results, levels, others_go_on=others_go_on)
 
     # -- what drives, and is driven ---------------------------------------------------------------
 

@@ -133,6 +133,8 @@ class ScaledJob(TypedDict):
     """The change of its servers; null if none was asked for."""
     workers: list[str] | None
     """Workers that are in it now; null if no change was asked for."""
+    killed: list[str]
+    """Workers that did not leave within half of the job's `patience` and were killed."""
 
 
 class OtherJob(ExternalJob):

@@ -97,6 +97,8 @@ class ReportedJob(TypedDict):
     """Jobs that ran meanwhile."""
     lost_workers: dict[str, str]
     """How workers ended that it went on without, by name."""
+    left_workers: dict[str, int]
+    """The last iteration of each worker that left when it was asked to, by name."""
     rejoined_workers: dict[str, int]
     """How often workers came back, by name."""
     restored: list[Restored]

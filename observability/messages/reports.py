@@ -24,6 +24,7 @@ __all__ = [
     "CheckpointReport",
     "DoneReport",
     "FailedReport",
+    "LeftReport",
     "ProgressReport",
     "Report",
     "Scheduling",
@@ -133,6 +134,16 @@ class DoneReport(TypedDict):
     """CPU use of the process; None in virtual time."""
 
 
+class LeftReport(TypedDict):
+    """The worker has left the job, as it was asked to, and the others go on."""
+
+    report: Literal["left"]
+    iteration: int
+    """The last one that it took part in."""
+    attendance: ParticipationReport
+    """Which workers were in the sums since the last report."""
+
+
 class ActivityReport(TypedDict):
     """The answer to a query: what the worker does now."""
 
@@ -154,6 +165,7 @@ Report = (
     | CheckpointReport
     | FailedReport
     | DoneReport
+    | LeftReport
     | ActivityReport
 )
 _REPORT: TypeAdapter[Report] = TypeAdapter(Annotated[Report, Field(discriminator="report")])

@@ -266,6 +266,8 @@ class JobResults(JobQuality, MeasuredServers):
 
     staleness_seen: Staleness | None
     """How far workers were ahead of the slowest one; null in synchronous jobs."""
+    left_workers: dict[str, int]
+    """The last iteration of each worker that left when it was asked to, by name."""
     rejoined_workers: dict[str, int]
     """How often workers came back, by name."""
     workers_per_iteration: list[int | None]

@@ -192,8 +192,8 @@ def _unfinished(name: str, state: JobState, done: int, accuracy: float | None) -
         "name": name, "state": state, "reason": "", "tree": "", "workers": None, "servers": None,
         "iterations": None, "done": done, "accuracy": accuracy, "matches": None, "summed": True,
         "no_reference": "", "purpose": "", "median": None, "slowest": None, "machine": {},
-        "chunks": None, "plans": [], "alongside": [], "lost_workers": {}, "rejoined_workers": {},
-        "restored": [], "moves": [], "server_times": [],
+        "chunks": None, "plans": [], "alongside": [], "lost_workers": {}, "left_workers": {},
+        "rejoined_workers": {}, "restored": [], "moves": [], "server_times": [],
     }  # fmt: skip
 
 
@@ -231,6 +231,7 @@ def _job(row: JobSummary, current: SubmittedJob | None) -> ReportedJob:
         "plans": row["plans"],
         "alongside": row["alongside"],
         "lost_workers": row["lost_workers"],
+        "left_workers": row.get("left_workers", {}),
         "rejoined_workers": row["rejoined_workers"],
         "restored": row["restored"] or [],
         "moves": row.get("moves") or [],

@@ -20,9 +20,10 @@ from observability.messages.events import EmitEvent
 from observability.messages.summary import FaultImpact
 from planner.link_loads import Direction
 from simulation.faults.recovery import Happened, Training
-from simulation.faults.strikes import KILLED, STRIKES, Strikes
+from simulation.faults.strikes import STRIKES, Strikes
 from simulation.jobrun import VirtualJob
 from simulation.kernel.engine import Node
+from simulation.kernel.processes import KILLED
 from simulation.links.timeline import Step, Timeline, product
 from simulation.links.trains import NEVER, SECOND, picoseconds
 from simulation.network import Network
@@ -31,6 +32,7 @@ from simulation.nodes.host import HostNode
 from specs.faultfile import LASTING, Fault, slow_words
 from specs.scaling import changes, scaled_words
 from specs.slowdowns import EVERY_LINK
+from testbed.errors import JobError
 from topologies.model.topology import Link
 from topologies.model.units import rate_text
 
@@ -374,7 +376,7 @@ class Chaos:
     # --- servers and workers that come and go ---
 
     def _scale(self, fault: Fault) -> None:
-        """Changes which servers of the first job have slices, and adds workers."""
+        """Changes which servers of the first job have slices, and which workers are in it."""
         began, job = self._operator.now, self._jobs[0]
         what: list[str] = []
         try:
@@ -382,9 +384,8 @@ class Chaos:
                 done = job.scale(changes(fault.servers))
                 what.append(scaled_words(done.slices, done.bytes, done.from_round))
             if fault.workers:
-                job.add_workers(changes(fault.workers).added)
-                what.append(f"changed: {len(job.placement.workers)} workers")
-        except ClientError as error:
+                what.append(job.change_workers(changes(fault.workers)))
+        except (ClientError, JobError) as error:
             what.append(f"were refused: {error}")
         self._begin(fault, began, "; ".join(what)).over = self._operator.now
 

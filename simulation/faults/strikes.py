@@ -19,7 +19,7 @@ from simulation.errors import ProcessEndedError
 from simulation.jobrun import VirtualJob
 from simulation.kernel.calls import ask
 from simulation.kernel.engine import Node
-from simulation.kernel.processes import Process
+from simulation.kernel.processes import KILLED, Process
 from simulation.kernel.task_node import TaskNode
 from simulation.links.trains import SECOND, picoseconds
 from simulation.network import Network
@@ -27,12 +27,11 @@ from simulation.nodes.host import HostNode
 from simulation.nodes.switch import SwitchNode
 from specs.faultfile import CONTROLLER, Fault
 
-__all__ = ["KILLED", "STRIKES", "Strikes"]
+__all__ = ["STRIKES", "Strikes"]
 
 log = logging.getLogger("virtual")
 
 STRIKES = ("kill", "stop", "repush", "disconnect")
-KILLED = "was killed by SIGKILL"
 _RETRY_SECONDS = 0.01  # of orders to a controller that is not up
 _TERM = 1 << 32  # of another client: above every election id of the controller, which outbids it
 
@@ -168,9 +167,9 @@ class Strikes:
         network = self._network
         if host.name in network.workers_at:
             found = [
-                (host.name, job.members[host.name])
+                (host.name, job.workers.members[host.name])
                 for job in self._jobs
-                if host.name in job.members
+                if host.name in job.workers.members
             ]
         else:
             one = fault.node not in network.topology.by_name
@@ -184,8 +183,8 @@ class Strikes:
                 host.tasks.stop(process)
             return []
         for job in self._jobs:
-            if host.name in job.members:
-                job.restart_delays[host.name] = fault.seconds
+            if host.name in job.workers.members:
+                job.workers.restart_delays[host.name] = fault.seconds
         for _, process in found:
             host.tasks.kill(process, KILLED)
         return [name for name, _ in found]
@@ -211,7 +210,7 @@ class Strikes:
     def _rejoin(self, server: str) -> None:
         """Starts a server again, which joins the jobs that name it."""
         for job in self._jobs:
-            if server not in job.servers or job.has_result:
+            if server not in job.servers or job.workers.has_result:
                 continue
             try:
                 self._network.join(server, job.nonce, job.servers.index(server))

@@ -6,6 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from itertools import count
 
+KILLED = "was killed by SIGKILL"
+"""How a process ends that is killed."""
+
 
 class Process:
     """A process, of which ``Tasks`` has the tasks.

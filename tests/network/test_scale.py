@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that servers of an emulated job come and go by command and by call."""
+"""Tests that servers and workers of an emulated job come and go by command and by call."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ def test_servers_and_workers_come_and_go_by_command(runs: Path) -> None:
         assert job.scale(["+s1"]) == {
             "job": "digits",
             "workers": None,
+            "killed": [],
             "servers": {
                 "from_round": pytest.approx(45, abs=43),
                 "slices": 6,
@@ -75,7 +76,11 @@ def test_servers_and_workers_come_and_go_by_command(runs: Path) -> None:
     counts = found["workers_per_iteration"]
     assert (counts[0], max(counts), counts[-1]) == (2, 3, 2)
     assert found["rejoined_workers"] == {}
-    assert found["lost_workers"] == {"w0": "was taken out"}
+    assert found["lost_workers"] == {}
+    assert found["left_workers"] == {"w0": counts.index(2, 2 + counts.index(3))}
+    assert all(len(span["sums"]) == 1 for span in found["attendance"])
+    log = result.path.joinpath("logs", "w0.log").read_text()
+    assert "Traceback" not in log
     rows = json.loads(result.path.joinpath("summary.json").read_text())["faults"]
     assert [row["node"] for row in rows if row["kind"] == "scale"] == [
         "servers +s1",
@@ -105,7 +110,8 @@ def test_parameters_follow_the_slices_of_servers_that_optimize(runs: Path) -> No
 
 
 def test_slices_move_where_workers_are_in_rounds_of_their_own(runs: Path) -> None:
-    """Servers take a step with each gradient, once, and staleness stays within its bound."""
+    """Servers take a step with each gradient, once, and staleness stays within its bound; also
+    when a worker leaves."""
     optimizer = {"name": "momentum", "rate": 0.02, "momentum": 0.5, "at": "servers"}
     with rackhub.up(STAR, target="embedded") as testbed:
         job = testbed.submit({**JOB, "optimizer": optimizer, "consistency": {"staleness": 2}})
@@ -113,13 +119,36 @@ def test_slices_move_where_workers_are_in_rounds_of_their_own(runs: Path) -> Non
             # Chunks move with their next contributions, so all have moved before.
             job.wait_for(testbed.jobs()[0]["iteration"] + 2)
             job.scale(order)
+        assert job.scale(workers=["-w0"])["workers"] == ["w1"]
         result = job.wait()
     (found,) = json.loads(result.path.joinpath("summary.json").read_text())["jobs"]
-    assert len(found["plans"]) == 1
+    assert len(found["plans"]) == 2
     # Of twelve chunks half, then the other half, then all; with their momentum.
     assert [one["slices"] for one in found["moves"]] == [6, 6, 12]
     assert [one["bytes"] for one in found["moves"]] == [2 * 1024 * n for n in (6, 6, 12)]
     assert found["staleness_seen"]["max"] <= 2
     logs = [result.path.joinpath("logs", f"{name}.log").read_text() for name in ("s0", "s1")]
     stepped = [int(n) for text in logs for n in re.findall(r"'stepped': (\d+)", text)]
-    assert sum(stepped) == 12 * 2 * JOB["iterations"]
+    assert sum(stepped) == 12 * (JOB["iterations"] + found["left_workers"]["w0"])
+
+
+def test_a_worker_in_a_tree_of_switches_leaves_and_comes_back_or_is_killed(runs: Path) -> None:
+    """A stopped one cannot leave."""
+    topology = rackhub.Topology.build("pair", racks=2, workers=2, cores=1, link="4 Mbit/s")
+    with rackhub.up(topology, target="embedded") as testbed:
+        job = testbed.submit(
+            {"name": "digits", "hidden": [32], "batch": 32, "iterations": 90, "patience": "10 s"}
+        )
+        job.wait_for(2)
+        done = CliRunner().invoke(main, ["scale", "digits", "--workers", "-w3"])
+        assert (done.exit_code, done.stdout) == (0, "workers of digits: w0..w2\n")
+        assert job.scale(workers=["+w3"])["workers"] == ["w0", "w1", "w2", "w3"]
+        testbed.pause("w1")
+        done = CliRunner().invoke(main, ["scale", "digits", "--workers", "-w1"])
+        assert done.exit_code == 0
+        assert "did not leave in time, killed: w1" in done.stderr
+        result = job.wait()
+    assert result.matches_reference
+    (found,) = json.loads(result.path.joinpath("summary.json").read_text())["jobs"]
+    assert (found["left_workers"], found["rejoined_workers"]) == ({}, {"w3": 1})
+    assert found["lost_workers"] == {"w1": "did not leave within 5 s and was killed"}

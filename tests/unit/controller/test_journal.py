@@ -111,6 +111,25 @@ def test_lost_members_stay_lost_and_leavers_results_are_kept(table: Journaled) -
     assert list(instruction.take.results) == kept
 
 
+def test_results_of_a_worker_that_leaves_others_outlive_the_controller(table: Journaled) -> None:
+    """Until all have them."""
+    job, kept = table.train(), [result(1, 4, PAYLOAD)]
+    table.leave(job.nonce, Role.WORKER, 0, "", kept, bits(4, 4, 4, 4), others_go_on=True)
+    again = table.again()
+    (job,) = again.jobs()
+    assert job.epoch == 3
+    for place, levels in (("w1", (4, 3, 4, 4)), ("w2", (4, 4, 4, 4)), ("s0", ()), ("s1", ())):
+        again.report(job, place, *levels)
+    instruction = again.instruction(job.nonce, Role.WORKER, 1)
+    assert instruction is not None
+    assert list(instruction.take.results) == kept
+    again.say(job, "w1", taken=jobs_pb2.Taken(page=0))
+    again.serve(job)
+    later = again.again()
+    check_same(again, later)
+    assert not later.jobs()[0].kept.results
+
+
 def test_numbers_and_epochs_continue_after_restart(table: Journaled) -> None:
     seen = set()
     for _ in range(3):

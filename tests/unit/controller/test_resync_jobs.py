@@ -295,6 +295,29 @@ def test_remaining_workers_get_leavers_results(table: Members) -> None:
     assert job.state is State.GONE
 
 
+def test_others_go_on_at_once_without_a_worker_that_leaves_before_them(table: Members) -> None:
+    """They get the results that it had. The last one has nobody to leave."""
+    job = table.train(2)
+    kept = [result(chunk, 5, PAYLOAD) for chunk in range(CHUNKS)]
+    for _ in range(2):  # again is fine
+        table.leave(job.nonce, Role.WORKER, 0, "", kept, bits(5, 5, 5, 5), others_go_on=True)
+    assert (job.state, job.epoch) == (State.RUNNING, 2)
+    assert job.change is not None
+    assert job.change.reason == "worker 0 (w0) left"
+    table.report(job, "s0")
+    table.report(job, "s1")
+    table.report(job, "w1", 5, 4, 5, 5)
+    instruction = table.instruction(job.nonce, Role.WORKER, 1)
+    assert instruction is not None
+    assert list(instruction.take.results) == kept[1:2]
+    table.say(job, "w1", taken=jobs_pb2.Taken(page=0))
+    table.serve(job)
+    assert table.worker_plan(job, "w1").world == 1
+    assert not job.kept.results, "all have them"
+    table.leave(job.nonce, Role.WORKER, 1, others_go_on=True)
+    assert job.state is State.GONE
+
+
 def test_leaving_is_a_report(table: Members) -> None:
     job = table.train(2)
     table.replan(job, "first")
