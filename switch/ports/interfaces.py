@@ -91,7 +91,7 @@ class PortOptions:
 
 @dataclass(frozen=True)
 class PortStatistics:
-    """Counters of one port since it was added.
+    """Counters of one port since the start.
 
     Packets and bytes are counted as on a wire: after GSO frames are split and before packets are
     joined, with all headers, without FCS.
@@ -174,9 +174,7 @@ _FUNCTIONS: Functions = {
     "ports_stop": (ctypes.c_int, [_POINTER]),
     "ports_attach": (ctypes.c_int, [_POINTER, ctypes.POINTER(_Program)]),
     "ports_add": (ctypes.c_int, [_POINTER, _NUMBER, ctypes.POINTER(_Options)]),
-    "ports_remove": (ctypes.c_int, [_POINTER, _NUMBER]),
     "ports_get_statistics": (ctypes.c_int, [_POINTER, _NUMBER, ctypes.POINTER(_Statistics)]),
-    "ports_get_no_port": (ctypes.c_int, [_POINTER, ctypes.POINTER(ctypes.c_uint64)]),
     "ports_packet_out": (ctypes.c_int, [_POINTER, _TEXT, ctypes.c_size_t]),
     "ports_next_event": (
         ctypes.c_int64,
@@ -216,9 +214,8 @@ class Ports:
     plain          never join; also if the environment sets RACKHUB_PLAIN to other than 0
     on_packet_in   called with each frame for the CPU port, in a thread of this object
 
-    add_port(), remove_port(), attach(), packet_out() and statistics() may be called from any
-    thread, before start() too. After stop() the object is closed; only statistics() still returns
-    the last values.
+    attach(), packet_out() and statistics() may be called from any thread. After stop() the object
+    is closed; only statistics() still returns the last values.
     """
 
     def __init__(
@@ -317,29 +314,6 @@ class Ports:
             self._result(self._native.ports_attach(self._handle, program), "attach the pipeline")
             self._pipeline = pipeline
 
-    def add_port(self, number: int, options: PortOptions) -> None:
-        """Adds a port; running ports use it at once. Raises NoSuchInterface, NoPermission,
-        PortsError."""
-        with self._guard:
-            self._check_open()
-            if number in self._options or number == self._cpu_port:
-                raise PortsError(f"port {number} exists already")
-            if self._reader is not None:
-                self._add_port(number, options)
-            self._options[number] = options
-
-    def remove_port(self, number: int) -> None:
-        """Removes a port and drops what waits for it. Raises PortsError if it does not exist."""
-        with self._guard:
-            self._check_open()
-            if number not in self._options:
-                raise PortsError(f"there is no port {number}")
-            if number in self._numbers:
-                result = self._native.ports_remove(self._handle, number)
-                self._result(result, f"remove port {number}")
-                self._numbers.discard(number)
-            del self._options[number]
-
     def packet_out(self, frame: bytes) -> None:
         """Processes a frame as if it had arrived on the CPU port.
 
@@ -358,15 +332,6 @@ class Ports:
         """Returns counters by port number, those of the CPU port included."""
         with self._guard:
             return self._read_statistics() if self._handle is not None else dict(self._last)
-
-    @property
-    def no_such_port(self) -> int:
-        """Packets that the program sent to port numbers that do not exist."""
-        count = ctypes.c_uint64()
-        with self._guard:
-            self._check_open()
-            self._native.ports_get_no_port(self._handle, count)
-        return count.value
 
     def _read_statistics(self) -> dict[int, PortStatistics]:
         found = {}

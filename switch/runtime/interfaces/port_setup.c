@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Adds, removes, opens and reads ports. All in the ports' thread, or before it runs.
+// Adds, opens and reads ports. All in the ports' thread, or before it runs.
 //
 // A port outlives its interface: when that disappears its sockets are closed (socket -1) and
 // reopened when an interface of the same name appears.
@@ -137,7 +137,7 @@ int port_attach(struct ports *ports, const struct ports_program *program) {
     return 0;
 }
 
-static void destroy_port(struct port *port) {
+void port_destroy(struct port *port) {
     interface_close(&port->interface);
     capture_close(&port->capture_in);
     capture_close(&port->capture_out);
@@ -185,31 +185,12 @@ int port_add(struct ports *ports, uint32_t number, const struct ports_options *o
                  options->rate);
     int error = fill_port(ports, port, options);
     if (error) {
-        destroy_port(port);
+        port_destroy(port);
         return error;
     }
     ports->ports[number] = port;
     ports->tm.ports[number] = &port->queue;
     ports->numbers[ports->count++] = number;
-    return 0;
-}
-
-int port_remove(struct ports *ports, uint32_t number) {
-    struct port *port = number < SW_PORTS ? ports->ports[number] : NULL;
-    if (!port)
-        return -ENOENT;
-    struct ports_program *program = &ports->program;
-    if (program->sw) {
-        program->call->lock(program->sw);
-        tm_flush(&ports->tm, &port->queue);
-        program->call->unlock(program->sw);
-    }
-    ports->ports[number] = NULL;
-    ports->tm.ports[number] = NULL;
-    for (uint32_t i = 0; i < ports->count; i++)
-        if (ports->numbers[i] == number)
-            ports->numbers[i] = ports->numbers[--ports->count];
-    destroy_port(port);
     return 0;
 }
 

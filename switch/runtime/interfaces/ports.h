@@ -72,12 +72,9 @@ void ports_destroy(struct ports *ports); // stops first
 int ports_start(struct ports *ports);
 int ports_stop(struct ports *ports);
 int ports_attach(struct ports *ports, const struct ports_program *program); // NULL: none
-// -EEXIST: the number is taken; what interface_open and capture_open return.
+// Before ports_start. -EEXIST: the number is taken; what interface_open and capture_open return.
 int ports_add(struct ports *ports, uint32_t number, const struct ports_options *options);
-int ports_remove(struct ports *ports, uint32_t number); // -ENOENT
 int ports_get_statistics(struct ports *ports, uint32_t number, struct ports_statistics *into);
-// Packets dropped because the program sent them to a port that does not exist.
-int ports_get_no_port(struct ports *ports, uint64_t *packets);
 
 // Processes a packet-out as if it had arrived on the CPU port. -ENOBUFS: too many wait.
 int ports_packet_out(struct ports *ports, const uint8_t *frame, size_t length);

@@ -95,7 +95,7 @@ int port_watch(struct ports *ports, int file, uint32_t tag);
 void port_watch_output(struct ports *ports, struct port *port);
 int port_attach(struct ports *ports, const struct ports_program *program);
 int port_add(struct ports *ports, uint32_t number, const struct ports_options *options);
-int port_remove(struct ports *ports, uint32_t number);
+void port_destroy(struct port *port);
 int port_read(struct ports *ports, uint32_t number, struct ports_statistics *into);
 void port_links_news(struct ports *ports);
 void port_flush_captures(struct ports *ports);

@@ -31,7 +31,7 @@ enum {
     EVENTS = 64,
 };
 
-enum command_kind { COMMAND_ATTACH, COMMAND_ADD, COMMAND_REMOVE, COMMAND_READ, COMMAND_NO_PORT };
+enum command_kind { COMMAND_ATTACH, COMMAND_READ };
 
 struct command {
     enum command_kind kind;
@@ -71,15 +71,8 @@ static int execute(struct ports *ports, const struct command *command) {
     switch (command->kind) {
     case COMMAND_ATTACH:
         return port_attach(ports, command->argument);
-    case COMMAND_ADD:
-        return port_add(ports, command->number, command->argument);
-    case COMMAND_REMOVE:
-        return port_remove(ports, command->number);
     case COMMAND_READ:
         return port_read(ports, command->number, command->answer);
-    case COMMAND_NO_PORT:
-        *(uint64_t *)command->answer = ports->tm.no_port;
-        return 0;
     }
     return -EINVAL;
 }
@@ -130,9 +123,8 @@ static void handle_event(struct ports *ports, const struct epoll_event *event) {
         port_links_news(ports);
         return;
     }
-    // A port that was removed earlier in this round is skipped.
     struct port *port = ports->ports[tag];
-    if (!port || port->interface.socket < 0)
+    if (port->interface.socket < 0)
         return;
     if (event->events & EPOLLOUT)
         forward_writable(ports, port);
@@ -234,8 +226,8 @@ struct ports *ports_create(uint32_t cpu_port) {
 void ports_destroy(struct ports *ports) {
     ports_stop(ports);
     port_attach(ports, NULL);
-    while (ports->count)
-        port_remove(ports, ports->numbers[0]);
+    for (uint32_t i = 0; i < ports->count; i++)
+        port_destroy(ports->ports[ports->numbers[i]]);
     int files[] = {ports->epoll, ports->wake, ports->timer, ports->links};
     for (int i = 0; i < 4; i++)
         if (files[i] >= 0)
@@ -289,22 +281,11 @@ int ports_attach(struct ports *ports, const struct ports_program *program) {
 }
 
 int ports_add(struct ports *ports, uint32_t number, const struct ports_options *options) {
-    struct command command = {.kind = COMMAND_ADD, .number = number, .argument = options};
-    return call(ports, &command);
-}
-
-int ports_remove(struct ports *ports, uint32_t number) {
-    struct command command = {.kind = COMMAND_REMOVE, .number = number};
-    return call(ports, &command);
+    return ports->running ? -EBUSY : port_add(ports, number, options);
 }
 
 int ports_get_statistics(struct ports *ports, uint32_t number, struct ports_statistics *into) {
     struct command command = {.kind = COMMAND_READ, .number = number, .answer = into};
-    return call(ports, &command);
-}
-
-int ports_get_no_port(struct ports *ports, uint64_t *packets) {
-    struct command command = {.kind = COMMAND_NO_PORT, .answer = packets};
     return call(ports, &command);
 }
 

@@ -104,7 +104,6 @@ static void begin(struct traffic_manager *tm, struct tm_port *port) {
 struct tm_port *tm_enqueue(struct traffic_manager *tm, struct sw_packet *packet, uint64_t now_us) {
     struct tm_port *port = packet->port < SW_PORTS ? tm->ports[packet->port] : NULL;
     if (!port) {
-        tm->no_port++;
         tm->free(tm->sw, packet);
         return NULL;
     }

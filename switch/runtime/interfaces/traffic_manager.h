@@ -52,7 +52,6 @@ struct traffic_manager {
     struct tm_port *ports[SW_PORTS]; // NULL: no such port
     uint32_t packets;                // waiting on all ports
     uint32_t pool;                   // packets that the switch can hold
-    uint64_t no_port;                // packets dropped as their port does not exist
     uint64_t start_ns;               // time 0 of the switch's microseconds
     struct sw *sw;
     void (*free)(struct sw *, struct sw_packet *);

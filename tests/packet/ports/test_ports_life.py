@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the life cycle of ports: added and removed, program changes, the CPU port, captures,
-errors."""
+"""Tests the life cycle of ports: interfaces that come and go, program changes, the CPU port,
+captures, errors."""
 
 from __future__ import annotations
 
@@ -128,23 +128,6 @@ def test_interface_that_moves_away_and_back_and_one_of_its_name(
             others.goes_on()
         assert caplog.text.count("port 2 (s2) lost its interface") == 4
         assert caplog.text.count("port 2 (s2) is back") == 4
-
-
-def test_ports_are_added_and_removed_while_running() -> None:
-    with switched() as setup:
-        rig, ports = setup.rig, setup.ports
-        ports.remove_port(2)
-        sender, receiver = rig.udp(1), rig.udp(2)
-        sender.sendto(b"nowhere", receiver.getsockname())
-        wait_for(lambda: ports.no_such_port == 1, "a packet to no port")
-        assert set(ports.statistics()) == {1}
-        rig.switch.run(lambda: ports.add_port(2, PortOptions("s2")))
-        sender.sendto(b"here", receiver.getsockname())
-        assert receiver.recv(100) == b"here"
-        with pytest.raises(PortsError, match="port 2 exists"):
-            ports.add_port(2, PortOptions("s2"))
-        with pytest.raises(PortsError, match="no port 7"):
-            ports.remove_port(7)
 
 
 def test_another_program_under_running_ports() -> None:
