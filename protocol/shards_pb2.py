@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15protocol/shards.proto\x12\x11rackhub.shards.v1\"\x87\x01\n\x05Shard\x12\x0b\n\x03job\x18\x01 \x01(\r\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\x0e\n\x06\x63hunks\x18\x03 \x01(\x0c\x12\x0e\n\x06levels\x18\x04 \x01(\x0c\x12\x0f\n\x07headers\x18\x05 \x01(\x0c\x12\x12\n\nparameters\x18\x06 \x01(\x0c\x12\r\n\x05state\x18\x07 \x01(\x0c\x12\x0e\n\x06ledger\x18\x08 \x01(\x0c\"\x06\n\x04Held\"x\n\x0c\x46\x65tchRequest\x12\x0b\n\x03job\x18\x01 \x01(\r\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\x0e\n\x06\x63hunks\x18\x03 \x01(\x0c\x12\r\n\x05stale\x18\x04 \x01(\x08\x12\x0c\n\x04rank\x18\x05 \x01(\r\x12\x0e\n\x06ticket\x18\x06 \x01(\x04\x12\x0f\n\x07\x61ttempt\x18\x07 \x01(\x04\x32\xd9\x02\n\x0cShardService\x12>\n\tReplicate\x12\x18.rackhub.shards.v1.Shard\x1a\x17.rackhub.shards.v1.Held\x12\x44\n\x05\x46\x65tch\x12\x1f.rackhub.shards.v1.FetchRequest\x1a\x18.rackhub.shards.v1.Shard0\x01\x12\x43\n\x04Move\x12\x1f.rackhub.shards.v1.FetchRequest\x1a\x18.rackhub.shards.v1.Shard0\x01\x12\x43\n\x04Save\x12\x1f.rackhub.shards.v1.FetchRequest\x1a\x18.rackhub.shards.v1.Shard0\x01\x12\x39\n\x04Load\x12\x18.rackhub.shards.v1.Shard\x1a\x17.rackhub.shards.v1.Heldb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15protocol/shards.proto\x12\x11rackhub.shards.v1\"\x98\x01\n\x05Shard\x12\x0b\n\x03job\x18\x01 \x01(\r\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\x0e\n\x06\x63hunks\x18\x03 \x01(\x0c\x12\x0e\n\x06levels\x18\x04 \x01(\x0c\x12\x0f\n\x07headers\x18\x05 \x01(\x0c\x12\x12\n\nparameters\x18\x06 \x01(\x0c\x12\r\n\x05state\x18\x07 \x01(\x0c\x12\x0e\n\x06ledger\x18\x08 \x01(\x0c\x12\x0f\n\x07replica\x18\t \x01(\x08\"\x06\n\x04Held\"x\n\x0c\x46\x65tchRequest\x12\x0b\n\x03job\x18\x01 \x01(\r\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\x0e\n\x06\x63hunks\x18\x03 \x01(\x0c\x12\r\n\x05stale\x18\x04 \x01(\x08\x12\x0c\n\x04rank\x18\x05 \x01(\r\x12\x0e\n\x06ticket\x18\x06 \x01(\x04\x12\x0f\n\x07\x61ttempt\x18\x07 \x01(\x04\x32\xd9\x02\n\x0cShardService\x12>\n\tReplicate\x12\x18.rackhub.shards.v1.Shard\x1a\x17.rackhub.shards.v1.Held\x12\x44\n\x05\x46\x65tch\x12\x1f.rackhub.shards.v1.FetchRequest\x1a\x18.rackhub.shards.v1.Shard0\x01\x12\x43\n\x04Move\x12\x1f.rackhub.shards.v1.FetchRequest\x1a\x18.rackhub.shards.v1.Shard0\x01\x12\x43\n\x04Save\x12\x1f.rackhub.shards.v1.FetchRequest\x1a\x18.rackhub.shards.v1.Shard0\x01\x12\x39\n\x04Load\x12\x18.rackhub.shards.v1.Shard\x1a\x17.rackhub.shards.v1.Heldb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,11 +32,11 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'protocol.shards_pb2', _glob
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_SHARD']._serialized_start=45
-  _globals['_SHARD']._serialized_end=180
-  _globals['_HELD']._serialized_start=182
-  _globals['_HELD']._serialized_end=188
-  _globals['_FETCHREQUEST']._serialized_start=190
-  _globals['_FETCHREQUEST']._serialized_end=310
-  _globals['_SHARDSERVICE']._serialized_start=313
-  _globals['_SHARDSERVICE']._serialized_end=658
+  _globals['_SHARD']._serialized_end=197
+  _globals['_HELD']._serialized_start=199
+  _globals['_HELD']._serialized_end=205
+  _globals['_FETCHREQUEST']._serialized_start=207
+  _globals['_FETCHREQUEST']._serialized_end=327
+  _globals['_SHARDSERVICE']._serialized_start=330
+  _globals['_SHARDSERVICE']._serialized_end=675
 # @@protoc_insertion_point(module_scope)

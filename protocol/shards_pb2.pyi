@@ -5,7 +5,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Shard(_message.Message):
-    __slots__ = ("job", "epoch", "chunks", "levels", "headers", "parameters", "state", "ledger")
+    __slots__ = ("job", "epoch", "chunks", "levels", "headers", "parameters", "state", "ledger", "replica")
     JOB_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     CHUNKS_FIELD_NUMBER: _ClassVar[int]
@@ -14,6 +14,7 @@ class Shard(_message.Message):
     PARAMETERS_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     LEDGER_FIELD_NUMBER: _ClassVar[int]
+    REPLICA_FIELD_NUMBER: _ClassVar[int]
     job: int
     epoch: int
     chunks: bytes
@@ -22,7 +23,8 @@ class Shard(_message.Message):
     parameters: bytes
     state: bytes
     ledger: bytes
-    def __init__(self, job: _Optional[int] = ..., epoch: _Optional[int] = ..., chunks: _Optional[bytes] = ..., levels: _Optional[bytes] = ..., headers: _Optional[bytes] = ..., parameters: _Optional[bytes] = ..., state: _Optional[bytes] = ..., ledger: _Optional[bytes] = ...) -> None: ...
+    replica: bool
+    def __init__(self, job: _Optional[int] = ..., epoch: _Optional[int] = ..., chunks: _Optional[bytes] = ..., levels: _Optional[bytes] = ..., headers: _Optional[bytes] = ..., parameters: _Optional[bytes] = ..., state: _Optional[bytes] = ..., ledger: _Optional[bytes] = ..., replica: bool = ...) -> None: ...
 
 class Held(_message.Message):
     __slots__ = ()

@@ -99,7 +99,8 @@ class ShardServiceServicer(object):
 
     def Load(self, request, context):
         """Optimizer state of a checkpoint, from a worker, for chunks that began with these parameters. All workers bring it, to
-        primary and backup, before their first gradients; once a chunk has taken a step it changes nothing any more.
+        primary and backup, before their first gradients; once a chunk has taken a step it changes nothing any more. In a job that
+        is not synchronous only the server that may step a chunk takes it as primary, so the state goes wherever the chunk does.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

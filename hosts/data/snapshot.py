@@ -79,8 +79,8 @@ class Snapshot:
         return np.zeros((len(self), 0), np.uint32) if self.ledger is None else self.ledger
 
 
-def to_message(job: int, epoch: int, snapshot: Snapshot) -> shards_pb2.Shard:
-    """Converts a snapshot to a message for other servers."""
+def to_message(job: int, epoch: int, snapshot: Snapshot, replica: bool = False) -> shards_pb2.Shard:
+    """Converts a snapshot to a message for servers. replica: see Shard in shards.proto."""
     return shards_pb2.Shard(
         job=job,
         epoch=epoch,
@@ -90,6 +90,7 @@ def to_message(job: int, epoch: int, snapshot: Snapshot) -> shards_pb2.Shard:
         parameters=snapshot.parameters.astype("<f4").tobytes(),
         state=snapshot.state.astype("<f4").tobytes(),
         ledger=snapshot.rows.astype("<u4").tobytes(),
+        replica=replica,
     )
 
 

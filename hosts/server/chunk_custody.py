@@ -66,6 +66,16 @@ class ChunkCustody(ChunkFetches):
             self._queue(rank, False, chunks[sources == rank])
         self._ask_all(chunks[sources == _NOWHERE])
 
+    def check_held(self, chunks: Chunks) -> None:
+        """Raises KeyError for a chunk that is not in custody.
+
+        Asks for those that the newest map gives this server: no contribution may come before.
+        """
+        away = chunks[(chunks < self._plan.chunks) & ~self.held.take(chunks, mode="clip")]
+        if len(away):
+            self.need(away)
+            raise KeyError(f"chunk {away[0]} is in the custody of another server")
+
     def _ask_all(self, chunks: Chunks) -> None:
         if not len(chunks):
             return

@@ -40,6 +40,7 @@ Later = Callable[[Callable[[], None]], None]
 # With job, epoch and the caller's IPv4 address.
 Get = Callable[[int, int, int, Chunks], Snapshot]
 Put = Callable[[int, int, int, Snapshot], None]
+Load = Callable[[int, int, int, Snapshot, bool], None]
 Move = Callable[[int, shards_pb2.FetchRequest], Snapshot]
 
 
@@ -61,7 +62,7 @@ class ShardServer(ShardServiceServicer):
         give: Get,
         move: Move,
         save: Get,
-        load: Put,
+        load: Load,
         environment: HostEnvironment = HERE,
     ) -> None:
         self._runtime = environment.runtime
@@ -87,7 +88,11 @@ class ShardServer(ShardServiceServicer):
         self, request: shards_pb2.Shard, context: grpc.ServicerContext
     ) -> shards_pb2.Held:
         """Stores optimizer state of a checkpoint; see shards.proto."""
-        return self._put(self._load, request, context)
+
+        def put(job: int, epoch: int, source: int, snapshot: Snapshot) -> None:
+            self._load(job, epoch, source, snapshot, request.replica)
+
+        return self._put(put, request, context)
 
     def _put(
         self, put: Put, request: shards_pb2.Shard, context: grpc.ServicerContext

@@ -112,12 +112,17 @@ class Shards:
     def take(self, snapshot: Snapshot) -> None:
         """Takes chunks that are newer than those held; a repeated copy changes nothing.
 
+        Before its first step, a chunk with the state of a checkpoint is newer than one without.
         Raises ValueError for chunks that cannot be of this job.
         """
         self._check(snapshot)
         if snapshot.rows.shape[1] != self.ledger.shape[1]:
             raise ValueError("chunks without a ledger of their gradients")
-        news = snapshot.select(snapshot.levels > self.levels[snapshot.chunks])
+        held, levels = self.levels[snapshot.chunks], snapshot.levels
+        newer = levels > held
+        same = np.flatnonzero((levels == STARTED) & (held == STARTED))
+        newer[same] = snapshot.state[:, same].any(axis=(0, 2))
+        news = snapshot.select(newer)
         chunks = news.chunks
         self.levels[chunks] = news.levels
         self._headers[chunks] = news.headers

@@ -304,15 +304,20 @@ class ServerState:
         except (KeyError, IndexError) as error:
             raise NotHereError(f"job {job}: {error}") from error
 
-    def load(self, job: int, epoch: int, source: int, snapshot: Snapshot) -> None:
-        """Takes chunks of a checkpoint from a worker at an IPv4 address.
+    def load(
+        self, job: int, epoch: int, source: int, snapshot: Snapshot, replica: bool = False
+    ) -> None:
+        """Takes chunks of a checkpoint from a worker at an IPv4 address. replica: as their backup.
 
         Raises NotHereError unless it is one of the job's in this epoch (UnknownPeerError if the
-        address has none of its workers), and the chunks have initial parameters here; ValueError if
-        those differ.
+        address has none of its workers), and the chunks have initial parameters here and have not
+        gone to another server; ValueError if those differ.
         """
         shards = self._of_worker(job, epoch, source)
+        steps = self._jobs[job].steps
         try:
+            if not replica and steps is not None and steps.custody is not None:
+                steps.custody.check_held(snapshot.chunks)
             shards.resume(snapshot)
         except KeyError as error:
             raise NotHereError(f"job {job}: {error}") from error

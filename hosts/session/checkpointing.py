@@ -162,17 +162,21 @@ class _Servers:
         return whole
 
     def bring(self, snapshot: Snapshot) -> None:
-        """Sends each chunk to its primary and its backup."""
+        """Sends each chunk to its primary, then to its backup, if there is one.
+
+        A primary may have given chunks away by a map that is not known here yet, and is asked until
+        it is: `_insist` takes the newest.
+        """
 
         def give(plan: WorkerPlan) -> None:
-            primary = plan.server_of(snapshot.chunks)
-            backup = backup_of(primary, len(plan.servers))
-            for rank, address in enumerate(plan.servers):
-                mine = snapshot.select((primary == rank) | (backup == rank))
-                with self._environment.peer(address) as stub:
-                    for page in pages(mine):
-                        message = to_message(plan.job, plan.epoch, page)
-                        stub.Load(message, timeout=_CALL_SECONDS)
+            primary, count = plan.server_of(snapshot.chunks), len(plan.servers)
+            for replica in (False, True)[:count]:
+                owners = backup_of(primary, count) if replica else primary
+                for rank, address in enumerate(plan.servers):
+                    with self._environment.peer(address) as stub:
+                        for page in pages(snapshot.select(owners == rank)):
+                            message = to_message(plan.job, plan.epoch, page, replica)
+                            stub.Load(message, timeout=_CALL_SECONDS)
 
         self._insist(give)
 

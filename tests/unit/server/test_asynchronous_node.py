@@ -3,15 +3,18 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from hosts.data.snapshot import STARTED, Snapshot
-from hosts.server.state import ServerState
+from hosts.server.state import NotHereError, ServerState
 from protocol.consistency import ASYNCHRONOUS, Consistency
 from protocol.header import HEADER, PORT, Batch, Flag, Op, Phase, blank, ops, peer_array, phases
 from protocol.optimizer_plan import OptimizerPlan
+from protocol.partition import Moved
 from protocol.payloads import float_words, floats_of, header_hashes, word_sums
 from protocol.plan import Address, ServerPlan
 
@@ -176,3 +179,48 @@ def test_a_job_may_go_on_from_a_checkpoint() -> None:
     assert said(state, packet(Op.CONTRIBUTE, 0, 2, 1.0)) == stepped
     state.load(1, 3, WORKERS[1].ipv4, brought)
     assert said(state, packet(Op.CONTRIBUTE, 1, 2, 0.0)) == [(Op.RESULT, 1, 2, 2.0 - 0.5 * 3)]
+
+
+def test_a_chunk_takes_its_momentum_from_server_to_server() -> None:
+    """A server that has given a chunk away takes none for it, but as a backup."""
+    momentum = OptimizerPlan("momentum", 1.0, 0.5, consistency=ASYNCHRONOUS)
+    plan = replace(PAIR, optimizer=momentum, servers=(*SERVERS, Address(22, PORT)), counts=(1,) * 3)
+    servers = [installed(replace(plan, rank=rank)) for rank in range(3)]
+    parameters, kept = np.full((1, LANES), 5, np.float32), np.full((1, 1, LANES), 4, np.float32)
+    levels = np.full(1, STARTED, np.uint32)
+    brought = Snapshot(np.arange(1), levels, np.zeros(1, HEADER), parameters, kept)
+
+    calls = itertools.count(1)
+
+    def go() -> None:
+        """Calls between servers, until there are none."""
+        while any(one.has_updates for one in servers):
+            for rank, state in enumerate(servers):
+                for update in state.take_updates():
+                    backup = servers[(rank + 1) % 3]
+                    backup.replicate(1, 3, plan.servers[rank].ipv4, update.snapshot)
+                    state.replicated(update)
+                for task in state.take_moves(0.0):
+                    request = task.to_message(next(calls))
+                    given = servers[task.rank].move(plan.servers[rank].ipv4, request)
+                    state.moved(task, [given], 0.0)
+
+    def moves(number: int, before: Moved, after: Moved) -> None:
+        for state in servers:
+            state.own(1, number, before, after)
+
+    said(servers[0], packet(Op.CONTRIBUTE, 0, 1, 5.0), packet(Op.CONTRIBUTE, 1, 1, 5.0))
+    go()
+    moves(1, (), ((0, 2),))
+    # No contribution has come to the next server, which asks for the chunk all the same.
+    with pytest.raises(NotHereError, match="in the custody of another"):
+        servers[2].load(1, 3, WORKERS[0].ipv4, brought)
+    go()
+    with pytest.raises(NotHereError, match="in the custody of another"):
+        servers[0].load(1, 3, WORKERS[0].ipv4, brought)
+    servers[2].load(1, 3, WORKERS[0].ipv4, brought)
+    # The first has its copy from before, of the same level.
+    moves(2, ((0, 2),), ((0, 0),))
+    said(servers[0], packet(Op.CONTRIBUTE, 0, 2, 1.0))
+    go()
+    assert said(servers[0]) == [(Op.RESULT, 0, 2, 5.0 - (0.5 * 4 + 1))]
