@@ -19,13 +19,6 @@ from protocol.errors import Error
 from topologies.model.addressing import Addressing, HostInterface
 from topologies.model.topology import LinkQuality
 
-__all__ = [
-    "ComparisonError",
-    "Contender",
-    "Outcome",
-    "Work",
-]
-
 _DECIMALS = 12  # of seconds: simulated time counts picoseconds
 
 

@@ -18,8 +18,6 @@ from topologies.model.addressing import Addressing, HostInterface
 from topologies.model.replica_order import units_by_rank
 from topologies.model.topology import Topology
 
-__all__ = ["check_lossless", "contenders", "default_names", "service_of"]
-
 # Its all-reduce of CPU tensors is a ring, too.
 _GLOO = Ring(GLOO)
 

@@ -37,8 +37,6 @@ _SETTLE_SECONDS = 0.1
 _MOST_SETTLE_SECONDS = 30.0
 _MOST_LINKS = 5  # named in an error message
 
-__all__ = ["play", "settled"]
-
 
 def play(
     launched: Launch,

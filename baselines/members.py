@@ -17,19 +17,6 @@ import numpy as np
 from planner.collectives import Collective, Team
 from planner.collectives.streams import Array, Streams
 
-__all__ = [
-    "GLOO",
-    "IN_NETWORK",
-    "ComputedStreams",
-    "Member",
-    "Report",
-    "ServiceOptions",
-    "StreamMember",
-    "sum_of",
-    "values_of",
-    "wrong",
-]
-
 IN_NETWORK = "in-network"
 GLOO = "gloo"  # an optional extra, for emulation only
 

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["CONGESTION_CONTROL", "set_up"]
-
 CONGESTION_CONTROL = "reno"
 _SETTINGS = Path("/proc/sys/net/ipv4")
 

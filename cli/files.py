@@ -17,8 +17,6 @@ from observability import pictures
 from specs import shipped
 from topologies.model.documents import DocumentError, Problem, check_there
 
-__all__ = ["FILE", "JOB", "OUTPUT", "OUTPUT_OR_DASH", "PICTURE"]
-
 
 class _Input(click.Path):
     """An existing, readable file."""

@@ -9,8 +9,6 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["importing"]
-
 
 @contextmanager
 def importing() -> Iterator[None]:

@@ -10,8 +10,6 @@ import sys
 
 from rich.console import Console
 
-__all__ = ["PipedConsole", "discard_output", "end_without_reader", "is_reader_gone"]
-
 _reader_gone = False
 
 

@@ -9,8 +9,6 @@ from contextlib import contextmanager
 
 from cli import pipes
 
-__all__ = ["EndedError", "ending_on_signals"]
-
 
 class EndedError(SystemExit):
     """A signal asked this process to end, or its output pipe was closed."""

@@ -26,8 +26,6 @@ from observability.messages.live import JobSnapshot, ServerSnapshot, Snapshot, S
 from observability.messages.servers import ServerTimes
 from observability.record import RunDirectory
 
-__all__ = ["JOB_STATES", "Exporter", "families", "registry"]
-
 JOB_STATES: tuple[JobState, ...] = get_args(JobState)
 # Prometheus gives a target ten seconds by default.
 _ANSWER_SECONDS = 8.0

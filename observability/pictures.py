@@ -20,18 +20,6 @@ if TYPE_CHECKING:  # imported where something is drawn: it takes a second
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
-__all__ = [
-    "COLOURS",
-    "KINDS",
-    "SUFFIXES",
-    "inline",
-    "label_ticks",
-    "missing",
-    "new_figure",
-    "style",
-    "write",
-]
-
 SUFFIXES = (".svg", ".png", ".pdf")
 KINDS = "drawings are written as .svg, .png or .pdf"
 # Okabe and Ito, "Color Universal Design" (2008): distinguishable with any kind of colour vision.

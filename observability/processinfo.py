@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["STOPPED", "TAIL_LINES", "state_of", "tail"]
-
 TAIL_LINES = 20
 STOPPED = ("T", "t")  # states of a process that a signal or a debugger stopped
 

@@ -17,8 +17,6 @@ from observability.messages.jobs import Clock
 from observability.messages.summary import RunPart, RunSummary, is_finished
 from observability.record import FACTS, RunDirectory, RunError
 
-__all__ = ["RunRow", "kind", "prune", "rows"]
-
 RunState: TypeAlias = Literal["up", "done", "wrong", "failed", "stopped", "down"]
 
 

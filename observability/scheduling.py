@@ -26,20 +26,6 @@ from typing_extensions import NotRequired, TypedDict
 
 from topologies.model.units import time_text
 
-__all__ = [
-    "CpuUse",
-    "CpuWatch",
-    "Share",
-    "Threads",
-    "dropped",
-    "is_off",
-    "machine",
-    "reasons",
-    "share",
-    "threads",
-    "typical",
-]
-
 Threads: TypeAlias = dict[int, tuple[int, int]]
 """Nanoseconds that each thread ran, and waited for a CPU."""
 

@@ -14,8 +14,6 @@ from observability.record import RunDirectory, RunError, shown
 from protocol import jobs_pb2
 from protocol.partition import ChunkAssignment
 
-__all__ = ["NOT_MEASURED", "measured", "of_run", "server_rows"]
-
 NOT_MEASURED = "does not measure its servers: `balance: {measure: true}` in its file has it do so"
 
 

@@ -22,8 +22,6 @@ from protocol.frames import ETHERTYPE_IPV4, OVERHEAD
 from protocol.header import HEADER, HEADER_BYTES, SERVER_PORTS, VERSION, Flag, Op
 from topologies.model.addressing import Addressing
 
-__all__ = ["Transmissions", "note", "of_captures", "of_heads"]
-
 _HEAD = np.dtype(
     [
         ("macs", "V12"), ("ethertype", ">u2"), ("ip", "V9"), ("protocol", "u1"), ("sum", "V2"),

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 
 from observability.messages.summary import Chunks, JobAbout, Link, PlanUse
 
-__all__ = ["count", "deviation", "sending_ends", "sums", "where_summed"]
-
 
 def count(number: int, one: str, many: str = "") -> str:
     """Returns a number of things in words: 1 server, 2 servers, 2 switches."""

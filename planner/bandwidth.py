@@ -18,8 +18,6 @@ from dataclasses import dataclass
 from specs.placements import Kind
 from workloads.architectures.registry import keys_of
 
-__all__ = ["MODELS", "Model", "minimum", "uplink"]
-
 
 @dataclass(frozen=True)
 class Model:

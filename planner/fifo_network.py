@@ -15,8 +15,6 @@ from planner.network import SERVER, WORKER, Ends, Network, uplink
 from planner.stations import host_seconds, wire_bits
 from topologies.model.topology import Costs
 
-__all__ = ["FifoNetwork"]
-
 Key = tuple[int, ...]
 Packet = tuple[int, ...]  # an identifier of the caller's choice
 

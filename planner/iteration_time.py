@@ -39,8 +39,6 @@ from protocol.propagation import USUAL, Propagation
 from specs import placements
 from topologies.model.topology import Costs
 
-__all__ = ["Prediction", "Setting", "Work", "predict_placements"]
-
 
 @dataclass(frozen=True)
 class Work:

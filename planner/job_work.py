@@ -13,8 +13,6 @@ from topologies.model.documents import errors_as
 from workloads.layer_times import times_of
 from workloads.workloads import layers, shapes
 
-__all__ = ["work_of"]
-
 
 def work_of(file: JobFile, plane: DataPlane) -> Work:
     """Returns the work of an iteration of a job on a program of this data plane.

@@ -25,8 +25,6 @@ from dataclasses import dataclass
 from hosts.worker.round_trips import LEAST_PACKETS
 from hosts.worker.transport import WorkerTransport
 
-__all__ = ["MIN_RTO", "LossProfile", "may_repeat_timeouts", "mean_loss_delay"]
-
 # The transport's bounds of an RTO, in seconds.
 _USUAL = inspect.signature(WorkerTransport).parameters
 MIN_RTO, MAX_RTO = (float(_USUAL[name].default) for name in ("rto_least", "rto_most"))

@@ -19,19 +19,6 @@ from topologies.model.replica_order import interleaved
 from topologies.model.shape import Level
 from topologies.model.topology import LinkQuality, Node, Topology
 
-__all__ = [
-    "HOST",
-    "PROCESS",
-    "SERVER",
-    "WORKER",
-    "Ends",
-    "Line",
-    "ModelError",
-    "Network",
-    "joined_levels",
-    "uplink",
-]
-
 WORKER, SERVER = "worker", "server"
 HOST, PROCESS = "worker's host", "server process"  # bottlenecks that are no links
 

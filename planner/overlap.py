@@ -26,8 +26,6 @@ from planner.parcels import Exchange, Parcels
 from planner.stations import host_seconds, server_seconds, wire_bits
 from topologies.model.topology import Costs
 
-__all__ = ["overlapped_at_servers", "overlapped_in_tree"]
-
 _PASSES = 150_000  # of parcels through stations; so many take about a second
 _PARTS = 64  # of a window: parcels are no smaller, and no larger if that is affordable
 

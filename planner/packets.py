@@ -19,8 +19,6 @@ from planner.network import SERVER, Ends, Network
 from planner.stations import server_seconds
 from topologies.model.topology import Costs
 
-__all__ = ["simulate_servers"]
-
 _ITERATIONS = 3  # of short ones, since workers near a server begin the next one earlier
 _PASSED = 200_000  # packets at a link that suffice for a rate, with two turns of all servers
 

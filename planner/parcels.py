@@ -12,8 +12,6 @@ import numpy.typing as npt
 from protocol.partition import shares
 from protocol.propagation import FIFO, Propagation
 
-__all__ = ["Exchange", "Layers", "Parcels"]
-
 _Numbers = npt.NDArray[np.int64]
 
 

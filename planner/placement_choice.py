@@ -14,8 +14,6 @@ from planner.network import HOST, PROCESS, SERVER, WORKER, Network
 from planner.placement_table import Need
 from topologies.model.units import rate_text, size_text, time_text
 
-__all__ = ["RackChoice", "choose_across_racks", "explain_fastest", "link_name", "refusal_reasons"]
-
 _FLAT = "cs"
 _ROUNDING = 1e-9  # of an iteration: less is an error of rounding
 _ALIKE = 1.001  # ratio of times below which placements count as equal

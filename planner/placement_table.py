@@ -23,8 +23,6 @@ from specs.jobfile import JobFile, Placement
 from topologies.model.addressing import Addressing
 from topologies.model.replica_order import units_by_rank
 
-__all__ = ["AS_THE_FILE_SAYS", "Link", "ModelRow", "Need", "NeedRow", "needs", "table"]
-
 AS_THE_FILE_SAYS = "as the file says"
 
 

@@ -8,8 +8,6 @@ from planner.iteration_time import Prediction, Setting, Work, predict_placements
 from planner.network import Network
 from planner.streamed import StreamModel
 
-__all__ = ["predictions"]
-
 
 def predictions(network: Network, work: Work, setting: Setting) -> list[Prediction]:
     """Predicts every placement with each of its trees, and the baselines, fastest first.

@@ -11,8 +11,6 @@ from controller.planning.tree_planner import Tree
 from controller.planning.windows import TreeLink, tree_links
 from topologies.model.addressing import Addressing
 
-__all__ = ["describe_incast", "describe_overflow", "queue_frames"]
-
 
 def queue_frames(queue_bytes: float, frame_bytes: int) -> float:
     """Computes the number of frames that a queue and the link behind it hold."""

@@ -21,8 +21,6 @@ from protocol.assignment.registry import BALANCED
 from protocol.partition import shares
 from protocol.propagation import USUAL, Propagation
 
-__all__ = ["Counts", "Slicing", "busiest_amount", "busiest_load", "busiest_pairs"]
-
 Counts = npt.NDArray[np.int64]
 
 

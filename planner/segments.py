@@ -19,8 +19,6 @@ from planner.network import SERVER, WORKER, Network
 from protocol.ethernet import TCP_HEADERS
 from topologies.model.topology import Costs
 
-__all__ = ["simulate_streams"]
-
 Stream = tuple[int, int, int]  # direction (1: of results), worker, process
 _MOST = 40_000  # segments; beyond, the rate of the second half of so many is extrapolated
 _ENOUGH = 4  # windows of each stream that suffice for a rate

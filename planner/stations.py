@@ -21,17 +21,6 @@ from planner.network import Network
 from protocol.ethernet import FRAMING, LEAST_ON_WIRE
 from topologies.model.topology import Costs
 
-__all__ = [
-    "Station",
-    "full_rate_slots",
-    "host_seconds",
-    "link_stations",
-    "pipeline_seconds",
-    "server_seconds",
-    "traversal_seconds",
-    "wire_bits",
-]
-
 
 @dataclass(frozen=True)
 class Station:

@@ -18,8 +18,6 @@ from planner.stations import host_seconds, link_stations, traversal_seconds, wir
 from protocol.ethernet import TCP_HEADERS
 from topologies.model.topology import Costs
 
-__all__ = ["SegmentedMessage", "StreamModel"]
-
 _REFUSED = "a baseline, which is not run by a job's placement"
 
 

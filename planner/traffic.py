@@ -19,8 +19,6 @@ from planner.network import SERVER, WORKER, Ends, ModelError, Network, joined_le
 from planner.routed import Counts, Slicing, busiest_load
 from specs.placements import Kind
 
-__all__ = ["Traffic", "placement_traffic", "server_traffic"]
-
 
 @dataclass(frozen=True)
 class Traffic:

@@ -15,8 +15,6 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Protocol
 
-__all__ = ["REAL", "Condition", "Event", "Lock", "Runtime", "Thread", "Timer"]
-
 
 class Lock(Protocol):
     """See threading.Lock and RLock."""

@@ -7,8 +7,6 @@ from enum import Enum
 
 from protocol import jobs_pb2
 
-__all__ = ["TREE_NAMES", "TREE_NUMBERS", "TreeKind"]
-
 
 class TreeKind(Enum):
     """The nodes that aggregate; the numbers are those of the job service's ``Tree``."""

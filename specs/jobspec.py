@@ -28,21 +28,6 @@ from specs import placements
 from topologies.model.documents import Name, shown
 from topologies.model.quantity_fields import duration, size
 
-__all__ = [
-    "BalanceSpec",
-    "CheckpointSpec",
-    "ComputeSpec",
-    "JobSpec",
-    "KeySpec",
-    "ModelName",
-    "OptimizerSpec",
-    "PlacementSpec",
-    "PropagationSpec",
-    "ScheduleSpec",
-    "ServerSpec",
-]
-
-
 # The networks of ``workloads.architectures``.
 ModelName = Literal[
     "alexnet",

@@ -5,6 +5,4 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["ROOT"]
-
 ROOT = Path(__file__).resolve().parents[1]

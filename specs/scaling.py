@@ -10,8 +10,6 @@ from topologies.model.documents import shown
 from topologies.model.units import size_text
 from topologies.model.wording import few
 
-__all__ = ["Changes", "changes", "scaled_words", "workers_words"]
-
 
 class Changes(NamedTuple):
     """Names of servers that get slices, or workers that join, and of those that lose all slices, or

@@ -8,8 +8,6 @@ from pathlib import Path
 from specs.paths import ROOT
 from topologies.model.documents import DocumentError, Problem
 
-__all__ = ["find"]
-
 _FURTHER = {"jobs": ("jobs/models",)}
 
 

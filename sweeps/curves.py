@@ -16,8 +16,6 @@ from specs.sweepfile import Axis, PlotSpec
 from sweeps.table import Row, column
 from sweeps.wording import Measure, axis_name, of_axis, of_column, value_text
 
-__all__ = ["Curve", "Figure", "Panel", "figure"]
-
 MOST_CURVES = 24
 _FEW = 8  # distinguishable curves in one panel
 _MOST_PANELS = 12

@@ -13,8 +13,6 @@ from sweeps.table import Row, column
 from sweeps.trials import Trial
 from topologies.model.units import rate_text, size_text, time_text
 
-__all__ = ["before", "equal"]
-
 _DEFAULTS = "defaults"
 _TEXTS: dict[str, Callable[[float], str]] = {
     "rate": rate_text,

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.lines import Line2D
 
-__all__ = ["draw"]
-
 _DASHES = ("-", (0, (5, 2)), ":", "-.")
 _MARKS = "os^Dv"
 _BESIDE = 0.06  # between marks at the same name

@@ -15,8 +15,6 @@ from sweeps.execution import Outcome
 from sweeps.store import FAILED, Store
 from sweeps.trials import Trial
 
-__all__ = ["SweepView"]
-
 _MINUTE = 60.0
 
 

@@ -17,8 +17,6 @@ from sweeps.store import Store
 from sweeps.trials import Trial, trials
 from testbed.program import compile_once
 
-__all__ = ["carry_out", "check", "write"]
-
 
 def check(path: Path, say: Callable[[str], None]) -> tuple[SweepFile, list[Trial]]:
     """Reads a sweep file; returns it with its trials, which can all run.

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from protocol.errors import Error
 
-__all__ = ["CONSEQUENCE", "CONSEQUENCES", "LEFT_BEHIND", "JobError"]
-
 # Exit statuses of a process that ended only as a consequence: of its job's or testbed's end, or
 # because the job goes on without it.
 CONSEQUENCE = 75

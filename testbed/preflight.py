@@ -43,8 +43,6 @@ from workloads.memory import memory_of
 from workloads.trainer import misfit
 from workloads.workloads import WORKLOADS, layers, open_workload, shapes
 
-__all__ = ["CheckFacts", "JobPlan", "Preflight", "admit", "check", "describe", "facts"]
-
 MOST_SHOWN = 8  # child switches that are listed one by one
 
 

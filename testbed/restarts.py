@@ -7,8 +7,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Hashable
 
-__all__ = ["MOST_RESTARTS", "RESTARTS_SECONDS", "Restarts"]
-
 # A process that ends more often than this within this time is not restarted.
 MOST_RESTARTS = 5
 RESTARTS_SECONDS = 60.0

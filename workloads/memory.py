@@ -6,8 +6,6 @@ from __future__ import annotations
 from specs.jobspec import JobSpec
 from workloads.workloads import shapes
 
-__all__ = ["memory_of"]
-
 # Bytes, from the peak memory of runs in virtual time with 8 workers: 28 to 95 MB of gradients in 1
 # to 284 tensors took 0.85 to 1.04 times as much.
 _EACH = 16  # of every parameter: gradients, integers that are summed, sums, those of the reference

@@ -11,8 +11,6 @@ import click
 from cli.options import console_for
 from cli.pipes import discard_output
 
-__all__ = ["RankLines"]
-
 _COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "red")
 
 

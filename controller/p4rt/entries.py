@@ -16,17 +16,6 @@ from google.protobuf import text_format
 
 from switch.p4runtime.stubs import p4info_pb2, p4runtime_pb2
 
-__all__ = [
-    "EntryError",
-    "P4Info",
-    "canonical",
-    "deletion",
-    "difference",
-    "insertion",
-    "modification",
-    "packed",
-]
-
 # A value of a match field: exact int, lpm (value, prefix length), ternary (value, mask),
 # range (low, high), optional int.
 MatchValue: TypeAlias = int | tuple[int, int]

@@ -32,8 +32,6 @@ from protocol.outcomes import Outcome
 from topologies.model.addressing import Addressing, SwitchPort
 from topologies.model.topology import LinkQuality, Topology
 
-__all__ = ["Fabric", "FabricError"]
-
 log = logging.getLogger(__name__)
 
 # Updates of one Write: their errors have to fit the 8 KB of metadata that gRPC takes by default.

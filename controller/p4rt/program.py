@@ -18,9 +18,6 @@ from typing import ClassVar, NamedTuple
 from controller.p4rt.entries import Entity, EntryError, MatchValue, P4Info
 from protocol.outcomes import Outcome
 
-__all__ = ["NodeKey", "Program", "Uplink"]
-
-
 MOST_PACKETS = 2**19 - 1  # that a queue can have
 
 

@@ -11,8 +11,6 @@ from enum import Enum
 from controller.planning.slots import SlotBudget, SlotRange, SlotsExhaustedError
 from controller.planning.tree_planner import PlanRefusedError, Tree, TreeKind
 
-__all__ = ["LARGEST_WINDOW", "Admission", "NoRoomError", "Reservation", "Resources"]
-
 log = logging.getLogger(__name__)
 
 LARGEST_WINDOW = 1 << 15

@@ -15,8 +15,6 @@ from topologies.model.addressing import Addressing
 from topologies.model.topology import MAX_PORTS, Topology
 from topologies.model.wording import few
 
-__all__ = ["MOST_CHILDREN", "NotJoinedError", "join"]
-
 MOST_CHILDREN = 32  # one bit each in the packet's bitmap
 
 

@@ -7,8 +7,6 @@ from protocol.balance import STATIC, Balance
 from protocol.priorities import CLASSED, PRIORITIES, STREAMS_OF_A_PRIORITY, stream_number
 from protocol.propagation import Propagation
 
-__all__ = ["most_streams", "stream_numbers", "wanted_streams"]
-
 
 def most_streams(propagation: Propagation) -> int:
     """Returns how many streams each class may have."""

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from ipaddress import IPv4Address
 
-__all__ = ["Child", "Parent", "PlanRefusedError", "Tree", "TreeNode"]
-
 
 class PlanRefusedError(Exception):
     """The tree is impossible; the text says why and what would be possible.

@@ -13,8 +13,6 @@ from collections.abc import Callable
 from controller.jobs.registry import JobTable
 from controller.p4rt.connection import SwitchError
 
-__all__ = ["Monitor"]
-
 log = logging.getLogger(__name__)
 
 # Intervals of checks of the connection, and of the tables.

@@ -21,8 +21,6 @@ from controller.jobs.job import Job
 from controller.jobs.registry import JobTable
 from protocol.runtime import REAL
 
-__all__ = ["JobNotice", "message", "say", "tell"]
-
 _saying = REAL.lock()
 
 

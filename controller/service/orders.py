@@ -33,8 +33,6 @@ from controller.p4rt.connection import SwitchError
 from controller.p4rt.fabric import FabricError
 from controller.service.notices import say
 
-__all__ = ["OrderError", "carry_out", "obey"]
-
 log = logging.getLogger(__name__)
 
 LONGEST_WORDS = 200

@@ -31,8 +31,6 @@ from protocol.propagation import Propagation
 from protocol.runtime import Event
 from protocol.server_pipelines import Pipeline
 
-__all__ = ["JobServer", "JobService", "ServiceError", "look_after"]
-
 log = logging.getLogger(__name__)
 
 LONGEST_SOCKET_PATH = 107  # sun_path of unix(7) holds 108 bytes with the final zero

@@ -13,8 +13,6 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-__all__ = ["CpuQuota", "QuotaError"]
-
 _PERIOD_US = 10_000  # of the quota; longer where that is less than the least quota
 _LEAST_US = 1_000
 _MOUNTS: tuple[tuple[str, list[str]], ...] = (("cgroup", ["-o", "cpu"]), ("cgroup2", []))

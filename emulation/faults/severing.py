@@ -11,8 +11,6 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
-__all__ = ["sever"]
-
 # https://man7.org/linux/man-pages/man2/pidfd_getfd.2.html; the same number on every architecture.
 _PIDFD_GETFD = 438
 _LIBC = ctypes.CDLL(None, use_errno=True)

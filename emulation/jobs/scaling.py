@@ -19,8 +19,6 @@ from specs.faultfile import Fault
 from specs.scaling import Changes, changes, scaled_words, workers_words
 from testbed.errors import JobError
 
-__all__ = ["scale_job"]
-
 _REPORT_SECONDS = 2.0
 Waits = Callable[[float, str], None]
 

@@ -16,8 +16,6 @@ from observability.messages.jobs import JobRow
 from observability.processinfo import STOPPED, state_of
 from observability.record import RunDirectory
 
-__all__ = ["EndedTestbed", "end", "end_all"]
-
 _POLL_SECONDS = 0.05
 
 

@@ -17,8 +17,6 @@ from emulation.lifecycle.execution import begin, ended, send_signal
 from observability.control import ControlError
 from observability.record import RunDirectory
 
-__all__ = ["Failure", "Ranks", "Show"]
-
 # For a process after SIGTERM, then for the kernel after SIGKILL.
 GRACE_SECONDS = 5.0
 _PIECE = 1 << 16

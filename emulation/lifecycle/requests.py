@@ -19,8 +19,6 @@ from observability.server_times import NOT_MEASURED
 from specs.faultfile import Fault
 from topologies.model.topology import Kind
 
-__all__ = ["Requests"]
-
 
 class Requests:
     """Handles the requests to one testbed."""

@@ -22,8 +22,6 @@ from specs.faultfile import Fault
 from testbed.errors import LaunchError
 from topologies.model.units import time_text
 
-__all__ = ["bringing_up", "follow", "run"]
-
 _POLL_SECONDS = 0.2
 
 

@@ -45,8 +45,6 @@ from testbed.jobrun import expected_loads, summary, unique_name
 from topologies.model.addressing import Addressing
 from topologies.model.spec import read as read_topology
 
-__all__ = ["Testbed"]
-
 log = logging.getLogger("supervisor")
 # Time for the controller to end external jobs.
 _STOP_SECONDS = 5.0

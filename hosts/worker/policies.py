@@ -10,8 +10,6 @@ from contextlib import contextmanager
 
 from hosts.errors import PolicyError
 
-__all__ = ["naming"]
-
 
 @contextmanager
 def naming(what: str, policy: type) -> Iterator[None]:

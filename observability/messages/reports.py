@@ -19,21 +19,6 @@ from hosts.worker.explanation import Outline, Waiting
 from observability.scheduling import Share
 from workloads.attendance import ParticipationReport
 
-__all__ = [
-    "ActivityReport",
-    "CheckpointReport",
-    "DoneReport",
-    "FailedReport",
-    "LeftReport",
-    "ProgressReport",
-    "Report",
-    "Scheduling",
-    "StartedReport",
-    "WaitingReport",
-    "decode",
-    "encode",
-]
-
 
 class StartedReport(TypedDict):
     """The worker has joined the job."""

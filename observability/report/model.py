@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from observability.messages.report import ChartData, ChartLine, ReportData
 from observability.report.charts import Axis, Line, Mark, Point, chart
 
-__all__ = ["Chart", "ReportContext"]
-
 
 @dataclass(frozen=True)
 class Chart:

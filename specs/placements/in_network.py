@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from specs.placements.kind import Kind
 
-__all__ = ["PLACEMENTS"]
-
 _TO_A_SERVER = {
     "two-level": "two-level-server",
     "tor": "tor",

@@ -9,8 +9,6 @@ from typing import Literal, NamedTuple
 
 from topologies.model.topology import Topology
 
-__all__ = ["Hosts", "Kind"]
-
 
 class Hosts(NamedTuple):
     """Hosts that may be servers of a job, and those that are by default."""

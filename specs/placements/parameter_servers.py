@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from specs.placements.kind import Kind
 
-__all__ = ["PLACEMENTS"]
-
 _TREES = {"none": "none"}
 
 

@@ -7,8 +7,6 @@ import signal
 import socket
 import threading
 
-__all__ = ["wait"]
-
 
 def wait(stop: threading.Event) -> None:
     """Blocks the main thread until a signal handler has set ``stop``; handlers run meanwhile.

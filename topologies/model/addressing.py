@@ -30,17 +30,6 @@ from ipaddress import IPv4Address, IPv4Network
 from topologies.model.prefixes import aggregated
 from topologies.model.topology import Link, LinkQuality, Node, Topology
 
-__all__ = [
-    "FIRST_PORT",
-    "GATEWAY",
-    "Addressing",
-    "HostInterface",
-    "NoRouteError",
-    "Route",
-    "SwitchPort",
-    "Unit",
-]
-
 GATEWAY = IPv4Address("10.255.255.254")
 _PER_BYTE = 250  # the most numbers in one byte of an address
 FIRST_PORT = 47110

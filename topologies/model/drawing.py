@@ -27,8 +27,6 @@ from topologies.model.layout import (
 )
 from topologies.model.topology import Link, Node, Topology
 
-__all__ = ["Lane", "draw"]
-
 LANE_STEP = 2.6  # sideways offset of each direction, if they are drawn separately
 # With more links than that between switches the most common label is shown once, at the bottom.
 MOST_LABELS = 12

@@ -11,15 +11,6 @@ from collections.abc import Sequence
 
 from topologies.model.topology import Link, Topology
 
-__all__ = [
-    "HOST_HEIGHT",
-    "LINE_STEP",
-    "MARGIN",
-    "SWITCH_HEIGHT",
-    "SWITCH_WIDTH",
-    "Layout",
-]
-
 HOST_WIDTH, HOST_HEIGHT, HOST_GAP, BOX_PADDING = 66, 42, 10, 4  # a host is that wide at least
 SWITCH_WIDTH, SWITCH_HEIGHT = 92, 36
 RACK_PADDING, RACK_GAP = 18, 28

@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from ipaddress import IPv4Address, IPv4Network
 from typing import TypeVar
 
-__all__ = ["aggregated"]
-
 _BITS = 32
 Way = TypeVar("Way")
 

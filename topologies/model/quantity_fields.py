@@ -14,8 +14,6 @@ from pydantic import BeforeValidator
 
 from topologies.model.units import FRACTIONS, RATES, SIZES, TIMES, quantity
 
-__all__ = ["Fraction", "Rate", "Size", "Time", "duration", "fraction", "rate", "size"]
-
 _SHARE = '"1 %" or 0.01'
 
 

@@ -12,8 +12,6 @@ from collections.abc import Iterable, Sequence
 
 from topologies.model.addressing import Addressing, Unit
 
-__all__ = ["exposed", "host_of", "interleaved", "units_by_rank"]
-
 
 def units_by_rank(addressing: Addressing, hosts: Iterable[str]) -> tuple[Unit, ...]:
     """Lists the server processes of a job on these hosts, by rank.

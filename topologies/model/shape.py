@@ -14,8 +14,6 @@ from dataclasses import dataclass
 
 from topologies.model.topology import Node
 
-__all__ = ["Level", "Rack", "Shape"]
-
 
 @dataclass(frozen=True)
 class Rack:

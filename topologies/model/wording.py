@@ -9,8 +9,6 @@ from collections.abc import Callable, Sequence
 from topologies.model.topology import Costs, Link, Node, Topology
 from topologies.model.units import rate_text, time_text
 
-__all__ = ["SHARED", "alike", "costs", "faults", "faults_at", "few", "in_box", "rates", "times"]
-
 
 def times(number: int, text: str) -> str:
     """Prefixes a text with the number of links that it applies to."""

@@ -11,8 +11,6 @@ from protocol.balance import Balance
 from protocol.partition import Moved
 from protocol.trees import TreeKind
 
-__all__ = ["Balancer", "Measurements", "Move", "remapped"]
-
 
 @dataclass(frozen=True)
 class ServerRound:

@@ -14,8 +14,6 @@ from controller.planning.balancing.levelling import levelled
 from controller.planning.balancing.static import Static
 from protocol.balance import Balance
 
-__all__ = ["LeastLoaded"]
-
 
 class LeastLoaded(Static):
     """Moves slices whenever a job's servers are others than before."""

@@ -10,8 +10,6 @@ import math
 from bisect import bisect_right, insort
 from collections.abc import Collection, Mapping, Sequence
 
-__all__ = ["cleared", "levelled", "scaled"]
-
 _GOLDEN = (math.sqrt(5) - 1) / 2
 
 

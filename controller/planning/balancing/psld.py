@@ -31,8 +31,6 @@ from controller.planning.balancing.static import Static
 from protocol.balance import Balance
 from protocol.partition import Moved
 
-__all__ = ["Psld"]
-
 log = logging.getLogger(__name__)
 
 # Share of a round that a move must be predicted to save: to begin with, and after a move that was

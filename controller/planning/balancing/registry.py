@@ -9,8 +9,6 @@ from controller.planning.balancing.psld import Psld
 from controller.planning.balancing.static import Static
 from protocol.balance import STATIC
 
-__all__ = ["BALANCERS"]
-
 BALANCERS: dict[str, type[Balancer]] = {
     STATIC: Static,
     "least-loaded": LeastLoaded,

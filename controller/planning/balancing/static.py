@@ -7,8 +7,6 @@ from collections.abc import Iterable
 
 from controller.planning.balancing.balancer import Balancer, Measurements, Move
 
-__all__ = ["Static"]
-
 
 class Static(Balancer):
     """Plans a job again only if a change of the network gives it a plan, or other trees."""

@@ -12,8 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 
-__all__ = ["RECOVERED", "ROUNDS", "SLOWER", "TIME_CONSTANT", "Smoothed", "Stragglers", "usual"]
-
 TIME_CONSTANT = 4.0
 SLOWER, RECOVERED, ROUNDS = 1.5, 1.2, 2
 _WEIGHT = 1 - math.exp(-1 / TIME_CONSTANT)

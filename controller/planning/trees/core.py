@@ -6,8 +6,6 @@ from __future__ import annotations
 from controller.planning.tree import Child, PlanRefusedError, TreeNode
 from controller.planning.trees.parts import Parts, Ranks, ServersDisagreeError
 
-__all__ = ["core_alone", "core_under_server"]
-
 
 def core_alone(parts: Parts, first: int, stream: int, servers: Ranks) -> list[TreeNode]:
     """Plans a core with all workers as its children, on the way from each to every server."""

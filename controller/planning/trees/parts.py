@@ -13,8 +13,6 @@ from controller.planning.tree import Child, Parent, PlanRefusedError, TreeNode
 from topologies.model.addressing import Addressing
 from topologies.model.topology import Topology
 
-__all__ = ["Parts", "Ranks", "ServersDisagreeError"]
-
 Ranks: TypeAlias = tuple[int, ...]
 """Servers of one stream."""
 

@@ -12,8 +12,6 @@ from controller.planning.trees.servers import server_alone, tors_under_server
 from controller.planning.trees.two_level import two_level, two_level_under_server
 from protocol.trees import TreeKind
 
-__all__ = ["PLANNERS"]
-
 # Returns the nodes of one stream, root first, with ids from `first` on: (parts, first, stream,
 # servers), the last being the ranks of the stream's servers.
 PLANNERS: dict[TreeKind, Callable[[Parts, int, int, Ranks], list[TreeNode]]] = {

@@ -6,8 +6,6 @@ from __future__ import annotations
 from controller.planning.tree import Child, Parent, TreeNode
 from controller.planning.trees.parts import Parts, Ranks, ServersDisagreeError
 
-__all__ = ["server_alone", "tors_under_server"]
-
 
 def tors_under_server(parts: Parts, first: int, stream: int, servers: Ranks) -> list[TreeNode]:
     """Plans the ToRs of all workers under the server."""

@@ -8,8 +8,6 @@ from controller.planning.tree import Parent, PlanRefusedError, TreeNode
 from controller.planning.trees.parts import Parts, Ranks
 from controller.planning.trees.servers import tors_under_server
 
-__all__ = ["two_level", "two_level_under_server"]
-
 
 def two_level(parts: Parts, first: int, stream: int, servers: Ranks) -> list[TreeNode]:
     """Plans ToRs under a switch; with one rack, the ToR alone."""

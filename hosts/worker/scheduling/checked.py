@@ -9,8 +9,6 @@ from hosts.worker.policies import naming
 from hosts.worker.scheduling.scheduler import ChunkScheduler, Numbers
 from protocol.plan import WorkerPlan
 
-__all__ = ["CheckedScheduler"]
-
 _WHAT = "chunk scheduler"
 
 
