@@ -47,7 +47,7 @@ class Network:
     servers: running server processes by name, and processes: their processes.
     framing: count the framing of frames, whatever the topology says.
     priorities: serve packets by strict priority on all links and at servers' processors.
-    fragile: switches may be killed, with what waits in their queues.
+    fragile: switches may be killed, with what waits in their queues, or stopped.
     host: the class of hosts.
     together: run switches as one node where possible, which is faster.
     corrupts: links may corrupt packets, by the topology or by faults.

@@ -81,7 +81,8 @@ class Session:
         self.addressing = Addressing(topology)
         priorities = any(plan.file.spec.propagation.in_network for plan in checked.jobs)
         killed = {fault.node for fault in faults if fault.kind == "kill"}
-        fragile = any(node.name in killed for node in topology.switches)
+        hit = {fault.node for fault in faults if fault.kind in ("kill", "stop")}
+        fragile = any(node.name in hit for node in topology.switches)
         self.network = Network(
             topology, self.addressing, dataplane, priorities=priorities, fragile=fragile
         )

@@ -41,10 +41,6 @@ _BY_CLOCK: dict[Clock, tuple[Kind, ...]] = {
     "emulated": (*DRAWN, "slow", "scale"),
     "virtual": KINDS,
 }
-_UNSTOPPABLE = (
-    "is a switch, which cannot be stopped in virtual time, as no buffers hold the packets that"
-    " arrive meanwhile; disconnect or kill it, or stop a host or the controller"
-)
 _OF_SWITCHES: tuple[Kind, ...] = ("repush", "disconnect", "impair")
 _QUALITIES = ("loss", "duplicate", "reorder", "corrupt")
 _LONGEST = "1000000 s"
@@ -268,7 +264,7 @@ def schedule(
         unknown = [kind for kind in file.random.kinds if kind not in _BY_CLOCK[clock]]
         if unknown:
             _refuse_kind(document, ("random", "kinds"), unknown[0], clock)
-        faults += _drawn(document, file.random, topology, seed, clock)
+        faults += _drawn(document, file.random, topology, seed)
     elif not file.faults:
         document.refuse((), "has no faults; allowed: faults, random, or both")
     elif seed is not None:
@@ -339,9 +335,6 @@ def _read(
     allowed = switches
     if kind not in _OF_SWITCHES:
         allowed = [one.name for one in topology.nodes] + _server_processes(topology) + [CONTROLLER]
-    if kind == "stop" and clock == "virtual" and node in switches:
-        document.refuse((*place, kind), f"{node} {_UNSTOPPABLE}")
-        return None
     if node not in allowed:
         text = f"there is no {shown(node)} here; allowed: {few(allowed)}"
         document.refuse((*place, kind), text)
@@ -463,7 +456,6 @@ def _drawn(
     given: _Random,
     topology: Topology,
     seed: int | None,
-    clock: Clock,
 ) -> list[Fault]:
     groups = {
         "switches": [one.name for one in topology.switches],
@@ -481,11 +473,8 @@ def _drawn(
             text = f"{shown(name)} is no node here; allowed: names, {', '.join(groups)}"
             document.refuse(("random", "nodes", number), text)
     switches = [name for name in nodes if name in groups["switches"]]
-    others = [name for name in nodes if name not in switches]
     possible = [kind for kind in given.kinds if switches or kind not in _OF_SWITCHES]
-    if not others and clock == "virtual" and "stop" in possible:
-        document.refuse(("random", "nodes"), f"{switches[0]} {_UNSTOPPABLE}")
-    elif not possible:
+    if not possible:
         kinds = " and ".join(given.kinds)
         text = f"of {kinds} only switches can have any, and there are none in `nodes`"
         document.refuse(("random", "kinds"), text)
@@ -495,8 +484,7 @@ def _drawn(
     faults = []
     for number in range(1, given.count + 1):
         kind = draw.choice(possible)
-        hit = others if kind == "stop" and clock == "virtual" else nodes
-        faults.append(_draw(draw, kind, number * given.every, hit, topology))
+        faults.append(_draw(draw, kind, number * given.every, nodes, topology))
     return faults
 
 

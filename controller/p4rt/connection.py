@@ -230,6 +230,9 @@ class DeviceConnection(_Base):
         except P4RuntimeError as error:
             stream.close()
             raise SwitchError(self.name, str(error)) from error
+        except SwitchError:
+            stream.close()
+            raise
         status = answers[-1].arbitration.status
         if status.code != code_pb2.OK:
             stream.close()

@@ -57,6 +57,7 @@ class Strikes:
         self._engine, self._operator = network.engine, network.operator
         self._ordering = self._operator.tasks.lock()
         self._stopped: dict[int, list[Process]] = {}  # by fault
+        self._overflowed: dict[str, int] = {}  # packets, by switch
 
     def node(self, fault: Fault) -> Node:
         """Returns the node that a fault hits."""
@@ -82,14 +83,17 @@ class Strikes:
             work = partial(self._hit_host, node, number, fault)
         else:
             work = partial(self._hit_controller, number, fault)
-        return self._at(node, at, work)
+        return self._at(node, at, work, waits=fault.kind == "repush")
 
     def end(self, number: int, fault: Fault, at: int) -> int:
         """Ends a fault that lasts, at a time (ps) or as soon as possible; returns when."""
         node = self.node(fault)
         at = max(at, self._soonest)
         if isinstance(node, SwitchNode):
-            self._post(node, at, partial(node.unplugged.discard, number))
+            over = partial(node.unplugged.discard, number)
+            if fault.kind == "stop":
+                over = partial(self._resume_switch, node, number)
+            self._post(node, at, over)
         else:
             self._post(node, at, partial(self._resume, node, number))
         return at
@@ -152,7 +156,11 @@ class Strikes:
         if fault.kind == "kill":
             switch.kill()
             return [switch.name]
-        if fault.kind == "disconnect":
+        if fault.kind == "stop":
+            # It goes on when the operator, which has to hear of this first, can tell it to.
+            least = switch.now + 2 * self._engine.control_latency
+            switch.stop(number, max(switch.now + picoseconds(fault.seconds), least))
+        elif fault.kind == "disconnect":
             switch.unplugged.add(number)
         else:
             other = DeviceConnection(switch.name, switch.device)
@@ -205,6 +213,22 @@ class Strikes:
         for process in self._stopped.pop(number, ()):
             node.tasks.resume(process)
 
+    def _resume_switch(self, switch: SwitchNode, number: int) -> None:
+        switch.resume(number)
+        # It takes the packets that have waited after calls of this time.
+        self._engine.post(
+            switch, switch, switch.now + self._engine.control_latency, partial(self._count, switch)
+        )
+
+    def _count(self, switch: SwitchNode) -> None:
+        """Reports the packets for which a switch had no room while it was stopped."""
+        lost = switch.overflowed - self._overflowed.get(switch.name, 0)
+        if lost:
+            self._overflowed[switch.name] = switch.overflowed
+            text = f"{switch.name} had no room for {lost:,} packets while it was stopped"
+            at = switch.now + self._engine.control_latency
+            self._engine.post(switch, self._operator, at, partial(self._tell, text))
+
     # --- the operator's ---
 
     def _rejoin(self, server: str) -> None:
@@ -225,14 +249,19 @@ class Strikes:
         self._post(controller, at, partial(controller.cut, switch))
 
     def _at(
-        self, node: Node, at: int, work: Callable[[], Sequence[str] | None]
+        self, node: Node, at: int, work: Callable[[], Sequence[str] | None], *, waits: bool = False
     ) -> Sequence[str] | None:
-        """Runs work at a node at a time (ps); returns its result, or raises its SwitchError."""
+        """Runs work at a node at a time (ps); returns its result, or raises its SwitchError.
+
+        waits: the work is a call, which a stopped switch answers later.
+        """
         over = self._operator.tasks.event()
         results: list[Sequence[str] | SwitchError | None] = []
 
         def there() -> None:
             found: Sequence[str] | SwitchError | None
+            if waits and node.put_off(there):
+                return
             try:
                 found = work()
             except SwitchError as error:

@@ -7,6 +7,7 @@ and fail like those of a generated one. Messages are copied, as on a wire.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -19,6 +20,7 @@ from simulation.errors import ProcessEndedError
 from simulation.kernel.engine import Engine, Node
 from simulation.kernel.processes import Process
 from simulation.kernel.task_node import TaskNode
+from simulation.links.trains import NEVER, picoseconds
 
 Result = TypeVar("Result")
 Metadata = tuple[tuple[str, str], ...]
@@ -323,17 +325,25 @@ def ask(
     target: Node,
     work: Callable[[], Result],
     process: Callable[[], Process | None] = lambda: None,
+    seconds: float = math.inf,
+    *,
+    insists: bool = False,
 ) -> Result:
     """Runs `work` at another node, in a task if it has any; returns its result or raises.
 
     process: returns, at that node, the task's. Raises ProcessEndedError if that is killed before
     the end of `work`.
+    seconds: CallError is raised after that time if the node puts it off (`Node.put_off`); it
+        executes `work` later only if the caller insists.
     """
     ended = source.tasks.event()
     outcome: list[tuple[bool, Any]] = []
+    due = NEVER if seconds == math.inf else source.now + picoseconds(seconds)
 
     def there() -> None:
         answer: tuple[bool, Any]
+        if outcome and not insists:
+            return
         try:
             answer = True, work()
         except Exception as error:  # raised at the caller
@@ -347,9 +357,17 @@ def ask(
         outcome.append(answer)
         ended.set()
 
+    def give_up() -> None:
+        text = f"no answer within {seconds:g} s"
+        arrive((False, CallError(grpc.StatusCode.DEADLINE_EXCEEDED, text)))
+
     def begin() -> None:
         if not isinstance(target, TaskNode):
-            there()
+            if not target.put_off(there):
+                there()
+            elif due < NEVER:
+                at = max(due, target.now + engine.control_latency)
+                engine.post(target, source, at, give_up)
             return
         mine = process()
         cancel = None

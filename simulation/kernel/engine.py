@@ -116,6 +116,11 @@ class Node(ABC):
         self.now = max(self.now, at)
         work()
 
+    def put_off(self, work: Callable[[], None]) -> bool:
+        """Keeps a call that cannot be answered now, and executes it when it can; returns whether it
+        does. Nodes that may be stopped extend this."""
+        return False
+
     def arrivals(self, until: int) -> list[tuple[int, int, Train]]:
         """Takes all trains that arrive before a time: (link's number, port, train)."""
         return [

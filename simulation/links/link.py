@@ -261,6 +261,13 @@ class Link(ctypes.Structure):
             changes.append((when, rate.parts, rate.whole))
         self._change(changes)
 
+    def hold(self, now: int, until: int) -> None:
+        """Has no packet begin to leave from now on until a time, if they queue here."""
+        if self._strict is not None:
+            self.settle(now)
+            self._strict.hold(until)
+            self.free = self._strict.free
+
     def slowest(self, first: int, last: int) -> Fraction:
         """Returns the largest factor of packets that leave between two times, the first of which is
         not before now."""

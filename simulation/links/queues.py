@@ -103,6 +103,10 @@ class StrictPriorityQueue:
         """Replaces the changes of rate that have not happened (`LineQueue.change`)."""
         self._changes = deque(changes)
 
+    def hold(self, until: int) -> None:
+        """Has no packet begin to leave before a time (ps)."""
+        self._free = max(self._free, until * self._line_rate.whole)
+
     def _change_rate(self, start: int) -> int:
         """Makes the changes that have happened at the start of a packet (in parts of ps); returns
         the start."""

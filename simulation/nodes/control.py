@@ -11,18 +11,27 @@ from typing import Any, TypeVar, cast
 
 from controller.jobs.journal import Journal
 from controller.jobs.registry import JobTable
-from controller.p4rt.connection import DeviceConnection, SwitchError
+from controller.p4rt.connection import (
+    CLOSE_SECONDS,
+    CONNECT_SECONDS,
+    PUSH_SECONDS,
+    REQUEST_SECONDS,
+    DeviceConnection,
+    SwitchError,
+)
 from controller.p4rt.dataplane import DataPlane
+from controller.p4rt.entries import Entity
 from controller.p4rt.fabric import Fabric
 from controller.service.monitor import Monitor
 from controller.service.servicer import JobService, look_after
-from simulation.kernel.calls import Answering, ask
+from simulation.kernel.calls import Answering, CallError, ask
 from simulation.kernel.engine import Engine
 from simulation.kernel.processes import Process
 from simulation.kernel.task_node import TaskNode
 from simulation.links.trains import NEVER
 from simulation.nodes.switch import SwitchNode
 from switch.p4runtime.device import Device
+from switch.p4runtime.streams import Stream
 from switch.p4runtime.stubs import p4runtime_pb2
 from topologies.model.addressing import Addressing
 from topologies.model.topology import Topology
@@ -60,7 +69,7 @@ class ControlNode(TaskNode):
     def _clear(self) -> None:
         """Forgets all but the journal, as a new process does."""
         self.connections = {
-            name: VirtualConnection(name, cast(Device, RemoteDevice(self._engine, self, switch)))
+            name: VirtualConnection(name, RemoteDevice(self._engine, self, switch))
             for name, switch in self._switches.items()
         }
         self.fabric = self._made(self.connections)
@@ -126,7 +135,22 @@ class ControlNode(TaskNode):
 
 
 class VirtualConnection(DeviceConnection):
-    """A connection to a switch at another node."""
+    """A connection to a switch at another node, which may take too long to answer."""
+
+    def __init__(self, name: str, device: RemoteDevice) -> None:
+        super().__init__(name, cast(Device, device))
+        self._remote = device
+
+    def open(self, seconds: float | None = None) -> None:
+        """Implements Connection."""
+        self._remote.seconds = CONNECT_SECONDS if seconds is None else seconds
+        super().open(seconds)
+
+    def read(self, entities: Sequence[Entity], seconds: float = REQUEST_SECONDS) -> list[Entity]:
+        """Implements Connection."""
+        with self._connected():
+            replies = self._remote.read(self._messages.read(entities), seconds)
+            return [entity for reply in replies for entity in reply.entities]
 
     def cut(self) -> RemoteStream | None:
         """Ends it, at this end only; returns its stream, if it was open."""
@@ -137,8 +161,13 @@ class VirtualConnection(DeviceConnection):
 class RemoteDevice:
     """A switch's Device for another node: each call has the latency of calls, each way.
 
-    Calls raise SwitchError while the switch is down or unplugged.
+    Calls raise SwitchError while the switch is down or unplugged, and if it is stopped for longer
+    than they take at most.
+
+    seconds: what messages of streams take at most.
     """
+
+    seconds = CONNECT_SECONDS
 
     def __init__(self, engine: Engine, source: TaskNode, switch: SwitchNode) -> None:
         self.device_id = switch.device.device_id
@@ -151,11 +180,14 @@ class RemoteDevice:
         def later(message: Any) -> None:
             engine.post(switch, source, switch.now + engine.control_latency, lambda: send(message))
 
-        return RemoteStream(self._ask(lambda device: device.open_stream(later)), self._ask)
+        stream = self._ask(lambda device: device.open_stream(later), self.seconds)
+        return RemoteStream(stream, self)
 
     def set_forwarding_pipeline_config(self, request: Any) -> Any:
         """Implements Device."""
-        return self._ask(lambda device: device.set_forwarding_pipeline_config(request))
+        return self._ask(
+            lambda device: device.set_forwarding_pipeline_config(request), PUSH_SECONDS
+        )
 
     def get_forwarding_pipeline_config(self, request: Any) -> Any:
         """Implements Device."""
@@ -165,11 +197,27 @@ class RemoteDevice:
         """Implements Device."""
         self._ask(lambda device: device.write(request))
 
-    def read(self, request: p4runtime_pb2.ReadRequest) -> Sequence[p4runtime_pb2.ReadResponse]:
+    def read(
+        self, request: p4runtime_pb2.ReadRequest, seconds: float = REQUEST_SECONDS
+    ) -> Sequence[p4runtime_pb2.ReadResponse]:
         """Implements Device."""
-        return self._ask(lambda device: list(device.read(request)))
+        return self._ask(lambda device: list(device.read(request)), seconds)
 
-    def _ask(self, work: Callable[[Device], Result]) -> Result:
+    def receive(self, stream: Stream, request: p4runtime_pb2.StreamMessageRequest) -> None:
+        """Has one of its streams receive a message."""
+        self._ask(lambda _: stream.receive(request), self.seconds)
+
+    def close(self, stream: Stream) -> None:
+        """Has one of its streams end, if need be later."""
+        self._ask(lambda _: stream.close(), CLOSE_SECONDS, insists=True)
+
+    def _ask(
+        self,
+        work: Callable[[Device], Result],
+        seconds: float = REQUEST_SECONDS,
+        *,
+        insists: bool = False,
+    ) -> Result:
         switch = self._switch
 
         def there() -> Result:
@@ -177,20 +225,23 @@ class RemoteDevice:
                 raise SwitchError(switch.name, "does not answer")
             return work(switch.device)
 
-        return ask(self._engine, self._source, switch, there)
+        try:
+            return ask(self._engine, self._source, switch, there, seconds=seconds, insists=insists)
+        except CallError as error:
+            raise SwitchError(switch.name, error.details()) from error
 
 
 class RemoteStream:
     """Implements switch.p4runtime.device.Stream for another node."""
 
-    def __init__(self, stream: Any, remote: Callable[[Callable[[Device], Any]], Any]) -> None:
-        self._stream, self._ask = stream, remote
+    def __init__(self, stream: Stream, device: RemoteDevice) -> None:
+        self._stream, self._device = stream, device
 
     def receive(self, request: p4runtime_pb2.StreamMessageRequest) -> None:
         """Implements Stream."""
-        self._ask(lambda _: self._stream.receive(request))
+        self._device.receive(self._stream, request)
 
     def close(self) -> None:
         """Implements Stream. It has ended already where the switch does not answer."""
         with suppress(SwitchError):
-            self._ask(lambda _: self._stream.close())
+            self._device.close(self._stream)

@@ -7,7 +7,7 @@ are in C (switch/runtime/virtual_time/timed_ports.h), so that egress sees a pack
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -16,7 +16,7 @@ import numpy as np
 from observability.pcap import Writer
 from protocol.priorities import PRIORITIES
 from simulation.kernel.engine import Node, Port
-from simulation.links.trains import Train
+from simulation.links.trains import NEVER, Train
 from switch.p4runtime.device import Device
 from switch.pipeline import Pipeline
 from switch.ports.paced_line import Line
@@ -31,6 +31,8 @@ class SwitchNode(Node):
     latency: ps from a packet's arrival until it reaches its port's queue.
     cpu_port: the port of packet-in and packet-out.
     up: it has not been killed, or was started again.
+    held_until: it is stopped until then (ps); 0: it is not.
+    overflowed: packets for which its receive buffers had no room while it was stopped.
     unplugged: numbers of faults that keep P4Runtime clients from it.
     wiped: how often it has lost what its program counts.
 
@@ -57,6 +59,10 @@ class SwitchNode(Node):
         self.device = self._made()
         self.up, self.wiped = True, 0
         self.unplugged: set[int] = set()
+        self.held_until, self._overflowed = 0, 0
+        self._stops: set[int] = set()
+        self._held: list[tuple[int, int, Train]] = []
+        self._put_off: list[Callable[[], None]] = []
         if cpu_port is not None:
             self.lines.add(cpu_port, Line(parts=0), "outside")
         self._packet_outs: list[Arrivals] = []
@@ -87,6 +93,47 @@ class SwitchNode(Node):
         self.lines.lose()
         self._packet_outs.clear()
         self.device.close()
+        if self._stops:
+            self.held_until = self.now
+            self.lines.hold(self.now, self.now)
+            self._stops.clear()
+            self._answer_put_off()
+
+    def stop(self, number: int, until: int) -> None:
+        """Stops it as SIGSTOP does until a time (ps), by a fault of this number: `resume` has to be
+        called then.
+
+        It forwards and answers nothing. Packets wait where it receives them, as many as have room.
+        Queues have to be by priority, as for `kill`.
+        """
+        self._stops.add(number)
+        self.held_until = max(self.held_until, until)
+        self.lines.hold(self.now, self.held_until)
+        for port in self.ports.values():
+            port.out.hold(self.now, self.held_until)
+
+    def resume(self, number: int) -> None:
+        """Has it go on, and answer the calls that came meanwhile, unless other faults stop it."""
+        if number in self._stops:
+            self._stops.discard(number)
+            if not self._stops:
+                self._answer_put_off()
+
+    def put_off(self, work: Callable[[], None]) -> bool:
+        """Implements Node: it answers nothing while it is stopped."""
+        if self._stops:
+            self._put_off.append(work)
+        return bool(self._stops)
+
+    def _answer_put_off(self) -> None:
+        waiting, self._put_off = self._put_off, []
+        for work in waiting:
+            work()
+
+    @property
+    def overflowed(self) -> int:
+        """See the class."""
+        return self._overflowed + self.lines.overflowed
 
     def start(self) -> None:
         """Starts it again, without a program."""
@@ -114,8 +161,10 @@ class SwitchNode(Node):
         )
 
     def next(self) -> int:
-        """Returns the time of the first call or recirculated packet."""
-        return min(self.next_call(), self.lines.next())
+        """Returns the time of the first call, recirculated packet, or packet that waited while it
+        was stopped."""
+        held = self.held_until if self._held else NEVER
+        return min(self.next_call(), self.lines.next(), held)
 
     def outlook(self) -> tuple[int, int]:
         """Implements Node: it makes no calls but answers."""
@@ -146,7 +195,10 @@ class SwitchNode(Node):
 
         Simultaneous ones are ordered: those from the CPU first, then by the number of the link.
         """
-        found = sorted(self.arrivals(until), key=_link_number)
+        found = self.arrivals(until)
+        if self.held_until:
+            found = self._hold(found, until)
+        found.sort(key=_link_number)
         arrivals = [
             Arrivals(port, train.times, train.frames, train.lengths, 1 + number)
             for number, port, train in found
@@ -157,6 +209,28 @@ class SwitchNode(Node):
         if self._packet_outs:
             arrivals, self._packet_outs = [*self._packet_outs, *arrivals], []
         return arrivals
+
+    def _hold(
+        self, found: list[tuple[int, int, Train]], until: int
+    ) -> list[tuple[int, int, Train]]:
+        """Keeps packets that arrive while it is stopped; returns those that it takes before a
+        time."""
+        held, later = self._held, []
+        for number, port, train in found:
+            early = int(np.searchsorted(train.times, self.held_until, "left"))
+            if early < len(train):
+                later.append((number, port, train.select(slice(early, None))))
+            room = self.lines.slots(port) - sum(len(t) for _, p, t in held if p == port)
+            if taken := min(early, room):
+                held.append((number, port, train.select(slice(taken))))
+            self._overflowed += early - taken
+        if until <= self.held_until:
+            return later
+        at, self._held = self.held_until, []
+        then = [(n, port, train.at(np.full(len(train), at, np.int64))) for n, port, train in held]
+        if not self._stops:
+            self.held_until = 0
+        return [*then, *later]
 
     def departed(self, departures: Sequence[Departures]) -> None:
         """Sends the packets that have left the ports."""

@@ -149,6 +149,9 @@ _FUNCTIONS: Functions = {
     "timed_destroy": (None, [pointer]),
     "timed_attach": (None, [pointer, pointer, pointer]),
     "timed_lose": (None, [pointer]),
+    "timed_hold": (None, [pointer, c_int64, c_int64]),
+    "timed_slots": (c_uint64, [pointer, c_uint32]),
+    "timed_overflowed": (c_uint64, [pointer]),
     "timed_line": (c_int, [pointer, c_uint32, POINTER(LineOptions), c_int]),
     "timed_line_read": (c_int, [pointer, c_uint32, POINTER(NativeCounters)]),
     "timed_line_change": (c_int, [pointer, c_uint32, POINTER(NativeChange), c_uint64]),
@@ -187,11 +190,13 @@ class TimedPorts:
         self._watched = False
         self._ports: list[int] = []
         self._last: dict[int, LineCounters] = {}  # of closed ports
+        self._last_overflowed = 0
 
     def close(self) -> None:
         """Frees everything but the counters, before the pipeline is closed. Idempotent."""
         if self._open is not None:
             self._last = {port: self.counters(port) for port in self._ports}
+            self._last_overflowed = self.overflowed
             self._native.timed_destroy(self._open)
             self._open = None
 
@@ -212,6 +217,20 @@ class TimedPorts:
         """Drops and counts what waits in queues by strict priority. A packet that has begun to
         leave is not lost."""
         self._native.timed_lose(self._handle)
+
+    def hold(self, now: int, until: int) -> None:
+        """Stops the switch until a time (ps), or longer if it is stopped: nothing begins to leave.
+
+        Packets that arrive by wires meanwhile arrive then, but not more than `slots` at a port:
+        others are dropped and counted (`overflowed`). The caller has to hold all other arrivals
+        itself. until = now: it does not go on, and what waits arrives now.
+        """
+        self._native.timed_hold(self._handle, now, until)
+
+    def slots(self, port: int) -> int:
+        """Returns how many packets wait at a port while the switch is stopped; 0 without a
+        line."""
+        return int(self._native.timed_slots(self._handle, port))
 
     def add(self, port: int, line: Line, queue: Queue = "fifo") -> None:
         """Adds a line for a port.
@@ -320,6 +339,14 @@ class TimedPorts:
     def no_program(self) -> int:
         """Packets that arrived while no program was attached."""
         return int(self._native.timed_no_program(self._handle))
+
+    @property
+    def overflowed(self) -> int:
+        """Packets of wires for which there was no room while the switch was stopped; after close()
+        too."""
+        if self._open is None:
+            return self._last_overflowed
+        return int(self._native.timed_overflowed(self._handle))
 
     def _collected(self, totals: _Totals) -> list[Departures]:
         count = totals.packets

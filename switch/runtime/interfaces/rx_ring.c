@@ -16,20 +16,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "rx_slots.h"
+
 enum {
-    LINE = 64, // bytes of the cache's
-    // In front of a frame: the slot's header and address (68 bytes, made 80), the offload header,
-    // and padding that aligns the payload of a UDP datagram to 32 bytes.
-    RESERVE = 42,
-    IN_FRONT = 80 + RESERVE + (int)sizeof(struct offload_header) - ETH_HLEN,
-    // Behind that: Ethernet header, two VLAN tags, one of which is not in the frame yet.
-    AROUND = IN_FRONT + ETH_HLEN + 8,
-    LONGEST = 65535, // of an IPv4 packet, in a GSO frame
-    LEAST_MTU = 1500,
     LONG_SLOTS = 64,
-    SHORT_BYTES = 9 << 19, // for slots of short frames; rounded to a power of two
-    // Slots of a block, which must be a multiple of 4 KiB; blocks are contiguous.
-    BLOCK_SLOTS = 64,
     // Behind the last slot: copies in steps of up to 64 bytes may read over the end of a frame.
     MARGIN = 4096,
     // Cache lines that hold a slot's status and its frame's headers.
@@ -37,12 +27,8 @@ enum {
     ALL = 0x40000,
 };
 
-// Returns the bytes of a slot for packets of this size: whole lines, so that a block is whole
-// pages, and an odd number of them, or the headers of all frames would compete for the same cache
-// sets.
-static uint32_t slot_for(uint32_t packet) {
-    return ((AROUND + packet + LINE - 1) / LINE | 1) * LINE;
-}
+_Static_assert(RX_OFFLOAD_HEADER == sizeof(struct offload_header) && RX_ETHERNET == ETH_HLEN,
+               "slots are as large as their headers need");
 
 static int set(int socket, int name, const void *value, socklen_t size) {
     return setsockopt(socket, SOL_PACKET, name, value, size) < 0 ? -errno : 0;
@@ -71,8 +57,8 @@ static size_t ring_bytes(const struct rx_ring *ring) {
 
 static int map(struct rx_ring *ring) {
     struct tpacket_req request = {
-        .tp_block_size = BLOCK_SLOTS * ring->slot_bytes,
-        .tp_block_nr = ring->slots / BLOCK_SLOTS,
+        .tp_block_size = RX_BLOCK_SLOTS * ring->slot_bytes,
+        .tp_block_nr = ring->slots / RX_BLOCK_SLOTS,
         .tp_frame_size = ring->slot_bytes,
         .tp_frame_nr = ring->slots,
     };
@@ -98,7 +84,7 @@ static int configure(struct rx_ring *ring, int index, bool is_short, uint32_t mo
     if (!error)
         error = set_number(ring->socket, PACKET_IGNORE_OUTGOING, 1);
     if (!error)
-        error = set_number(ring->socket, PACKET_RESERVE, RESERVE);
+        error = set_number(ring->socket, PACKET_RESERVE, RX_RESERVE);
     if (!error)
         error = part(ring->socket, is_short, most);
     if (!error)
@@ -119,19 +105,16 @@ static int configure(struct rx_ring *ring, int index, bool is_short, uint32_t mo
 
 int rx_ring_open(struct rx_ring *ring, int index, uint32_t mtu, enum rx_lengths lengths) {
     bool is_short = lengths == RX_SHORT_FRAMES;
-    uint32_t packet = mtu < LEAST_MTU ? LEAST_MTU : mtu > LONGEST ? LONGEST : mtu;
-    uint32_t short_slot = slot_for(packet), slots = BLOCK_SLOTS;
-    while (is_short && 2 * slots * short_slot <= SHORT_BYTES)
-        slots *= 2;
+    uint32_t short_slot = rx_short_slot(mtu);
     *ring = (struct rx_ring){
         // Protocol 0: deaf until bound, so that nothing of another interface gets in.
         .socket = socket(AF_PACKET, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, 0),
-        .slot_bytes = is_short ? short_slot : slot_for(LONGEST),
-        .slots = is_short ? slots : LONG_SLOTS,
+        .slot_bytes = is_short ? short_slot : rx_slot_for(RX_LONGEST),
+        .slots = is_short ? rx_short_slots(mtu) : LONG_SLOTS,
     };
     if (ring->socket < 0)
         return -errno;
-    int error = configure(ring, index, is_short, short_slot - IN_FRONT);
+    int error = configure(ring, index, is_short, short_slot - RX_IN_FRONT);
     if (error)
         rx_ring_close(ring);
     return error;
@@ -165,7 +148,7 @@ void rx_ring_take(struct rx_ring *ring, struct rx_frame *frame) {
     ring->taken++;
     const uint8_t *following = (const uint8_t *)slot(ring, ring->next);
     for (int i = 0; i < HEAD_LINES; i++)
-        __builtin_prefetch(following + (size_t)i * LINE);
+        __builtin_prefetch(following + (size_t)i * RX_LINE);
     frame->bytes = (uint8_t *)one + one->tp_mac;
     frame->length = one->tp_snaplen;
     frame->truncated = one->tp_snaplen < one->tp_len;

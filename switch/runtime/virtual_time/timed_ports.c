@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "grow.h"
+#include "rx_slots.h"
 
 // ---------------------------------------------------------------------------------------------
 // Life
@@ -53,6 +54,35 @@ void timed_lose(struct timed *timed) {
         struct outlet *outlet = timed->outlets[timed->ports[i]];
         strict_lose(&outlet->strict, &outlet->line);
     }
+}
+
+void timed_hold(struct timed *timed, int64_t now, int64_t until) {
+    bool stopped = now < timed->held, ends = until == now;
+    for (uint32_t i = 0; i < timed->port_count; i++) {
+        struct outlet *outlet = timed->outlets[timed->ports[i]];
+        struct line *line = &outlet->line;
+        if (!stopped)
+            outlet->free_before = line->free;
+        if (ends && stopped)
+            line->free = outlet->free_before;
+        if (line->free < until && !ends) {
+            line->free = until;
+            line->rest = 0;
+        }
+    }
+    for (uint64_t i = 0; !stopped && i < timed->wire_count; i++)
+        timed->wires[i]->waited = 0;
+    if (until > timed->held || ends)
+        timed->held = until;
+}
+
+uint64_t timed_slots(const struct timed *timed, uint32_t port) {
+    const struct outlet *outlet = port < SW_PORTS ? timed->outlets[port] : NULL;
+    return outlet ? rx_short_slots((uint32_t)outlet->line.options.longest - RX_ETHERNET) : 0;
+}
+
+uint64_t timed_overflowed(const struct timed *timed) {
+    return timed->overflowed;
 }
 
 void timed_destroy(struct timed *timed) {
@@ -130,7 +160,7 @@ int timed_wire_read(struct timed *from, uint32_t port, struct timed_carried *car
 static void carry(struct wire *wire, const struct departure *one, uint64_t wire_bytes) {
     wire->carried.wire += wire_bytes;
     wire_put(wire, one->end, (uint32_t)one->length, one->stored);
-    int64_t at = wire_next(wire);
+    int64_t at = timed_when(wire->to, wire_next(wire));
     if (at < wire->to->next)
         wire->to->next = at;
 }
@@ -391,11 +421,12 @@ void timed_arrive(struct timed *timed, uint32_t port, int64_t at, int64_t input,
 
 void timed_recirculate(struct timed *timed) {
     struct rounding one = rounds_pop(&timed->rounds);
-    timed->now = one.at;
+    int64_t at = timed_when(timed, one.at);
+    timed->now = at;
     timed->input = -1;
     timed->frame_stored = 0;
-    timed->call->round(timed->sw, one.packet, (uint64_t)one.at / PICOS);
-    collect_rounds(timed, one.at);
+    timed->call->round(timed->sw, one.packet, (uint64_t)at / PICOS);
+    collect_rounds(timed, at);
     drain(timed);
 }
 

@@ -68,6 +68,15 @@ void timed_attach(struct timed *timed, struct sw *sw, const struct sw_functions 
 // Drops and counts what waits in queues by strict priority; what has begun to leave is not lost.
 void timed_lose(struct timed *timed);
 
+// Stops the switch from now until a time, or longer if it is stopped: nothing begins to leave.
+// Packets that arrive by wires meanwhile arrive then, in the order of their ranks, the first
+// timed_slots() of each port; others are dropped and counted. Trains have to be held by the caller.
+// until = now: it does not go on, and what waits arrives now.
+void timed_hold(struct timed *timed, int64_t now, int64_t until);
+// How many frames wait at a port meanwhile; 0: no line.
+uint64_t timed_slots(const struct timed *timed, uint32_t port);
+uint64_t timed_overflowed(const struct timed *timed); // dropped then
+
 // How packets wait for a line: first come, first served; by strict priority (strict.h), where a
 // departure is known when it begins; or outside, where the caller queues and paces departures, whose
 // ends are when they get there.

@@ -25,16 +25,19 @@ static void arrive_by_wire(struct timed *timed, struct head *head) {
     struct wire *wire = head->wire;
     const uint8_t *bytes;
     struct flying one = wire_take(wire, &bytes);
-    timed_arrive(timed, wire->port, one.at, -1, bytes, one.stored, one.length);
-    head->at = wire_next(wire);
+    if (one.at < timed->held && wire->waited++ >= timed_slots(timed, wire->port))
+        timed->overflowed++;
+    else
+        timed_arrive(timed, wire->port, head->at, -1, bytes, one.stored, one.length);
+    head->at = timed_when(timed, wire_next(wire));
 }
 
 int64_t timed_next(const struct timed *timed) {
-    int64_t next = rounds_next(&timed->rounds);
+    int64_t next = timed_when(timed, rounds_next(&timed->rounds));
     int64_t start = timed_start(timed);
     next = start < next ? start : next;
     for (uint64_t i = 0; i < timed->wire_count; i++) {
-        int64_t at = wire_next(timed->wires[i]);
+        int64_t at = timed_when(timed, wire_next(timed->wires[i]));
         next = at < next ? at : next;
     }
     return next;
@@ -57,7 +60,8 @@ static bool set_heads(struct timed *timed, struct timed_train *trains, uint64_t 
             int64_t at = one->count ? one->times[0] : TIMED_NEVER;
             timed->heads[i] = (struct head){.at = at, .rank = one->rank, .train = one};
         } else {
-            timed->heads[i] = (struct head){.at = wire_next(by), .rank = by->rank, .wire = by};
+            int64_t at = timed_when(timed, wire_next(by));
+            timed->heads[i] = (struct head){.at = at, .rank = by->rank, .wire = by};
             wire++;
         }
     }
@@ -73,7 +77,7 @@ static struct head *earliest(struct timed *timed) {
 }
 
 static int64_t next_event(struct timed *timed) {
-    int64_t again = rounds_next(&timed->rounds);
+    int64_t again = timed_when(timed, rounds_next(&timed->rounds));
     int64_t start = timed_start(timed);
     struct head *head = earliest(timed);
     again = start < again ? start : again;
@@ -104,11 +108,11 @@ static void forward(struct timed *timed, int64_t reached) {
     // Packets that other switches have sent since.
     for (uint64_t i = 0; i < timed->head_count; i++)
         if (timed->heads[i].wire)
-            timed->heads[i].at = wire_next(timed->heads[i].wire);
+            timed->heads[i].at = timed_when(timed, wire_next(timed->heads[i].wire));
     if (timed->sw)
         timed->call->lock(timed->sw);
     while (!timed->no_memory && timed->again <= MOST_ROUNDS) {
-        int64_t again = rounds_next(&timed->rounds);
+        int64_t again = timed_when(timed, rounds_next(&timed->rounds));
         struct head *head = earliest(timed);
         int64_t until = reached < *timed->until ? reached : *timed->until;
         // As in emulation, recirculated packets precede arrivals.

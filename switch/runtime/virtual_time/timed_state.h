@@ -26,6 +26,7 @@ enum {
 // A port: its line, and its departures in this call.
 struct outlet {
     struct line line;
+    int64_t free_before; // when the line was free before the switch was stopped
     enum timed_queue queue;
     struct strict strict;
     struct departed departed;
@@ -47,7 +48,8 @@ struct timed {
     uint64_t latency;
     struct outlet *outlets[SW_PORTS];
     uint32_t ports[SW_PORTS], port_count; // that exist, in order
-    uint64_t no_port, no_program;
+    uint64_t no_port, no_program, overflowed;
+    int64_t held; // it is, or was last, stopped until then
     struct sw_packet *head, *tail; // between ingress and egress
     struct rounds rounds;
     struct wire **wires; // that lead here, by rank
@@ -67,6 +69,11 @@ struct timed {
     uint8_t frame[SW_MAX_FRAME];
     uint8_t leaving[SW_MAX_FRAME]; // for a queue with priorities
 };
+
+// Returns when an event happens that would happen at a time, were the switch not stopped then.
+static inline int64_t timed_when(const struct timed *timed, int64_t at) {
+    return at < timed->held ? timed->held : at;
+}
 
 // Processes a packet at `bytes`. input: its index in the call, -1 if it came by a wire.
 void timed_arrive(struct timed *timed, uint32_t port, int64_t at, int64_t input,

@@ -21,7 +21,7 @@ struct wire {
     struct timed *to;
     uint32_t port; // of `to`
     int64_t delay;
-    uint64_t rank;
+    uint64_t rank, waited; // packets that have waited while the receiver was stopped
     struct flying *flying;
     uint64_t first, end, room;
     uint8_t *frames;
