@@ -26,7 +26,7 @@ test: setup-test ## every test (TESTS="tests/unit -k job", JOBS=1 for one at a t
 	@git ls-files '*.py' | $(PYTHON) -m compileall -q -i - # once, not in each of hundreds of processes
 	@$(NAMESPACES) $(PYTHON) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0 $(TESTS) # in the order of conftest.py
 
-fuzz: setup-test ## look for inputs that break the embedded target or a worker, MINUTES=10 (ARGS="aggregation worker", ARGS=--coverage, ARGS=programs: against BMv2)
+fuzz: setup-test ## look for inputs that break the embedded target, a worker or a server, MINUTES=10 (ARGS="aggregation server", ARGS=--coverage, ARGS=programs: against BMv2)
 	@$(PYTHON) -m tests.fuzz --minutes $(or $(MINUTES),10) $(ARGS)
 
 soak: setup-test ## long tests: 10^6 chunks, 10^6 hostile packets, 10^7 packets, every fault, MINUTES=20 of random ones (SEED=1)

@@ -447,6 +447,15 @@ def worker() -> Native:
     )
 
 
+def server() -> Native:
+    """The root of a stream at a server. Any bytes are a tree and the packets that come."""
+    draw = random.Random(8)
+    return Native(
+        (ROOT / "tests" / "fuzz" / "server.c", HOSTS / "root.c"),
+        {f"{n}": draw.randbytes(40 * n) for n in range(2, 50)},
+    )
+
+
 SUBJECTS: dict[str, Callable[[], Subject]] = {
     one.__name__: one
     for one in (
@@ -462,5 +471,6 @@ SUBJECTS: dict[str, Callable[[], Subject]] = {
         metered,
         valuesets,
         worker,
+        server,
     )
 }
