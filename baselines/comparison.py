@@ -16,6 +16,7 @@ from planner.collectives import Team
 from planner.flows import Pair, Round, Wires
 from planner.link_loads import Direction, Load, qualities, receivers, total
 from protocol.errors import Error
+from testbed.preflight import JobPlan
 from topologies.model.addressing import Addressing, HostInterface
 from topologies.model.topology import LinkQuality
 
@@ -47,6 +48,20 @@ class Work:
 
 
 @dataclass(frozen=True)
+class SwitchedJob:
+    """A job in which the servers of a collective are the workers.
+
+    plan: Of the job; its workers are the hosts of the servers, in order.
+    bounds: Boundaries of its keys in the tensor.
+    chunk_bytes: Of a frame.
+    """
+
+    plan: JobPlan
+    bounds: tuple[int, ...]
+    chunk_bytes: int
+
+
+@dataclass(frozen=True)
 class Contender:
     """One way to all-reduce.
 
@@ -57,6 +72,7 @@ class Contender:
     rounds: Messages between members; none for in-network aggregation.
     wires: The paths of these messages.
     piece: Values forwarded before the rest has arrived (pipelining).
+    switched: The job of servers for which switches sum; the last of the loads is its.
     """
 
     name: str
@@ -67,6 +83,7 @@ class Contender:
     rounds: tuple[Round, ...] = ()
     wires: Wires | None = None
     piece: int = 0
+    switched: SwitchedJob | None = None
 
     @property
     def workers(self) -> int:
@@ -92,7 +109,13 @@ class Contender:
     def least_seconds(self, lines: Mapping[Direction, LinkQuality], *, framing: bool) -> float:
         """Returns a lower bound of an iteration's time, by the rates of links alone."""
         if self.wires is not None:
-            return self.wires.least_seconds(self.rounds, framing=framing)
+            least = self.wires.least_seconds(self.rounds, framing=framing)
+            if self.switched is None:
+                return least
+            (one,) = self.rounds
+            both = total((self.wires.data(one), self.loads[-1]))
+            times = [load.seconds(lines[way].rate, framing=framing) for way, load in both.items()]
+            return max(least, *times)
         # Every contribution and every result is needed.
         (loads,) = self.loads
         times = [one.seconds(lines[way].rate, framing=framing) for way, one in loads.items()]
@@ -106,7 +129,11 @@ class Contender:
                 are sent for every second one.
         """
         assert self.wires is not None
-        found = self.wires.windows(self.rounds)
+        taken: dict[Direction, int] = {}
+        if self.switched is not None:
+            held = self.switched.plan.reservation.window * self.switched.chunk_bytes
+            taken = dict.fromkeys(self.loads[-1], held)
+        found = self.wires.windows(self.rounds, taken)
         for (a, b), window in found.items():
             if window < 2:
                 raise ComparisonError(

@@ -3,21 +3,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
-from baselines.comparison import ComparisonError, Contender, Work
+from baselines.comparison import ComparisonError, Contender, SwitchedJob, Work
 from baselines.members import GLOO, IN_NETWORK, MOST_WORKERS, ServiceOptions
 from controller.p4rt.dataplane import DataPlane
+from controller.planning.admission import NoRoomError, Resources
+from controller.planning.tree_planner import PlanRefusedError
+from controller.planning.windows import MOST as MOST_WINDOW
 from planner import flows
 from planner.collectives import COLLECTIVES, Team, TeamError
 from planner.collectives.ring import Ring
 from planner.flows import Wires
-from planner.link_loads import Workload, expected, qualities
+from planner.link_loads import Direction, Load, Workload, expected, qualities
+from specs import jobfile
+from specs.jobfile import Placement
+from testbed import preflight
 from testbed.preflight import JobPlan
 from topologies.model.addressing import Addressing, HostInterface
 from topologies.model.replica_order import units_by_rank
 from topologies.model.topology import Topology
 
+_SHARED = 2  # parts of a queue, one of which streams have where switches sum for their servers
 # Its all-reduce of CPU tensors is a ring, too.
 _GLOO = Ring(GLOO)
 
@@ -58,17 +66,67 @@ def contenders(
         meaning = "torch.distributed.all_reduce" if name == GLOO else collective.describe(len(here))
         rounds = tuple(collective.rounds(team, work.size))
         wires = Wires(addressing, (*workers, *here), segment)
-        loads = tuple(wires.loads(one) for one in rounds)
+        loads: list[Mapping[Direction, Load]] = [wires.loads(one) for one in rounds]
         piece = collective.piece(team, work.size, segment)
-        found.append(Contender(name, meaning, team, tuple(wires.ends), loads, rounds, wires, piece))
+        switched = None
+        if collective.switched and len(here) > 1:
+            hosts = [end.node for end in here]
+            switched, load = _switched(name, addressing, hosts, workers[0], plane, work, piece)
+            loads.append(load)
+        found.append(
+            Contender(
+                name, meaning, team, tuple(wires.ends), tuple(loads), rounds, wires, piece, switched
+            )
+        )
     return found
+
+
+def _switched(
+    name: str,
+    addressing: Addressing,
+    hosts: Sequence[str],
+    other: HostInterface,
+    plane: DataPlane,
+    work: Work,
+    piece: int,
+) -> tuple[SwitchedJob, Mapping[Direction, Load]]:
+    """Returns the job in which switches sum for servers, and its load of an iteration.
+
+    hosts: Of the servers. other: A host that is none of them, whose server process no packet
+    reaches. piece: Values that are forwarded together, about as many as a key has.
+
+    Raises:
+        ComparisonError: Switches cannot sum for them.
+    """
+    topology = addressing.topology
+    lines = qualities(addressing).values()
+    room = min(one.queue_bytes for one in lines) // (_SHARED * plane.frame_bytes)
+    window = min(MOST_WINDOW, 1 << (max(1, room).bit_length() - 1))
+    file = jobfile.parse(f"{{name: boxes, iterations: 1, batch: {len(hosts)}, window: {window}}}")
+    resources = Resources((node.name for node in topology.switches), plane.slots)
+    place = Placement(tuple(hosts), (other.node,))
+    try:
+        plan = preflight.admit(file, place, 0, addressing, resources, plane, None)
+    except (PlanRefusedError, NoRoomError) as error:
+        raise ComparisonError(f"{topology.source}: {name}: {error}") from error
+    whole = max(1, piece // plane.lanes) * plane.lanes
+    bounds = (*range(0, work.size, whole), work.size)
+    slices = plane.chunks_per_slice(file.spec.slice_size)
+    sizes = tuple(high - low for low, high in pairwise(bounds))
+    once = Workload(sizes, plane.lanes, 1, slices, exponent_rounds=0)
+    load = expected(addressing, plan.trees, plan.servers, once)
+    return SwitchedJob(plan, bounds, plane.frame_bytes), load
 
 
 def default_names(addressing: Addressing, plan: JobPlan) -> tuple[str, ...]:
     """Returns the contenders that differ from each other with the hosts of a job, without gloo."""
+    topology = addressing.topology
     workers, servers = _hosts(addressing, plan)
-    team = _team(addressing.topology, workers, servers)
-    return (IN_NETWORK, *(name for name, one in COLLECTIVES.items() if one.suits(team)))
+    team = _team(topology, workers, servers)
+    suited = [name for name, one in COLLECTIVES.items() if one.suits(team)]
+    if not topology.cores:  # of which a collective with switches needs one
+        suited = [name for name in suited if not COLLECTIVES[name].switched]
+    return (IN_NETWORK, *suited)
 
 
 def _hosts(

@@ -63,7 +63,8 @@ def play(
             one.tell(_description(contender, number, plan, work))
         for one in members:
             one.answer()
-        setup = _all(members, {"do": "prepare"})[0]
+        prepared = _all(members, {"do": "prepare"})
+        setup = next((one for one in prepared if one is not None), None)
         _all(members, {"do": "open", "setup": setup})
         _iterate(members, 0)
         before = _settled(launched)
@@ -195,7 +196,7 @@ def _description(contender: Contender, number: int, plan: JobPlan, work: Work) -
         "sizes": work.sizes,
     }
     if contender.name == IN_NETWORK:
-        return {**setup, "job": service_of(plan)}
+        return {**setup, "job": service_of(plan)} if number == 0 else setup
     setup["addresses"] = [
         (str(end.ipv4), _FIRST_PORT + member) for member, end in enumerate(contender.ends)
     ]
@@ -204,4 +205,10 @@ def _description(contender: Contender, number: int, plan: JobPlan, work: Work) -
         return {**setup, "interface": contender.ends[number].interface}
     peers = [a + b - number for a, b in contender.pairs if number in (a, b)]
     racks = [*contender.team.workers, *contender.team.servers]
-    return {**setup, "racks": racks, "peers": peers, "piece": contender.piece}
+    setup = {**setup, "racks": racks, "peers": peers, "piece": contender.piece}
+    rank, switched = number - contender.workers, contender.switched
+    if switched is not None and rank >= 0:
+        setup["bounds"] = switched.bounds
+        if rank == 0:
+            setup["job"] = service_of(switched.plan)
+    return setup

@@ -36,7 +36,7 @@ class MemberSetup(TypedDict):
     sizes: Sequence[int]
     """Values of each tensor."""
     job: NotRequired[ServiceOptions]
-    """In-network: the job that the first member creates."""
+    """The job that this member creates: in-network the first, else the first box."""
     addresses: NotRequired[list[tuple[str, int]]]
     """Baselines: address and port of each member."""
     set_up_tcp: NotRequired[bool]
@@ -49,6 +49,8 @@ class MemberSetup(TypedDict):
     """Streams: members that this one is connected with."""
     piece: NotRequired[int]
     """Streams: values forwarded before the rest has arrived."""
+    bounds: NotRequired[Sequence[int]]
+    """Boxes for which switches sum: boundaries of keys."""
 
 
 class Step(TypedDict):
@@ -70,8 +72,7 @@ def create_member(setup: MemberSetup) -> Member:
         from baselines.innetwork import InNetwork
         from hosts.client import Client
 
-        job = setup["job"] if member == 0 else None
-        return InNetwork(member, workers, setup["sizes"], Client, job)
+        return InNetwork(member, workers, setup["sizes"], Client, setup.get("job"))
     if setup["set_up_tcp"]:
         tcp.set_up()
     addresses = [(host, port) for host, port in setup["addresses"]]
@@ -79,16 +80,20 @@ def create_member(setup: MemberSetup) -> Member:
         return GlooMember(member, workers, sum(setup["sizes"]), setup["interface"], *addresses[0])
     racks = setup["racks"]
     streams = TcpStreams(member, addresses, setup["peers"], setup["piece"])
-    return StreamMember(
-        COLLECTIVES[name],
-        member,
-        Team(tuple(racks[:workers]), tuple(racks[workers:])),
-        sum(setup["sizes"]),
-        streams,
-        REAL.now,
-        streams.open,
-        streams.close,
-    )
+    team = Team(tuple(racks[:workers]), tuple(racks[workers:]))
+    size = sum(setup["sizes"])
+    opened, closed = streams.open, streams.close
+    if "bounds" in setup:
+        from baselines.boxes import BoxMember, ClientSwitches
+        from hosts.client import Client
+
+        rank = member - workers
+        switches = ClientSwitches(rank, setup["bounds"], Client, setup.get("job"))
+        streams.switches = switches
+        return BoxMember(
+            *(switches, COLLECTIVES[name], member, team, size, streams, REAL.now, opened, closed)
+        )
+    return StreamMember(COLLECTIVES[name], member, team, size, streams, REAL.now, opened, closed)
 
 
 def main() -> int:

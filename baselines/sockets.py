@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from planner.collectives.streams import Array
+from planner.collectives.streams import Array, Switches
 
 _HELLO = struct.Struct(">I")
 _CONNECT_SECONDS = 60.0
@@ -26,6 +26,8 @@ class TcpStreams:
     peers: The members to connect with.
     piece: Values forwarded before the rest has arrived.
     """
+
+    switches: Switches | None = None
 
     def __init__(
         self,

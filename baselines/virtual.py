@@ -9,14 +9,16 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
+from baselines.boxes import BoxMember, ClientSwitches
 from baselines.comparison import (
     ComparisonError,
     Contender,
     Outcome,
+    SwitchedJob,
     Work,
 )
 from baselines.contenders import check_lossless, service_of
@@ -25,10 +27,11 @@ from baselines.members import GLOO, IN_NETWORK, ComputedStreams, Member, Report,
 from controller.p4rt.dataplane import DataPlane
 from hosts.client import Client
 from hosts.errors import ClientError
+from hosts.net.environment import HostEnvironment
 from observability.links import Carried
 from observability.messages.events import Within
 from planner.collectives import COLLECTIVES
-from planner.collectives.streams import Array, Streams
+from planner.collectives.streams import Array, Streams, Switches
 from planner.link_loads import Direction, qualities, total
 from simulation.errors import VirtualError
 from simulation.kernel.calls import ask
@@ -36,9 +39,10 @@ from simulation.kernel.engine import Engine
 from simulation.kernel.progress import ProgressReporter
 from simulation.network import SERVICE, Network
 from simulation.nodes.host import HostNode
+from simulation.nodes.sockets import SocketNode
 from simulation.nodes.stream import StreamNode, connect
 from testbed.preflight import JobPlan
-from topologies.model.addressing import Addressing
+from topologies.model.addressing import Addressing, HostInterface
 from topologies.model.topology import Costs
 
 Result = TypeVar("Result")
@@ -50,6 +54,8 @@ _QUIET_QUEUES = 10  # queue drain times of the slowest link, after which nothing
 
 class NodeStreams:
     """Streams of a member at a simulated host (implements ``streams.Streams``)."""
+
+    switches: Switches | None = None
 
     def __init__(self, node: StreamNode, member: int, piece: int) -> None:
         self.piece = piece
@@ -78,6 +84,7 @@ class _Play:
     ) -> None:
         self.name = contender.name
         self._one, self._plan, self._work = contender, plan, work
+        self._payload = plane.sums
         self._streams = contender.name != IN_NETWORK
         windows = contender.windows() if self._streams else {}
         self.network = Network(
@@ -86,7 +93,7 @@ class _Play:
             plane,
             framing=framing,
             engine=engine,
-            host=StreamNode if self._streams else HostNode,
+            host=_host_of(contender),
         )
         lines = qualities(addressing).values()
         self._quiet = _QUIET_QUEUES * max(
@@ -130,7 +137,8 @@ class _Play:
         while not ask(network.engine, operator, network.controller, self._is_up):
             operator.tasks.sleep(_POLL_SECONDS)
         members = [self._member(number) for number in range(len(self._one.ends))]
-        setup = self._each([one.prepare for one in members])[0]
+        found = self._each([one.prepare for one in members])
+        setup: Any = next((one for one in found if one is not None), None)
         for rank, name in enumerate(setup["servers"] if setup else ()):
             self.network.join(name, setup["nonce"], rank)
         self._each([partial(one.open, setup) for one in members])
@@ -180,11 +188,29 @@ class _Play:
             node = self._stream_node(number)
             streams: Streams = NodeStreams(node, number, one.piece)
             if self._work.compute and number < one.workers:
-                clock = node.tasks.now, node.tasks.sleep
-                streams = ComputedStreams(streams, size, self._work.compute, *clock)
-            collective = COLLECTIVES[one.name]
-            return StreamMember(collective, number, one.team, size, streams, node.tasks.now)
-        end = one.ends[number]
+                how = self._work.compute, node.tasks.now, node.tasks.sleep
+                streams = ComputedStreams(streams, size, *how)
+            collective, clock = COLLECTIVES[one.name], node.tasks.now
+            if one.switched is not None and number >= one.workers:
+                streams.switches = switches = self._switches(one.switched, number)
+                return BoxMember(switches, collective, number, one.team, size, streams, clock)
+            checked = one.switched is None or self._payload
+            return StreamMember(collective, number, one.team, size, streams, clock, checked=checked)
+        create = service_of(self._plan) if number == 0 else None
+        sizes = self._work.sizes
+        client, environment = self._client(one.ends[number])
+        return InNetwork(number, one.workers, sizes, client, create, SERVICE, environment)
+
+    def _switches(self, job: SwitchedJob, member: int) -> ClientSwitches:
+        """Returns a server's part in the job for which switches sum."""
+        rank = member - self._one.workers
+        end = self.network.addressing.host_interfaces(self._one.ends[member].node)[0]
+        create = service_of(job.plan) if rank == 0 else None
+        client, environment = self._client(end)
+        return ClientSwitches(rank, job.bounds, client, create, SERVICE, environment)
+
+    def _client(self, end: HostInterface) -> tuple[Callable[[], Client], HostEnvironment]:
+        """Returns what creates a client at an interface, and its host's environment."""
         environment = self.network.environment(self.network.hosts[end.node])
 
         def client() -> Client:
@@ -196,9 +222,14 @@ class _Play:
                 environment=environment,
             )
 
-        create = service_of(self._plan) if number == 0 else None
-        sizes = self._work.sizes
-        return InNetwork(number, one.workers, sizes, client, create, SERVICE, environment)
+        return client, environment
+
+
+def _host_of(contender: Contender) -> type[HostNode]:
+    """Returns the class of hosts that a contender needs."""
+    if contender.switched is not None:
+        return SocketNode
+    return HostNode if contender.name == IN_NETWORK else StreamNode
 
 
 def play(

@@ -128,11 +128,27 @@ class Wires:
                     least = max(least, head + total + tail)
         return least
 
-    def windows(self, rounds: Sequence[Round]) -> dict[Pair, float]:
+    def data(self, one: Round) -> dict[Direction, Load]:
+        """Computes the load of a round's data in each direction of a link: in full segments over
+        all messages of a pair, without acknowledgements."""
+        found: dict[Direction, Load] = {}
+        for pair, messages in one.items():
+            frames = -(-sum(messages) // self.segment)
+            for direction in self.way(pair):
+                load = Load(sum(messages) + TCP_HEADERS * frames, frames)
+                found.setdefault(direction, Load()).add(load)
+        return found
+
+    def windows(
+        self, rounds: Sequence[Round], taken: Mapping[Direction, int] | None = None
+    ) -> dict[Pair, float]:
         """Computes the segments each pair may have in flight without overflowing a queue.
 
         All of them, and their acknowledgements, may be in one queue at once; pairs whose frames
         pass a queue share it equally. Less than 2: the queue is too small.
+
+        Args:
+            taken: Bytes that others may have in a queue.
         """
         pairs = {pair for one in rounds for pair in one}
         ways = {
@@ -143,6 +159,8 @@ class Wires:
             for pair in sorted(pairs)
         }
         queues = {way: one.queue_bytes for way, one in qualities(self.addressing).items()}
+        for direction, count in (taken or {}).items():
+            queues[direction] -= count
         return share_queues(ways, queues)
 
 

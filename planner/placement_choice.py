@@ -77,7 +77,11 @@ def explain_fastest(found: Sequence[Prediction], network: Network) -> str:
             f" Next is {other.name} with {time_text(other.seconds)}{_times(other, best)}:"
             f" {_reason(other, network)}."
         )
-    without = min((one for one in found if not one.tree and one.bytes), key=_seconds, default=None)
+    without = min(
+        (one for one in found if not one.tree and one.bytes and not _switched(one)),
+        key=_seconds,
+        default=None,
+    )
     if without is not None and best.seconds:
         text += (
             f" Of the baselines{', which compute first,' if overlap else ''} {without.name} is the"
@@ -99,6 +103,11 @@ class RackChoiceRow(TypedDict):
     two_level: str
     """The baseline of two."""
     two_level_seconds: float
+    core_switch: str | None
+    """The baseline of two levels in which the core switch sums for these servers; None without."""
+    core_switch_seconds: float | None
+    core_switch_levels: int | None
+    """1 or 2, whichever is faster with that."""
     why: str
 
 
@@ -106,26 +115,40 @@ class RackChoiceRow(TypedDict):
 class RackChoice:
     """Choice between servers that sum all workers and servers that sum racks first.
 
-    flat, two_level: the predictions; why: the choice in words.
+    flat, two_level: the predictions; core_switch: that of two levels if the core switch sums for
+    these servers; why: the choice in words.
     """
 
     flat: Prediction
     two_level: Prediction
+    core_switch: Prediction | None
     why: str
 
     @property
     def levels(self) -> int:
         """1 or 2, whichever is faster; with equal times 1."""
-        return 2 if self.two_level.seconds < self.flat.seconds else 1
+        return self._levels(self.two_level)
+
+    @property
+    def core_switch_levels(self) -> int | None:
+        """The same if the core switch sums for servers; None if it cannot."""
+        return None if self.core_switch is None else self._levels(self.core_switch)
+
+    def _levels(self, two: Prediction) -> int:
+        return 2 if two.seconds < self.flat.seconds else 1
 
     def message(self) -> RackChoiceRow:
         """Converts it to JSON."""
+        core = self.core_switch
         return {
             "levels": self.levels,
             "flat": self.flat.name,
             "flat_seconds": self.flat.seconds,
             "two_level": self.two_level.name,
             "two_level_seconds": self.two_level.seconds,
+            "core_switch": None if core is None else core.name,
+            "core_switch_seconds": None if core is None else core.seconds,
+            "core_switch_levels": self.core_switch_levels,
             "why": self.why,
         }
 
@@ -137,10 +160,12 @@ def choose_across_racks(found: Sequence[Prediction], network: Network) -> RackCh
     """
     flat = next((one for one in found if one.placement == _FLAT and one.bytes), None)
     boxes = [one for one in found if isinstance(COLLECTIVES.get(one.placement), Boxes)]
-    if flat is None or not boxes:
+    apart = [one for one in boxes if not _switched(one)]
+    if flat is None or not apart:
         return None
-    two = min(boxes, key=_seconds)
-    chosen = RackChoice(flat, two, "")
+    two = min(apart, key=_seconds)
+    core = min((one for one in boxes if _switched(one)), key=_seconds, default=None)
+    chosen = RackChoice(flat, two, core, "")
     names = {1: f"flat, with {flat.name}", 2: f"in two levels, with {two.name}"}
     first, second = (two, flat) if chosen.levels == 2 else (flat, two)
     why = (
@@ -149,7 +174,20 @@ def choose_across_racks(found: Sequence[Prediction], network: Network) -> RackCh
         f" {names[3 - chosen.levels].capitalize()}, it takes {time_text(second.seconds)}"
         f"{_times(second, first)}: {_reason(second, network)}."
     )
+    if core is not None:
+        against = "faster" if chosen.core_switch_levels == 2 else "no faster"
+        why += (
+            f" Where the core switch sums for the servers of racks, with {core.name}, two levels"
+            f" take {time_text(core.seconds)}, which is {against} than flat:"
+            f" {_reason(core, network)}."
+        )
     return replace(chosen, why=why)
+
+
+def _switched(one: Prediction) -> bool:
+    """True for a baseline whose servers switches sum for."""
+    collective = COLLECTIVES.get(one.placement)
+    return collective is not None and collective.switched
 
 
 def _times(one: Prediction, best: Prediction) -> str:

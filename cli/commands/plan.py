@@ -306,7 +306,8 @@ def _show_words(console: Console, predicted: list[Prediction], team: Team) -> No
     for one in predicted:
         if one.name in COLLECTIVES:
             one_of = COLLECTIVES[one.name]
-            words[one.name] = f"{one_of.describe(len(one_of.servers(team)))}; no switch sums"
+            what = one_of.describe(len(one_of.servers(team)))
+            words[one.name] = what if one_of.switched else f"{what}; no switch sums"
     _say(
         console,
         "\nPlacements, trees (in brackets: which nodes sum) and baselines:\n",

@@ -190,7 +190,13 @@ _COSTS = (
     ("cs", "none", "host_per_packet: 0.5 us, host_per_byte: 1.3 ns, server_rate: 4 Gbit/s"),
 )
 _BASELINES = (
-    *(Point("baselines", n, "", beside=2 * isinstance(c, Boxes)) for n, c in COLLECTIVES.items()),
+    *(
+        # What switches sum has the usual program's chunks.
+        Point("baselines", n, "", beside=2 * isinstance(c, Boxes), chunk=8192 >> 3 * c.switched)
+        for n, c in COLLECTIVES.items()
+    ),
+    Point("baselines", "box-ring", "", 4, beside=4, up=2.5e9),
+    Point("baselines", "box-switch", "", 4, beside=4, chunk=1024, up=2.5e9),
     Point("baselines", "ring", "", size=64 << 10),  # dominated by latency
     Point("baselines", "ring", "", workers=3, chunk=1024, costs="framing: true"),
     Point("baselines", "halving-doubling", "", workers=3, chunk=1024),

@@ -30,7 +30,6 @@ from planner.collectives.schedule import (
     blocks_at_once,
     in_order,
     most_held,
-    verify,
 )
 from planner.collectives.streams import Array, Streams, add
 from planner.flows import VALUE, Round, bounds, part_bytes
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
     from planner.iteration_time import Prediction
     from planner.streamed import StreamModel
 
-__all__ = ["Boxes"]
+__all__ = ["Boxes", "Layout", "racks_of"]
 
 _PIECE_BYTES = 1 << 16
 _AHEAD = 4  # pieces that a worker has on their way to its box, and back
@@ -65,7 +64,7 @@ class Boxes(Collective):
 
     def servers(self, team: Team) -> Sequence[int]:
         """Implements ``Collective.servers``: as many in each rack with workers."""
-        racks = _racks(team)
+        racks = racks_of(team)
         found = [[n for n, at in enumerate(team.servers) if at == rack] for rack in racks]
         least = min(map(len, found))
         if not least:
@@ -78,7 +77,7 @@ class Boxes(Collective):
     def piece(self, team: Team, size: float, segment: int) -> int:
         """Implements ``Collective.piece``: there are several times as many blocks as are in some
         stage at once, which fill and drain the schedule."""
-        boxes = len(_racks(team))
+        boxes = len(racks_of(team))
         parts = len(team.servers) // boxes * self.exchange.parts(boxes)
         at_once = blocks_at_once(self.exchange.program(0, boxes))
         return flows.piece(size, at_once * parts, segment, _PIECE_BYTES // segment)
@@ -89,7 +88,7 @@ class Boxes(Collective):
         A worker is ahead of its box by what this has in hand, and little more: what it sends beyond
         that would be in the way of other boxes.
         """
-        layout = _Layout(team, self.exchange, len(values), streams.piece)
+        layout = Layout(team, self.exchange, len(values), streams.piece)
         box = layout.racks.index(team.workers[member])
         shards = [layout.parts(values[low:high]) for low, high in pairwise(layout.shards)]
         program = self.exchange.program(box, layout.boxes)
@@ -112,7 +111,7 @@ class Boxes(Collective):
 
     def serve(self, member: int, team: Team, size: int, streams: Streams) -> None:
         """Implements ``Collective.serve``."""
-        layout = _Layout(team, self.exchange, size, streams.piece)
+        layout = Layout(team, self.exchange, size, streams.piece)
         box, shard = layout.place(member)
         workers = [one for one, rack in enumerate(team.workers) if rack == layout.racks[box]]
         parts = layout.parts(np.empty(layout.shards[shard + 1] - layout.shards[shard], np.float32))
@@ -140,9 +139,9 @@ class Boxes(Collective):
         Raises:
             ScheduleError: The exchange is wrong.
         """
-        layout = _Layout(team, self.exchange, size, size)
+        layout = Layout(team, self.exchange, size, size)
         programs = [self.exchange.program(box, layout.boxes) for box in range(layout.boxes)]
-        verify(programs, layout.count, 1)
+        self.exchange.verify(layout.boxes)
         found: Round = {}
         for shard, (low, high) in enumerate(pairwise(layout.shards)):
             parts = part_bytes(high - low, layout.count)
@@ -152,7 +151,7 @@ class Boxes(Collective):
                 found[unit, worker] = list(parts)
             for box, program in enumerate(programs):
                 for operation in (one for stage in program for one in stage):
-                    if operation.do is Do.SEND:
+                    if operation.do is Do.SEND and operation.box < layout.boxes:  # to no switch
                         pair = layout.units[box][shard], layout.units[operation.box][shard]
                         found.setdefault(pair, []).append(parts[operation.part])
         return [found]
@@ -161,7 +160,7 @@ class Boxes(Collective):
         """Implements ``Collective.loads``."""
         team, ends = Team.of(network), network.ends(SERVER)
         used = self.servers(team)
-        racks = _racks(team)
+        racks = racks_of(team)
         boxes = [[ends.units[n] for n in used if team.servers[n] == rack] for rack in racks]
         shards = len(boxes[0])
         parts = self.exchange.parts(len(boxes))
@@ -191,7 +190,7 @@ class Boxes(Collective):
         network = model.network
         loads = self.loads(network)
         team = Team.of(network)
-        boxes = len(_racks(team))
+        boxes = len(racks_of(team))
         used = team.with_servers(self.servers(team))
         shards = len(used.servers) // boxes
         cut = shards * self.exchange.parts(boxes)
@@ -216,7 +215,7 @@ class Boxes(Collective):
         return model.prediction(self.name, busy, total, carried, rough)
 
 
-class _Layout:
+class Layout:
     """How a tensor is cut, and who has what.
 
     racks: of the boxes. units: the members of each box, one a shard.
@@ -224,7 +223,7 @@ class _Layout:
     """
 
     def __init__(self, team: Team, exchange: Exchange, size: int, piece: int) -> None:
-        self.racks = _racks(team)
+        self.racks = racks_of(team)
         self.boxes = len(self.racks)
         members = list(zip(team.server_members, team.servers, strict=True))
         self.units = [[one for one, at in members if at == rack] for rack in self.racks]
@@ -247,6 +246,6 @@ class _Layout:
         return part[block * self._piece : (block + 1) * self._piece]
 
 
-def _racks(team: Team) -> list[int]:
+def racks_of(team: Team) -> list[int]:
     """Returns the racks with workers."""
     return sorted(set(team.workers))

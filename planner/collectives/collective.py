@@ -61,10 +61,12 @@ class Collective(ABC):
 
     name: on the command line and in results.
     least_servers: server processes without which it is left out by default.
+    switched: switches add up what its servers send (``streams.Switches``).
     """
 
     name: str
     least_servers: int = 0
+    switched: bool = False
 
     def describe(self, servers: int) -> str:
         """Describes it in a few words, with this number of server processes."""

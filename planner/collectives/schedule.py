@@ -3,10 +3,13 @@
 
 A box is a server process that sums for the workers of its rack. A block of values has equal parts;
 a box's program says what it does with them, in stages: it gathers its rack's sum of a part,
-exchanges parts with other boxes, and broadcasts complete ones to its workers. A part is complete at
-exactly one box, which takes the optimizer's step for it, if there is one. Blocks overlap: while one
+exchanges parts with other boxes, and broadcasts complete ones to its workers. Exactly one box
+completes a part, and takes the optimizer's step for it, if there is one. Blocks overlap: while one
 is in a late stage, later ones are in earlier stages (``in_order``), the same at all boxes. What is
 sent in a stage is received in the next.
+
+Where a switch sums for the boxes it has a program, too, the last one, and every box completes
+every part: each has its rack's parameters, and takes the same step for the same sum.
 
 ``verify`` runs the programs of all boxes on sets of racks in place of values, as the verifier of
 PHub's schedules does (branch hierarchical-sim of Luo-Liang/ps-lite).
@@ -25,6 +28,7 @@ from protocol.errors import Error
 __all__ = [
     "HALVING_DOUBLING",
     "RING",
+    "SWITCH",
     "Do",
     "Exchange",
     "Operation",
@@ -48,7 +52,7 @@ class Do(Enum):
 
     GATHER = "gathers"  # the sum of its workers' values, from them
     SEND = "sends"
-    ADD = "adds"  # what another box has sent
+    ADD = "adds"  # what another box has sent, to what is there
     TAKE = "takes"  # the same in place of its own
     COMPLETE = "completes"  # nothing is added any more
     BROADCAST = "broadcasts"  # to its workers
@@ -74,12 +78,23 @@ class Exchange:
     parts: returns the parts of a block, for so many boxes.
     program: returns the program of a box, given its number and that of all.
     pairs: returns the parts that boxes send each other, by sender and receiver.
+    switched: a switch sums for them, whose number is theirs.
     """
 
     name: str
     parts: Callable[[int], int]
     program: Callable[[int, int], Program]
     pairs: Callable[[int], dict[tuple[int, int], int]]
+    switched: bool = False
+
+    def programs(self, boxes: int) -> list[Program]:
+        """Returns the programs of all boxes, then that of the switch, if they have one."""
+        switches = 1 if self.switched and boxes > 1 else 0
+        return [self.program(one, boxes) for one in range(boxes + switches)]
+
+    def verify(self, boxes: int, blocks: int = 1) -> None:
+        """Checks the programs (``verify``). Raises ScheduleError."""
+        verify(self.programs(boxes), self.parts(boxes), blocks, switched=self.switched)
 
 
 def _ring(box: int, boxes: int) -> Program:
@@ -179,6 +194,26 @@ def _places(boxes: int) -> tuple[int, int]:
     return places, boxes - places
 
 
+def _switch(box: int, boxes: int) -> Program:
+    """Returns the program of a box whose sums a switch adds up, or of the switch, the last."""
+    if boxes == 1:
+        return [[Operation(do, 0) for do in (Do.GATHER, Do.COMPLETE, Do.BROADCAST)]]
+    if box == boxes:
+        come = [Operation(Do.ADD if one else Do.TAKE, 0, one) for one in range(boxes)]
+        return [[], [*come, *(Operation(Do.SEND, 0, one) for one in range(boxes))], []]
+    return [
+        [Operation(Do.GATHER, 0), Operation(Do.SEND, 0, boxes)],
+        [],
+        [Operation(Do.TAKE, 0, boxes), Operation(Do.COMPLETE, 0), Operation(Do.BROADCAST, 0)],
+    ]
+
+
+def _switch_pairs(boxes: int) -> dict[tuple[int, int], int]:
+    if boxes == 1:
+        return {}
+    return {pair: 1 for box in range(boxes) for pair in ((box, boxes), (boxes, box))}
+
+
 RING = Exchange("ring", lambda boxes: boxes, _ring, _ring_pairs)
 HALVING_DOUBLING = Exchange(
     "halving-doubling",
@@ -186,6 +221,7 @@ HALVING_DOUBLING = Exchange(
     _halving_doubling,
     _halving_doubling_pairs,
 )
+SWITCH = Exchange("switch", lambda boxes: 1, _switch, _switch_pairs, switched=True)
 
 
 def _interval(program: Program) -> int:
@@ -228,17 +264,22 @@ class _Part:
     broadcast: bool = False
 
 
-def verify(programs: Sequence[Program], parts: int, blocks: int) -> None:
-    """Checks that every rack's values are in every sum exactly once, that every sum is complete at
-    exactly one box, and that every box broadcasts it once, complete.
+def verify(programs: Sequence[Program], parts: int, blocks: int, *, switched: bool = False) -> None:
+    """Checks that every rack's values are in every sum exactly once, that exactly one box completes
+    every sum, and that every box broadcasts it once, complete.
+
+    Args:
+        programs: Of boxes, then of their switch, if there is one.
+        switched: Every box completes every sum, once, and the switch completes none.
 
     Raises:
         ScheduleError: It is not so, or boxes wait for each other for ever.
     """
-    everyone = (1 << len(programs)) - 1
+    boxes = len(programs) - 1 if switched and len(programs) > 1 else len(programs)
+    everyone = (1 << boxes) - 1
     held: list[dict[tuple[int, int], _Part]] = [defaultdict(_Part) for _ in programs]
     sent: dict[tuple[int, int], deque[tuple[tuple[int, int], int, bool]]] = defaultdict(deque)
-    completed: set[tuple[int, int]] = set()
+    completed: set[tuple[int, tuple[int, int]]] = set()  # by box if all do
 
     def fail(box: int, where: tuple[int, int], text: str) -> ScheduleError:
         return ScheduleError(f"box {box}, block {where[0]}, part {where[1]}: {text}")
@@ -254,10 +295,11 @@ def verify(programs: Sequence[Program], parts: int, blocks: int) -> None:
         elif do is Do.SEND:
             sent[box, peer].append((where, part.racks, part.complete))
         elif do is Do.COMPLETE:
-            if part.racks != everyone or where in completed:
-                raise fail(box, where, "is not complete, or is so elsewhere")
+            by = box if switched else 0
+            if part.racks != everyone or (by, where) in completed:
+                raise fail(box, where, "is not complete, or was completed before")
             part.complete = True
-            completed.add(where)
+            completed.add((by, where))
         elif do is Do.BROADCAST:
             if not part.complete or part.broadcast:
                 raise fail(box, where, "is broadcast incomplete, or twice")
@@ -268,6 +310,8 @@ def verify(programs: Sequence[Program], parts: int, blocks: int) -> None:
                 raise fail(box, where, f"block {came[0]}, part {came[1]} comes from box {peer}")
             if do is Do.TAKE:
                 part.racks, part.complete = racks, complete
+            elif not part.racks:
+                raise fail(box, where, f"values from box {peer} are added to none")
             elif racks & part.racks or complete or part.complete:
                 raise fail(box, where, f"values from box {peer} are added twice")
             else:
@@ -275,7 +319,7 @@ def verify(programs: Sequence[Program], parts: int, blocks: int) -> None:
 
     _execute_all([deque(in_order(one, blocks)) for one in programs], sent, execute)
     every = {(block, part) for block in range(blocks) for part in range(parts)}
-    for box, found in enumerate(held):
+    for box, found in enumerate(held[:boxes]):
         for where in sorted(every):
             if not found[where].broadcast:
                 raise fail(box, where, "is never broadcast")

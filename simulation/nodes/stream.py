@@ -10,6 +10,7 @@ import numpy as np
 
 from protocol.frames import Interface
 from simulation.kernel.tasks import Waiter
+from simulation.links.trains import Frames, Lengths, Times, side_by_side
 from simulation.nodes.byte_streams import Content, Streams, head
 from simulation.nodes.host import HostNode
 from topologies.model.addressing import Addressing, HostInterface
@@ -65,28 +66,36 @@ class StreamNode(HostNode):
             return
         times, lengths, frames = found[0].times, found[0].lengths, found[0].frames
         if len(found) > 1:
-            # All frames have one length; simultaneous ones are ordered by port.
+            # Simultaneous frames are ordered by port.
             times = np.concatenate([train.times for train in found])
             order = np.argsort(times, kind="stable")
             times = times[order]
             lengths = np.concatenate([train.lengths for train in found])[order]
-            frames = np.concatenate([train.frames for train in found])[order]
-        self.unwanted += self._streams.take(self.received(times, lengths), frames)
+            frames = side_by_side([train.frames for train in found])[order]
+        self.sort(self.received(times, lengths), lengths, frames)
+
+    def sort(self, times: Times, lengths: Lengths, frames: Frames) -> None:
+        """Gives frames, received at these times, to the streams."""
+        self.unwanted += self._streams.take(times, frames)
 
     def arrival(self) -> int:
         """Implements TaskNode."""
         return self._streams.next
+
+    def limit(self) -> int:
+        """Returns the time of the first event besides frames of streams."""
+        return min(self._until, self.next_call(), self.tasks.due)
 
     def arrive(self) -> None:
         """Processes all frames up to the first that wakes a task, and sends the replies.
 
         Events at other nodes cannot matter in between.
         """
-        if self.arrival() > self.now:
+        if self._streams.next > self.now:
             return
         limit = self.now
         if not self.tasks.busy:
-            limit = min(self._until, self.next_call(), self.tasks.due)
+            limit = self.limit()
         woken, now = self._streams.arrive(max(limit, self.now + 1))
         for ports in woken:
             self.tasks.wake(self._ends[ports].waiters)

@@ -44,6 +44,27 @@ def test_ring_and_servers_over_tcp(tmp_path: Path):
     assert not rackhub.processes()
 
 
+def test_boxes_for_which_the_core_switch_sums(tmp_path: Path):
+    """Right sums by real clients and streams at one host; one copy from each rack is on its uplink,
+    in packets of in-network sums, of which some may be sent again."""
+    rackhub = Rackhub(tmp_path)
+    racks = tmp_path / "racks.yaml"
+    racks.write_text(
+        "name: racks\ndefaults: {rate: 20 Mbit/s}\n"
+        "racks: [{workers: 2, servers: 1, count: 2}]\ncores: 1\n"
+    )
+    report = rackhub.json(
+        *("compare", racks, "--clock", "emulated", "--target", "embedded"),
+        *("--size", f"{SIZE // 4} B", "--iterations", "1", "--only", "box-switch"),
+    )
+    (row,) = report["rows"]
+    assert row["right"]
+    assert row["servers"] == ["s0", "s1"]
+    assert SIZE // 4 < row["closed_form_core_bytes"] <= row["core_bytes"]
+    assert row["core_bytes"] < 1.5 * row["closed_form_core_bytes"]
+    assert not rackhub.processes()
+
+
 def test_gloo_over_the_same_links(tmp_path: Path):
     """PyTorch's own all-reduce: right sums, and on every worker's link what a ring has to carry,
     with headers and notices of its own on top."""

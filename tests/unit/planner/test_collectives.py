@@ -23,8 +23,39 @@ WAIT_SECONDS = 30.0
 Queues = dict[tuple[int, int], SimpleQueue[Array]]
 
 
+class Sums:
+    """See ``streams.Switches``: the server that adds last gives all of them their sums."""
+
+    def __init__(self, boxes: int, size: int, key: int):
+        self.bounds = (*range(0, size, key), size)
+        self._sum = np.zeros(size, np.float32)
+        self._missing = [boxes] * (len(self.bounds) - 1)
+        self._then: list[list[Callable[[Array], None]]] = [[] for _ in self._missing]
+        self._lock, self._given = threading.Lock(), 0
+        self.over = threading.Event()
+
+    def add(self, key: int, values: Array, then: Callable[[Array], None]) -> None:
+        with self._lock:
+            here = self._sum[self.bounds[key] : self.bounds[key + 1]]
+            here += values
+            self._missing[key] -= 1
+            self._then[key].append(then)
+            while self._given < len(self._missing) and not self._missing[self._given]:
+                low, high = self.bounds[self._given], self.bounds[self._given + 1]
+                for one in self._then[self._given]:
+                    one(self._sum[low:high].copy())
+                self._given += 1
+            if self._given == len(self._missing):
+                self.over.set()
+
+    def wait(self) -> None:
+        assert self.over.wait(WAIT_SECONDS)
+
+
 class Memory:
     """See ``streams.Streams``: queues between threads, which keep what was sent over them."""
+
+    switches: Sums | None = None
 
     def __init__(self, member: int, piece: int, queues: Queues, sent: dict[tuple[int, int], int]):
         self.piece = piece
@@ -81,12 +112,14 @@ def values_per_pair(rounds: list[Round]) -> dict[tuple[int, int], int]:
     boxes=st.integers(1, 3),
     size=st.integers(1, 300),
     piece=st.integers(1, 64),
+    key=st.integers(1, 64),
     seed=st.integers(0, 99),
 )
 def test_all_workers_get_the_sum(
-    name: str, racks: list[int], boxes: int, size: int, piece: int, seed: int
+    name: str, racks: list[int], boxes: int, size: int, piece: int, key: int, seed: int
 ):
-    """Each pair of members also exchanges the bytes of the closed form. racks: workers of each."""
+    """Each pair of members also exchanges the bytes of the closed form. racks: workers of each.
+    Where switches sum for servers, whatever pieces and keys are."""
     one = COLLECTIVES[name]
     places = tuple(rack for rack, count in enumerate(racks) for _ in range(count))
     team = Team(places, tuple(range(len(racks))) * boxes)
@@ -94,11 +127,14 @@ def test_all_workers_get_the_sum(
     random = np.random.default_rng(seed)
     given_ = random.integers(-1000, 1000, (len(places), size)).astype(np.float32)
     values = given_.copy()
+    switches = Sums(len(racks), size, min(key, piece))
 
     def work(member: int, streams: Memory) -> None:
         if member < len(places):
             one.reduce(member, team, values[member], streams)
         else:
+            if one.switched and len(racks) > 1:
+                streams.switches = switches
             one.serve(member, team, size, streams)
 
     sent = together(len(team.members), piece, work)

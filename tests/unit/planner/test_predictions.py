@@ -39,6 +39,7 @@ POINTS = [
     (Point("", "sharded-ps", "", 4, 2, chunk=KIB, size=256 * KIB, beside=2, cores="2"), 0.01),
     # A box in each rack.
     (Point("", "box-ring", "", 2, 4, beside=2), 0.1),
+    (Point("", "box-switch", "", 2, 4, beside=2, chunk=KIB), 0.12),
 ]  # fmt: skip
 
 

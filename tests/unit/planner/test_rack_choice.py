@@ -64,6 +64,21 @@ def test_one_copy_crosses_the_core_in_place_of_each_workers(name: str, racks: in
     assert flat == WORKERS * boxes == pytest.approx(WORKERS * 2 * (racks - 1) / racks)
 
 
+@pytest.mark.parametrize("racks", [2, 3, 4, 8])
+def test_one_copy_from_each_rack_where_the_core_sums(racks: int) -> None:
+    """In place of one of each worker where the core sums these; and 2 (r - 1) / r times less than
+    between boxes in a ring."""
+    net = network(racks, 1, 4)
+    loads = COLLECTIVES["box-switch"].loads(net)
+    assert loads == {WORKER: 1, SERVER: WORKERS + 1, uplink(0): 1}
+    ring = COLLECTIVES["box-ring"].loads(net)[uplink(0)]
+    assert ring == pytest.approx(2 * (racks - 1) / racks)
+    work = Work(16_384, HEADER_FRAME_BYTES + 8192)
+    found = {(one.placement, one.tree): one for one in predictions(net, work, Setting())}
+    flat, boxes = found["inc", "core"], found["box-switch", ""]
+    assert flat.bytes[uplink(0)] == WORKERS * boxes.bytes[uplink(0)]
+
+
 def test_no_choice_in_one_rack_or_without_a_server_in_each() -> None:
     assert choice(1, 1, 4) is None
     net = network(2, 1, 4)
@@ -87,6 +102,9 @@ def test_the_command_says_which_and_why(tmp_path: Path, rate: str, levels: int) 
     assert found["levels"] == levels
     assert (found["two_level_seconds"] < found["flat_seconds"]) == (levels == 2)
     assert found["flat"] == "cs (none)"
+    assert found["core_switch"] == "box-switch"
+    with_core = found["core_switch_seconds"]
+    assert (with_core < found["flat_seconds"]) == (found["core_switch_levels"] == 2)
     text = " ".join(CliRunner().invoke(main, options).stdout.split())
     assert found["why"] in text
     slow = "a server's link (10 Gbit/s) has" if levels == 1 else "a worker's link (10 Gbit/s) has"
@@ -97,6 +115,7 @@ def test_boxes_need_a_server_in_each_rack(tmp_path: Path) -> None:
     file = tmp_path / "racks.yaml"
     file.write_text("name: racks\nracks: [{workers: 2, servers: 1}, {workers: 2}]\ncores: 1\n")
     options = ["compare", str(file), "--size", "20 kB"]
-    run = CliRunner().invoke(main, [*options, "--only", "box-ring"])
-    assert run.exit_code == 1
-    assert f"{file}: box-ring: the rack of tor1 has workers and no server" in run.stderr
+    for name in ("box-ring", "box-switch"):
+        run = CliRunner().invoke(main, [*options, "--only", name])
+        assert run.exit_code == 1
+        assert f"{file}: {name}: the rack of tor1 has workers and no server" in run.stderr

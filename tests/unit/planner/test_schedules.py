@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from planner.collectives.schedule import (
     HALVING_DOUBLING,
     RING,
+    SWITCH,
     Do,
     Exchange,
     Operation,
-    Program,
     ScheduleError,
     blocks_at_once,
     in_order,
@@ -24,11 +24,7 @@ from planner.collectives.schedule import (
     verify,
 )
 
-EXCHANGES = st.sampled_from([RING, HALVING_DOUBLING])
-
-
-def programs(exchange: Exchange, boxes: int) -> list[Program]:
-    return [exchange.program(box, boxes) for box in range(boxes)]
+EXCHANGES = st.sampled_from([RING, HALVING_DOUBLING, SWITCH])
 
 
 @settings(deadline=None)
@@ -36,13 +32,20 @@ def programs(exchange: Exchange, boxes: int) -> list[Program]:
 def test_every_contribution_counts_once_and_every_sum_is_complete_once(
     exchange: Exchange, boxes: int, blocks: int
 ) -> None:
-    """However many blocks overlap; and no box does anything twice, or in another block's stead."""
-    found = programs(exchange, boxes)
-    verify(found, exchange.parts(boxes), blocks)
-    done = Counter(one for program in found for one in in_order(program, blocks))
-    completed = [one for one in done.elements() if one[1].do is Do.COMPLETE]
-    assert len(completed) == len(set(completed)) == blocks * exchange.parts(boxes)
-    for program in found:
+    """However many blocks overlap; and no box does anything twice, or in another block's stead.
+    Where a switch sums for boxes, each of them completes each part once, and the switch none."""
+    exchange.verify(boxes, blocks)
+    found = exchange.programs(boxes)
+    completed = Counter(
+        (place if exchange.switched else 0, one)
+        for place, program in enumerate(found)
+        for one in in_order(program, blocks)
+        if one[1].do is Do.COMPLETE
+    )
+    assert set(completed.values()) == {1}
+    assert {place for place, _ in completed} == {*range(boxes if exchange.switched else 1)}
+    assert len(completed) == blocks * exchange.parts(boxes) * (boxes if exchange.switched else 1)
+    for program in found[:boxes]:
         gathered = Counter(one for stage in program for one in stage if one.do is Do.GATHER)
         assert sorted(one.part for one in gathered.elements()) == [*range(exchange.parts(boxes))]
         assert most_held(program) <= blocks_at_once(program) * exchange.parts(boxes)
@@ -52,16 +55,19 @@ def test_every_contribution_counts_once_and_every_sum_is_complete_once(
 @given(exchange=EXCHANGES, boxes=st.integers(1, 20))
 def test_closed_form_of_what_boxes_send(exchange: Exchange, boxes: int) -> None:
     """For a power of two each sends and gets 2 (r - 1) / r copies of a block, the least possible
-    (Patarasuk and Yuan)."""
+    (Patarasuk and Yuan); one copy if a switch sums."""
     sent = Counter(
         (box, one.box)
-        for box, program in enumerate(programs(exchange, boxes))
+        for box, program in enumerate(exchange.programs(boxes))
         for stage in program
         for one in stage
         if one.do is Do.SEND
     )
     assert sent == exchange.pairs(boxes)
-    if exchange is RING or boxes & (boxes - 1) == 0:
+    if exchange is SWITCH:
+        there = {(box, boxes) for box in range(boxes if boxes > 1 else 0)}
+        assert sent == Counter([*there, *((to, source) for source, to in there)])
+    elif exchange is RING or boxes & (boxes - 1) == 0:
         for box in range(boxes):
             out = sum(count for (source, _), count in sent.items() if source == box)
             assert out * boxes == 2 * (boxes - 1) * exchange.parts(boxes)
@@ -79,7 +85,7 @@ def test_a_changed_operation_is_found(
 ) -> None:
     """Any operation left out, repeated, of another part, or that adds where it should replace."""
     draw = random.Random(seed)
-    found, parts = programs(exchange, boxes), exchange.parts(boxes)
+    found, parts = exchange.programs(boxes), exchange.parts(boxes)
     stage = draw.choice([one for program in found for one in program if one])
     place = draw.randrange(len(stage))
     operation = stage[place]
@@ -95,7 +101,7 @@ def test_a_changed_operation_is_found(
         stage[place] = operation._replace(do=new)
     assume(parts > 1 or change != "other part")
     with pytest.raises(ScheduleError, match=r"box \d+"):
-        verify(found, parts, 3)
+        verify(found, parts, 3, switched=exchange.switched)
 
 
 def test_boxes_that_wait_for_each_other_are_named() -> None:
