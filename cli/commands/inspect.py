@@ -33,7 +33,7 @@ from observability.trace import TraceError
 from observability.trace import read as read_trace
 from simulation.running import check_virtually
 from specs.paths import ROOT
-from testbed import preflight
+from testbed import preflight, preflight_report
 from testbed.program import program_files, read_program, translate
 from testbed.targets import DEVICE_ID, Target, because, choose
 from topologies.model.drawing import draw
@@ -129,7 +129,7 @@ def graph(topology: Path, output: Path | None) -> None:
         click.echo(str(output))
 
 
-class _Validation(preflight.CheckFacts):
+class _Validation(preflight_report.CheckFacts):
     """What is printed of a check."""
 
     target_because: str
@@ -180,11 +180,11 @@ def validate(
             translate(program)
         checked = preflight.check(read, wanted, plane, chosen)
     if as_json:
-        found: _Validation = {**preflight.facts(checked, chosen), "target_because": reason}
+        found: _Validation = {**preflight_report.facts(checked, chosen), "target_because": reason}
         print_json(found)
         return
     for warning in checked.warnings:
         click.echo(f"warning: {warning}", err=True)
-    for line in preflight.describe(checked, plane):
+    for line in preflight_report.describe(checked, plane):
         click.echo(line)
     click.echo(f"planned for target {chosen}: {reason}")

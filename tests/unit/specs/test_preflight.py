@@ -14,7 +14,7 @@ from simulation import session
 from specs import jobfile
 from specs.faultfile import parse, schedule
 from specs.p4program import SOURCES, DataPlaneError
-from testbed import preflight
+from testbed import preflight, preflight_report
 from testbed.preflight import Preflight
 from testbed.program import program_for, read_program
 from tests.conftest import ROOT
@@ -107,7 +107,7 @@ def test_more_racks_than_a_core_takes_are_an_error_of_the_cores(tmp_path: Path) 
     (tmp_path / "job.yaml").write_text(job)
     fits = checked(tmp_path / "t.yaml", tmp_path / "job.yaml")
     assert fits.warnings == ()
-    said = "\n".join(preflight.describe(fits, PLANE))
+    said = "\n".join(preflight_report.describe(fits, PLANE))
     tree = "core2 over core0 (tor0..tor15 with 16 workers), core1 (tor16..tor32 with 17 workers)"
     assert f"  tree     two-level: {tree}\n" in said
 
@@ -142,14 +142,14 @@ def test_jobs_are_admitted_together(tmp_path: Path) -> None:
     (tmp_path / "job3.yaml").write_text(f"{half}admission: servers\nplacement: inc-server\n")
     files = [tmp_path / f"job{number}.yaml" for number in range(4)]
     found = checked(SHIPPED / "two-racks.yaml", *files)
-    jobs = preflight.facts(found, "embedded")["jobs"]
+    jobs = preflight_report.facts(found, "embedded")["jobs"]
     assert [(job["tree"], bool(job["slots"]), job["servers"]) for job in jobs] == [
         ("two-level", True, ["s0", "s1"]),
         ("two-level", True, ["s0", "s1"]),
         ("none", False, ["s0", "s1"]),
         ("none", False, ["s0"]),
     ]
-    said = "\n".join(preflight.describe(found, PLANE))
+    said = "\n".join(preflight_report.describe(found, PLANE))
     assert "none (no slots are left for two-level): the servers over w0..w7" in said
     assert "none (no slots are left for two-level-server): the servers over w0..w7" in said
 
@@ -319,10 +319,10 @@ def test_printed_plan_matches_job() -> None:
     found = checked(SHIPPED / "two-racks.yaml", ROOT / "jobs" / "digits.yaml")
     (job,) = found.jobs
     window = job.reservation.window
-    assert preflight.describe(found, PLANE)[0].endswith(
+    assert preflight_report.describe(found, PLANE)[0].endswith(
         "two-racks.yaml: 2 racks, 8 workers, 2 servers, 3 switches, 12 links"
     )
-    assert preflight.describe(found, PLANE)[2:] == [
+    assert preflight_report.describe(found, PLANE)[2:] == [
         # 64 x 128, 128 x 64 and 64 x 10 weights, each layer's biases in chunks of their own.
         "  model    digits: 17,226 parameters, 70 chunks each way in an iteration",
         "  workers  w0..w7",
@@ -331,7 +331,7 @@ def test_printed_plan_matches_job() -> None:
         f"  streams  1, window {window} (chunks in flight in each)",
         f"  slots    {2 * window} of 8192 in core0, tor0, tor1",
     ]
-    slots = preflight.facts(found, "embedded")["jobs"][0]["slots"]
+    slots = preflight_report.facts(found, "embedded")["jobs"][0]["slots"]
     assert slots == dict.fromkeys(("core0", "tor0", "tor1"), 2 * window)
 
 
@@ -339,13 +339,13 @@ def test_classes_of_urgency_take_streams_and_slots_of_their_own(tmp_path: Path) 
     path = tmp_path / "job.yaml"
     path.write_text(f"{JOB}window: 16\nstreams: 2\nschedule: {{order: priority, classes: 4}}\n")
     found = checked(SHIPPED / "two-racks.yaml", path)
-    said = preflight.describe(found, PLANE)
+    said = preflight_report.describe(found, PLANE)
     assert "  streams  8 (4 classes of 2), window 16 (chunks in flight in each)" in said
     assert "  schedule priority, 4 classes" in said
-    job = preflight.facts(found, "embedded")["jobs"][0]
+    job = preflight_report.facts(found, "embedded")["jobs"][0]
     assert job["streams"] == 8
     path.write_text(f"{JOB}window: 16\nschedule: {{order: priority}}\n")
-    said = preflight.describe(checked(SHIPPED / "two-racks.yaml", path), PLANE)
+    said = preflight_report.describe(checked(SHIPPED / "two-racks.yaml", path), PLANE)
     [line] = [line for line in said if line.startswith("  streams")]
     assert "8 (8 classes of 1; 6 are used, by as many keys)" in line  # of three layers
     assert job["slots"] == dict.fromkeys(("core0", "tor0", "tor1"), 2 * 16 * 8)
@@ -365,8 +365,8 @@ def test_memory_is_stated_and_too_much_of_it_warned_of(tmp_path: Path) -> None:
     path.write_text("name: x\niterations: 1\nworkload: layers\nlayers: [4 MB]\n")
     found = checked(SHIPPED / "two-racks.yaml", path)
     # 16 bytes of every parameter, and 7 of those of the largest tensor (workloads.memory).
-    assert preflight.facts(found, "embedded")["jobs"][0]["memory_bytes"] == 8 * 23 * 10**6
-    last = preflight.describe(found, PLANE)[-1]
+    assert preflight_report.facts(found, "embedded")["jobs"][0]["memory_bytes"] == 8 * 23 * 10**6
+    last = preflight_report.describe(found, PLANE)[-1]
     assert last == "  memory   about 184 MB, of all workers together"
     assert found.warnings == ()
     large = ", ".join(["4 GiB"] * 400)
@@ -401,7 +401,9 @@ def test_cores_in_which_no_job_sums_are_named(tmp_path: Path, jobs: list[str], s
     for file, text in zip(files, jobs, strict=True):
         file.write_text(f"name: x\niterations: 1\nbatch: 16\n{text}\n")
     found = checked(SHIPPED / "four-racks-two-cores.yaml", *files)
-    lines = [one for one in preflight.describe(found, PLANE) if one.startswith("no job sums")]
+    lines = [
+        one for one in preflight_report.describe(found, PLANE) if one.startswith("no job sums")
+    ]
     assert lines == ([says] if says else [])
     assert found.warnings == ()
 

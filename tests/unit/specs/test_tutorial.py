@@ -8,7 +8,7 @@ from pathlib import Path
 
 from specs.faultfile import parse, schedule
 from specs.p4program import SOURCES
-from testbed import preflight
+from testbed import preflight, preflight_report
 from testbed.program import read_program
 from tests.conftest import ROOT
 from topologies.model.spec import read
@@ -30,7 +30,7 @@ def test_own_topology(tmp_path: Path) -> None:
     topology = read(tmp_path / "mine.yaml")
     found = preflight.check(topology, [tmp_path / "quick.yaml"], plane, "embedded")
     shown = (TUTORIAL / "own-topology.md").read_text()
-    for line in preflight.describe(found, plane):
+    for line in preflight_report.describe(found, plane):
         assert line.split("/")[-1] in shown
 
 
