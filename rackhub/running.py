@@ -13,7 +13,7 @@ from observability.messages.events import EmitEvent, Event, Watcher
 from rackhub.given import FaultsSource, File, JobSource, faults_file, job_file
 from rackhub.results import Result
 from rackhub.topology import Topology
-from specs import faultfile, jobfile
+from specs import fault_schedule, faultfile, jobfile
 from testbed.errors import LaunchError
 from topologies.model.documents import Problem
 
@@ -132,7 +132,7 @@ def run(
             injected = []
             if hits is not None:
                 servers = jobfile.load(given.path).place(chosen.model).servers
-                injected = faultfile.schedule(
+                injected = fault_schedule.schedule(
                     faultfile.load(hits.path), chosen.model, servers=servers
                 )
             launched, matches = run_emulated(

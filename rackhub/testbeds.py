@@ -33,7 +33,7 @@ from rackhub.given import File, JobSource, Text, dumped, job_file
 from rackhub.results import Result
 from rackhub.running import Progress, TargetName, TopologySource, following, topology_of
 from rackhub.topology import Quantity, Topology
-from specs import faultfile
+from specs import fault_schedule, faultfile
 from specs.faultfile import Fault
 from specs.scaling import changes
 from testbed.errors import LaunchError
@@ -317,7 +317,7 @@ class Testbed:
         text = Text(content, f"Testbed.{call}", keywords)
         with File(Path(text.origin), text).blamed():
             document = faultfile.parse(text.text, text.origin)
-            (fault,) = faultfile.schedule(document, self.topology.model)
+            (fault,) = fault_schedule.schedule(document, self.topology.model)
         lasting = fault.kind in faultfile.LASTING
         return dataclasses.replace(fault, seconds=math.inf) if lasting else fault
 

@@ -20,6 +20,7 @@ from observability.control import ControlError, Request
 from observability.messages.summary import RunPart, is_finished
 from observability.progress_view import View
 from observability.record import RunDirectory, shown
+from specs import fault_schedule
 from specs import faultfile as faults
 from specs.jobfile import load as load_job
 from testbed.errors import LaunchError
@@ -116,7 +117,7 @@ def chaos(
         else:
             network = load_topology(topology)
             servers = load_job(job).place(network).servers
-            chosen = faults.schedule(faults.load(file), network, seed, servers=servers)
+            chosen = fault_schedule.schedule(faults.load(file), network, seed, servers=servers)
             launched, matches = run(topology, [job], view, faults=chosen, **options)
             directory = launched.run
     summary = directory.read_summary()

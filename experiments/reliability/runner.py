@@ -16,6 +16,7 @@ from experiments.reliability.scenarios import Course, Scenario
 from observability.messages.summary import FaultImpact, FinishedRun
 from observability.progress_view import View
 from simulation.running import run_virtually
+from specs import fault_schedule
 from specs import faultfile as faults
 from specs.paths import ROOT
 from testbed.errors import LaunchError
@@ -103,7 +104,7 @@ def carry_out(
         return cast(FinishedRun, directory.read_summary()), directory.path.name
     schedule: list[faults.Fault] = []
     if some:
-        schedule = faults.schedule(faults.load(file), load_topology(place))
+        schedule = fault_schedule.schedule(faults.load(file), load_topology(place))
     launched, _ = run(place, [path], view, faults=schedule, target=target, topology_seed=seed)
     return cast(FinishedRun, launched.run.read_summary()), launched.run.path.name
 

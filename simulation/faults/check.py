@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from specs import faultfile
+from specs import fault_schedule, faultfile
 from specs.faultfile import Fault, FaultsError
 from testbed.preflight import Preflight
 from topologies.model.documents import errors_as
@@ -18,7 +18,9 @@ def scheduled(file: Path, checked: Preflight, seed: int | None = None) -> list[F
     """
     document = faultfile.load(file)
     servers = checked.jobs[0].placement.servers if checked.jobs else ()
-    found = faultfile.schedule(document, checked.topology, seed, clock="virtual", servers=servers)
+    found = fault_schedule.schedule(
+        document, checked.topology, seed, clock="virtual", servers=servers
+    )
     for fault in found:
         needed = _needed(fault, checked) if fault.kind == "slow" and fault.node else ""
         if needed:

@@ -12,7 +12,8 @@ from typing import get_args
 import pytest
 from pydantic import TypeAdapter
 
-from specs.faultfile import DRAWN, Clock, Fault, FaultsError, load, parse, schedule
+from specs.fault_schedule import schedule
+from specs.faultfile import DRAWN, Clock, Fault, FaultsError, load, parse
 from specs.slowdowns import EVERY_LINK, Pattern
 from tests.conftest import ROOT
 from topologies.model.spec import load as load_topology

@@ -18,8 +18,8 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from specs import fault_schedule, jobfile
 from specs import faultfile as faults
-from specs import jobfile
 from tests.conftest import ROOT
 from topologies.model import spec
 from topologies.model.documents import DEEPEST, MOST_BYTES, DocumentError
@@ -43,7 +43,7 @@ TEXTS = {
 READERS: dict[str, Callable[[str], object]] = {
     "topology": lambda text: spec.parse(text, "f.yaml"),
     "job": lambda text: jobfile.parse(text, "f.yaml").place(TOPOLOGY),
-    "faults": lambda text: faults.schedule(faults.parse(text, "f.yaml"), TOPOLOGY),
+    "faults": lambda text: fault_schedule.schedule(faults.parse(text, "f.yaml"), TOPOLOGY),
 }
 kinds = pytest.mark.parametrize("kind", READERS)
 

@@ -12,7 +12,8 @@ import pytest
 from hosts.data.checkpoint import Checkpoint, write
 from simulation import session
 from specs import jobfile
-from specs.faultfile import parse, schedule
+from specs.fault_schedule import schedule
+from specs.faultfile import parse
 from specs.p4program import SOURCES, DataPlaneError
 from testbed import preflight, preflight_report
 from testbed.preflight import Preflight

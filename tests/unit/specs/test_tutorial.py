@@ -6,7 +6,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from specs.faultfile import parse, schedule
+from specs.fault_schedule import schedule
+from specs.faultfile import parse
 from specs.p4program import SOURCES
 from testbed import preflight, preflight_report
 from testbed.program import read_program

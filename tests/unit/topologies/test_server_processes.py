@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from protocol.header import PORT, SERVER_PORTS
 from protocol.plan import backup_of
-from specs.faultfile import Fault, FaultsError, parse, schedule
+from specs.fault_schedule import schedule
+from specs.faultfile import Fault, FaultsError, parse
 from tests.conftest import ROOT
 from topologies.model import spec
 from topologies.model.addressing import FIRST_PORT, Addressing
