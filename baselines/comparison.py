@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TypedDict
 
 from baselines.members import Report
-from observability import scheduling
+from observability import cpu_use
 from observability.links import Carried
 from observability.messages.jobs import Clock, Target
 from planner.collectives import Team
@@ -255,7 +255,7 @@ class Outcome:
     def _cpu_bound(self, seconds: float) -> bool | None:
         if self.clock == "virtual":
             return False
-        return None if self.virtual is None else scheduling.is_off(seconds, self.virtual)
+        return None if self.virtual is None else cpu_use.is_off(seconds, self.virtual)
 
     def row(self, addressing: Addressing, *, framing: bool) -> ComparedRow:
         """Returns the row for ``--json``; bytes and packets are per iteration."""

@@ -39,8 +39,8 @@ from simulation.kernel.engine import Engine
 from simulation.kernel.progress import ProgressReporter
 from simulation.network import SERVICE, Network
 from simulation.nodes.host import HostNode
-from simulation.nodes.sockets import SocketNode
-from simulation.nodes.stream import StreamNode, connect
+from simulation.nodes.socket_node import SocketNode
+from simulation.nodes.stream_node import StreamNode, connect
 from testbed.preflight import JobPlan
 from topologies.model.addressing import Addressing, HostInterface
 from topologies.model.topology import Costs

@@ -19,9 +19,9 @@ import click
 
 from emulation.lifecycle.running import run
 from experiments.common.script import Results, Setup, experiment
+from observability.cpu_use import MOST_WAITED, OFF, typical
 from observability.messages.summary import FinishedRun
 from observability.progress_view import View
-from observability.scheduling import MOST_WAITED, OFF, typical
 from sweeps import code
 from sweeps.execution import Order, execute
 from testbed.errors import LaunchError

@@ -19,10 +19,10 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from protocol.learning_rate import power
 from protocol.optimizer_plan import ADAM, NESTEROV, OptimizerPlan
 from protocol.optimizer_plan import SGD as SGD_NAME
 from protocol.payloads import Floats
-from protocol.schedule import power
 
 Steps = npt.NDArray[np.int64]
 

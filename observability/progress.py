@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from observability.messages.jobs import JobProgress
-from observability.messages.reports import ProgressReport
+from observability.messages.process_reports import ProgressReport
 
 # Over shorter times, chunks/s would depend on the timing of reports.
 _RATE_SECONDS = 0.5

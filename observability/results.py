@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from hosts.data.reports import ClientStatistics
-from observability.messages.reports import DoneReport
+from observability.cpu_use import CpuUse
+from observability.messages.process_reports import DoneReport
 from observability.messages.summary import (
     Checkpoint,
     Chunks,
@@ -19,7 +20,6 @@ from observability.messages.summary import (
     PlanUse,
     Staleness,
 )
-from observability.scheduling import CpuUse
 from protocol import jobs_pb2
 from protocol.trees import TreeKind
 from specs.jobfile import JobFile, Placement
@@ -265,7 +265,7 @@ def moves(status: jobs_pb2.Job, results: Mapping[int, DoneReport]) -> list[LoadM
 def machine(results: Mapping[int, DoneReport], wall: float, cpus: CpuUse | None) -> JobMachine:
     """Returns the results that depend on the machine.
 
-    wall: seconds. cpus: from ``observability.scheduling``; None in virtual time, which no CPU
+    wall: seconds. cpus: from ``observability.cpu_use``; None in virtual time, which no CPU
     bounds.
     """
     statistics = [result["statistics"] for result in results.values()]

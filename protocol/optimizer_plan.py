@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from protocol import jobs_pb2
 from protocol.consistency import SYNCHRONOUS, Consistency
-from protocol.schedule import MOST_STEPS, Schedule
+from protocol.learning_rate import MOST_STEPS, Schedule
 
 SGD = "sgd"
 MOMENTUM = "momentum"

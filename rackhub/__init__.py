@@ -49,10 +49,10 @@ if TYPE_CHECKING:
     from observability.record import RunError as RunError
     from protocol.consistency import Consistency as Consistency
     from protocol.errors import Error as Error
+    from protocol.learning_rate import Schedule as Schedule
     from protocol.optimizer_plan import KeyOptions as KeyOptions
     from protocol.optimizer_plan import OptimizerPlan as OptimizerPlan
     from protocol.propagation import Propagation as Propagation
-    from protocol.schedule import Schedule as Schedule
     from rackhub.results import Iteration as Iteration
     from rackhub.results import Result as Result
     from rackhub.running import run as run
@@ -90,7 +90,7 @@ _NAMES = {
     "protocol.errors": "Error",
     "protocol.optimizer_plan": "KeyOptions OptimizerPlan",
     "protocol.propagation": "Propagation",
-    "protocol.schedule": "Schedule",
+    "protocol.learning_rate": "Schedule",
     "rackhub.results": "Iteration Result",
     "rackhub.running": "run",
     "rackhub.sweeping": "Sweep sweep",

@@ -23,7 +23,7 @@ from hosts.session.job_service import (
 )
 from observability import outcomes
 from observability.messages.events import EmitEvent
-from observability.messages.reports import ProgressReport, Report
+from observability.messages.process_reports import ProgressReport, Report
 from observability.series import FILE as SERIES
 from observability.series import SeriesWriter
 from planner.link_loads import Workload

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from controller.p4rt.dataplane import DataPlane
-from observability.messages.reports import Report
+from observability.messages.process_reports import Report
 from simulation.jobrun import VirtualJob
 from simulation.network import Network
 from specs import jobfile

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from hosts.errors import ClientError
 from hosts.session.job_service import enrol, report_gone
-from observability.messages.reports import Report, decode, encode
+from observability.messages.process_reports import Report, decode, encode
 from protocol import jobs_pb2
 from protocol.runtime import Event, Thread
 from simulation.errors import ProcessEndedError

@@ -14,10 +14,10 @@ from typing import get_args
 
 from controller.planning.stream_numbers import most_streams
 from hosts.worker.scheduling.registry import CREDIT, SCHEDULERS
+from protocol.learning_rate import COSINE, LINEAR, STEP
 from protocol.optimizer_plan import ADAM, MOMENTUM, NESTEROV
 from protocol.propagation import FIFO
 from protocol.propagation import refusal as not_with
-from protocol.schedule import COSINE, LINEAR, STEP
 from protocol.server_pipelines import USUAL, refusal
 from protocol.trees import TreeKind
 from specs import layerfile, placements

@@ -18,10 +18,10 @@ from hosts.worker.scheduling.registry import CREDIT, SCHEDULERS
 from protocol.assignment.registry import ASSIGNMENTS, BALANCED
 from protocol.balance import STATIC, Balance
 from protocol.consistency import SYNCHRONOUS, Consistency
+from protocol.learning_rate import COSINE, LINEAR, Schedule
 from protocol.optimizer_plan import MOMENTUM, NESTEROV, KeyOptions, OptimizerPlan
 from protocol.priorities import PRIORITIES
 from protocol.propagation import FIFO, MOST_CLASSES, Propagation
-from protocol.schedule import COSINE, LINEAR, Schedule
 from protocol.server_pipelines import Pipeline
 from protocol.trees import TREE_NUMBERS
 from specs import placements
@@ -53,7 +53,7 @@ _Count = Annotated[int, Field(strict=True, ge=0, lt=2**31)]
 
 
 class ScheduleSpec(_Strict):
-    """Schedule of the learning rate (``protocol.schedule``).
+    """Schedule of the learning rate (``protocol.learning_rate``).
 
     steps: length of the schedule; None: the job's iterations.
     """

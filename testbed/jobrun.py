@@ -13,9 +13,10 @@ from controller.p4rt.dataplane import DataPlane
 from hosts.data.checkpoint import Checkpoint
 from hosts.session.job_service import Service
 from observability import outcomes, results
+from observability.cpu_use import CpuUse
 from observability.messages.events import EmitEvent
 from observability.messages.jobs import Clock, JobProgress, JobState, OtherJob, Target
-from observability.messages.reports import DoneReport, Report
+from observability.messages.process_reports import DoneReport, Report
 from observability.messages.servers import MeasuredServers
 from observability.messages.summary import Checkpoint as WrittenCheckpoint
 from observability.messages.summary import (
@@ -36,7 +37,6 @@ from observability.messages.summary import (
     is_finished,
 )
 from observability.progress import Progress
-from observability.scheduling import CpuUse
 from observability.series import SeriesWriter
 from observability.server_times import measured
 from planner.job_forecast import Forecast
@@ -77,7 +77,7 @@ class JobRun:
     alongside: jobs that trained at the same time; shared_with: those also on the same switches.
     counts: increase of the outcome counters of its switches; None if counts were lost.
     links: rows of ``observability.links``.
-    cpus: CPU use (``observability.scheduling``); None in virtual time.
+    cpus: CPU use (``observability.cpu_use``); None in virtual time.
     wall_seconds: real time that it took.
     reference: result of the reference run; None if there is none.
     """

@@ -2,9 +2,9 @@
 """The worker process of a job: ``python -m testbed.worker --help``.
 
 It reads the job's nonce from its standard input, trains, and reports on its standard output, one
-JSON object a line (``observability.messages.reports``). The input line ``leave`` has it leave the
-job at the end of its present round. Each other one is a query for its current activity; the answer
-is ``outline``.
+JSON object a line (``observability.messages.process_reports``). The input line ``leave`` has it
+leave the job at the end of its present round. Each other one is a query for its current activity;
+the answer is ``outline``.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from hosts.data.reports import ClientStatistics
 from hosts.errors import ClientError, LeftBehindError, PlanWithdrawnError, ServiceUnavailableError
 from hosts.net.environment import HERE, HostEnvironment
 from hosts.worker.explanation import Outline
-from observability.messages.reports import Report, Scheduling, encode
-from observability.scheduling import CpuWatch
+from observability.cpu_use import CpuWatch
+from observability.messages.process_reports import Report, Scheduling, encode
 from protocol.runtime import REAL, Runtime
 from specs.jobfile import JobFile, JobFileError, load
 from testbed.errors import CONSEQUENCE, LEFT_BEHIND

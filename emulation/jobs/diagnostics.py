@@ -20,7 +20,7 @@ from emulation.nodes.process_supervisor import ProcessSupervisor
 from emulation.nodes.processes import Process, ProcessError
 from hosts.worker.explanation import Outline
 from observability import outcomes
-from observability.messages.reports import ActivityReport
+from observability.messages.process_reports import ActivityReport
 from observability.messages.servers import JobServers
 from observability.messages.waiting import Activity, JobExplanation
 from observability.why import explain, sentences

@@ -24,12 +24,12 @@ from emulation.nodes.processes import Process, ProcessError, Processes, python
 from hosts.data.checkpoint import read
 from hosts.errors import CheckpointError, ClientError
 from hosts.session.job_service import Service, create_service, enrol
-from observability import results, scheduling
+from observability import cpu_use, results
+from observability.cpu_use import CpuWatch, Share
 from observability.messages.events import EmitEvent
-from observability.messages.reports import Report
+from observability.messages.process_reports import Report
 from observability.messages.summary import FinishedJob
 from observability.record import cpu_seconds
-from observability.scheduling import CpuWatch, Share
 from specs.jobfile import JobFile, Placement
 from testbed.errors import JobError
 from testbed.jobrun import JobRun
@@ -97,7 +97,7 @@ class EmulatedJob(JobRun):
                 self.reference = await self._train_reference()
             self.check(shared=bool(self.shared_with))
             took = results.fullest(self.results)["seconds"]
-            self.cpus = scheduling.machine(*self._used, took, await replaying)
+            self.cpus = cpu_use.machine(*self._used, took, await replaying)
         except (ProcessError, ClientError, TimeoutError, JobError) as error:
             self.state, self.reason = "failed", str(error)
             failure = await self._root_cause(error)
@@ -234,7 +234,7 @@ class EmulatedJob(JobRun):
         return host if self.number == 1 else f"{self.name}-{host}"
 
     def _cpu_use(self) -> tuple[float, dict[str, Share | None], int]:
-        """Returns the CPU use since the workers started, as ``scheduling.machine`` takes it."""
+        """Returns the CPU use since the workers started, as ``cpu_use.machine`` takes it."""
         now, (busy, every) = cpu_seconds(), self._trained_from
         share = (now["busy"] - busy) / max(1e-9, now["all"] - every)
         shares = {name: watch.share() for name, watch in self._watches.items()}

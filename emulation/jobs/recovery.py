@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from emulation.nodes.switchprocess import SwitchProcess
 from observability import outcomes
-from observability.messages.reports import ProgressReport
+from observability.messages.process_reports import ProgressReport
 from observability.messages.summary import FaultImpact
 from observability.results import retransmitted
 

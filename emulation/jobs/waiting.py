@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from controller.planning.tree_planner import Tree, TreeNode
-from observability.messages.reports import WaitingReport
+from observability.messages.process_reports import WaitingReport
 from protocol.header import Phase
 
 

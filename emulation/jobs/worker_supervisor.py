@@ -22,7 +22,7 @@ from emulation.nodes.process_supervisor import JOBS_ADDRESS
 from emulation.nodes.processes import Process, ProcessError, Processes, describe
 from hosts.errors import ClientError
 from hosts.session.job_service import report_gone
-from observability.messages.reports import decode
+from observability.messages.process_reports import decode
 from protocol import jobs_pb2
 from testbed.errors import LEFT_BEHIND, JobError
 from testbed.jobrun import JobRun

@@ -10,7 +10,7 @@ from experiments.common.declaration import Experiment
 from experiments.p3.figures import claims, figures
 from experiments.p3.jobs import points
 from experiments.p3.page import sections
-from observability.scheduling import typical
+from observability.cpu_use import typical
 
 __all__ = ["EXPERIMENT"]
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A pass over the values of chunks that are submitted: hosts/native/quantization.py.
+// A pass over the values of chunks that are submitted: hosts/native/chunk_exponents.py.
 
 #include <stdint.h>
 

@@ -28,7 +28,7 @@ import numpy.typing as npt
 
 from hosts.data.reports import Completed, Failure, Statistics, Sums
 from hosts.data.submissions import ChunkRefs, Submission
-from hosts.native.quantization import exponents_in
+from hosts.native.chunk_exponents import exponents_in
 from hosts.net.arrivals import Clock, Enough, Released, Seconds
 from hosts.net.pacer import BACKLOG, wire_bytes
 from hosts.net.udp import Endpoint

@@ -14,9 +14,9 @@ from pydantic import Field
 # pydantic needs this one before Python 3.12.
 from typing_extensions import NotRequired, TypedDict, TypeIs
 
+from observability.cpu_use import CpuUse
 from observability.messages.jobs import Clock, JobHead, OtherJob, Target
 from observability.messages.servers import MeasuredServers
-from observability.scheduling import CpuUse
 from workloads.attendance import AttendanceSpan
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 
-from observability.messages.reports import ProgressReport
+from observability.messages.process_reports import ProgressReport
 from observability.messages.summary import FaultImpact
 from observability.results import retransmitted
 from simulation.jobrun import Follower, VirtualJob

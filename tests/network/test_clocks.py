@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from observability.scheduling import typical
+from observability.cpu_use import typical
 from tests.network.testbeds import Rackhub
 
 Message = dict[str, Any]

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from controller.planning.tree_planner import TreeKind
+from protocol.learning_rate import Schedule
 from protocol.optimizer_plan import OptimizerPlan
-from protocol.schedule import Schedule
 from tests.impaired_links import Impairments
 from tests.packet.jobs.protocol_run import LIMIT, Run, network_of, start, streams_of
 from tests.packet.jobs.switched_network import LEASE_SECONDS, SwitchedNetwork

@@ -24,9 +24,9 @@ from hosts.errors import CheckpointError, ClientError
 from hosts.optimizers import Optimizer
 from hosts.server.shards import Shards
 from hosts.server.state import NotHereError, ServerState
+from protocol.learning_rate import Schedule
 from protocol.optimizer_plan import KeyOptions, OptimizerPlan
 from protocol.plan import Address, ServerPlan
-from protocol.schedule import Schedule
 from tests.unit.client.small_client import ROOT, Server, create
 from tests.unit.controller.small_service import LANES, SmallService
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from hosts.optimizers import Optimizer
+from protocol.learning_rate import Schedule, power
 from protocol.optimizer_plan import OptimizerPlan
-from protocol.schedule import Schedule, power
 
 GRADIENTS = np.random.default_rng(5).standard_normal((30, 50))
 START = np.random.default_rng(6).standard_normal(50)

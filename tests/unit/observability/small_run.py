@@ -14,11 +14,11 @@ from typing import Any
 from controller.planning.tree_planner import TreeKind, plan_trees
 from emulation.jobs.recovery import FaultLog
 from emulation.nodes.switchprocess import SwitchProcess
-from observability import links, outcomes, record, results, scheduling, series
+from observability import cpu_use, links, outcomes, record, results, series
+from observability.cpu_use import Share
 from observability.links import Carried
 from observability.progress import Iteration, Progress
 from observability.record import RunDirectory
-from observability.scheduling import Share
 from observability.series import SeriesWriter
 from observability.server_times import server_rows
 from planner.link_loads import Direction, Workload, expected
@@ -137,7 +137,7 @@ def job(name: str = "digits", *, matches: bool = True, **changes: Any) -> Messag
         "seconds": [SECONDS] * ITERATIONS, "blocked": {},
     }  # fmt: skip
     reports: dict[int, Message] = {0: {**report, "statistics": statistics}}
-    cpus = scheduling.machine(0.5, {"tor0": Share(0.2, 0.1)}, 0)
+    cpus = cpu_use.machine(0.5, {"tor0": Share(0.2, 0.1)}, 0)
     reference = {
         "digest": "a" if matches else "b", "accuracy": 0.9, "test_loss": 0.3, "in_float32": 0,
     }  # fmt: skip

@@ -19,7 +19,7 @@ from emulation.nodes.processes import ProcessError, Processes
 from emulation.nodes.switchprocess import SwitchProcess
 from hosts.worker.explanation import Waiting
 from observability import outcomes
-from observability.messages.reports import WaitingReport
+from observability.messages.process_reports import WaitingReport
 from protocol.outcomes import Outcome
 from tests.conftest import ROOT
 from topologies.model.addressing import Addressing

@@ -9,8 +9,8 @@ import pytest
 from hosts.data.snapshot import STARTED
 from hosts.optimizers import Optimizer
 from hosts.server.shards import Shards
+from protocol.learning_rate import Schedule
 from protocol.optimizer_plan import KeyOptions, OptimizerPlan
-from protocol.schedule import Schedule
 
 LANES = 8
 PLANS = [

@@ -8,8 +8,8 @@ from typing import get_args
 import pytest
 
 from protocol.consistency import ASYNCHRONOUS, SYNCHRONOUS, Consistency
+from protocol.learning_rate import Schedule
 from protocol.optimizer_plan import KeyOptions, OptimizerPlan
-from protocol.schedule import Schedule
 from specs.jobfile import JobFileError, load, parse
 from specs.jobspec import JobSpec
 from tests.conftest import ROOT

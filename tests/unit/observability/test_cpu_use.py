@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from observability.scheduling import CpuWatch, Share, machine, reasons, threads, typical
+from observability.cpu_use import CpuWatch, Share, machine, reasons, threads, typical
 
 CPU = min(os.sched_getaffinity(0))
 WORK = "import sys; print(flush=True)\nwhile True: pass"

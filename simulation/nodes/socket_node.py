@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from simulation.links.trains import Frames, Lengths, Times, Train
 from simulation.nodes.host import HostNode
-from simulation.nodes.stream import StreamNode
+from simulation.nodes.stream_node import StreamNode
 from topologies.model.addressing import Addressing
 
 _PROTOCOL = 23  # the byte of a frame that says what its IPv4 packet carries

@@ -16,7 +16,7 @@ from typing_extensions import TypedDict  # pydantic needs this one before Python
 
 from hosts.data.reports import ClientStatistics
 from hosts.worker.explanation import Outline, Waiting
-from observability.scheduling import Share
+from observability.cpu_use import Share
 from workloads.attendance import ParticipationReport
 
 
