@@ -43,7 +43,7 @@ _PACKAGES = ("numpy", "grpcio", "protobuf", "scikit-learn")
 
 
 class Facts(TypedDict, total=False):
-    """What a testbed is started with: ``testbed.json``. Paths are absolute."""
+    """Parameters that a testbed is started with: ``testbed.json``. Paths are absolute."""
 
     topology: str
     """Topology file; in a run directory its own copy."""
@@ -136,12 +136,12 @@ class RunDirectory:
 
     @property
     def began(self) -> float:
-        """When it was started, in seconds since the epoch."""
+        """Time of its start, in seconds since the epoch."""
         return (self.path / FACTS).stat().st_mtime
 
     @property
     def last_sign(self) -> float:
-        """When one of its processes last wrote something, in seconds since the epoch."""
+        """Time at which one of its processes last wrote something, in seconds since the epoch."""
         written = (file.stat().st_mtime for file in self.logs.glob("*"))
         return max(written, default=self.began)
 

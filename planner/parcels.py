@@ -45,7 +45,7 @@ class Layers:
 
 @dataclass(frozen=True)
 class Exchange:
-    """What is exchanged in an iteration, and how.
+    """An iteration's exchange.
 
     counts: chunks of each tensor.
     slice: chunks of a full slice.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a job asks of the controller's load balancer."""
+"""The load balancing that a job asks of the controller."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the gradients of a job are sent: their order, classes of urgency, slices and servers.
+"""The way in which the gradients of a job are sent: order, classes of urgency, slices and servers.
 
 The baseline of P3 (Jayarajan et al., "Priority-based Parameter Propagation for Distributed DNN
 Training", SysML 2019) sends whole keys in the order of the backward pass; P3 sends slices, first

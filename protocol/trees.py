@@ -24,7 +24,7 @@ class TreeKind(Enum):
 
     @property
     def meaning(self) -> str:
-        """Which nodes sum, in words."""
+        """The nodes that sum, in words."""
         return _MEANINGS[self]
 
     @property

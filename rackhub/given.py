@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a program gives in place of files: paths, names of shipped files, mappings, keywords."""
+"""Input that a program gives in place of files: paths, shipped files' names, mappings, keywords."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ class Result:
 
     @property
     def target(self) -> Target:
-        """What switches ran on."""
+        """Target that switches ran on."""
         return self.job_summary["target"]
 
     @property
@@ -131,7 +131,7 @@ class Result:
 
     @property
     def cpu_bound(self) -> bool:
-        """Whether the machine was the bottleneck, so that times are not the network's."""
+        """True if the machine was the bottleneck, so that times are not the network's."""
         return self.job_summary["machine"].get("cpu_bound", False)
 
     @property
@@ -146,7 +146,7 @@ class Result:
 
     @property
     def matches_reference(self) -> bool | None:
-        """Whether the weights are bit-identical to those of one process that sums the same
+        """True if the weights are bit-identical to those of one process that sums the same
         gradients; None where that cannot be said, as ``no_reference`` of ``job_summary`` explains.
         """
         return self.job_summary["matches_reference"]
@@ -159,7 +159,7 @@ class Result:
 
     @property
     def links(self) -> list[Link]:
-        """What each direction of links carried while the job ran: ``bytes``, ``packets``,
+        """Traffic of each direction of links while the job ran: ``bytes``, ``packets``,
         ``expected_bytes`` by the closed form, ``dropped`` frames. None where it is unknown; empty
         in virtual time if there were other jobs."""
         return self.job_summary["links"]

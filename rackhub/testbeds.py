@@ -351,7 +351,7 @@ class RunningJob:
 
     @property
     def done(self) -> bool:
-        """Whether it is over, done or failed."""
+        """True if it is over, done or failed."""
         return self._result.done()
 
     def wait_for(self, iteration: int, timeout: float | None = None) -> None:

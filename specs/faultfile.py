@@ -89,7 +89,7 @@ class Fault:
 
     @property
     def endless(self) -> bool:
-        """Whether it lasts to the end of the run."""
+        """True if it lasts to the end of the run."""
         return self.kind in ENDLESS and self.lasts is None and math.isinf(self.seconds)
 
     @property

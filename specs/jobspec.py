@@ -118,7 +118,7 @@ class OptimizerSpec(_Strict):
 
 
 class ServerSpec(_Strict):
-    """How servers process chunks, and what they leave out (``protocol.server_pipelines``)."""
+    """The processing of chunks by servers, and steps left out (``protocol.server_pipelines``)."""
 
     pipeline: Literal["tall", "wide"] = "tall"
     ablate: list[Literal["aggregation", "optimizer", "elision"]] = Field(default=[], max_length=3)
@@ -163,7 +163,7 @@ def _slice(value: object) -> object:
 
 
 class PropagationSpec(_Strict):
-    """How gradients are sent (``protocol.propagation``).
+    """The way in which gradients are sent (``protocol.propagation``).
 
     order: chunk scheduler; ``priority``, and ``credit`` without priorities in the network.
     slice: parameters of a slice; ``whole``: keys are whole, but those above 10^6 parameters have a
@@ -216,7 +216,7 @@ class BalanceSpec(_Strict):
 
     @property
     def plan(self) -> Balance:
-        """What is asked of the controller."""
+        """The same for the controller."""
         return Balance(self.policy, self.move, self.explore, self.seed, self.measure)
 
 
@@ -394,7 +394,7 @@ class JobSpec(_Strict):
 
     @property
     def propagation(self) -> Propagation:
-        """How gradients are sent, for controller, workers and servers."""
+        """The way in which gradients are sent, for controller, workers and servers."""
         return self.schedule.plan
 
     @property

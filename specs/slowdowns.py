@@ -35,7 +35,7 @@ def exact(factor: float) -> Fraction:
 
 @dataclass(frozen=True)
 class Pattern:
-    """How a slowdown changes while it lasts.
+    """Changes of a slowdown while it lasts.
 
     kind: constant; periodic, in the first half of each period; or a random walk.
     seconds: of a period, or between two steps of a walk.

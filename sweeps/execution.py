@@ -34,7 +34,7 @@ FAULTS = "faults.yaml"  # of `Order.files`, what happens meanwhile
 
 @dataclass(frozen=True)
 class Order:
-    """What a trial runs.
+    """The files and the function that a trial runs.
 
     topology, job: Contents of the files.
     files: Contents of further files in the job's folder, by name; ``faults.yaml`` has faults.

@@ -69,7 +69,7 @@ class Trial:
 
     @property
     def order(self) -> Order:
-        """What it runs."""
+        """The files and the function that it runs."""
         return Order(self.topology, self.job, self.files, self.by)
 
 

@@ -26,7 +26,7 @@ Entry = tuple[Part, ...]
 
 
 class ParticipationReport(TypedDict):
-    """What a worker reports of the entries that are certain (``ParticipationLog.tell``)."""
+    """A worker's report of the entries that are certain (``ParticipationLog.tell``)."""
 
     after: int
     """Last iteration that was reported before."""

@@ -99,7 +99,7 @@ class Means:
 
 
 class ReferenceResult(TypedDict):
-    """What the reference process prints."""
+    """The printed result of the reference process."""
 
     digest: str
     """SHA-256 of the weights."""

@@ -130,7 +130,7 @@ def graph(topology: Path, output: Path | None) -> None:
 
 
 class _Validation(preflight_report.CheckFacts):
-    """What is printed of a check."""
+    """The printed result of a check."""
 
     target_because: str
     """Why it is this target."""

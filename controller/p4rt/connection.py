@@ -24,7 +24,7 @@ from switch.p4runtime.stubs import p4info_pb2, p4runtime_pb2, p4runtime_pb2_grpc
 if TYPE_CHECKING:
     from switch.p4runtime.device import Device
 
-# High half of the first election id. The operator's shell asks with (0, 1) unless told otherwise,
+# High half of the first election id. The operator's shell asks with (0, 1) by default,
 # and so becomes a reading backup.
 FIRST_TERM = 1
 CONNECT_SECONDS = 10.0

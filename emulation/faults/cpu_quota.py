@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Limits the CPU time of processes by a control group (cgroups(7), versions 1 and 2).
 
-A sandbox has a sysfs of its own, so the hierarchy is mounted anew, in the sandbox only.
+A sandbox has a sysfs of its own, so the hierarchy is mounted again, in the sandbox only.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a worker's client says of its job."""
+"""The view of a job that a worker's client has."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ void receive_trains(int socket, struct inbox *inbox) {
         clock_gettime(CLOCK_REALTIME, &now);
         double until = (double)(now.tv_sec * 1000000000LL + now.tv_nsec - base);
         inbox->queued = (until - arrived / (double)stamped) * 1e-9;
-        inbox->queued = inbox->queued > 0 ? inbox->queued : 0; // somebody set the clock back
+        inbox->queued = inbox->queued > 0 ? inbox->queued : 0; // the clock was set back
     }
 }
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which server may step a chunk in an asynchronous job, while chunk maps change.
+"""Decides which server may step a chunk in an asynchronous job, while chunk maps change.
 
 Workers are in different rounds, so there is none from which a map could hold: each worker sends to
 a chunk's next server from when it knows the map, also what is in flight, and others to the last one

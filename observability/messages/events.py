@@ -39,7 +39,7 @@ class WaitingEvent(TypedDict):
 
 
 class Within(TypedDict):
-    """How far a job is, also within an iteration."""
+    """Progress of a job, also within an iteration."""
 
     iterations: int
     """Iterations that it has."""

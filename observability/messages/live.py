@@ -12,7 +12,7 @@ from topologies.model.topology import Kind
 
 
 class Description(TypedDict):
-    """What a testbed is."""
+    """Description of a testbed."""
 
     name: str
     """Its name."""
@@ -59,7 +59,7 @@ class Status(Description):
 
 
 class PlanState(TypedDict):
-    """What the controller knows of a job's plan; None while it does not answer."""
+    """Plan of a job as the controller knows it; None while it does not answer."""
 
     plan_epoch: int | None
     """Number of the plan."""

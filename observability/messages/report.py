@@ -36,7 +36,7 @@ class Verdict(TypedDict):
 
 
 class ChunkShares(TypedDict):
-    """Where a job's chunks were summed."""
+    """Places where a job's chunks were summed."""
 
     network: int
     """Chunks summed by switches."""
@@ -181,7 +181,7 @@ class ReportedFault(TypedDict):
 
 
 class ReportData(TypedDict):
-    """What a report shows of a run. All that is over time counts in seconds from the start of the
+    """Content of a report of a run. All that is over time counts in seconds from the start of the
     first job."""
 
     run: str

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was measured of a job's servers: answer to ``rackhub why --servers``, part of summaries."""
+"""Measurements of a job's servers: the answer to ``rackhub why --servers``, part of summaries."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class KeyTimes(TypedDict):
 
 
 class MeasuredServers(TypedDict):
-    """What was measured of a job's servers, empty unless it is measured."""
+    """Measurements of a job's servers, empty unless it is measured."""
 
     server_times: list[ServerTimes]
     """Its servers, by rank."""

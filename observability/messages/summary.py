@@ -28,7 +28,7 @@ class Nothing(TypedDict):
 
 
 class JobAbout(TypedDict):
-    """What a job was asked to do."""
+    """Task of a job."""
 
     topology: str
     """Name of the topology."""
@@ -75,7 +75,7 @@ class JobAbout(TypedDict):
 
 
 class JobQuality(TypedDict):
-    """How good a job's weights are, and whether they are right."""
+    """Quality and correctness of a job's weights."""
 
     test_accuracy: float | None
     """Share of held-out examples that are classified right, 0 to 1; null if nothing is learned."""
@@ -125,7 +125,7 @@ class Staleness(TypedDict):
 
 
 class Chunks(TypedDict):
-    """Where chunks were summed: each counts once for each iteration."""
+    """Places where chunks were summed: each counts once for each iteration."""
 
     aggregated_in_network: int | None
     """Chunks summed by switches, by their own counters, which must agree with the sums that workers
@@ -291,7 +291,7 @@ class JobResults(JobQuality, MeasuredServers):
 
 
 class Where(TypedDict):
-    """What a run or job ran on."""
+    """Basis of a run or job: target and clock."""
 
     target: Target
     """Target of switches."""
@@ -304,7 +304,7 @@ class JobDescription(JobHead, Where, JobAbout):
 
 
 class FinishedPart(JobDescription, JobResults):
-    """What a run and its first job have in common if the job is done."""
+    """Keys that a run and its first job have in common if the job is done."""
 
 
 class FinishedJob(FinishedPart):
@@ -317,7 +317,7 @@ class FinishedJob(FinishedPart):
 
 
 class UnfinishedPart(JobDescription):
-    """What a run and its first job have in common if no job is done."""
+    """Keys that a run and its first job have in common if no job is done."""
 
     iterations_done: int
     """Iterations that all workers have done."""
@@ -460,7 +460,7 @@ class FinishedMachine(Machine, JobMachine, Simulation):
 
 
 class RunPart(TypedDict):
-    """What a run adds to its first job."""
+    """Keys that a run adds to those of its first job."""
 
     failure: NotRequired[Failure]
     """Why the run failed."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a job waits for: the answer to ``rackhub why``. Times are in seconds."""
+"""Reasons why a job waits: the answer to ``rackhub why``. Times are in seconds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hosts.worker.explanation import Outline
 
 @dataclass(frozen=True)
 class Activity:
-    """What a worker does, as far as it is known.
+    """Activity of a worker, as far as it is known.
 
     doing: starts, computes, waits; stopped, ended, silent.
     seconds: how long.
@@ -72,7 +72,7 @@ class ChunkState(TypedDict):
 
 
 class WorkerState(TypedDict):
-    """What a worker does."""
+    """Activity of a worker."""
 
     worker: str
     doing: str
@@ -90,7 +90,7 @@ class WorkerState(TypedDict):
 
 
 class Explanation(TypedDict):
-    """Whether and why a job waits."""
+    """Reason why a job waits, if it does."""
 
     waits: bool
     seconds: float
@@ -108,7 +108,7 @@ class Explanation(TypedDict):
 
 
 class JobExplanation(Explanation):
-    """Whether and why a named job waits."""
+    """Reason why a named job waits, if it does."""
 
     job: str
     state: str | None

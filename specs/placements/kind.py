@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a placement decides: the servers of a job, its trees, where optimizer steps are taken."""
+"""A placement: decides a job's servers, its trees, and where optimizer steps are taken."""
 
 from __future__ import annotations
 

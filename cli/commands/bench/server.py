@@ -14,7 +14,7 @@ from protocol.server_pipelines import AGGREGATION, OPTIMIZER
 
 
 class _Report(ServerReport):
-    """What is printed."""
+    """The printed result."""
 
     memory_gb_per_second: Bandwidth
     """Of the server's core."""

@@ -41,7 +41,7 @@ class _Share(TypedDict):
 
 
 class _Report(TypedDict):
-    """What is printed."""
+    """The printed result."""
 
     machine: MachineFacts
     """Where it was measured."""

@@ -49,7 +49,7 @@ class Round:
 
 @dataclass(frozen=True)
 class Load:
-    """Where the slices of a job are, and what servers are made for.
+    """The slices of a job by server, and the capacity of servers.
 
     owners: the server of each slice, by its number in the job.
     chunks: of each slice.

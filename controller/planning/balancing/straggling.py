@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Smooths what is measured of servers, and says which of them straggle.
+"""Smooths measurements of servers, and finds those that straggle.
 
 Values are smoothed exponentially, with a time constant of `TIME_CONSTANT` rounds. A server
 straggles from the `ROUNDS`-th round in a row on in which its sums keep workers waiting for more
@@ -40,7 +40,7 @@ class Smoothed:
 
 
 class Stragglers:
-    """Which servers straggle, by their numbers."""
+    """Finds straggling servers by their numbers."""
 
     def __init__(self) -> None:
         self.now: frozenset[int] = frozenset()
