@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     import pandas
     from matplotlib.figure import Figure
 
-__all__ = ["Iteration", "Result"]
-
 
 @dataclass(frozen=True)
 class Iteration:

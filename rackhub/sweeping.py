@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     import pandas
     from matplotlib.figure import Figure
 
-__all__ = ["Sweep", "sweep"]
-
 
 def sweep(
     topology: TopologySource,

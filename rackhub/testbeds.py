@@ -38,8 +38,6 @@ from specs.faultfile import Fault
 from specs.scaling import changes
 from testbed.errors import LaunchError
 
-__all__ = ["RunningJob", "Testbed", "up"]
-
 
 def up(
     topology: TopologySource,

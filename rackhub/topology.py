@@ -19,8 +19,6 @@ from topologies.model.drawing import draw
 from topologies.model.topology import Link, Node
 from topologies.model.topology import Topology as Model
 
-__all__ = ["LinkFields", "Topology"]
-
 Quantity: TypeAlias = str | float
 
 
