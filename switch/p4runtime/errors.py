@@ -9,6 +9,7 @@ a caller in the same process gets a typed exception and needs no gRPC.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from google.rpc import code_pb2, status_pb2
 
@@ -112,46 +113,23 @@ def batch_error(what: str, errors: Sequence[p4runtime_pb2.Error]) -> P4RuntimeEr
     return P4RuntimeError(code_pb2.UNKNOWN, message, errors)
 
 
-def invalid_argument(message: str) -> P4RuntimeError:
-    """The request can never be right, whatever the state of the switch."""
-    return P4RuntimeError(code_pb2.INVALID_ARGUMENT, message)
+# Errors of one code each. They take the message.
 
-
-def out_of_range(message: str) -> P4RuntimeError:
-    """An index or a value lies outside of what the P4 program declares."""
-    return P4RuntimeError(code_pb2.OUT_OF_RANGE, message)
-
-
-def not_found(message: str) -> P4RuntimeError:
-    """The entity does not exist."""
-    return P4RuntimeError(code_pb2.NOT_FOUND, message)
-
-
-def already_exists(message: str) -> P4RuntimeError:
-    """The entity exists already."""
-    return P4RuntimeError(code_pb2.ALREADY_EXISTS, message)
-
-
-def permission_denied(message: str) -> P4RuntimeError:
-    """The client is not the primary, or the P4 program declares the object constant."""
-    return P4RuntimeError(code_pb2.PERMISSION_DENIED, message)
-
-
-def failed_precondition(message: str) -> P4RuntimeError:
-    """The switch is not in the state that the request needs."""
-    return P4RuntimeError(code_pb2.FAILED_PRECONDITION, message)
-
-
-def resource_exhausted(message: str) -> P4RuntimeError:
-    """A table is full, or there are too many streams."""
-    return P4RuntimeError(code_pb2.RESOURCE_EXHAUSTED, message)
-
-
-def unimplemented(message: str) -> P4RuntimeError:
-    """This target does not support it; the message gives the reason."""
-    return P4RuntimeError(code_pb2.UNIMPLEMENTED, message)
-
-
-def internal(message: str) -> P4RuntimeError:
-    """A defect of the switch."""
-    return P4RuntimeError(code_pb2.INTERNAL, message)
+# The request can never be right, whatever the state of the switch.
+invalid_argument = partial(P4RuntimeError, code_pb2.INVALID_ARGUMENT)
+# An index or a value lies outside of what the P4 program declares.
+out_of_range = partial(P4RuntimeError, code_pb2.OUT_OF_RANGE)
+# The entity does not exist.
+not_found = partial(P4RuntimeError, code_pb2.NOT_FOUND)
+# The entity exists already.
+already_exists = partial(P4RuntimeError, code_pb2.ALREADY_EXISTS)
+# The client is not the primary, or the P4 program declares the object constant.
+permission_denied = partial(P4RuntimeError, code_pb2.PERMISSION_DENIED)
+# The switch is not in the state that the request needs.
+failed_precondition = partial(P4RuntimeError, code_pb2.FAILED_PRECONDITION)
+# A table is full, or there are too many streams.
+resource_exhausted = partial(P4RuntimeError, code_pb2.RESOURCE_EXHAUSTED)
+# This target does not support it; the message gives the reason.
+unimplemented = partial(P4RuntimeError, code_pb2.UNIMPLEMENTED)
+# A defect of the switch.
+internal = partial(P4RuntimeError, code_pb2.INTERNAL)
