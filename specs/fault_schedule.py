@@ -10,11 +10,9 @@ from typing import Any
 
 from specs.faultfile import (
     CONTROLLER,
-    DRAWN,
     ENDLESS,
     KINDS,
     LASTING,
-    Clock,
     Fault,
     FaultsError,
     FaultsFile,
@@ -34,10 +32,6 @@ from topologies.model.wording import few
 
 # Faults that may last for a number of chunks, as the job progresses meanwhile.
 _PROGRESSING: tuple[Kind, ...] = ("disconnect", "impair", "slow", "load")
-_BY_CLOCK: dict[Clock, tuple[Kind, ...]] = {
-    "emulated": (*DRAWN, "slow", "scale"),
-    "virtual": KINDS,
-}
 _OF_SWITCHES: tuple[Kind, ...] = ("repush", "disconnect", "impair")
 _QUALITIES = ("loss", "duplicate", "reorder", "corrupt")
 # Random faults: range of durations, and the highest probabilities of impairments.
@@ -50,26 +44,22 @@ def schedule(
     topology: Topology,
     seed: int | None = None,
     *,
-    clock: Clock = "emulated",
     servers: Collection[str] = (),
 ) -> list[Fault]:
     """Returns the faults of a file on a topology: by time, then by chunks, then relative ones.
 
     seed: of random faults, instead of the file's. Equal seeds give equal faults. servers: hosts of
     the first job's servers, spare ones included; none: not known. Raises ``FaultsError``, also for
-    nodes and links that the topology lacks, and for kinds that the clock does not have.
+    nodes and links that the topology lacks.
     """
     document = Document(document.file, document.content, document.lines)
     file = document.content
     faults = []
     for number, given in enumerate(file.faults):
-        fault = _read(document, ("faults", number), given, topology, clock, servers)
+        fault = _read(document, ("faults", number), given, topology, servers)
         if fault is not None:
             faults.append(fault)
     if file.random is not None:
-        unknown = [kind for kind in file.random.kinds if kind not in _BY_CLOCK[clock]]
-        if unknown:
-            _refuse_kind(document, ("random", "kinds"), unknown[0], clock)
         faults += _drawn(document, file.random, topology, seed)
     elif not file.faults:
         document.refuse((), "has no faults; allowed: faults, random, or both")
@@ -84,17 +74,11 @@ def schedule(
     return sorted(faults, key=order)
 
 
-def _refuse_kind(document: Document[FaultsFile], place: Location, kind: Kind, clock: Clock) -> None:
-    allowed = ", ".join(_BY_CLOCK[clock])
-    document.refuse(place, f"{kind} is of virtual time: --clock virtual; allowed here: {allowed}")
-
-
 def _read(
     document: Document[FaultsFile],
     place: Location,
     given: FaultSpec,
     topology: Topology,
-    clock: Clock,
     servers: Collection[str],
 ) -> Fault | None:
     kinds = [kind for kind in KINDS if getattr(given, kind) is not None]
@@ -102,9 +86,6 @@ def _read(
         document.refuse(place, f"needs exactly one of {', '.join(KINDS)}")
         return None
     kind = kinds[0]
-    if kind not in _BY_CLOCK[clock]:
-        _refuse_kind(document, (*place, kind), kind, clock)
-        return None
     lasting = kind in LASTING
     if lasting != (given.for_ is not None):
         needs = "needs" if lasting else "takes no"

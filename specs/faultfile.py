@@ -20,12 +20,11 @@ from topologies.model.documents import Document, DocumentError, Location, Name, 
 from topologies.model.documents import load as load_document
 from topologies.model.documents import parse as parse_document
 from topologies.model.quantity_fields import Fraction, Rate, duration
-from topologies.model.units import TIMES, quantity
+from topologies.model.units import TIMES, quantity, rate_text
 
 CONTROLLER = "controller"
 _Drawn = Literal["kill", "stop", "repush", "disconnect", "impair"]
 Kind = Literal[_Drawn, "slow", "load", "scale"]
-Clock = Literal["emulated", "virtual"]
 DRAWN: tuple[_Drawn, ...] = get_args(_Drawn)  # that may be random
 KINDS: tuple[Kind, ...] = get_args(Kind)
 LASTING: tuple[Kind, ...] = ("stop", "disconnect", "impair", "slow", "load")
@@ -147,6 +146,13 @@ def slow_words(fault: Fault) -> str:
     way = "" if fault.node or fault.way == "both" else f" {fault.way}"
     how = {"constant": "", "periodic": "up to, by turns, ", "walk": "up to, at random, "}
     return f"takes{way} {how[fault.pattern.kind]}{fault.by:g} times as long{fault.span}"
+
+
+def load_words(fault: Fault) -> str:
+    """Returns what background traffic is, in words behind its ends."""
+    busy, idle = fault.turns
+    by_turns = f", {busy:g} s busy, {idle:g} s idle" if idle else ""
+    return f"has other traffic{fault.span}: {rate_text(fault.rate)}{by_turns}"
 
 
 class _Strict(BaseModel):

@@ -11,14 +11,16 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequen
 
 from controller.p4rt.connection import SwitchError
 from emulation.faults import rogue_controller
+from emulation.faults.background import background_traffic
 from emulation.faults.severing import sever
 from emulation.faults.slowdowns import Apply, Slowdowns, quota
 from emulation.jobs.context import TestbedContext
 from emulation.jobs.jobrun import EmulatedJob
 from emulation.jobs.recovery import Fault as Record
 from emulation.jobs.scaling import scale_job
+from emulation.nodes.processes import ProcessError
 from observability.control import ControlError
-from specs.faultfile import Fault, slow_words
+from specs.faultfile import Fault, load_words, slow_words
 from specs.slowdowns import EVERY_LINK
 from topologies.model.replica_order import host_of
 
@@ -38,6 +40,7 @@ class Injector:
     def __init__(self, context: TestbedContext, jobs: Callable[[], Iterable[EmulatedJob]]) -> None:
         self._context, self._jobs = context, jobs
         self._slowdowns = Slowdowns(context.network)
+        self._flows = 0
 
     async def inject(self, fault: Fault, last: Last) -> None:
         """Carries out a fault. One that lasts ends after ``last``, which begins once it happens,
@@ -46,6 +49,8 @@ class Injector:
             await self._impair(fault, last)
         elif fault.kind == "slow":
             await self._slow(fault, last)
+        elif fault.kind == "load":
+            await self._load(fault, last)
         elif fault.kind == "scale":
             await self._scale(fault)
         elif fault.kind == "repush":
@@ -145,6 +150,17 @@ class Injector:
                 following.cancel()
                 await asyncio.gather(following, return_exceptions=True)
                 apply(1.0)
+
+    async def _load(self, fault: Fault, last: Last) -> None:
+        self._flows += 1
+        name = f"traffic{self._flows}"
+        context = self._context
+        traffic = background_traffic(context.network, context.nodes.processes, fault, name)
+        try:
+            async with self._lasting(fault, load_words(fault)), traffic:
+                await last()
+        except ProcessError as error:
+            raise ControlError(str(error)) from error
 
     async def _scale(self, fault: Fault) -> None:
         job = next(iter(self._jobs()), None)

@@ -145,6 +145,7 @@ class EmulatedJob(JobRun):
         busy, shares, lost = self._cpu_use()
         context.faults.over(self.name)
         known = self.forecast.predictable and not super().disturbed
+        known = known and not context.faults.other_traffic
         await self.delta.end(self.forecast.expected() if known else None)
         self.counts, self.links = self.delta.counts, self.delta.carried
         self.shared_with, self.alongside = self.delta.shared_with, self.delta.alongside

@@ -101,6 +101,11 @@ class FaultLog:
 
     # --- faults ---
 
+    @property
+    def other_traffic(self) -> bool:
+        """True if packets that belong to no job were sent on purpose."""
+        return any(fault.kind == "load" for fault in self.faults)
+
     async def snapshot(self) -> Snapshot:
         """Reads the switches' counters; call it just before a fault."""
         wiped = {name: switch.wiped for name, switch in self._switches.items()}

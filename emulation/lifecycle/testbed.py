@@ -272,7 +272,7 @@ class Testbed:
         if self._before and not self.processes.failure.done() and not self.processes.stopped():
             try:
                 now = await self.measure()
-                known = not self.external.known
+                known = not self.external.known and not self.faults.other_traffic
                 rows = self.carried(now, expected_loads(self.jobs.values()) if known else None)
             except TimeoutError as error:
                 silent = error

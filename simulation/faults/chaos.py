@@ -29,12 +29,11 @@ from simulation.links.trains import NEVER, SECOND, picoseconds
 from simulation.network import Network
 from simulation.nodes.background import BackgroundFlow, is_background
 from simulation.nodes.host import HostNode
-from specs.faultfile import LASTING, Fault, slow_words
+from specs.faultfile import LASTING, Fault, load_words, slow_words
 from specs.scaling import changes, scaled_words
 from specs.slowdowns import EVERY_LINK
 from testbed.errors import JobError
 from topologies.model.topology import Link
-from topologies.model.units import rate_text
 
 __all__ = ["Chaos"]
 
@@ -348,10 +347,7 @@ class Chaos:
         busy, idle = map(picoseconds, fault.turns)
         host = network.hosts[sender]
         target = int(network.addressing.address(receiver))
-        mtu = min(
-            end.mtu for link in network.topology.links for end in (link.forward, link.backward)
-        )
-        flow = BackgroundFlow(host, target, mtu, fault.rate, busy, idle)
+        flow = BackgroundFlow(host, target, network.topology.least_mtu, fault.rate, busy, idle)
         self._flows.append((host, flow))
         ends = NEVER
         if fault.lasts is None and fault.seconds < math.inf:
@@ -360,9 +356,7 @@ class Chaos:
         self._until(begins)
         if self._over:
             return
-        by_turns = f", {fault.turns[0]:g} s busy, {fault.turns[1]:g} s idle" if idle else ""
-        text = f"has other traffic{fault.span}: {rate_text(fault.rate)}{by_turns}"
-        happened = self._begin(fault, begins, text)
+        happened = self._begin(fault, begins, load_words(fault))
         self._until_over(fault, begins)
         if fault.lasts is not None:
             ends = self._operator.now + latency

@@ -18,9 +18,7 @@ def scheduled(file: Path, checked: Preflight, seed: int | None = None) -> list[F
     """
     document = faultfile.load(file)
     servers = checked.jobs[0].placement.servers if checked.jobs else ()
-    found = fault_schedule.schedule(
-        document, checked.topology, seed, clock="virtual", servers=servers
-    )
+    found = fault_schedule.schedule(document, checked.topology, seed, servers=servers)
     for fault in found:
         needed = _needed(fault, checked) if fault.kind == "slow" and fault.node else ""
         if needed:

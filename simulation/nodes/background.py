@@ -10,12 +10,11 @@ from protocol.ethernet import HEADER as ETHERNET_HEADER
 from protocol.frames import OVERHEAD, Interface, envelope
 from simulation.links.trains import SECOND, Train
 from simulation.nodes.host import HostNode
+from specs.background import BURST, PORT
 from topologies.model.addressing import HostInterface
 
 __all__ = ["BackgroundFlow", "is_background"]
 
-_PORT = 9  # discard (RFC 863)
-_BURST = 8  # frames, as network cards send what a program hands over at a time
 _UDP = 17
 _PROTOCOL, _TARGET_PORT = 23, 36  # offsets in a frame
 
@@ -38,8 +37,8 @@ class BackgroundFlow:
             bytes.fromhex(one.replace(":", "")) for one in (self._end.mac, self._end.gateway_mac)
         )
         wire = Interface(mac, gateway, int(self._end.ipv4))
-        header = envelope(wire, _PORT, (target, _PORT), self._length - OVERHEAD)
-        self._frames = np.tile(np.frombuffer(header, np.uint8), (_BURST, 1))
+        header = envelope(wire, PORT, (target, PORT), self._length - OVERHEAD)
+        self._frames = np.tile(np.frombuffer(header, np.uint8), (BURST, 1))
         self._over = False
 
     def begin(self, at: int, until: int) -> None:
@@ -60,7 +59,7 @@ class BackgroundFlow:
                 if self._over:
                     return
                 count = 1
-                while count < _BURST and at + self._time(number + count) < ends:
+                while count < BURST and at + self._time(number + count) < ends:
                     count += 1
                 now = np.full(count, self._host.now, np.int64)
                 lengths = np.full(count, self._length, np.int64)
@@ -84,5 +83,5 @@ def is_background(train: Train) -> npt.NDArray[np.bool_]:
     if train.stored < _TARGET_PORT + 2:
         return np.zeros(len(train), np.bool_)
     found: npt.NDArray[np.bool_] = frames[:, _PROTOCOL] == _UDP
-    found &= (frames[:, _TARGET_PORT] == _PORT >> 8) & (frames[:, _TARGET_PORT + 1] == _PORT & 0xFF)
+    found &= (frames[:, _TARGET_PORT] == PORT >> 8) & (frames[:, _TARGET_PORT + 1] == PORT & 0xFF)
     return found

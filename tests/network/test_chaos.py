@@ -176,6 +176,31 @@ def test_a_slow_link_carries_no_more_than_its_share(
     assert min(summary["seconds_per_iteration"][-5:]) > least
 
 
+@pytest.mark.parametrize("target", TARGETS)
+def test_background_traffic_takes_the_links_of_its_route(rackhub: Rackhub, target: str) -> None:
+    """It comes and goes by turns, nobody answers it, and sums are those of a run without it."""
+    rackhub.job.write_text(rackhub.job.read_text().replace(str(ITERATIONS), "250"))
+    file = rackhub.folder / "faults.yaml"
+    load = "{from: s1, to: w0, rate: 8 Mbit/s, busy: 50 ms, idle: 50 ms}"
+    file.write_text(f"faults: [{{at: 0 s, load: {load}, for: 1 s}}]\n")
+    result = rackhub.call(
+        "chaos", rackhub.topology, "--faults", file, "--job", rackhub.job, "--target", target,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "s1 to w0 has other traffic for 1 s: 8 Mbit/s, 0.05 s busy" in result.stdout
+    summary = json.loads((rackhub.latest() / "summary.json").read_text())
+    assert summary["matches_reference"] is True
+    links = {(row["from"], row["to"]): row for row in summary["links"]}
+    assert all(row["expected_bytes"] is None for row in links.values())
+    sent = links["s1", "tor1"]["bytes"]
+    assert 250_000 < sent < 600_000  # half of 1 MB, which a busy machine does not send all of
+    assert links["tor1", "s1"]["bytes"] == 0
+    # Beside what the other worker of the rack gets, too; both count the job's packets.
+    assert links["tor0", "w0"]["bytes"] - links["tor0", "w1"]["bytes"] == pytest.approx(
+        sent, rel=0.05
+    )
+
+
 @pytest.mark.parametrize("wakes", [True, False], ids=["wakes up", "stays stopped"])
 def test_job_continues_without_worker_stopped_past_limit(rackhub: Rackhub, wakes: bool) -> None:
     iterations = 3 * ITERATIONS if wakes else ITERATIONS

@@ -106,6 +106,11 @@ class Topology:
         return any(link.forward.impaired or link.backward.impaired for link in self.links)
 
     @cached_property
+    def least_mtu(self) -> int:
+        """Bytes of an IP packet that every link carries."""
+        return min(end.mtu for link in self.links for end in (link.forward, link.backward))
+
+    @cached_property
     def by_name(self) -> dict[str, Node]:
         """Nodes by name."""
         return {node.name: node for node in self.nodes}

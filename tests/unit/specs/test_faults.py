@@ -7,13 +7,12 @@ import dataclasses
 import itertools
 import json
 import math
-from typing import get_args
 
 import pytest
 from pydantic import TypeAdapter
 
 from specs.fault_schedule import schedule
-from specs.faultfile import DRAWN, Clock, Fault, FaultsError, load, parse
+from specs.faultfile import DRAWN, Fault, FaultsError, load, parse
 from specs.slowdowns import EVERY_LINK, Pattern
 from tests.conftest import ROOT
 from topologies.model.spec import load as load_topology
@@ -21,13 +20,13 @@ from topologies.model.spec import load as load_topology
 TOPOLOGY = load_topology(ROOT / "topologies" / "two-racks.yaml")
 
 
-def faults(text: str, seed: int | None = None, clock: Clock = "emulated") -> list[Fault]:
-    return schedule(parse(f"name: x\n{text}", "x.yaml"), TOPOLOGY, seed, clock=clock)
+def faults(text: str, seed: int | None = None) -> list[Fault]:
+    return schedule(parse(f"name: x\n{text}", "x.yaml"), TOPOLOGY, seed)
 
 
-def refusals(text: str, seed: int | None = None, clock: Clock = "emulated") -> list[str]:
+def refusals(text: str, seed: int | None = None) -> list[str]:
     with pytest.raises(FaultsError) as caught:
-        faults(text, seed, clock)
+        faults(text, seed)
     return [str(problem) for problem in caught.value.problems]
 
 
@@ -136,7 +135,6 @@ def test_slowdowns_keep_their_fields() -> None:
         "  - {at: 3 s, slow: {host: w0, by: 2, pattern: {periodic: 2 s}}, for: 500 chunks}\n"
         "  - {at: 4 s, load: {from: s0, to: w1, rate: 2 Gbit/s, busy: 1 s, idle: 3 s}, for: 9 s}\n"
         "  - {after: 5 chunks, slow: {host: s1, by: 5, pattern: {walk: 1 s, seed: 0}}, for: 1 s}\n",
-        clock="virtual",
     )
     assert found == [
         Fault("slow", 1.0, ends=("tor0", "s0"), seconds=10.0, by=3.5, way="up"),
@@ -190,20 +188,19 @@ def test_slowdowns_keep_their_fields() -> None:
         ("disconnect: w0, for: 1 s", "disconnect: there is no 'w0' here; allowed: tor0,"),
     ],
 )
-def test_invalid_faults_of_virtual_time_are_rejected_with_location(text: str, refusal: str) -> None:
-    (said,) = refusals(f"faults: [{{at: 1 s, {text}}}]", clock="virtual")
+def test_invalid_lasting_faults_are_rejected_with_location(text: str, refusal: str) -> None:
+    (said,) = refusals(f"faults: [{{at: 1 s, {text}}}]")
     where = "x.yaml:2: faults[0]"
     assert said.startswith(
         (f"{where}.{refusal}", f"{where}: slow {refusal}", f"{where}: {refusal}")
     )
 
 
-def test_servers_come_and_go_on_both_clocks() -> None:
+def test_servers_come_and_go() -> None:
     text = "faults: [{at: 9 chunks, scale: {servers: [+s1, -s0]}}]"
-    for clock in get_args(Clock):
-        (fault,) = faults(text, clock=clock)
-        assert fault == Fault("scale", chunks=9, servers=("+s1", "-s0"))
-        assert fault.where == "servers +s1 -s0"
+    (fault,) = faults(text)
+    assert fault == Fault("scale", chunks=9, servers=("+s1", "-s0"))
+    assert fault.where == "servers +s1 -s0"
 
 
 @pytest.mark.parametrize(
@@ -225,11 +222,10 @@ def test_invalid_orders_to_scale_are_rejected_with_location(text: str, refusal: 
     assert said.startswith(f"x.yaml:2: faults[0]{refusal}")
 
 
-def test_workers_come_and_go_on_both_clocks() -> None:
+def test_workers_come_and_go() -> None:
     text = "faults: [{at: 1 s, scale: {workers: [+w2, -w0]}}]"
-    for clock in get_args(Clock):
-        (fault,) = faults(text, clock=clock)
-        assert fault.where == "workers +w2 -w0"
+    (fault,) = faults(text)
+    assert fault.where == "workers +w2 -w0"
 
 
 def test_only_servers_of_the_job_can_be_scaled() -> None:
@@ -238,18 +234,12 @@ def test_only_servers_of_the_job_can_be_scaled() -> None:
         schedule(document, TOPOLOGY, servers=["s0"])
 
 
-def test_clocks_name_the_kinds_that_they_lack() -> None:
-    load = "load: {from: w0, to: w1, rate: 1 Gbit/s}"
-    (said,) = refusals(f"faults: [{{at: 1 s, {load}, for: 1 s}}]")
-    assert said.startswith("x.yaml:2: faults[0].load: load is of virtual time: --clock virtual;")
-    (slow,) = faults("faults: [{at: 1 s, slow: {host: w0, by: 2}, for: 1 s}]")
-    assert slow.kind == "slow"
+def test_random_faults_are_of_the_kinds_named() -> None:
     text = "random: {every: 1 s, count: 99, kinds: [impair, stop], nodes: [tor0, w0]}"
-    for clock in get_args(Clock):
-        assert {(one.kind, one.node) for one in faults(text, clock=clock)} == {
-            *(("impair", ""), ("stop", "tor0"), ("stop", "w0")),
-        }
-    refused = refusals("random: {every: 1 s, count: 1, kinds: [slow]}", clock="virtual")
+    assert {(one.kind, one.node) for one in faults(text)} == {
+        *(("impair", ""), ("stop", "tor0"), ("stop", "w0")),
+    }
+    refused = refusals("random: {every: 1 s, count: 1, kinds: [slow]}")
     assert refused[0].startswith("x.yaml:2: random.kinds[0]: ")
 
 

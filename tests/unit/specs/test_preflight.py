@@ -429,7 +429,7 @@ def test_the_examples_of_the_documentation(tmp_path: Path) -> None:
     listed = faults.count("{at: ")
     assert len(schedule(parse(faults), two_racks)) == listed + 10  # and drawn
     for example in (slow, scale, load):
-        found = schedule(parse(example), two_racks, clock="virtual")
+        found = schedule(parse(example), two_racks)
         assert len(found) == example.count("{at: ")
 
 
