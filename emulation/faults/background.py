@@ -41,9 +41,8 @@ async def background_traffic(
 
     try:
         discarding = start(receiver, python(_MODULE, "discard"), lambda _: ready.set())
-        waiting = asyncio.ensure_future(ready.wait())
-        await asyncio.wait([waiting, discarding.exited], return_when=asyncio.FIRST_COMPLETED)
-        waiting.cancel()
+        discarding.exited.add_done_callback(lambda _: ready.set())
+        await ready.wait()
         start(sender, sending, None)
         yield
     finally:
