@@ -46,4 +46,5 @@ async def background_traffic(
         start(sender, sending, None)
         yield
     finally:
-        await asyncio.gather(*(process.stop() for process in started))
+        for process in reversed(started):  # first the sender
+            await process.stop()

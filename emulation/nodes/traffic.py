@@ -4,7 +4,7 @@
     python -m emulation.nodes.traffic send ADDRESS --rate BIT/S --mtu BYTES [--busy S --idle S]
     python -m emulation.nodes.traffic discard
 
-Both run until SIGTERM; the second prints a line once it takes packets.
+Both run until SIGTERM. The second prints a line once it takes packets.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import math
+import signal
 import socket
 import time
 
@@ -19,18 +20,32 @@ from protocol.ethernet import HEADER as ETHERNET_HEADER
 from specs.background import BURST, PORT
 
 _IP_AND_UDP = 28  # bytes of their headers
+_QUIET = 0.2  # seconds without a packet: none is under way
 _LATE = 0.1  # seconds after which packets that could not be sent are left out
 _RECEIVE_BUFFER = 1 << 12  # bytes: packets are dropped in the kernel, most of them unread
 
 
 def discard() -> None:
-    """Takes packets, so that no ICMP error answers them."""
+    """Takes packets, so that no ICMP error answers them; after SIGTERM until none comes."""
+    over = False
+
+    def end(*_: object) -> None:
+        nonlocal over
+        over = True
+
+    signal.signal(signal.SIGTERM, end)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taker:
+        taker.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # of several flows to a host
         taker.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER)
         taker.bind(("", PORT))
+        taker.settimeout(_QUIET)
         print("ready", flush=True)
         while True:
-            taker.recv(1)
+            try:
+                taker.recv(1)
+            except TimeoutError:
+                if over:
+                    return
 
 
 def send(address: str, rate: float, mtu: int, busy: float = math.inf, idle: float = 0.0) -> None:
