@@ -14,6 +14,7 @@ from experiments.common.declaration import (
     Claim,
     Experiment,
     Figure,
+    InRealTime,
     Plot,
     Point,
     Published,
@@ -329,4 +330,10 @@ EXPERIMENT = Experiment(
     figures,
     sections,
     claims,
+    InRealTime(
+        "Not run in real time. The table is arithmetic on bytes, which tests hold to the links of"
+        " every placement, emulated ones, too ([placements](placements.md)); and whether computing"
+        " hides communication is a matter of hundreds of Gbit/s, or of computing that is slowed"
+        " down a thousand times to fit this machine's links, which would measure a sleep."
+    ),
 )

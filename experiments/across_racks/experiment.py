@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from experiments.across_racks.figures import claims, figures
-from experiments.across_racks.jobs import points
+from experiments.across_racks.jobs import IN_REAL_TIME, points
 from experiments.across_racks.page import sections
 from experiments.common.declaration import Experiment
 
@@ -37,4 +37,5 @@ EXPERIMENT = Experiment(
     figures,
     sections,
     claims,
+    IN_REAL_TIME,
 )

@@ -15,6 +15,8 @@ from experiments.across_racks.jobs import (
     MODELS,
     RING,
     SAME_STREAMS,
+    SWITCHED,
+    VARIED_OVER,
     WAYS,
     WORKERS,
     Model,
@@ -27,8 +29,7 @@ from experiments.across_racks.jobs import (
 )
 from experiments.common.declaration import Claim, Figure, Published, Results
 
-__all__ = ["claims", "compared", "crossover", "figures", "gain", "overhead", "pipelined", "time"]
-
+_HEADERS = 0.01  # of bytes
 _WITHIN = 0.15  # of the times by bandwidth alone
 _ALIKE = 0.1  # relative difference of times that the planner does not tell
 _BANDWIDTH_ALONE = "time by bandwidth alone, all pipelined by chunk"
@@ -58,14 +59,29 @@ def pipelined(count: int, over: float, box: float) -> tuple[float, float]:
     return flat, max(1.0, w / box, 2 * (r - 1) / (r * min(up, box)))
 
 
+def pipelined_switched(over: float, box: float) -> float:
+    """Returns the same time for two levels where the core sums for boxes."""
+    return max(1.0, (WORKERS + 1) / box, over / WORKERS)
+
+
 def compared(quick: bool) -> Sequence[str]:
     """Returns the ways whose times are compared."""
-    return (FLAT, RING, "inc") if quick else [way for way in WAYS if way != SAME_STREAMS]
+    return (FLAT, RING, SWITCHED, "inc") if quick else [way for way in WAYS if way != SAME_STREAMS]
 
 
-def gain(results: Results, count: int, over: int) -> float:
+def gain(results: Results, count: int, over: int, way: str = RING) -> float:
     """Returns how many times faster two levels are than one."""
-    return time(results, FLAT, count, over) / time(results, RING, count, over)
+    return time(results, FLAT, count, over) / time(results, way, count, over)
+
+
+def varied_gain(results: Results, parameter: str, factor: float, way: str) -> float:
+    """Returns the gain of two levels with a parameter times a factor."""
+    if factor == 1:
+        return gain(results, BOX_RACKS, VARIED_OVER, way)
+    flat, two = (
+        results.get("seconds", part=parameter, way=one, factor=factor) for one in (FLAT, way)
+    )
+    return float(flat / two)
 
 
 def crossover(
@@ -82,21 +98,26 @@ def crossover(
     return float(at[-1])
 
 
-def crossovers(results: Results, box: int) -> tuple[float, float]:
+def crossovers(results: Results, box: int, way: str = RING) -> tuple[float, float]:
     """Returns the measured crossover with boxes of so fast a link, and the planner's."""
     at = box_oversubscriptions(results.quick)
     flat = partial(time, results, FLAT, BOX_RACKS)
-    measured = crossover(flat, lambda over: time(results, RING, BOX_RACKS, over, box), at)
+    measured = crossover(flat, lambda over: time(results, way, BOX_RACKS, over, box), at)
     guess = partial(predicted.seconds, count=BOX_RACKS, box=box, size=size(results.quick))
-    planned = crossover(lambda o: guess(FLAT, over=o), lambda o: guess(RING, over=o), at)
+    planned = crossover(lambda o: guess(FLAT, over=o), lambda o: guess(way, over=o), at)
     return measured, planned
 
 
-def overhead(results: Results, model: Model, count: int) -> float:
-    """Returns by how many percent an iteration takes longer than with one rack."""
+def overhead(results: Results, model: Model, count: int, factor: float = 1.0) -> float:
+    """Returns by how many percent an iteration takes longer than with one rack.
+
+    factor: of the time of computing.
+    """
+    part = model.name if factor == 1 else "computing"
 
     def seconds(count: int) -> float:
-        return float(results.get("seconds", part=model.name, racks=count)) + model.forward
+        found = results.get("seconds", part=part, racks=count, factor=factor)
+        return float(found) + model.forward * factor
 
     return 100 * (seconds(count) / seconds(1) - 1)
 
@@ -123,6 +144,21 @@ def _figures(results: Results) -> Iterator[Figure]:
             "frames differ",
         )
     for count in racks(quick):
+        flat, two = (
+            results.get("core_bytes", part="ways", way=way, racks=count, oversubscription=1)
+            for way in (SAME_STREAMS, SWITCHED)
+        )
+        closed = 2 * WORKERS * (count - 1) / count
+        yield Figure(
+            f"core.switch.r{count}",
+            f"the same, flat over boxes for which the core sums, {count} racks",
+            "x",
+            Published(closed, "derived", "2 n (r - 1) / r copies over one, r racks of n workers"),
+            flat / two,
+            abs(flat / two / closed - 1) < _HEADERS,
+            "headers of frames differ",
+        )
+    for count in racks(quick):
         for over in (oversubscriptions(quick)[0], oversubscriptions(quick)[-1]):
             flat, two = pipelined(count, over, BOX)
             ours = gain(results, count, over)
@@ -138,11 +174,24 @@ def _figures(results: Results) -> Iterator[Figure]:
                 f" need {least * 1e3:.2f}, and the rest is latency of its stages; `{FLAT}` takes"
                 f" {time(results, FLAT, count, over) * 1e3:.2f} ms",
             )
-    for box in weak(quick):
-        measured, planned = crossovers(results, box)
+            two = pipelined_switched(over, BOX)
+            ours = gain(results, count, over, SWITCHED)
+            took = time(results, SWITCHED, count, over)
+            yield Figure(
+                f"gain.switch.r{count}.o{over}",
+                f"time of `{FLAT}` over `{SWITCHED}`, {count} racks, {over}:1",
+                "x",
+                Published(flat / two, "derived", _BANDWIDTH_ALONE),
+                ours,
+                ours >= (1 - _WITHIN) * flat / two,
+                f"`{SWITCHED}` takes {took * 1e3:.2f} ms, `{FLAT}`"
+                f" {time(results, FLAT, count, over) * 1e3:.2f} ms",
+            )
+    for box, way in ((box, way) for way in (RING, SWITCHED) for box in weak(quick)):
+        measured, planned = crossovers(results, box, way)
         yield Figure(
-            f"crossover.box{box}",
-            "oversubscription from which on two levels are faster, a box's link like"
+            f"crossover.{'box' if way == RING else 'switch.box'}{box}",
+            f"oversubscription from which on two levels, `{way}`, are faster, a box's link like"
             f" {box} of workers",
             "to 1",
             Published(planned, "derived", "the planner's model, by the same interpolation"),
@@ -180,6 +229,18 @@ def claims(results: Results) -> Sequence[Claim]:
         for box in weak(quick)
         for over in box_oversubscriptions(quick)
     ]
+    switched = [
+        (predicted.choice(BOX_RACKS, over, box, size(quick)).core_switch_levels, flat / two)
+        for box in weak(quick)
+        for over in box_oversubscriptions(quick)
+        for flat, two in [
+            (
+                time(results, FLAT, BOX_RACKS, over),
+                time(results, SWITCHED, BOX_RACKS, over, box),
+            )
+        ]
+    ]
+    sure = [(levels, ratio) for levels, ratio in switched if abs(ratio - 1) > _ALIKE]
     clear = [one for one in points if abs(one[-1] - 1) > _ALIKE]
     agree = [
         predicted.choice(count, over, box, size(quick)).levels == (2 if ratio > 1 else 1)
@@ -191,6 +252,11 @@ def claims(results: Results) -> Sequence[Claim]:
             "`rackhub plan` chooses one level or two as measured wherever times differ by more"
             f" than {100 * _ALIKE:.0f} %: at {len(clear)} of {len(points)} points with both.",
             all(agree),
+        ),
+        Claim(
+            "The same holds where the core switch sums for boxes: at"
+            f" {len(sure)} of {len(switched)} points.",
+            all(levels == (2 if ratio > 1 else 1) for levels, ratio in sure),
         ),
         Claim(
             f"With boxes of two links, one level is faster at {low}:1, two at {high}:1.",

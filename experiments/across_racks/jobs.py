@@ -3,22 +3,26 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from experiments.across_racks.sums import SUMS
-from experiments.common.declaration import Point, Values
+from experiments.common.collectives import NAMED, sums
+from experiments.common.declaration import COMPARED, InRealTime, Point, Real, Values
 from workloads.architectures.registry import keys_of
 
 __all__ = [
     "BOX",
     "BOX_RACKS",
+    "FACTORS",
     "FLAT",
+    "IN_REAL_TIME",
     "MODELS",
     "RING",
     "SAME_STREAMS",
+    "SWITCHED",
+    "VARIED",
+    "VARIED_OVER",
     "WAYS",
     "WORKERS",
     "Model",
@@ -35,12 +39,13 @@ __all__ = [
 
 WORKERS = 4  # of a rack: a server cannot have more than 32, those of eight racks
 LINE_RATE = 10  # Gbit/s
-FLAT, SAME_STREAMS, RING = "cs", "sharded-ps", "box-ring"
+FLAT, SAME_STREAMS, RING, SWITCHED = "cs", "sharded-ps", "box-ring", "box-switch"
 WAYS: Mapping[str, str] = {
     FLAT: "flat: a server at each worker",
     SAME_STREAMS: "flat: boxes serve all workers",
     RING: "a box in each rack, ring",
     "box-halving-doubling": "a box in each rack, halving-doubling",
+    SWITCHED: "a box in each rack, the core sums",
     "tor": "ToRs sum racks, boxes the sums",
     "inc": "ToRs sum racks, the core the sums",
 }
@@ -52,6 +57,14 @@ _JOBS: Mapping[str, Mapping[str, Any]] = {
     "inc": {"placement": "inc"},
 }
 BOX_RACKS = 4  # where boxes differ
+FACTORS = (0.5, 2.0)
+VARIED: Mapping[str, str] = {
+    "delay": "delay of a link",
+    "queue": "queues, and so windows of streams",
+    "gradients": "bytes of gradients",
+}
+VARIED_OVER = 2  # oversubscription where parameters vary
+_DELAY = "1 us"
 _QUEUE = "1 MiB"  # of which windows of streams are shares; those of jobs are given
 _SCALE = 16  # models, and the time that they take, are this many times smaller
 
@@ -136,7 +149,7 @@ def points(quick: bool) -> Iterator[Point]:
     """Yields the points, the shortest runs first."""
     for count in racks(quick):
         for over in oversubscriptions(quick):
-            for way in (FLAT, RING, SAME_STREAMS, "inc") if quick else WAYS:
+            for way in (FLAT, RING, SWITCHED, SAME_STREAMS, "inc") if quick else WAYS:
                 if way != SAME_STREAMS or over == 1:  # only its bytes matter
                     yield _point("ways", way, count, over, BOX, size(quick))
     for over in box_oversubscriptions(quick):
@@ -144,19 +157,50 @@ def points(quick: bool) -> Iterator[Point]:
             yield _point("ways", FLAT, BOX_RACKS, over, BOX, size(quick))
     for box in weak(quick):
         for over in box_oversubscriptions(quick):
-            yield _point("boxes", RING, BOX_RACKS, over, box, size(quick))
+            for way in (RING, SWITCHED):
+                yield _point("boxes", way, BOX_RACKS, over, box, size(quick))
     for model in MODELS:
         for count in model_racks(quick):
             yield _point(model.name, RING, count, 1, BOX, model.bytes, model.backward)
+    if not quick:
+        yield from _sensitivity()
+
+
+def _sensitivity() -> Iterator[Point]:
+    for factor in FACTORS:
+        for parameter in VARIED:
+            amount = size(quick=False) * (factor if parameter == "gradients" else 1)
+            delay = f"{factor if parameter == 'delay' else 1:g} us"
+            queue = f"{factor if parameter == 'queue' else 1:g} MiB"
+            for way in (FLAT, RING, SWITCHED):
+                yield _point(
+                    *(parameter, way, BOX_RACKS, VARIED_OVER, BOX, int(amount)),
+                    factor=factor, delay=delay, queue=queue,
+                )  # fmt: skip
+        for count in (1, BOX_RACKS):
+            model = MODELS[0]
+            busy = model.backward * factor
+            yield _point("computing", RING, count, 1, BOX, model.bytes, compute=busy, factor=factor)
 
 
 def _point(
-    part: str, way: str, count: int, over: int, box: int, amount: int, compute: float = 0.0
+    part: str,
+    way: str,
+    count: int,
+    over: int,
+    box: int,
+    amount: int,
+    compute: float = 0.0,
+    *,
+    factor: float = 1.0,
+    queue: str = _QUEUE,
+    delay: str = _DELAY,
 ) -> Point:
     """Returns a point of a part of the experiment.
 
     count: racks. over: oversubscription. box: its link, of workers' links.
     amount: bytes. compute: seconds in which workers compute gradients.
+    factor: of the parameter that is varied.
     """
     values: Values = {
         "part": part,
@@ -164,18 +208,19 @@ def _point(
         "racks": count,
         "oversubscription": over,
         "box": box,
+        "factor": factor,
     }
     if way in _JOBS:
-        return Point(values, network(count, over, box, queue="1 GiB"), job(way, amount))
-    topology = network(count, over, box)
-    sums = {"contender": way, "compute": compute}
-    return Point(
-        values, topology, {**job(FLAT, amount), "iterations": 1}, {SUMS: json.dumps(sums)},
-        by="experiments.across_racks.sums:run",
-    )  # fmt: skip
+        topology = network(count, over, box, queue="1 GiB", delay=delay)
+        return Point(values, topology, job(way, amount))
+    topology = network(count, over, box, queue, delay)
+    content = {**job(FLAT, amount), "iterations": 1}
+    return Point(values, topology, content, sums(way, compute), by=NAMED)
 
 
-def network(count: int, over: float, box: float, queue: str = _QUEUE) -> Mapping[str, Any]:
+def network(
+    count: int, over: float, box: float, queue: str = _QUEUE, delay: str = _DELAY
+) -> Mapping[str, Any]:
     """Returns the topology file.
 
     Args:
@@ -183,12 +228,13 @@ def network(count: int, over: float, box: float, queue: str = _QUEUE) -> Mapping
         over: By how much workers' links of a rack exceed its uplink.
         box: Its link, in workers' links.
         queue: Bytes of a queue.
+        delay: Of a link, one way.
     """
     content: dict[str, Any] = {
         "name": "across-racks",
         "defaults": {
             "rate": f"{LINE_RATE} Gbit/s",
-            "delay": "1 us",
+            "delay": delay,
             "queue_bytes": queue,
             "ecn_bytes": 0,
             "mtu": 9000,
@@ -217,3 +263,30 @@ def job(way: str, amount: int) -> Mapping[str, Any]:
         "iterations": 2,  # the first also agrees on exponents
         **_JOBS[way],
     }
+
+
+def _real(way: str) -> Real:
+    """Returns a small setting: two racks of two workers and a server under one core."""
+    topology = {
+        "name": "across-racks",
+        "defaults": {"rate": "20 Mbit/s"},
+        "racks": [{"workers": 2, "servers": 1, "count": 2}],
+        "cores": 1,
+    }
+    content = {
+        "name": "across-racks",
+        "workload": "layers",
+        "layers": ["256 KiB"],
+        "iterations": 6,
+        **_JOBS.get(way, {}),
+    }
+    if way in _JOBS:
+        return Real(way, topology, content)
+    return Real(way, topology, content, sums(way), by=NAMED, real=COMPARED)
+
+
+IN_REAL_TIME = InRealTime(
+    "Two racks of two workers and a box each, all links 20 Mbit/s, 256 KiB of gradients: flat, by"
+    " boxes and by switches. A box's link is like a worker's here, so boxes do not pay.",
+    [_real(way) for way in (FLAT, RING, SWITCHED, "tor", "inc")],
+)

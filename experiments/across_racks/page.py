@@ -10,13 +10,25 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from experiments.across_racks import predicted
-from experiments.across_racks.figures import compared, crossovers, gain, overhead, pipelined, time
+from experiments.across_racks.figures import (
+    compared,
+    crossovers,
+    gain,
+    overhead,
+    pipelined,
+    time,
+    varied_gain,
+)
 from experiments.across_racks.jobs import (
     BOX,
     BOX_RACKS,
+    FACTORS,
     FLAT,
     MODELS,
     RING,
+    SWITCHED,
+    VARIED,
+    VARIED_OVER,
     box_oversubscriptions,
     model_racks,
     oversubscriptions,
@@ -33,11 +45,13 @@ if TYPE_CHECKING:
 
 __all__ = ["sections"]
 
+_OF_TWO = ("planned", "faster", "plan says")
+
 
 def sections(results: Results) -> Sequence[Section]:
     """Returns the page's sections."""
     found = [_runs(results), _ways(results), _boxes(results)]
-    return [*found, *([] if results.quick else [_models(results)])]
+    return [*found, *([] if results.quick else [_models(results), _assumed(results)])]
 
 
 def _runs(results: Results) -> Section:
@@ -52,11 +66,17 @@ def _runs(results: Results) -> Section:
             " (`placement: cs`, `tree: tor` with all boxes, `inc`); boxes are the"
             " collectives of [compare](../explanation/baselines.md), over TCP, and every value of"
             " their sums is checked. Schedules of boxes are verified before they run: every rack's"
-            " values are in every sum once, and every sum is complete at one box.",
+            " values are in every sum once, and every sum is complete at one box. With"
+            f" `{SWITCHED}` boxes push each key, a piece of 64 KiB at most, to the core switch as"
+            " soon as they have their rack's sum of it, as workers do in jobs; each box would take"
+            " the optimizer's step for its own rack's parameters, once for every chunk, of a sum"
+            " that is complete at the core. Chunks of that have no payload here, as those of jobs;"
+            " `rackhub compare` and tests check its sums.",
             "*bandwidth alone* is a closed form of w workers in each of r racks, links of rate B of"
             " workers, P of boxes and U up from a rack, and M bytes. Flat: max(2M(wr - 1) / (wr B),"
             " 2wM(r - 1) / (r U)). Two levels, pipelined by chunk: max(M / B, wM / P,"
-            " 2M(r - 1) / (r min(U, P))). The planner adds what it leaves out: a box's link carries"
+            " 2M(r - 1) / (r min(U, P))), and where the core sums for boxes max(M / B, (w + 1) M /"
+            " P, M / U). The planner adds what it leaves out: a box's link carries"
             " its rack's w copies and the exchange, (w + 2(r - 1) / r) M / P, and the latency of"
             " stages.",
         ],
@@ -87,10 +107,11 @@ def _ways(results: Results) -> Section:
                 ("racks", "uplinks", *names, f"`{FLAT}` / `{RING}`", "bandwidth alone", "plan"),
                 rows,
             ),
-            "*plan* is the number of levels that `rackhub plan` chooses, and the ratio that it"
-            " predicts. A box makes the core carry one copy for each rack instead of one for each"
-            " worker, and keeps workers' links at one copy each way. ToRs do both without a"
-            " box.",
+            "*plan* is the number of levels that `rackhub plan` chooses without sums in switches,"
+            " and the ratio that it predicts. A box makes the core carry one copy for each rack"
+            " instead of one for each worker, and keeps workers' links at one copy each way. Where"
+            " the core sums for boxes, one copy goes up from a rack in place of 2 (r - 1) / r, in"
+            " one stage in place of the many of a ring. ToRs do all of it without a box.",
         ],
     )
 
@@ -100,22 +121,23 @@ def _boxes(results: Results) -> Section:
     rows = []
     for box in weak(quick):
         for over in box_oversubscriptions(quick):
-            flat, two = (
-                time(results, FLAT, BOX_RACKS, over),
-                time(results, RING, BOX_RACKS, over, box),
-            )
+            flat = time(results, FLAT, BOX_RACKS, over)
             chosen = predicted.choice(BOX_RACKS, over, box, size(quick))
-            cells = (
-                f"{1e3 * flat:.2f}",
-                f"{1e3 * chosen.flat.seconds:.2f}",
-                f"{1e3 * two:.2f}",
-                f"{1e3 * chosen.two_level.seconds:.2f}",
-                "two" if two < flat else "one",
-                "two" if chosen.levels == 2 else "one",
-            )
+            assert chosen.core_switch is not None
+            cells = [f"{1e3 * flat:.2f}", f"{1e3 * chosen.flat.seconds:.2f}"]
+            for way, found, levels in (
+                (RING, chosen.two_level, chosen.levels),
+                (SWITCHED, chosen.core_switch, chosen.core_switch_levels),
+            ):
+                two = time(results, way, BOX_RACKS, over, box)
+                cells += [f"{1e3 * two:.2f}", f"{1e3 * found.seconds:.2f}"]
+                cells += ["two" if two < flat else "one", "two" if levels == 2 else "one"]
             rows.append((f"{box} x", f"{over}:1", *cells))
     weakest = predicted.choice(BOX_RACKS, oversubscriptions(quick)[0], weak(quick)[0], size(quick))
-    measured, planned = crossovers(results, weak(quick)[0])
+    (measured, planned), (switched, expected) = (
+        crossovers(results, weak(quick)[0], way) for way in (RING, SWITCHED)
+    )
+    each = [text for way in (RING, SWITCHED) for text in (f"`{way}` ms", *_OF_TWO)]
     return Section(
         "Where two levels pay",
         [
@@ -124,22 +146,49 @@ def _boxes(results: Results) -> Section:
                 f"Time of a sum of {BOX_RACKS} racks, flat and with boxes of different links.",
                 partial(_draw_boxes, results),
             ),
-            Table(
-                (
-                    "box's link",
-                    "uplinks",
-                    f"`{FLAT}` ms",
-                    "planned",
-                    f"`{RING}` ms",
-                    "planned",
-                    "faster",
-                    "plan says",
-                ),
-                rows,
-            ),
+            Table(("box's link", "uplinks", f"`{FLAT}` ms", "planned", *each), rows),
             f"A box's link that is like {weak(quick)[0]} of workers has all copies of its rack to"
-            f" carry, so two levels pay only from {measured:.2f}:1 on (planned: {planned:.2f}:1)."
+            f" carry, so two levels pay only from {measured:.2f}:1 on (planned: {planned:.2f}:1);"
+            f" where the core sums for boxes, from {switched:.2f}:1 on (planned: {expected:.2f}:1)."
             f" `rackhub plan` says for 1:1: *{weakest.why}*",
+        ],
+    )
+
+
+def _assumed(results: Results) -> Section:
+    assumed = [
+        ("delay of a link, one way", "1 us", "assumed"),
+        ("queues", "1 MiB", "assumed; windows of streams are shares of them"),
+        ("gradients", size_text(size(quick=False)), "assumed"),
+        ("window of jobs", "256 chunks of 8 KiB", "assumed; more than links need"),
+        ("a box's link", f"like {BOX} of workers", "recalled: a PBox has ten"),
+        ("time of computing", "16 and 161 ms", "recalled, of which two thirds are assumed to be"
+         " the backward pass"),
+    ]  # fmt: skip
+    steps = (FACTORS[0], 1.0, FACTORS[1])
+    rows = [
+        (
+            f"`{FLAT}` / `{way}`: {text}",
+            *(f"{varied_gain(results, name, factor, way):.2f}" for factor in steps),
+        )
+        for name, text in VARIED.items()
+        for way in (RING, SWITCHED)
+    ]
+    model = MODELS[0]
+    found = (f"{overhead(results, model, BOX_RACKS, factor):.2f} %" for factor in steps)
+    rows.append((f"overhead of {model.title}, {BOX_RACKS} racks: time of computing", *found))
+    return Section(
+        "What is assumed",
+        [
+            "No paper gives these, so each is halved and doubled.",
+            Table(("parameter", "value", "from"), assumed, text=True),
+            Plot(
+                "sensitivity",
+                f"Gain of two levels, {BOX_RACKS} racks, {VARIED_OVER}:1, with a parameter halved"
+                " and doubled.",
+                partial(_draw_sensitivity, results),
+            ),
+            Table(("", "halved", "as assumed", "doubled"), rows),
         ],
     )
 
@@ -196,22 +245,46 @@ def _draw_ways(results: Results) -> Figure:
 
 
 def _draw_boxes(results: Results) -> Figure:
-    figure, axes = start(3.4)
     quick = results.quick
     at = box_oversubscriptions(quick)
+    figure, panes = panels(1, 2, 3.4)
     flat = [(over, 1e3 * time(results, FLAT, BOX_RACKS, over)) for over in at]
-    curve(axes, 0, flat, f"flat ({FLAT})")
-    for number, box in enumerate(weak(quick), 1):
-        line = [(over, 1e3 * time(results, RING, BOX_RACKS, over, box)) for over in at]
-        curve(axes, number, line, f"{RING}, box {box} x a worker's link")
-        measured, planned = crossovers(results, box)
-        if measured > at[0]:
-            label = "predicted crossover" if number == 1 else "_nolegend_"
-            top = float(np.interp(planned, at, [ms for _, ms in flat]))  # below the legend
-            axes.vlines(planned, 0, top, color="#7f7f7f", linestyle=":", linewidth=1, label=label)
-    axes.set(xlabel="oversubscription of racks' uplinks", ylabel="ms per sum", ylim=(0, None))
-    ticks(axes, at, lambda over: f"{over:g}:1")
-    axes.legend(loc="upper left")
+    most = 1.05 * max(ms for _, ms in flat)
+    for axes, way in zip(panes, (RING, SWITCHED), strict=True):
+        curve(axes, 0, flat, f"flat ({FLAT})")
+        for number, box in enumerate(weak(quick), 1):
+            line = [(over, 1e3 * time(results, way, BOX_RACKS, over, box)) for over in at]
+            curve(axes, number, line, f"box's link {box} x a worker's")
+            measured, planned = crossovers(results, box, way)
+            if measured > at[0]:
+                label = "predicted crossover" if number == 1 else "_nolegend_"
+                top = float(np.interp(planned, at, [ms for _, ms in flat]))
+                axes.vlines(
+                    planned, 0, top, color="#7f7f7f", linestyle=":", linewidth=1.4, label=label
+                )
+        axes.set_title(way, loc="left")
+        axes.set(xlabel="oversubscription of racks' uplinks", ylim=(0, most))
+        ticks(axes, at, lambda over: f"{over:g}:1")
+    panes[0].set_ylabel("ms per sum")
+    figure.legend(*panes[0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
+    return figure
+
+
+def _draw_sensitivity(results: Results) -> Figure:
+    figure, panes = panels(1, len(VARIED), 2.8)
+    steps = (FACTORS[0], 1.0, FACTORS[1])
+    for axes, (name, text) in zip(panes, VARIED.items(), strict=True):
+        for number, way in enumerate((RING, SWITCHED), 2):
+            found = [
+                (place, varied_gain(results, name, factor, way))
+                for place, factor in enumerate(steps)
+            ]
+            curve(axes, number, found, way)
+        axes.set_xticks(range(3), ["half", "as is", "double"])
+        axes.set(xlim=(-0.2, 2.2), ylim=(0, None))
+        axes.set_title(text.partition(",")[0], loc="left")
+    panes[0].set_ylabel(f"{FLAT} over two levels")
+    figure.legend(*panes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
     return figure
 
 

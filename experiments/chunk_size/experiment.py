@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from experiments.chunk_size.figures import claims, figures
-from experiments.chunk_size.jobs import points
+from experiments.chunk_size.jobs import IN_REAL_TIME, points
 from experiments.chunk_size.page import sections
 from experiments.common.declaration import Experiment
 
@@ -30,4 +30,5 @@ EXPERIMENT = Experiment(
     figures,
     sections,
     claims,
+    IN_REAL_TIME,
 )

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from experiments.common.declaration import Point, Values
+from experiments.common.declaration import InRealTime, Point, Real, Values
 from experiments.common.phub import (
     LINKS,
     PBOX,
@@ -23,6 +23,7 @@ __all__ = [
     "BEST",
     "CORES",
     "FACTORS",
+    "IN_REAL_TIME",
     "KIB",
     "LINK_COUNTS",
     "MESSAGE",
@@ -135,3 +136,32 @@ def _on_cores(assign: str, pipeline: str, rate: float) -> Point:
     }
     values: Values = {"of": "cores", "size": BEST, "assign": assign, "pipeline": pipeline}
     return Point(values, network, content)
+
+
+def _real(size: int) -> Real:
+    """Returns a small setting: four workers, and a server that answers slices of so many KiB."""
+    network = {
+        "name": "chunk-size",
+        "defaults": {"rate": "10 Mbit/s"},
+        "racks": [{"workers": 4, "servers": 1}],
+        "links": [{"ends": ["s0", "tor0"], "rate": "40 Mbit/s"}],
+    }
+    content = {
+        "name": "chunk-size",
+        "workload": "layers",
+        "layers": ["128 KiB"],
+        "iterations": 8,
+        "placement": "ncc",
+        "window": 128,
+        "schedule": {"slice": size * KIB // 4, "release": "slice"},
+    }
+    return Real(f"{size} KiB", network, content)
+
+
+IN_REAL_TIME = InRealTime(
+    "Four workers and a PBox, links of 10 Mbit/s and 40 Mbit/s to it, one key of 128 KiB, whose"
+    " slices the server answers when they are complete. Packets have 1 KiB there, which the"
+    " program of switches fixes, and no message costs what it costs PHub's hosts. So only one half"
+    " of the curve is to be seen: larger slices are answered later.",
+    [_real(size) for size in (4, 32, 128)],
+)

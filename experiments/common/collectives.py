@@ -4,6 +4,7 @@ and all workers and servers of its topology. One function for each, which ``Poin
 
 from __future__ import annotations
 
+import json
 from functools import partial
 from typing import Any
 
@@ -12,6 +13,7 @@ from baselines.comparison import Work
 from baselines.contenders import contenders
 from controller.planning.admission import Resources
 from observability.record import RunDirectory
+from planner.collectives import COLLECTIVES
 from specs import jobfile
 from sweeps.execution import JOB, Order, write_files
 from testbed import preflight
@@ -21,7 +23,23 @@ from topologies.model.addressing import Addressing
 from topologies.model.spec import parse
 from workloads.workloads import shapes
 
-__all__ = ["BASELINES", "halving_doubling", "ps", "ring", "run", "sharded_ps"]
+__all__ = [
+    "BASELINES",
+    "NAMED",
+    "SUMS",
+    "halving_doubling",
+    "named",
+    "ps",
+    "ring",
+    "run",
+    "sharded_ps",
+    "sums",
+]
+
+NAMED = f"{__name__}:named"
+"""``Point.by`` of the baseline that the file ``SUMS`` names."""
+SUMS = "sums.json"
+"""The order's file with the name of a baseline, and seconds in which workers compute."""
 
 
 def run(
@@ -42,7 +60,8 @@ def run(
     topology, spec = parse(order.topology), jobfile.load(directory.path / JOB).spec
     file = jobfile.parse(f"{{name: {name}, iterations: 1, batch: {len(topology.workers)}}}")
     addressing = Addressing(topology)
-    plane = program_for([])[2]
+    # What switches sum has the job's chunks; streams need no program for any.
+    plane = program_for([directory.path / JOB] if COLLECTIVES[name].switched else [])[2]
     resources = Resources((node.name for node in topology.switches), plane.slots)
     plan = preflight.admit(file, file.place(topology), 0, addressing, resources, plane, None)
     work = Work((sum(shapes(spec).values()),), spec.iterations, compute)
@@ -51,9 +70,20 @@ def run(
     row = virtual.play(one, addressing, plan, plane, work, framing=framing).row(
         addressing, framing=framing
     )
-    if not row["right"]:
+    if row["right"] is False:
         raise JobError(f"{name}: {row['wrong_values']} values of sums are wrong")
     return dict(row)
+
+
+def named(directory: RunDirectory, order: Order) -> dict[str, Any]:
+    """Runs the baseline that the order's file ``SUMS`` names; returns its row."""
+    how = json.loads(order.files[SUMS])
+    return run(how["contender"], directory, order, compute=how["compute"])
+
+
+def sums(name: str, compute: float = 0.0) -> dict[str, str]:
+    """Returns the file ``SUMS`` for a baseline. compute: as of ``run``."""
+    return {SUMS: json.dumps({"contender": name, "compute": compute})}
 
 
 ring = partial(run, "ring")

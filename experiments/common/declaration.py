@@ -24,10 +24,12 @@ __all__ = [
     "ExperimentError",
     "Figure",
     "FigureRow",
+    "InRealTime",
     "Kind",
     "Plot",
     "Point",
     "Published",
+    "Real",
     "Results",
     "Row",
     "Section",
@@ -45,6 +47,12 @@ somebody else's notes, memory; ``new``: nobody has published one."""
 
 class ExperimentError(Error):
     """An experiment cannot be run or drawn; the text says why."""
+
+
+REAL = "experiments.common.emulated:run"
+"""Runs a job in real time."""
+COMPARED = "experiments.common.emulated:compare"
+"""Runs the baseline that the file ``SUMS`` names likewise (``experiments.common.collectives``)."""
 
 
 Values: TypeAlias = Mapping[str, str | int | float]
@@ -70,6 +78,47 @@ class Point:
     faults: Sequence[Mapping[str, Any]] = ()
     by: str = ""
     emulated: bool = False
+
+
+@dataclass(frozen=True)
+class Real:
+    """A setting with links so slow that this machine carries them, run by both clocks.
+
+    name: In the table.
+    topology, job, files, faults: As of ``Point``.
+    by: What runs it in virtual time, as of ``Point``.
+    real: What runs it in real time.
+    """
+
+    name: str
+    topology: Mapping[str, Any]
+    job: Mapping[str, Any]
+    files: Mapping[str, str] = field(default_factory=dict)
+    faults: Sequence[Mapping[str, Any]] = ()
+    by: str = ""
+    real: str = REAL
+
+    @property
+    def points(self) -> tuple[Point, Point]:
+        """Its points: in virtual time, and in real time."""
+        values = {"real": self.name}
+        parts = self.topology, self.job, self.files, self.faults
+        return (
+            Point({**values, "clock": "virtual"}, *parts, self.by),
+            Point({**values, "clock": "emulated"}, *parts, self.real, emulated=True),
+        )
+
+
+@dataclass(frozen=True)
+class InRealTime:
+    """What of an experiment also runs in real time, as a section of its page says.
+
+    about: Of the setting, for readers; why nothing runs in real time if there is none.
+    settings: They run in virtual time, too, and with ``--emulated`` in real time.
+    """
+
+    about: str
+    settings: Sequence[Real] = ()
 
 
 @dataclass(frozen=True)
@@ -243,6 +292,7 @@ class Experiment:
     figures: Returns the figures beside published ones.
     sections: Returns the page's sections below them.
     claims: Returns what must hold.
+    real: What also runs in real time.
     """
 
     title: str
@@ -252,3 +302,4 @@ class Experiment:
     figures: Callable[[Results], Sequence[Figure]]
     sections: Callable[[Results], Sequence[Section]]
     claims: Callable[[Results], Sequence[Claim]] = _no_claims
+    real: InRealTime | None = None

@@ -128,13 +128,20 @@ def experiment_page(
     figures: Sequence[Figure],
     claims: Sequence[Claim],
     made_by: str,
+    real: Section | None = None,
+    *,
+    measured: Sequence[str] = (),
 ) -> Page:
     """Returns the page of an experiment.
 
     Args:
         made_by: The command that writes it.
+        real: The section on what also ran in real time.
+        measured: The days on which anything of the page was measured in real time.
     """
     intro = f"Written by `{made_by}`, from {len(results.rows):,} runs."
+    if measured:
+        intro += f" What is in real time was measured on {' and '.join(measured)} (`--emulated`)."
     if results.quick:
         intro += " **These are the coarse points of `--quick`**, which show shapes only."
     blocks = compared(figures)
@@ -145,6 +152,7 @@ def experiment_page(
             *([Section("The paper's figures beside ours", blocks)] if blocks else []),
             *_claims(claims),
             *experiment.sections(results),
+            *([real] if real is not None else []),
         ],
     )
 

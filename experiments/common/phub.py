@@ -37,6 +37,8 @@ WORKERS = 8
 RATES = (10, 56)  # Gbit/s of links
 LINKS = 10  # of a PBox
 CHUNK_BYTES = 16_000  # of a packet's payload
+# Where keys are whole: a window of their longest part then takes no more than a server may have.
+WHOLE_CHUNK_BYTES = 14_000
 SLICE = 8_000  # parameters: two packets; PHub's chunks have 8,192
 _MTU = 16_300
 _COALESCED = 64  # packets that hosts get at a time
@@ -125,20 +127,21 @@ def topology(
 
 def job(system: System, model: str, milliseconds: float, iterations: int) -> Mapping[str, Any]:
     """Returns the job file. milliseconds: of computing an iteration; 0: none."""
+    chunk = WHOLE_CHUNK_BYTES if system.whole else CHUNK_BYTES
     content: dict[str, Any] = {
         "name": "phub",
         "workload": "model",
         "model": model,
         "iterations": iterations,
         "placement": system.placement,
-        "chunk_bytes": CHUNK_BYTES,
+        "chunk_bytes": chunk,
         "window": _WINDOW,
     }
     if milliseconds:
         content["compute"] = {"iteration": f"{milliseconds:.6g} ms"}
     if system.whole:
         # A window holds a server's part of the longest key: MXNet has none.
-        part = _BYTES * max(key.parameters for key in keys_of(model)) / WORKERS / CHUNK_BYTES
+        part = _BYTES * max(key.parameters for key in keys_of(model)) / WORKERS / chunk
         content["window"] = max(_WINDOW, 1 << math.ceil(math.log2(part)))
         content["streams"] = WORKERS
         content["schedule"] = {

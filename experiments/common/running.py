@@ -7,8 +7,9 @@ Points are trials of a sweep (``sweeps``), so they are kept, continued and retri
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from experiments.common.declaration import (
     Row,
 )
 from experiments.common.page import experiment_page
+from experiments.common.real_time import Kept, in_real_time, measured_times
 from observability import record
 from observability.record import shown
 from observability.wording import count
@@ -43,17 +45,20 @@ class Course:
     """An experiment's points as trials, which can all run.
 
     quick: Only the coarse ones.
+    pairs: Of what the experiment also has in real time, by both clocks.
     """
 
     name: str
     experiment: Experiment
     quick: bool
     points: Sequence[tuple[Point, Trial]]
+    pairs: Sequence[tuple[Point, Trial]] = ()
 
     def trials(self, *, emulated: bool) -> list[Trial]:
         """Returns the trials of one clock; points with the same files are one."""
+        every = [*self.points, *self.pairs]
         return list(
-            {trial.id: trial for point, trial in self.points if point.emulated is emulated}.values()
+            {trial.id: trial for point, trial in every if point.emulated is emulated}.values()
         )
 
 
@@ -77,9 +82,12 @@ def prepare(name: str, experiment: Experiment, *, quick: bool) -> Course:
     Raises:
         ExperimentError: One cannot run, or two are the same.
     """
-    points = []
+    points: list[tuple[Point, Trial]] = []
+    pairs: list[tuple[Point, Trial]] = []
     known: dict[str, Point] = {}
-    for point in experiment.points(quick):
+    real = () if quick or experiment.real is None else experiment.real.settings
+    both = [point for one in real for point in one.points]
+    for point in (*experiment.points(quick), *both):
         try:
             trial = trial_of(
                 *(point.values, point.topology, point.job, point.files, point.by), point.faults
@@ -94,10 +102,10 @@ def prepare(name: str, experiment: Experiment, *, quick: bool) -> Course:
         if key in known:
             raise ExperimentError(f"{name}: two points have the values {trial.label}")
         known[key] = point
-        points.append((point, trial))
+        (pairs if point in both else points).append((point, trial))
     if not points:
         raise ExperimentError(f"{name}: no points")
-    return Course(name, experiment, quick, points)
+    return Course(name, experiment, quick, points, pairs)
 
 
 def run(
@@ -155,31 +163,36 @@ def write(course: Course, store: Store, page: Path | None) -> Written:
         page: Another place for the page.
     """
     rows, lines = [], []
+    experiment = course.experiment
+    kept = Kept.read(*([page] if page is not None else []), store.path / f"{course.name}.md")
     for point, trial in course.points:
-        result = store.result(trial)
-        if result is None or result["state"] != DONE:
+        measures = _measures(point, trial, store, experiment.measure, kept)
+        if measures is None:
             continue
-        assert result["summary"] is not None
-        measures = course.experiment.measure(result["summary"])
         rows.append(Row(point.values, measures))
         plain = {name: table.plain(value) for name, value in measures.items()}
-        lines.append(
-            {
-                **point.values,
-                **{name: value for name, value in plain.items() if _fits(value)},
-                "trial": trial.id,
-                "wall_time_s": round(result["seconds"], 3),
-            }
-        )
+        result = store.result(trial)
+        took = {} if result is None else {"wall_time_s": round(result["seconds"], 3)}
+        cells = {name: value for name, value in plain.items() if _fits(value)}
+        lines.append({**point.values, **cells, "trial": trial.id, **took})
+    pairs = [
+        Row(point.values, measures)
+        for point, trial in course.pairs
+        if (measures := _measures(point, trial, store, measured_times, kept)) is not None
+    ]
     results = Results(rows, quick=course.quick)
-    experiment = course.experiment
     figures, claims = experiment.figures(results), experiment.claims(results)
     command = f"rackhub experiment {course.name}{' --quick' if course.quick else ''}"
-    made = experiment_page(experiment, results, figures, claims, command)
+    section = in_real_time(experiment.real, pairs) if experiment.real is not None else None
+    made = experiment_page(
+        *(experiment, results, figures, claims, command), section, measured=kept.days
+    )
     paths = made.write(store.path / f"{course.name}.md")
     paths += made.write_html(store.path / f"{course.name}.html")
+    paths += kept.write(store.path / f"{course.name}.md")
     if page is not None:
         paths += made.write(page)
+        paths += kept.write(page)
     columns = {name: None for line in lines for name in line}
     full: list[table.Row] = [{name: line.get(name) for name in columns} for line in lines]
     table.write_csv(store.csv, full)
@@ -192,11 +205,31 @@ def write(course: Course, store: Store, page: Path | None) -> Written:
         claims,
         [*paths, store.path / "figures.json"],
         len(rows),
-        sum(line["wall_time_s"] for line in lines),
+        sum(line.get("wall_time_s", 0.0) for line in lines),
     )
     text = json.dumps(written.to_message(course.name), indent=2) + "\n"
     (store.path / "figures.json").write_text(text)
     return written
+
+
+def _measures(
+    point: Point,
+    trial: Trial,
+    store: Store,
+    measure: Callable[[Mapping[str, Any]], Mapping[str, Any]],
+    kept: Kept,
+) -> Mapping[str, Any] | None:
+    """Returns what was measured of a point: of its run, or of an earlier one in real time; None if
+    there is none."""
+    result = store.result(trial)
+    if result is None or result["state"] != DONE:
+        return kept.get(point) if point.emulated else None
+    assert result["summary"] is not None
+    measures = measure(result["summary"])
+    if point.emulated:
+        at = (store.folder(trial) / "result.json").stat().st_mtime
+        kept.put(point, measures, date.fromtimestamp(at).isoformat())
+    return measures
 
 
 def _fits(value: object) -> bool:

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Mapping
 from typing import Any
 
-from experiments.common.declaration import Experiment
+from experiments.common.declaration import Experiment, InRealTime
 from experiments.cost.figures import claims, figures
 from experiments.cost.jobs import points
 from experiments.cost.page import sections
@@ -32,4 +32,9 @@ EXPERIMENT = Experiment(
     figures,
     sections,
     claims,
+    InRealTime(
+        "Not run in real time: prices are of machines with links of 10 to 100 Gbit/s, and divide"
+        " throughputs at these rates. Slower"
+        " links would scale all of them alike."
+    ),
 )

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from experiments.common.declaration import Experiment
+from experiments.common.declaration import Experiment, InRealTime
 from experiments.phub_throughput.figures import claims, figures
 from experiments.phub_throughput.jobs import points
 from experiments.phub_throughput.page import sections
@@ -34,4 +34,9 @@ EXPERIMENT = Experiment(
     figures,
     sections,
     claims,
+    InRealTime(
+        "Not run in real time: models have 38 to 550 MB, and the software of MXNet is a model of"
+        " costs of hosts. The same placements without computing are measured in"
+        " [exchanges](zero-compute.md#in-real-time)."
+    ),
 )

@@ -53,9 +53,8 @@ def rates(results: Results) -> Sequence[int]:
 
 
 def seconds(results: Results, model: Model, rate: float, system: System) -> float:
-    """Returns the time of an iteration: of the run if there is one, else the planned one."""
-    of = "run" if rate in model.run else "planned"
-    found = results.get("seconds", of=of, model=model.name, rate=rate, system=system.name)
+    """Returns the time of an iteration."""
+    found = results.get("seconds", of="run", model=model.name, rate=rate, system=system.name)
     return float(found)
 
 
@@ -141,10 +140,9 @@ def _gain(
                 ", as here its parts overlap: one after another they take"
                 f" {1e3 * serial:.0f} ms, a gain of {serial / fast:.1f}"
             )
-    ran = "" if rate in model.run else " (planned)"
     return Figure(
         f"{of.name}/{over.name}.{name}@{rate}Gbit/s".replace(" ", ""),
-        f"throughput of {of.name} over {over.name}, {model.title}{ran}",
+        f"throughput of {of.name} over {over.name}, {model.title}",
         "x",
         published,
         ours,

@@ -26,7 +26,6 @@ class Model:
     over_mxnet, over_ib, over_mxnet_56: Published throughput of PHub over stock MXNet and over
         enhanced MXNet at 10 Gbit/s, and over stock MXNet at 56 Gbit/s (posters).
     shard_over_mxnet: Published throughput of PShard over stock MXNet at 10 Gbit/s (poster).
-    run: Gbit/s at which it runs in virtual time, and is not only planned.
     """
 
     name: str
@@ -37,17 +36,16 @@ class Model:
     over_ib: float
     over_mxnet_56: float
     shard_over_mxnet: float
-    run: tuple[int, ...] = ()
 
 
 MODELS = (
-    Model("alexnet", "AlexNet", 16, 32, 3.3, 2.7, 7.7, 1.6, RATES),
+    Model("alexnet", "AlexNet", 16, 32, 3.3, 2.7, 7.7, 1.6),
     Model("vgg11", "VGG-11", 121, 32, 3.3, 2.3, 5.7, 1.7),
     Model("vgg19", "VGG-19", 268, 32, 3.0, 2.2, 4.1, 1.6),
-    Model("googlenet-299", "GoogleNet", 100, 32, 2.7, 1.3, 2.4, 2.4, (10,)),
-    Model("inception-v3", "Inception-v3", 225, 32, 2.5, 1.3, 2.1, 2.3, (10,)),
-    Model("resnet18-v2", "ResNet-18", 54, 32, 3.9, 2.2, 3.3, 2.2, RATES),
-    Model("resnet50-v2", "ResNet-50", 161, 32, 3.2, 1.9, 2.5, 2.0, (10,)),
+    Model("googlenet-299", "GoogleNet", 100, 32, 2.7, 1.3, 2.4, 2.4),
+    Model("inception-v3", "Inception-v3", 225, 32, 2.5, 1.3, 2.1, 2.3),
+    Model("resnet18-v2", "ResNet-18", 54, 32, 3.9, 2.2, 3.3, 2.2),
+    Model("resnet50-v2", "ResNet-50", 161, 32, 3.2, 1.9, 2.5, 2.0),
     Model("resnet269-v2", "ResNet-269", 350, 16, 3.8, 2.3, 3.5, 2.1),
     Model("resnext269", "ResNeXt-269", 386, 8, 3.7, 2.3, 3.1, 2.0),
 )
@@ -67,8 +65,7 @@ def points(quick: bool) -> Iterator[Point]:
                 network = topology(system, rate)
                 file = job(system, model.name, model.milliseconds, _ITERATIONS)
                 yield Point({"of": "planned", **values}, network, file, by=_PLANNED)
-                if rate in model.run:
-                    yield Point({"of": "run", **values}, network, file)
+                yield Point({"of": "run", **values}, network, file)
     if not quick:
         yield from _sensitivity()
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from experiments.common.declaration import Experiment
 from experiments.psld.figures import claims, figures
-from experiments.psld.jobs import points
+from experiments.psld.jobs import IN_REAL_TIME, points
 from experiments.psld.page import sections
 
 __all__ = ["EXPERIMENT"]
@@ -46,4 +46,5 @@ EXPERIMENT = Experiment(
     figures,
     sections,
     claims,
+    IN_REAL_TIME,
 )

@@ -7,13 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from experiments.common.declaration import Point, Values
+from experiments.common.declaration import InRealTime, Point, Real, Values
 
 __all__ = [
     "BALANCED",
     "CASES",
     "HASHED",
     "IMBALANCE",
+    "IN_REAL_TIME",
     "LEAST_LOADED",
     "LINE_RATE",
     "NOTHING",
@@ -31,6 +32,7 @@ __all__ = [
 
 LINE_RATE = 10  # Gbit/s
 _SERVER_RATE = 5  # Gbit/s of a server's processing, where that is to bound the job
+_REAL_SERVER_RATE = 200  # Mbit/s that a server of this machine sums, roughly
 _SLOW_LINE = 2.5  # Gbit/s of servers' links, where these are to bound a job with ten servers
 K = 3.5  # of the published figure
 NO_BALANCER, BALANCED, LEAST_LOADED = "none", "psld", "least-loaded"
@@ -210,3 +212,43 @@ def _faults(case: Case, k: float) -> Sequence[Mapping[str, Any]]:
     names = [f"{host}{number}" for number in range(case.stragglers)]
     what = [{"link": [one, "tor0"]} if case.slow == "link" else {"host": one} for one in names]
     return [{"at": 0, "slow": {**one, "by": k}, "for": "forever"} for one in what]
+
+
+def _real(title: str, slow: Mapping[str, Any], balance: str) -> Real:
+    """Returns a small setting: two workers and three servers, one of which is slow."""
+    network = {
+        "name": "psld",
+        "defaults": {"rate": "2 Mbit/s"},
+        "racks": [{"workers": 2, "servers": 3}],
+        "costs": {"server_rate": f"{_REAL_SERVER_RATE} Mbit/s"},
+    }
+    content: dict[str, Any] = {
+        "name": "psld",
+        "workload": "digits",
+        "hidden": [256],
+        "iterations": 24 if balance == BALANCED else 10,
+        "batch": 64,
+        "slice_bytes": "4 KiB",
+        "placement": "ncs",
+    }
+    if balance == BALANCED:
+        content["balance"] = balance
+    faults = [{"at": 0, "slow": slow, "for": "forever"}]
+    return Real(f"{title}, {balance}", network, content, faults=faults)
+
+
+IN_REAL_TIME = InRealTime(
+    f"Two workers and three servers, links of 2 Mbit/s, a model of digits; a server's link is {K}"
+    " times slower, or its processing 300 times. In virtual time servers sum at"
+    f" {_REAL_SERVER_RATE} Mbit/s, as a core of this machine does roughly: an emulated server takes"
+    " what it takes, so those times agree in kind only. Iterations until PSLD has moved slices"
+    " count, too; most are later.",
+    [
+        _real(title, slow, balance)
+        for title, slow in (
+            ("a slow link", {"link": ["s0", "tor0"], "by": K}),
+            ("slow processing", {"host": "s0", "by": 300}),
+        )
+        for balance in (NO_BALANCER, BALANCED)
+    ],
+)

@@ -9,7 +9,7 @@ from typing import Any
 
 from experiments.common.declaration import Experiment
 from experiments.tenants.figures import claims, figures
-from experiments.tenants.jobs import points
+from experiments.tenants.jobs import IN_REAL_TIME, points
 from experiments.tenants.page import sections
 
 __all__ = ["EXPERIMENT"]
@@ -35,4 +35,5 @@ EXPERIMENT = Experiment(
     figures,
     sections,
     claims,
+    IN_REAL_TIME,
 )

@@ -9,9 +9,9 @@ from typing import Any
 
 import yaml
 
-from experiments.common.declaration import Point
+from experiments.common.declaration import InRealTime, Point, Real, Values
 
-__all__ = ["HUBS", "LINE_RATE", "SWITCH", "Hub", "counts", "points"]
+__all__ = ["HUBS", "IN_REAL_TIME", "LINE_RATE", "SWITCH", "Hub", "counts", "points"]
 
 LINE_RATE = 10  # Gbit/s of workers' links
 _MOST_JOBS = 8
@@ -20,6 +20,7 @@ _LINKS = 10  # of a PBox
 _ITERATION = "16 ms"  # of AlexNet on a GTX 1080 Ti, recalled of PHub's table 3
 _CHUNK_BYTES = 16_000
 _MTU = 16_370
+_TOGETHER = "experiments.tenants.together:run"
 
 
 @dataclass(frozen=True)
@@ -59,8 +60,8 @@ def points(quick: bool) -> Iterator[Point]:
         for hub in HUBS:
             first, *others = (_job(hub, number, quick) for number in range(jobs))
             files = {f"job-{number}.yaml": _text(one) for number, one in enumerate(others, 2)}
-            by = "experiments.tenants.together:run"
-            yield Point({"hub": hub.name, "jobs": jobs}, _network(hub), first, files, by=by)
+            values: Values = {"hub": hub.name, "jobs": jobs}
+            yield Point(values, _network(hub), first, files, by=_TOGETHER)
 
 
 def _text(content: Mapping[str, Any]) -> str:
@@ -104,3 +105,41 @@ def _job(hub: Hub, number: int, quick: bool) -> Mapping[str, Any]:
         "window": 512,
         "schedule": {"slice": _CHUNK_BYTES // 2},  # of 32,000 bytes, about PHub's 32 KiB
     }
+
+
+def _real(jobs: int, placement: str) -> Real:
+    """Returns a small setting: so many jobs of two workers each in a rack with one hub."""
+    network: dict[str, Any] = {
+        "name": "tenants",
+        "defaults": {"rate": "10 Mbit/s"},
+        "racks": [{"workers": _WORKERS * 2, "servers": 1}],
+    }
+    first, *others = (
+        {
+            "name": f"tenant{number}",
+            "workload": "layers",
+            "layers": ["128 KiB"],
+            "iterations": 10,
+            "placement": {
+                "kind": placement,
+                "workers": [f"w{_WORKERS * number + one}" for one in range(_WORKERS)],
+                "servers": ["s0"],
+            },
+        }
+        for number in range(jobs)
+    )
+    files = {f"job-{number}.yaml": _text(one) for number, one in enumerate(others, 2)}
+    hub = "a server" if placement == "ncs" else "the rack's switch"
+    return Real(
+        f"{hub}, {jobs} job{'s' if jobs > 1 else ''}", network, first, files, by=_TOGETHER,
+        real="experiments.common.emulated:run_all",
+    )  # fmt: skip
+
+
+IN_REAL_TIME = InRealTime(
+    "One job and two jobs of two workers each, on a server and on the rack's switch, all links 10"
+    " Mbit/s, 128 KiB of gradients, nothing computed. Jobs do not begin at the same moment in real"
+    " time, and the first and the last iterations of one may have the hub for themselves; the"
+    " slowest job's are shown.",
+    [_real(jobs, placement) for placement in ("ncs", "inc") for jobs in (1, 2)],
+)

@@ -8,7 +8,7 @@ from typing import Any
 
 from experiments.common.declaration import Experiment
 from experiments.zero_compute.figures import claims, figures
-from experiments.zero_compute.jobs import points
+from experiments.zero_compute.jobs import IN_REAL_TIME, points
 from experiments.zero_compute.page import sections
 
 __all__ = ["EXPERIMENT"]
@@ -34,4 +34,5 @@ EXPERIMENT = Experiment(
     figures,
     sections,
     claims,
+    IN_REAL_TIME,
 )

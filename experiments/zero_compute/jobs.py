@@ -7,7 +7,8 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from experiments.common.declaration import Point, Values
+from experiments.common.collectives import NAMED, sums
+from experiments.common.declaration import COMPARED, InRealTime, Point, Real, Values
 from experiments.common.phub import (
     MXNET,
     MXNET_IB,
@@ -22,6 +23,7 @@ from experiments.common.phub import (
 __all__ = [
     "COLLECTIVES",
     "COUNTS",
+    "IN_REAL_TIME",
     "MANY",
     "MODEL",
     "PLANNED",
@@ -94,3 +96,31 @@ def _collective(name: str, workers: int, *, run: bool) -> Point:
     if "cores" in network:  # so that racks do not share a link
         network["uplinks"] = {"rate": f"{_RACK * RATE} Gbit/s"}
     return Point(values, network, content, by=by)
+
+
+def _real(name: str) -> Real:
+    """Returns a small setting: four workers and a server with a link for all of them."""
+    network = {
+        "name": "zero-compute",
+        "defaults": {"rate": "10 Mbit/s"},
+        "racks": [{"workers": 4, "servers": 1}],
+        "links": [{"ends": ["s0", "tor0"], "rate": "40 Mbit/s"}],
+    }
+    content = {
+        "name": "zero-compute",
+        "workload": "layers",
+        "layers": ["64 KiB", "64 KiB"],
+        "iterations": 8,
+    }
+    placed = {PBOX.name: "ncc", PSHARD.name: "cs", SWITCHES.name: "inc"}
+    if name in placed:
+        return Real(name, network, {**content, "placement": placed[name]})
+    return Real(name, network, content, sums(name), by=NAMED, real=COMPARED)
+
+
+IN_REAL_TIME = InRealTime(
+    "Four workers that compute nothing, links of 10 Mbit/s and one of 40 Mbit/s to a PBox, 128 KiB"
+    " of gradients in two keys; chunks of 1 KiB, as this project's switch sums them. MXNet's costs"
+    " are those of a model of hosts, which real hosts do not have.",
+    [_real(name) for name in (PBOX.name, PSHARD.name, SWITCHES.name, "ring")],
+)

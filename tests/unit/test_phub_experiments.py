@@ -41,7 +41,7 @@ def test_phub_gains_by_traffic_and_by_software(tmp_path: Path) -> None:
     assert 1.3 < traffic < 1.75  # ResNet-18's bytes take longer than computing, sharded
     assert traffic < enhanced < stock
     assert switches == pytest.approx(stock, rel=0.03)
-    assert "planned" in (tmp_path / "phub_throughput.md").read_text()
+    assert "The plan's errors: PHub" in (tmp_path / "phub_throughput.md").read_text()
 
 
 @pytest.mark.timeout(300)
