@@ -9,7 +9,7 @@ TAIL_LINES = 20
 STOPPED = ("T", "t")  # states of a process that a signal or a debugger stopped
 
 
-def tail(log: Path, lines: int = TAIL_LINES) -> str:
+def tail(log: Path) -> str:
     """Returns the last lines of a log, with a heading that names the file."""
     try:
         text = log.read_text(errors="replace").splitlines()
@@ -17,8 +17,8 @@ def tail(log: Path, lines: int = TAIL_LINES) -> str:
         return f"(its log {log} cannot be read: {error.strerror})"
     if not text:
         return f"(its log {log} is empty)"
-    heading = f"--- last lines of {log}" if len(text) > lines else f"--- {log}"
-    return "\n".join([heading, *text[-lines:]])
+    heading = f"--- last lines of {log}" if len(text) > TAIL_LINES else f"--- {log}"
+    return "\n".join([heading, *text[-TAIL_LINES:]])
 
 
 def state_of(pid: int) -> str:

@@ -48,10 +48,10 @@ class Build:
         """The program and its p4info, relative to the sources."""
         return f"build/{self.name}.json", f"build/{self.name}.p4info.txtpb"
 
-    def files(self, directory: Path = SOURCES) -> tuple[Path, Path]:
+    def files(self) -> tuple[Path, Path]:
         """Returns the paths of the program and its p4info."""
         program, p4info = self.products
-        return directory / program, directory / p4info
+        return SOURCES / program, SOURCES / p4info
 
 
 USUAL, JUMBO, HEADERS = BUILDS = (

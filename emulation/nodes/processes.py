@@ -256,7 +256,6 @@ class Processes:
         wants_input: bool = False,
         may_finish: bool = False,
         survived: Callable[[Process], bool] | None = None,
-        env: Mapping[str, str] | None = None,
     ) -> Process:
         """Starts a process; its standard error (and output, without ``on_line``) go to NAME.log.
 
@@ -264,7 +263,6 @@ class Processes:
         wants_input: gives it a pipe as standard input, for ``Process.write``.
         may_finish: exit status 0 is no failure.
         survived: called at another unexpected end; returns whether the group continues.
-        env: variables besides those of ``environment``.
         Raises ``ProcessError`` if it cannot be started.
         """
         log = self._logs / f"{name}.log"
@@ -274,7 +272,7 @@ class Processes:
                 arguments,
                 log,
                 cwd=self._cwd,
-                env={**environment(), **(env or {})},
+                env=environment(),
                 on_line=partial(self._take_line, name, on_line, log) if on_line else None,
                 wants_input=wants_input,
                 fork_server=self._fork_server,
