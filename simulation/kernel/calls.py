@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Remote procedure calls between nodes, in place of gRPC: a latency each way instead of sockets.
+"""Remote procedure calls between nodes, in place of gRPC.
 
+A `Carrier` takes requests there and answers back: after a latency each way, or over links.
 Servicers are unchanged, with a context that aborts like gRPC's; callers get a stub whose calls wait
 and fail like those of a generated one. Messages are copied, as on a wire.
 """
@@ -11,7 +12,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from typing import Any, NamedTuple, NoReturn, TypeVar
+from typing import Any, NamedTuple, NoReturn, Protocol, TypeVar
 
 import grpc
 from greenlet import GreenletExit
@@ -26,6 +27,7 @@ Result = TypeVar("Result")
 Metadata = tuple[tuple[str, str], ...]
 _RETRY_SECONDS = 0.01  # interval of attempts while waiting for a service
 STREAMS = frozenset({"Watch", "Fetch", "Move", "Save"})
+_FRAMING = 64  # bytes of a message beside its own: headers of HTTP/2 and gRPC
 
 
 class CallError(grpc.RpcError):
@@ -94,12 +96,51 @@ class Answering(NamedTuple):
     process: Process | None = None
 
 
+class Carrier(Protocol):
+    """What takes the messages of calls from one node to another, and back."""
+
+    def there(self, size: int, work: Callable[[], None]) -> Callable[[], None]:
+        """Has `work` run at the servicer's node once `size` bytes have arrived there; call at the
+        caller's. Returns a function that gives this up if it has not happened."""
+
+    def back(self, size: int, work: Callable[[], None]) -> Callable[[], None]:
+        """The same from the servicer's node to the caller's."""
+
+    def watch(self, fail: Callable[[CallError], None]) -> Callable[[], None]:
+        """Has `fail` run at the caller's node if the other one does not answer any more, until the
+        result is called."""
+
+
+class LatencyCarrier:
+    """Takes messages of any size in the engine's latency of calls, whatever happens to links."""
+
+    def __init__(self, engine: Engine, source: Node, target: Node) -> None:
+        self._engine, self._source, self._target = engine, source, target
+
+    def there(self, size: int, work: Callable[[], None]) -> Callable[[], None]:
+        """Implements Carrier."""
+        return self._post(self._source, self._target, work)
+
+    def back(self, size: int, work: Callable[[], None]) -> Callable[[], None]:
+        """Implements Carrier."""
+        return self._post(self._target, self._source, work)
+
+    def watch(self, fail: Callable[[CallError], None]) -> Callable[[], None]:
+        """Implements Carrier: it never fails."""
+        return _nothing
+
+    def _post(self, source: Node, target: Node, work: Callable[[], None]) -> Callable[[], None]:
+        self._engine.post(source, target, source.now + self._engine.control_latency, work)
+        return _nothing
+
+
 class Stub:
     """Calls a service at another node, until `close`.
 
     find: returns the servicer at the time of a call, and its process; None while there is none.
     peer: the caller's address for the servicer.
     process: the caller's.
+    carrier: of messages; None: one by latency.
 
     Calls of a process that is killed end as broken connections do.
     """
@@ -112,9 +153,11 @@ class Stub:
         find: Callable[[], Answering | None],
         peer: str,
         process: Process | None = None,
+        carrier: Carrier | None = None,
     ) -> None:
-        self.engine, self.source, self.target, self.peer = engine, source, target, peer
+        self.source, self.target, self.peer = source, target, peer
         self.process = process
+        self.carrier = carrier or LatencyCarrier(engine, source, target)
         self._find = find
         self.closed = False
         self._streams: list[_Stream] = []
@@ -204,35 +247,35 @@ class _Method:
 
 
 def _unary(stub: Stub, name: str, request: Any, timeout: float | None) -> Any:
-    engine, source, target = stub.engine, stub.source, stub.target
-    ended = source.tasks.event()
+    carrier = stub.carrier
+    ended = stub.source.tasks.event()
     outcome: list[Any] = []
-    sent = _copied(request)
+    sent, size = _copied(request)
 
     def work(servicer: Any) -> None:
         context = CallContext(stub.peer)
         try:
-            answer = _copied(getattr(servicer, name)(sent, context))
+            answer, length = _copied(getattr(servicer, name)(sent, context))
         except CallError as error:
-            answer = error
+            answer, length = error, _FRAMING
         context.end()
-        back(answer)
+        carrier.back(length, lambda: arrive(answer))
 
-    def back(answer: Any) -> None:
-        engine.post(target, source, target.now + engine.control_latency, lambda: arrive(answer))
+    def broken(error: CallError) -> None:
+        carrier.back(_FRAMING, lambda: arrive(error))
 
     def arrive(answer: Any) -> None:
         outcome.append(answer)
         ended.set()
 
-    engine.post(
-        source,
-        target,
-        source.now + engine.control_latency,
-        lambda: stub.begin(name, work, back),
-    )
-    if not ended.wait(timeout):
-        raise CallError(grpc.StatusCode.DEADLINE_EXCEEDED, f"no answer within {timeout:g} s")
+    unwatch = carrier.watch(arrive)
+    give_up = carrier.there(size, lambda: stub.begin(name, work, broken))
+    try:
+        if not ended.wait(timeout):
+            give_up()
+            raise CallError(grpc.StatusCode.DEADLINE_EXCEEDED, f"no answer within {timeout:g} s")
+    finally:
+        unwatch()
     if isinstance(outcome[0], CallError):
         raise outcome[0]
     return outcome[0]
@@ -249,13 +292,18 @@ class _Stream:
         self._news = stub.source.tasks.event()
         self._timeout = timeout
         self._serving: Process | None = None
-        sent = _copied(request)
+        sent, size = _copied(request)
+        # At the servicer's node: parts sent, and what gives them up.
+        self._sent: list[Callable[[], None]] = []
+        # Parts that have overtaken others, by number, and the number of the next.
+        self._early: dict[int, Any] = {}
+        self._next = 0
 
         def work(servicer: Any) -> None:
             self._serving = stub.target.tasks.process
             try:
                 for answer in getattr(servicer, name)(sent, self._context):
-                    self._back(_copied(answer))
+                    self._back(*_copied(answer))
                 self._back(None)
             except CallError as error:
                 self._back(error)
@@ -265,8 +313,9 @@ class _Stream:
             self._context = CallContext(stub.peer)  # which nothing of the service holds
             self._back(error)
 
-        self._there(lambda: stub.begin(name, work, broken))
-        self._forget: Callable[[], None] = lambda: None
+        self._unwatch = stub.carrier.watch(self._fail)
+        self._give_up = stub.carrier.there(size, lambda: stub.begin(name, work, broken))
+        self._forget: Callable[[], None] = _nothing
         if stub.process is not None:
             self._forget = stub.process.holds(lambda _: self.cancel())
 
@@ -281,6 +330,7 @@ class _Stream:
         answer = self._came[0]
         if answer is None or isinstance(answer, CallError):
             self.over = True
+            self._unwatch()
             self._forget()
             if answer is None:
                 raise StopIteration
@@ -295,28 +345,37 @@ class _Stream:
         """Ends the stream, at the caller at once."""
         if self.over:
             return
+        self._give_up()
+        self._fail(CallError(code, details))
+        tasks = self._stub.target.tasks
+
+        def end() -> None:
+            for give_up in self._sent:
+                give_up()
+            tasks.thread(self._context.end, "ended", process=self._serving).start()
+
+        self._stub.carrier.there(_FRAMING, end)
+
+    def _fail(self, error: CallError) -> None:
+        """Ends the stream at the caller."""
         self.over = True
         self._came.clear()
-        self._came.append(CallError(code, details))
+        self._came.append(error)
         self._news.set()
+        self._unwatch()
         self._forget()
-        tasks = self._stub.target.tasks
-        self._there(lambda: tasks.thread(self._context.end, "ended", process=self._serving).start())
 
-    def _there(self, work: Callable[[], None]) -> None:
-        stub = self._stub
-        at = stub.source.now + stub.engine.control_latency
-        stub.engine.post(stub.source, stub.target, at, work)
-
-    def _back(self, answer: Any) -> None:
-        stub, node = self._stub, self._stub.target
+    def _back(self, answer: Any, size: int = 0) -> None:
+        number = len(self._sent)
 
         def arrive() -> None:
-            if not self.over:
-                self._came.append(answer)
+            self._early[number] = answer
+            while not self.over and self._next in self._early:
+                self._came.append(self._early.pop(self._next))
+                self._next += 1
                 self._news.set()
 
-        stub.engine.post(node, stub.source, node.now + stub.engine.control_latency, arrive)
+        self._sent.append(self._stub.carrier.back(max(size, _FRAMING), arrive))
 
 
 def ask(
@@ -392,5 +451,11 @@ def ask(
     return returned
 
 
-def _copied(message: Any) -> Any:
-    return type(message).FromString(message.SerializeToString())
+def _copied(message: Any) -> tuple[Any, int]:
+    """Returns a copy of a message, and its bytes on a wire."""
+    data = message.SerializeToString()
+    return type(message).FromString(data), _FRAMING + len(data)
+
+
+def _nothing() -> None:
+    pass

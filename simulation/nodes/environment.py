@@ -20,6 +20,7 @@ from simulation.kernel.processes import Process
 from simulation.kernel.task_node import TaskNode
 from simulation.nodes.endpoint import URGENT_BACKLOG, VirtualEndpoint
 from simulation.nodes.host import HostNode
+from simulation.nodes.transfers import LinkCarrier
 from topologies.model.addressing import Addressing
 
 
@@ -43,7 +44,7 @@ class VirtualHostEnvironment(HostEnvironment):
         controller: TaskNode,
         service: Callable[[], Answering | None],
         shards: dict[Address, Answering],
-        hosts: Mapping[str, TaskNode],
+        hosts: Mapping[str, HostNode],
         payload: bool = True,
         corrupts: bool = False,
         process: Process | None = None,
@@ -107,7 +108,15 @@ class VirtualHostEnvironment(HostEnvironment):
         source = there.ipv4 if there.node == self._node.name else own
         find = self._shards.get
         target, peer = self._hosts[there.node], f"ipv4:{source}:0"
-        stub = Stub(self._engine, self._node, target, lambda: find(address), peer, self._process)
+        carrier = None  # within a host there are no links
+        if target is not self._node:
+            assert isinstance(self._node, HostNode)
+            ends = self._node.transfers, int(source), target.transfers, int(there.ipv4)
+            carrier = LinkCarrier(*ends)
+        stub = Stub(
+            *(self._engine, self._node, target, lambda: find(address), peer, self._process),
+            carrier,
+        )
         return Connection(stub, stub.close)
 
     def answer(self, address: Address, servicer: ShardServiceServicer) -> Callable[[], None]:

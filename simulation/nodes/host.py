@@ -33,6 +33,7 @@ from simulation.links.trains import (
 from simulation.nodes.costs import Core, UrgentFirstCore, of_hosts, of_servers
 from simulation.nodes.endpoint import MANY, VirtualEndpoint
 from simulation.nodes.frames import Datagrams, Demultiplexer
+from simulation.nodes.transfers import Transfers, is_transfer
 from topologies.model.addressing import Addressing
 
 _FIRST_PORT = 49152  # the first ephemeral port (RFC 6335)
@@ -48,6 +49,7 @@ class HostNode(TaskNode):
     trains: offer endpoints packets ahead of time where results do not change, which is faster.
     slowdown: how many times as long its processors take.
     discards: tells which packets it takes in and no program gets; None: none.
+    transfers: carries calls to other hosts.
     """
 
     patient = True
@@ -60,6 +62,9 @@ class HostNode(TaskNode):
         self.by_priority = False
         self.trains = True
         self.discards: Callable[[Train], npt.NDArray[np.bool_]] | None = None
+        links = addressing.topology.links
+        ends = [end for link in links for end in (link.forward, link.backward)]
+        self.transfers = Transfers(self, min((end.mtu for end in ends), default=0))
         self._endpoints: dict[tuple[int, int], VirtualEndpoint] = {}
         self._listening: list[VirtualEndpoint] = []
         self._demultiplexer = Demultiplexer()
@@ -192,6 +197,8 @@ class HostNode(TaskNode):
     def outlook(self) -> tuple[int, int]:
         """Implements Node; programs say what they await (`VirtualEndpoint.outlook`), and a host
         without sockets awaits nothing."""
+        if self.transfers.active:
+            return self.next(), 0
         if not self._endpoints:
             return self.next(), MANY
         if self.tasks.busy or self.arrival() != NEVER or len(self._endpoints) != 1:
@@ -335,6 +342,13 @@ class HostNode(TaskNode):
         self._begin_idle()
 
     def _deliver(self, frames: Frames, lengths: Lengths) -> None:
+        if self.transfers.used:
+            mine = is_transfer(frames)
+            if mine.any():
+                self.transfers.take(frames[mine])
+                frames, lengths = frames[~mine], lengths[~mine]
+                if not len(frames):
+                    return
         served = self.server_cost is not None
         parts, others = self._demultiplexer.sort(frames, lengths, self.now, runs=served)
         self.unwanted += others
