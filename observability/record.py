@@ -15,13 +15,10 @@ from __future__ import annotations
 import datetime
 import errno
 import fcntl
-import importlib.metadata
 import json
 import os
-import platform
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -29,7 +26,7 @@ from pathlib import Path
 from typing import TextIO, TypedDict
 
 from observability.messages.jobs import Clock, Target
-from observability.messages.summary import Machine, RunSummary
+from observability.messages.summary import RunSummary
 from observability.processinfo import tail
 from protocol.errors import Error
 from specs.paths import ROOT
@@ -39,7 +36,6 @@ FACTS = "testbed.json"
 FAILURE = "failure.txt"
 # Mode of folders with secrets: journals and logs may contain jobs' nonces.
 PRIVATE = 0o700
-_PACKAGES = ("numpy", "grpcio", "protobuf", "scikit-learn")
 
 
 class Facts(TypedDict, total=False):
@@ -450,55 +446,6 @@ def _point(link: Path, target: str) -> None:
     draft.unlink(missing_ok=True)
     draft.symlink_to(target)
     draft.replace(link)
-
-
-def machine(target: str) -> Machine:
-    """Returns facts of the machine that a run's speed depends on, but not its results."""
-    return {
-        "kernel": platform.release(),
-        "architecture": platform.machine(),
-        "processor": _processor(),
-        "cpus": len(os.sched_getaffinity(0)),
-        "python": platform.python_version(),
-        "packages": {name: _version(name) for name in _PACKAGES},
-        "target_version": _target_version(target),
-        "user": "root" if os.geteuid() == 0 and "SUDO_UID" not in os.environ else "user",
-    }
-
-
-def _version(package: str) -> str | None:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
-
-
-def _processor() -> str:
-    with suppress(OSError):
-        match = re.search(r"^model name\s*:\s*(.*)$", Path("/proc/cpuinfo").read_text(), re.M)
-        if match:
-            return match[1]
-    return platform.processor()
-
-
-def _target_version(target: str) -> str | None:
-    command = ["simple_switch_grpc", "--version"] if target == "bmv2" else ["cc", "--version"]
-    try:
-        result = subprocess.run(command, capture_output=True, text=True, timeout=10)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    lines = (result.stdout or result.stderr).strip().splitlines()
-    return lines[-1 if target == "bmv2" else 0] if lines else None
-
-
-def cpu_seconds() -> dict[str, float]:
-    """Returns the CPU seconds of this machine since it started: ``busy``, and ``all`` of them."""
-    with Path("/proc/stat").open() as file:
-        values = [int(word) for word in file.readline().split()[1:]]
-    ticks = os.sysconf("SC_CLK_TCK")
-    idle = values[3] + values[4]
-    # User time includes guest time.
-    return {"busy": (sum(values[:8]) - idle) / ticks, "all": sum(values[:8]) / ticks}
 
 
 def command_line() -> str:

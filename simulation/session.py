@@ -15,7 +15,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from controller.p4rt.dataplane import DataPlane
-from observability import links, record, transmissions
+from observability import links, transmissions
+from observability.machine import machine_facts
 from observability.messages.events import EmitEvent
 from observability.messages.summary import JobSummary, is_finished
 from observability.record import RunDirectory
@@ -202,7 +203,7 @@ class Session:
             clock=VirtualJob.clock,
             shaping="simulated",
             links=rows,
-            machine=record.machine("embedded"),
+            machine=machine_facts("embedded"),
             simulation={
                 "simulated_seconds": self._simulated,
                 "packets": sum(row["packets"] or 0 for row in rows),

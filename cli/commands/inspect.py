@@ -30,7 +30,7 @@ from observability import pictures, record
 from observability.control import ControlError
 from observability.record import RunError, shown
 from observability.trace import TraceError
-from observability.trace import read as read_trace
+from observability.trace_report import read as read_trace
 from simulation.running import check_virtually
 from specs.paths import ROOT
 from testbed import preflight, preflight_report

@@ -14,7 +14,7 @@ from cli.display.live import SERVER_TIMES, rows_of
 from cli.display.tables import show, show_rows
 from observability.messages.servers import JobServers, ServerTimes
 from observability.messages.waiting import JobExplanation, NodeState, WorkerState
-from observability.trace import HopRow, TraceReport
+from observability.trace_report import HopRow, TraceReport
 from observability.why import heading, sentences
 from observability.wording import count
 
@@ -112,7 +112,7 @@ def _where(one: ServerTimes, servers: Sequence[ServerTimes]) -> str:
 
 
 def show_trace(console: Console, job: str, chunk: int, found: TraceReport) -> None:
-    """Prints the hops of a chunk's packets, as ``observability.trace.read`` returns them."""
+    """Prints the hops of a chunk's packets, as ``observability.trace_report.read`` returns them."""
     if not found["whole"]:
         show(console, Text(_UNFINISHED, style="yellow"))
         show(console)

@@ -26,10 +26,10 @@ from hosts.errors import CheckpointError, ClientError
 from hosts.session.job_service import Service, create_service, enrol
 from observability import cpu_use, results
 from observability.cpu_use import CpuWatch, Share
+from observability.machine import cpu_seconds
 from observability.messages.events import EmitEvent
 from observability.messages.process_reports import Report
 from observability.messages.summary import FinishedJob
-from observability.record import cpu_seconds
 from specs.jobfile import JobFile, Placement
 from testbed.errors import JobError
 from testbed.jobrun import JobRun

@@ -27,8 +27,9 @@ from emulation.nodes.process_supervisor import JOBS_ADDRESS, ProcessSupervisor
 from emulation.nodes.processes import ProcessError, Processes, environment
 from emulation.nodes.switchprocess import SwitchProcess, complete_captures
 from hosts.session.testbed_environment import ADDRESS, HOST, QUEUE_BYTES, SERVICE
-from observability import links, outcomes, record, transmissions
+from observability import links, outcomes, transmissions
 from observability.control import ControlError
+from observability.machine import machine_facts
 from observability.messages.events import EmitEvent
 from observability.messages.jobs import CreatedJob, NewJob, OtherJob
 from observability.messages.live import Description
@@ -286,7 +287,7 @@ class Testbed:
                 clock=self.facts["clock"],
                 shaping=self.network.shaping,
                 links=rows,
-                machine=record.machine(self.target),
+                machine=machine_facts(self.target),
                 failure=self.failure,
                 others=await self.history(),
                 faults=self.faults.rows(),

@@ -17,9 +17,9 @@ from experiments.placements import larger
 from experiments.placements.page import larger_table, page, table
 from experiments.placements.rows import ROWS, TOPOLOGY, Line, Row, failed, judge, workload
 from observability import control
+from observability.machine import machine_facts
 from observability.messages.summary import FinishedJob, is_finished
 from observability.progress_view import View
-from observability.record import machine
 from simulation.running import run_virtually
 from specs import jobfile
 from testbed.errors import LaunchError
@@ -71,7 +71,7 @@ def main(
     def text(_: str) -> str:
         options = "".join(f" --target {one}" for one in found if one != VIRTUAL)
         options += "".join(f" --clock {one}" for one in clocks if clocks != ("emulated",))
-        given = machine("embedded" if found[0] == VIRTUAL else found[0])
+        given = machine_facts("embedded" if found[0] == VIRTUAL else found[0])
         return page(lines, larger_lines, given, options)
 
     problems = [

@@ -17,8 +17,8 @@ from experiments.reliability.runner import Line, play
 from experiments.reliability.scenarios import SCENARIOS, Course, Scenario, chosen, courses
 from experiments.reliability.soak import command, play_round
 from hosts.worker.scheduling.registry import SCHEDULERS
+from observability.machine import machine_facts
 from observability.progress_view import View
-from observability.record import machine
 from protocol.propagation import FIFO
 
 _NAMES = sorted({one.name for one in SCENARIOS})
@@ -86,7 +86,7 @@ def main(
         options = "".join(f" --target {one}" for one in played if one != VIRTUAL)
         options += "".join(f" --clock {one}" for one in clocks if clocks != ("emulated",))
         options += " --keep FILE" if keep is not None else ""
-        return page(kept, machine("embedded" if found[0] == VIRTUAL else found[0]), options)
+        return page(kept, machine_facts("embedded" if found[0] == VIRTUAL else found[0]), options)
 
     problems = [
         "\n  ".join([f"{line.scenario}, {line.topology}, {line.target}:", *line.problems])

@@ -17,6 +17,7 @@ from emulation.nodes.switchprocess import SwitchProcess
 from observability import cpu_use, links, outcomes, record, results, series
 from observability.cpu_use import Share
 from observability.links import Carried
+from observability.machine import machine_facts
 from observability.progress import Iteration, Progress
 from observability.record import RunDirectory
 from observability.series import SeriesWriter
@@ -171,7 +172,7 @@ def summary(**changes: Any) -> Message:
     whole = {
         **first, "name": "small", "shaping": [], "links": carried(), "jobs": jobs, "others": [],
         "faults": [],
-        "machine": {**record.machine("embedded"), **(jobs[0].get("machine", {}) if jobs else {})},
+        "machine": {**machine_facts("embedded"), **(jobs[0].get("machine", {}) if jobs else {})},
         **changes,
     }  # fmt: skip
     return dict(json.loads(json.dumps(whole)))

@@ -18,7 +18,8 @@ from cli.main import main
 from observability import record, series
 from observability.pcap import CaptureError, Writer, packets
 from observability.series import SeriesWriter
-from observability.trace import TraceError, read, rows, trace
+from observability.trace import TraceError, trace
+from observability.trace_report import read, rows
 from observability.transmissions import Transmissions, of_captures
 from planner.link_loads import Direction
 from protocol.frames import Interface, to_frames

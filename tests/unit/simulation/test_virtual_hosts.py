@@ -17,7 +17,7 @@ from hosts.client import Client
 from hosts.errors import ClientError, WrongNonceError
 from hosts.session.job_service import Service, create_service
 from observability.record import RunDirectory, known
-from observability.trace import read as read_trace
+from observability.trace_report import read as read_trace
 from simulation.kernel.calls import ask
 from simulation.kernel.engine import Engine
 from simulation.links.trains import SECOND, Train
