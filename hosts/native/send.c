@@ -21,38 +21,6 @@ static void write_header(const struct worker *w, int64_t row, struct header *hea
         header->children = four((uint32_t)(entry->round + 1));
 }
 
-// Codec.encode, for codecs that round to nearest. Returns the sum of the words.
-static uint32_t write_integers(const float *values, word *words, int64_t width, int64_t scale) {
-    uint32_t sum = 0;
-    if (labs(scale) <= 126) { // the scaling is exact in float32
-        float factor = ldexpf(1, (int)scale);
-        for (int64_t j = 0; j < width; j++) {
-            uint32_t value = (uint32_t)(int32_t)rintf(values[j] * factor);
-            sum += value;
-            words[j] = four(value);
-        }
-    } else {
-        double factor = ldexp(1, (int)scale);
-        for (int64_t j = 0; j < width; j++) {
-            uint32_t value = (uint32_t)(int32_t)rint(values[j] * factor);
-            sum += value;
-            words[j] = four(value);
-        }
-    }
-    return sum;
-}
-
-static uint32_t write_floats(const float *values, word *words, int64_t width) {
-    uint32_t sum = 0;
-    for (int64_t j = 0; j < width; j++) {
-        uint32_t bits;
-        memcpy(&bits, &values[j], sizeof bits);
-        sum += bits;
-        words[j] = four(bits);
-    }
-    return sum;
-}
-
 // True if the CONTRIBUTE of a row carries a payload; before it is built: unless its flags change.
 static int carries(const struct worker *w, int64_t row) {
     return w->entry[row].lanes != 0 &&

@@ -251,6 +251,10 @@ void complete(struct worker *w, int64_t row, const struct header *header, const 
               int stage);
 int64_t scale_of(const struct worker *w, int exponent);
 
+// quantize.c
+uint32_t write_integers(const float *values, word *words, int64_t width, int64_t scale);
+uint32_t write_floats(const float *values, word *words, int64_t width);
+
 // loss_detection.c
 void detect_from_results(struct worker *w, const int64_t *packets, int64_t n,
                          const struct arrivals *a, double now);

@@ -29,8 +29,8 @@ class Codec(ABC):
     least_exponent, most_exponent: exponents that a chunk may be encoded with.
     least_digits: a sum is coarse if the largest value in it has fewer binary digits.
     rounds_to_nearest: true if `encode` rounds ties to even and `decode` once, to the nearest
-        float32: then workers' native code does both, with the numbers above. Others are called for
-        one chunk after the other.
+        float32: then workers' native code does both, with the numbers above (quantize.c,
+        window.c). Others are called for one chunk after the other.
     """
 
     name: ClassVar[str]

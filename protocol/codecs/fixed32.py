@@ -8,7 +8,7 @@ sum of n = world values is met within
     |float32 result - exact| <= world 2^-(1+s) + 2^-24 |result|
 
 (half a step of rounding per worker, one rounding to float32), as long as the result is a finite
-float32.
+float32. Workers encode in C (hosts/native/quantize.c), for which this is the reference.
 """
 
 from __future__ import annotations

@@ -439,7 +439,7 @@ def _compared(cases: Callable[[], Iterator[Case]]) -> dict[str, bytes]:
 
 def worker() -> Native:
     """A worker's transport, in jobs of every kind. Any bytes are a job and what happens to it."""
-    files = "window", "loss_detection", "receive", "send", "read_ahead"
+    files = "window", "loss_detection", "receive", "send", "quantize", "read_ahead"
     draw = random.Random(7)
     return Native(
         (ROOT / "tests" / "fuzz" / "worker.c", *(HOSTS / f"{name}.c" for name in files)),
