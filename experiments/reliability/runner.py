@@ -70,7 +70,8 @@ def play(course: Course, target: str, folder: Path, view: View) -> list[Line]:
     """Runs a course on a testbed of its own; returns a line for each of its scenarios."""
     given = {"name": "reliability", "faults": course.faults}
     try:
-        summary, where = carry_out(course.topology, course.job, given, target, folder, view)
+        job = course.job(virtual=target == VIRTUAL)
+        summary, where = carry_out(course.topology, job, given, target, folder, view)
     except LaunchError as error:
         return [_failed(scenario, target, str(error)) for scenario in course.scenarios]
     return judge(course.scenarios, target, summary, where)

@@ -29,6 +29,9 @@ START, REST, TAIL = 5 * CHUNKS, 2 * CHUNKS, 8 * CHUNKS
 # Chunks that pass until recovery is known, while links change or a process that was not missed
 # comes back: a second or more, whatever an iteration takes.
 SLACK = 12 * CHUNKS
+# In virtual time it is known how many iterations pass until recovery is known, no more than these;
+# and those after the last one, which show that the job goes on.
+VIRTUAL_SLACK, VIRTUAL_TAIL = 3, 2  # iterations
 
 TWO_RACKS, FOUR_RACKS = "two-racks", "four-racks-two-cores"
 
@@ -66,6 +69,8 @@ class Scenario:
     faults: As in a fault file (docs/reference/files.md), without ``at``; all at once.
     job: Fields that differ from ``JOB``.
     chunks: Their duration in chunks, if given so.
+    per_iteration: Chunks of an iteration of its job.
+    needs: Iterations in virtual time, beside those of all scenarios, until all that holds does.
     alone: It needs a run of its own, as it affects later faults.
     """
 
@@ -76,6 +81,8 @@ class Scenario:
     holds: Holds = Holds()
     job: Mapping[str, Any] = field(default_factory=dict)
     chunks: int = 0
+    per_iteration: int = CHUNKS
+    needs: int = 0
     alone: bool = False
 
     @property
@@ -95,11 +102,15 @@ class Course:
         """The topology's name."""
         return self.scenarios[0].topology
 
-    @property
-    def job(self) -> dict[str, Any]:
+    def job(self, *, virtual: bool) -> dict[str, Any]:
         """Returns the job file's content, with enough iterations for all scenarios."""
-        chunks = START + sum(one.chunks + REST + SLACK for one in self.scenarios) + TAIL
-        own = {"name": "reliability", **JOB, "iterations": math.ceil(chunks / CHUNKS)}
+        chunks = START + sum(one.chunks + REST for one in self.scenarios)
+        if virtual:
+            count = math.ceil(chunks / self.scenarios[0].per_iteration)
+            count += sum(VIRTUAL_SLACK + one.needs for one in self.scenarios) + VIRTUAL_TAIL
+            return {"name": "reliability", **JOB, **self.scenarios[0].job, "iterations": count}
+        count = math.ceil((chunks + SLACK * len(self.scenarios) + TAIL) / CHUNKS)
+        own = {"name": "reliability", **JOB, "iterations": count}
         return {**own, **self.scenarios[0].job}
 
     @property
@@ -192,25 +203,28 @@ def _others(topology: str, *cores: str) -> Iterator[Scenario]:
     # Three windows an iteration: faults aim at sums by counters about 50 ms old; those may be over
     # by then, but others are in flight.
     summing = {"tree": "tor", "hidden": [256, 128], "iterations": 18}
+    per_iteration = 200
     yield Scenario(
         "server killed", "a server that is the root of trees is killed and started again", topology,
         ({"kill": "s0"},), Holds(epoch=True, again=True), summing,
+        per_iteration=per_iteration,
     )  # fmt: skip
     optimizer = {**summing, "optimizer": {**JOB["optimizer"], "at": "servers"}}
     yield Scenario(
         "optimizer killed", "a server that has the optimizer is killed and started again", topology,
         ({"kill": "s0"},), Holds(epoch=True, again=True, restored="server"), optimizer,
+        per_iteration=per_iteration,
     )  # fmt: skip
     yield Scenario(
         "optimizer and replica killed", "with it the one that has its replica", topology,
         ({"kill": "s0"}, {"kill": "s1"}), Holds(epoch=True, again=True, restored="worker"),
-        optimizer, alone=True,
+        optimizer, alone=True, per_iteration=per_iteration,
     )  # fmt: skip
     yield Scenario(
         "no core to plan with", "cores only forward, out of the controller's reach, when a ToR is"
         " killed: servers sum until the cores are back", topology,
         (*({"disconnect": core, "for": "700 chunks"} for core in cores), {"kill": "tor0"}),
-        Holds(again=True, detour=True), chunks=700, alone=True,
+        Holds(again=True, detour=True), chunks=700, needs=15, alone=True,
     )  # fmt: skip
     yield Scenario(
         "worker killed", "a worker is killed and stays away", topology,
@@ -219,7 +233,7 @@ def _others(topology: str, *cores: str) -> Iterator[Scenario]:
     yield Scenario(
         "worker restarted", "a worker is killed, and is in the job again", topology,
         ({"kill": "w2", "gone": "500 ms"},), Holds(epoch=True, joins=True), alone=True,
-        job={"iterations": 100},
+        job={"iterations": 100}, needs=20,
     )  # fmt: skip
     yield Scenario(
         "values", "two values in each iteration are too large, infinite or no number", topology,

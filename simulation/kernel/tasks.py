@@ -90,8 +90,11 @@ class Tasks:
 
     def due_beside(self, alarm: Alarm | None) -> int:
         """Returns the time of the first alarm (ps) other than `alarm`."""
-        times = (at for at, _, one in self._alarms if not one.over and one is not alarm)
-        return min(times, default=NEVER)
+        first = NEVER  # no generator: it is called twice whenever a host runs
+        for at, _, one in self._alarms:
+            if at < first and one is not alarm and not one.over:
+                first = at
+        return first
 
     def run(self) -> None:
         """Runs the runnable tasks in turn until all wait. Raises their uncaught errors."""

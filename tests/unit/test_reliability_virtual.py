@@ -10,7 +10,10 @@ from click.testing import CliRunner
 
 from cli.main import main
 
-QUICK = ("worker killed", "optimizer killed")
+QUICK = (
+    *("core killed", "worker stopped", "worker killed", "worker restarted", "server killed"),
+    *("no core to plan with", "values", "several at once", "optimizer killed"),
+)
 
 
 def test_quick_scenarios_hold_in_virtual_time(runs: Path) -> None:
@@ -24,7 +27,7 @@ def test_quick_scenarios_hold_in_virtual_time(runs: Path) -> None:
         assert line["problems"] == []
         assert line["matches"] is True
         assert line["target"] == "virtual time"
-        assert line["seconds"] > 0
+        assert line["scenario"] == "values" or line["seconds"] > 0
 
 
 def test_a_killed_core_loses_nothing_of_a_job_with_priorities(runs: Path) -> None:
