@@ -417,8 +417,9 @@ def test_spare_servers_stay_spare_when_others_die(
     assert len(summary["plans"]) == 5
     assert found["faults"][1]["what"].startswith("moved 6 slices")
     carried = {(row["from"], row["to"]): row["bytes"] for row in found["links"]}
-    replicas = 0 if at == "workers" else 20_000  # s3 is the backup of others
-    assert carried["tor0", "s3"] <= replicas < carried["tor0", "s2"]
+    # It sends no results, and where it is the backup of others, acknowledges their replicas.
+    acknowledged = 0 if at == "workers" else carried["s2", "tor0"] // 10
+    assert carried["s3", "tor0"] <= acknowledged < carried["s2", "tor0"]
 
 
 @pytest.mark.parametrize("tree", ["two-level", "none"])
