@@ -281,7 +281,7 @@ def _draw_sensitivity(results: Results) -> Figure:
             ]
             curve(axes, number, found, way)
         axes.set_xticks(range(3), ["half", "as is", "double"])
-        axes.set(xlim=(-0.2, 2.2), ylim=(0, None))
+        axes.set(xlim=(-0.2, 2.2), ylim=(0, 1.15 * max(most for _, most in found)))
         axes.set_title(text.partition(",")[0], loc="left")
     panes[0].set_ylabel(f"{FLAT} over two levels")
     figure.legend(*panes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)

@@ -37,6 +37,6 @@ EXPERIMENT = Experiment(
     InRealTime(
         "Not run in real time: models have 38 to 550 MB, and the software of MXNet is a model of"
         " costs of hosts. The same placements without computing are measured in"
-        " [exchanges](zero-compute.md#in-real-time)."
+        " [exchanges](zero-compute.md)."
     ),
 )

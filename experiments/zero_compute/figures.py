@@ -51,6 +51,18 @@ def exchanges(results: Results, system: str, workers: int) -> float:
     return workers / seconds(results, system, workers)
 
 
+def varied_ratio(results: Results, system: str, parameter: str, factor: float) -> float:
+    """Returns the exchanges of PHub over those of a system, eight workers, with a parameter times a
+    factor."""
+    if factor == 1:
+        return seconds(results, system, WORKERS) / seconds(results, PBOX.name, WORKERS)
+    slow, fast = (
+        results.get("seconds", of="sensitivity", system=one, parameter=parameter, factor=factor)
+        for one in (system, PBOX.name)
+    )
+    return float(slow / fast)
+
+
 def figures(results: Results) -> Sequence[Figure]:
     """Returns the figures."""
     return list(_figures(results))

@@ -15,6 +15,7 @@ from experiments.common.phub import (
     PBOX,
     PSHARD,
     SWITCHES,
+    WORKERS,
     System,
     job,
     topology,
@@ -23,12 +24,14 @@ from experiments.common.phub import (
 __all__ = [
     "COLLECTIVES",
     "COUNTS",
+    "FACTORS",
     "IN_REAL_TIME",
     "MANY",
     "MODEL",
     "PLANNED",
     "RATE",
     "SYSTEMS",
+    "VARIED",
     "points",
 ]
 
@@ -43,6 +46,15 @@ COLLECTIVES = ("ring", "halving-doubling")
 PLANNED = "planned"
 _ITERATIONS = 2  # the first also agrees on exponents
 _COALESCED = 16
+_DELAY_US = 10  # of a link, as of ``topology``
+FACTORS = (0.5, 2.0)
+VARIED = {
+    "copies": ("time of copies", (PBOX, MXNET)),
+    "sums": ("time of sums", (PBOX, MXNET_IB, MXNET)),
+    "packets": ("packets that a host gets at a time", (PBOX, PSHARD, MXNET_IB, MXNET)),
+    "delay": ("delay of a link", (PBOX, PSHARD, MXNET_IB, MXNET)),
+}
+"""Assumed parameters, in words, and the systems that they matter for."""
 
 
 def points(quick: bool) -> Iterator[Point]:
@@ -61,6 +73,25 @@ def points(quick: bool) -> Iterator[Point]:
             if workers in COUNTS:
                 yield _collective(name, workers, run=True)
             yield _collective(name, workers, run=False)
+    for parameter, (_, systems) in VARIED.items():
+        for factor in FACTORS:
+            for system in systems:
+                yield _varied(system, parameter, factor)
+
+
+def _varied(system: System, parameter: str, factor: float) -> Point:
+    """Returns a point of eight workers with a parameter times a factor."""
+    of = {"copies": 1.0, "sums": 1.0, "packets": 1.0, "delay": 1.0, parameter: factor}
+    network = topology(
+        system, RATE, WORKERS, copies=of["copies"], sums=of["sums"],
+        coalesced=int(_COALESCED * of["packets"]),
+    )  # fmt: skip
+    network["defaults"]["delay"] = f"{_DELAY_US * of['delay']:g} us"
+    values: Values = {
+        **{"of": "sensitivity", "workers": WORKERS, "system": system.name},
+        **{"parameter": parameter, "factor": factor},
+    }
+    return Point(values, network, job(system, MODEL, 0, _ITERATIONS))
 
 
 def _can_run(system: System, workers: int) -> bool:

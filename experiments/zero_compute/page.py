@@ -17,8 +17,9 @@ from experiments.zero_compute.figures import (
     line_seconds,
     seconds,
     software_seconds,
+    varied_ratio,
 )
-from experiments.zero_compute.jobs import COLLECTIVES, COUNTS, MANY, RATE
+from experiments.zero_compute.jobs import COLLECTIVES, COUNTS, FACTORS, MANY, RATE, VARIED
 from observability import pictures
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def sections(results: Results) -> Sequence[Section]:
                     published,
                 )
             )
-    return [
+    found = [
         Section(
             "What is run",
             [
@@ -87,6 +88,61 @@ def sections(results: Results) -> Sequence[Section]:
             ],
         ),
     ]
+    return found if results.quick else [*found, _assumed(results)]
+
+
+def _assumed(results: Results) -> Section:
+    steps = (FACTORS[0], 1.0, FACTORS[1])
+    table = [
+        (
+            f"PHub over {system.name}: {text}",
+            *(f"{varied_ratio(results, system.name, name, one):.2f}" for one in steps),
+        )
+        for name, (text, systems) in VARIED.items()
+        for system in systems[1:]
+    ]
+    rows = [
+        ("copies and sums", "[of MXNet](phub-throughput.md#what-is-assumed)", "poster, read off"),
+        ("packets that a host gets at a time", "16", "assumed"),
+        ("delay of a link, one way", "10 us", "assumed"),
+        ("links of a PBox", f"{LINKS}", "recalled; the artifact has 10 queue pairs"),
+    ]
+    return Section(
+        "What is assumed",
+        [
+            Table(("parameter", "value", "from"), rows, text=True),
+            Plot(
+                "sensitivity",
+                "Exchanges of PHub over those of others, eight workers, with a parameter halved and"
+                " doubled; dotted: published.",
+                partial(_draw_sensitivity, results),
+            ),
+            Table(("ratio", "halved", "as assumed", "doubled"), table),
+        ],
+    )
+
+
+def _draw_sensitivity(results: Results) -> Figure:
+    shown = (PSHARD, MXNET_IB, MXNET)
+    figure, panes = panels(1, len(shown), 2.9)
+    steps = (FACTORS[0], 1.0, FACTORS[1])
+    for axes, system in zip(panes, shown, strict=True):
+        for number, (name, (text, systems)) in enumerate(VARIED.items()):
+            if system not in systems:
+                continue
+            line = [
+                (place, varied_ratio(results, system.name, name, factor))
+                for place, factor in enumerate(steps)
+            ]
+            curve(axes, number, line, text if system is MXNET else "")
+        published = PUBLISHED[PBOX.name] / PUBLISHED[system.name]
+        axes.axhline(published, color="#7f7f7f", linewidth=1, linestyle=(0, (1, 2)))
+        axes.set_xticks(range(3), ["half", "as is", "double"])
+        axes.set(xlim=(-0.2, 2.2), ylim=(0, None))
+        axes.set_title(f"over {system.name}", loc="left")
+    panes[0].set_ylabel("exchanges, PHub over it")
+    figure.legend(*panes[-1].get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    return figure
 
 
 def _software(results: Results) -> list[str]:
