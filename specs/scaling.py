@@ -40,4 +40,4 @@ def scaled_words(slices: int, size: int, from_round: int) -> str:
 def workers_words(present: int, killed: Sequence[str]) -> str:
     """Returns how workers have changed in words. killed: those that did not leave in time."""
     late = f"; killed, not having left in time: {few(killed)}" if killed else ""
-    return f"changed: {present} workers{late}"
+    return f"changed: {present} worker{'s' * (present != 1)}{late}"

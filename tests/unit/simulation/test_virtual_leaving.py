@@ -73,7 +73,9 @@ def test_workers_leave_between_rounds_and_come_back(
     job = f"{JOB}{MOMENTUM % at}placement: {placement}\n"
     summary, rows, said = left(tmp_path, monkeypatch, faults, job, TOPOLOGY % loss)
     assert summary["matches_reference"] is True
-    assert [row["what"] for row in rows] == [f"changed: {n} workers" for n in (3, 1, 3, 2)]
+    assert [row["what"] for row in rows] == [
+        f"changed: {n}" for n in ("3 workers", "1 worker", "3 workers", "2 workers")
+    ]
     assert summary["lost_workers"] == {}
     assert set(summary["left_workers"]) == {"w0", "w1"}
     assert summary["rejoined_workers"] == {"w1": 1, "w3": 1}
@@ -148,7 +150,7 @@ def test_impossible_orders_are_refused(tmp_path: Path, monkeypatch: pytest.Monke
     assert [row["what"] for row in rows] == [
         "were refused: job tiny: none of the workers that it has would be left",
         "were refused: job tiny: w1 is in the job, or on its way",
-        "changed: 1 workers",
+        "changed: 1 worker",
         "were refused: job tiny has no worker at w1; workers: w0",
         "were refused: job tiny: none of the workers that it has would be left",
     ]
