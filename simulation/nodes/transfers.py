@@ -105,7 +105,7 @@ class _Path:
         self._backlog = min(limit, share)
         self._most_queued = max(2.0, limit / _SHARE / self._frame)
         self._messages = itertools.count()
-        self._numbers = itertools.count()
+        self._keys = itertools.count()  # of calls
         self._sent = 0  # the number of the next segment
         self._live: dict[int, _Message] = {}
         self._waiting: deque[_Message] = deque()
@@ -129,10 +129,14 @@ class _Path:
     def watch(self, fail: Callable[[CallError], None]) -> Callable[[], None]:
         """Has a call fail once the peer is given up, until the result is called."""
         self._begin()
-        key = next(self._numbers)
+        key = next(self._keys)
         self._fails[key] = fail
         self._set_alarm()
-        return lambda: self._fails.pop(key, None) and None
+
+        def unwatch() -> None:
+            self._fails.pop(key, None)
+
+        return unwatch
 
     def send(self, size: int, work: Callable[[], None] | None) -> Callable[[], None]:
         """Sends a message of `size` bytes; `work` runs at the peer when it is there. Returns a
@@ -144,7 +148,7 @@ class _Path:
         self._live[one.number] = one
         self._waiting.append(one)
         self._peer.expect(int(self._own.ipv4), self._target, one)
-        self._pump()
+        self.pump()
         return lambda: self._give_up(one)
 
     def _begin(self) -> None:
@@ -189,7 +193,7 @@ class _Path:
                 self._window = self._threshold = max(_LEAST_WINDOW, self._window / 2)
             self._lose(lost)
         self._timeout_at = now + self._timeout if self._flying else NEVER
-        self._pump()
+        self.pump()
 
     def _measure(self, trip: int) -> None:
         self._shortest = min(self._shortest, trip)
@@ -222,7 +226,7 @@ class _Path:
             self._waiting.popleft()
         return (self._waiting[0], self._waiting[0].begun) if self._waiting else None
 
-    def _pump(self) -> None:
+    def pump(self) -> None:
         """Sends what the window and the host's link have room for."""
         node, frames, lengths = self._node, [], []
         at = node.now
@@ -256,10 +260,6 @@ class _Path:
         self._host.blocked(self, self._link.room(room) if blocked else None)
         self._set_alarm()
 
-    def pump(self) -> None:
-        """Goes on sending: the link has room."""
-        self._pump()
-
     def _set_alarm(self) -> None:
         """Has `_tick` called at the next time that matters, or earlier."""
         if not self._live and not self._fails:
@@ -287,7 +287,7 @@ class _Path:
                 self._window, self._recovered = _LEAST_WINDOW, self._sent
                 self._threshold = max(_LEAST_WINDOW, self._threshold / 2)
                 self._lose(list(self._flying))
-            self._pump()
+            self.pump()
         elif not self._live and now - self.heard >= _QUIET:
             self.send(0, None)
         self._set_alarm()
