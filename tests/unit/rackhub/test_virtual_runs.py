@@ -116,9 +116,6 @@ def test_faults_are_a_list_or_a_file(result: Result, tmp_path: Path, runs: Path)
     listed[0]["slow"] = {"host": "w0", "by": 2}
     with pytest.raises(rackhub.FaultsError, match=r"^faults: faults\[0\].slow.host: w0 takes no"):
         rackhub.run(SMALL, JOB, clock="virtual", faults=listed)
-    other = [{"at": 0, "load": {"from": "w0", "to": "w1", "rate": "1 Gbit/s"}, "for": "1 s"}]
-    with pytest.raises(rackhub.FaultsError, match=r"^faults: faults\[0\].load: load is of virtual"):
-        rackhub.run(SMALL, JOB, faults=other)
 
 
 def test_a_file_with_fields_keeps_its_relative_paths(tmp_path: Path, runs: Path) -> None:
