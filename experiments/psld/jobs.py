@@ -241,8 +241,9 @@ IN_REAL_TIME = InRealTime(
     f"Two workers and three servers, links of 2 Mbit/s, a model of digits; a server's link is {K}"
     " times slower, or its processing 300 times. In virtual time servers sum at"
     f" {_REAL_SERVER_RATE} Mbit/s, as a core of this machine does roughly: an emulated server takes"
-    " what it takes, so those times agree in kind only. Iterations until PSLD has moved slices"
-    " count, too; most are later.",
+    " what it takes, so those times agree in kind only; and a server that is held up is one that"
+    " waits for a CPU, which is what `cpu_bound` goes by where something is slow on purpose."
+    " Iterations until PSLD has moved slices count, too; most are later.",
     [
         _real(title, slow, balance)
         for title, slow in (
