@@ -56,9 +56,10 @@ def schedule(
     file = document.content
     faults = []
     for number, given in enumerate(file.faults):
-        fault = _read(document, ("faults", number), given, topology, servers)
-        if fault is not None:
-            faults.append(fault)
+        for one in _of_each(given, topology):
+            fault = _read(document, ("faults", number), one, topology, servers)
+            if fault is not None:
+                faults.append(fault)
     if file.random is not None:
         faults += _drawn(document, file.random, topology, seed)
     elif not file.faults:
@@ -72,6 +73,15 @@ def schedule(
         return fault.after is not None, fault.chunks is not None, fault.at
 
     return sorted(faults, key=order)
+
+
+def _of_each(given: FaultSpec, topology: Topology) -> list[FaultSpec]:
+    """Returns the faults that one of a group of hosts stands for."""
+    groups = {"workers": topology.workers, "servers": topology.servers}
+    if given.slow is None or not groups.get(given.slow.host or ""):
+        return [given]
+    hosts = [node.name for node in groups[given.slow.host or ""]]
+    return [given.model_copy(update={"slow": slow}) for slow in given.slow.of_each(hosts)]
 
 
 def _read(
@@ -176,14 +186,17 @@ def _slow(
     except ValueError as error:
         document.refuse((*place, "pattern"), str(error))
         return None
+    if given.draw is not None:
+        document.refuse((*place, "draw"), "is for `host: workers` or `host: servers`")
+        return None
     changed: dict[str, Any] = {"by": given.by, "pattern": pattern, **at}
     if given.host is not None:
         if given.way is not None:
             document.refuse((*place, "way"), "is of a link; a host has none")
         allowed = [one.name for one in topology.hosts]
         if given.host not in allowed:
-            text = f"there is no host {shown(given.host)} here; allowed: {few(allowed)}"
-            document.refuse((*place, "host"), text)
+            text = f"there is no host {shown(given.host)} here; allowed: workers, servers, "
+            document.refuse((*place, "host"), text + few(allowed))
             return None
         return Fault("slow", node=given.host, **changed)
     ends = tuple(given.link or ())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated, Literal
@@ -127,7 +127,7 @@ class PatternSpec(_Strict):
 
 
 class SlowSpec(_Strict):
-    """The content of ``slow``."""
+    """The content of ``slow``. draw: seed of factors from 1 to `by`, one for each of a group."""
 
     link: (
         Annotated[list[str], BeforeValidator(ends_of), Field(min_length=2, max_length=2)] | None
@@ -135,4 +135,23 @@ class SlowSpec(_Strict):
     host: str | None = None
     way: Way | None = None
     by: Annotated[float, BeforeValidator(_factor)]
+    draw: int | None = Field(default=None, strict=True, ge=0, lt=2**32)
     pattern: Annotated[PatternSpec, BeforeValidator(_pattern)] = PatternSpec()
+
+    def of_each(self, hosts: Sequence[str]) -> list[SlowSpec]:
+        """Returns the slowdowns of the hosts that one of a group stands for.
+
+        With `draw`, a seed, each has a factor of its own from 1 to `by`, evenly on a logarithmic
+        scale. Random walks have seeds of their own, too.
+        """
+        source = random.Random(self.draw)
+        found = []
+        for number, host in enumerate(hosts):
+            by = self.by if self.draw is None else float(exact(self.by ** source.random()))
+            pattern = self.pattern
+            if pattern.walk is not None:
+                first = 1 if pattern.seed is None else pattern.seed
+                pattern = pattern.model_copy(update={"seed": (first + number) % 2**32})
+            changed = {"host": host, "by": by, "draw": None, "pattern": pattern}
+            found.append(self.model_copy(update=changed))
+        return found

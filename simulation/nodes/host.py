@@ -62,9 +62,7 @@ class HostNode(TaskNode):
         self.by_priority = False
         self.trains = True
         self.discards: Callable[[Train], npt.NDArray[np.bool_]] | None = None
-        links = addressing.topology.links
-        ends = [end for link in links for end in (link.forward, link.backward)]
-        self.transfers = Transfers(self, min((end.mtu for end in ends), default=0))
+        self.transfers = Transfers(self, addressing.topology.least_mtu)
         self._endpoints: dict[tuple[int, int], VirtualEndpoint] = {}
         self._listening: list[VirtualEndpoint] = []
         self._demultiplexer = Demultiplexer()

@@ -107,8 +107,9 @@ class Topology:
 
     @cached_property
     def least_mtu(self) -> int:
-        """Bytes of an IP packet that every link carries."""
-        return min(end.mtu for link in self.links for end in (link.forward, link.backward))
+        """Bytes of an IP packet that every link carries; 0 without links."""
+        ends = (end for link in self.links for end in (link.forward, link.backward))
+        return min((end.mtu for end in ends), default=0)
 
     @cached_property
     def by_name(self) -> dict[str, Node]:

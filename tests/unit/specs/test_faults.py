@@ -145,6 +145,21 @@ def test_slowdowns_keep_their_fields() -> None:
     ]
 
 
+def test_groups_of_hosts_have_factors_that_are_given_or_drawn() -> None:
+    def found(slow: str) -> list[Fault]:
+        return faults(f"faults: [{{at: 1 s, slow: {{{slow}}}, for: 9 s}}]")
+
+    given = found("host: servers, by: 2")
+    assert given == [Fault("slow", 1, node=f"s{n}", seconds=9, by=2) for n in range(2)]
+    drawn = found("host: workers, by: 4, draw: 7")
+    assert [one.node for one in drawn] == [f"w{n}" for n in range(8)]
+    assert len({one.by for one in drawn}) == 8
+    assert all(1 <= one.by <= 4 for one in drawn)
+    assert drawn == found("host: workers, by: 4, draw: 7") != found("host: workers, by: 4, draw: 8")
+    walks = found("host: servers, by: 4, pattern: {walk: 1 s, seed: 3}")
+    assert [one.pattern.seed for one in walks] == [3, 4]
+
+
 @pytest.mark.parametrize(
     ("text", "refusal"),
     [
@@ -161,6 +176,8 @@ def test_slowdowns_keep_their_fields() -> None:
         ("slow: {link: [w0, tor1], by: 2}, for: 1 s", "slow.link: no link joins 'w0' and 'tor1'"),
         ("slow: {link: [w0], by: 2}, for: 1 s", "slow.link: "),
         ("slow: {link: all, way: out, by: 2}, for: 1 s", "slow.way: "),
+        ("slow: {host: w0, by: 2, draw: 1}, for: 1 s", "slow.draw: is for `host: workers` or"),
+        ("slow: {host: workers, by: 2, draw: -1}, for: 1 s", "slow.draw: "),
         ("slow: {host: w0, by: 2}", "needs `for`, how long it lasts"),
         (
             "slow: {host: w0, by: 2, pattern: {periodic: 1 s, walk: 1 s}}, for: 1 s",

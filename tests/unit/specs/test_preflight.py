@@ -430,7 +430,8 @@ def test_the_examples_of_the_documentation(tmp_path: Path) -> None:
     assert len(schedule(parse(faults), two_racks)) == listed + 10  # and drawn
     for example in (slow, scale, load):
         found = schedule(parse(example), two_racks)
-        assert len(found) == example.count("{at: ")
+        # One of a group of hosts is several.
+        assert len({fault.place for fault in found}) == example.count("{at: ")
 
 
 @pytest.mark.parametrize(
