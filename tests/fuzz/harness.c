@@ -299,7 +299,8 @@ static void begin(void) {
     changed = false;
     if (!ports) {
         ports = ports_create(CPU_PORT);
-        egress_frame = malloc(SW_MAX_FRAME);
+        if (!egress_frame)
+            egress_frame = malloc(SW_MAX_FRAME);
         if (!ports || !egress_frame)
             wrong("no memory");
         kernel_reset();
@@ -345,12 +346,11 @@ static void let_out(void) {
 
 static void destroy_all(void) {
     control_end(plain, sw);
+    ports_destroy(ports);
+    ports = NULL;
     sw_destroy(sw);
     sw_destroy(plain);
     sw = plain = NULL;
-    for (uint32_t wire = 0; wire < WIRES; wire++)
-        if (ports_remove(ports, number_of(wire)))
-            wrong("removal of port %u", wire);
     lines_forget();
     kernel_reset();
 }

@@ -193,7 +193,8 @@ def test_background_traffic_takes_the_links_of_its_route(rackhub: Rackhub, targe
     links = {(row["from"], row["to"]): row for row in summary["links"]}
     assert all(row["expected_bytes"] is None for row in links.values())
     sent = links["s1", "tor1"]["bytes"]
-    assert 250_000 < sent < 600_000  # half of 1 MB, which a busy machine does not send all of
+    # Half of 1 MB, which a busy machine does not send all of, or stops to send a little later.
+    assert 250_000 < sent < 750_000
     assert links["tor1", "s1"]["bytes"] == 0
     # Beside what the other worker of the rack gets, too; both count the job's packets.
     assert links["tor0", "w0"]["bytes"] - links["tor0", "w1"]["bytes"] == pytest.approx(

@@ -225,6 +225,7 @@ WRONG: dict[str, dict[str, Values]] = {
         ],
         # One that is not in any more may say so, and removes no other member.
         "process": lambda _: [],
+        "others_go_on": lambda _: [],  # or not: only who waits for whom depends on it
     },
     # It may have ended in any way: see the test of reasons.
     "Gone": {**WHO, "reason": lambda _: []},
