@@ -178,7 +178,9 @@ def see_it(rackhub: Rackhub, job: str) -> None:
         one["servers"] = []  # they are not measured
     assert shape(snapshot) == shape(known)
     (running,) = [one for one in snapshot["jobs"] if one["job"] == job]
-    assert (running["state"], running["present"], running["share_in_network"]) == ("running", 4, 1)
+    assert (running["state"], running["present"]) == ("running", 4)
+    # A few chunks have values that their exponents have no room for.
+    assert 0.9 < running["share_in_network"] <= 1
     held = {one["name"]: one["slots"]["held"] for one in snapshot["switches"]}
     assert held == running["slots"]  # the only one that holds any
     assert set(held.values()) == {2 * running["window"]}
