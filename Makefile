@@ -9,7 +9,7 @@ TOPOLOGY ?= topologies/two-racks.yaml
 ARGS ?=
 TESTS ?=
 CASES ?=
-JOBS ?= $(shell echo $$(($$(nproc) + 1)))# one more than cores, as tests of testbeds wait
+JOBS ?= auto
 SEED ?= 0
 MINUTES ?=
 
