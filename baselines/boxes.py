@@ -4,63 +4,28 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
 import numpy as np
 
-from baselines.members import ServiceOptions, StreamMember
-from hosts.client import Client, Sums
-from hosts.net.environment import HERE, HostEnvironment
-from hosts.session.job_service import create_service
+from baselines.innetwork import JobMembership
+from baselines.members import StreamMember
+from hosts.client import Sums
 from planner.collectives.streams import Array
 
 
-class ClientSwitches:
-    """A box's sums by switches, with the client of training jobs (implements
-    ``streams.Switches``).
+class ClientSwitches(JobMembership):
+    """A box's sums by switches (implements ``streams.Switches``). rank: among boxes."""
 
-    rank: among boxes.
-    bounds: boundaries of keys.
-    client: Creates the client.
-    create: Arguments of ``create_service`` for the box that creates the job, else None.
-    service: Address of the job service.
-    environment: The host's environment.
-    """
-
-    def __init__(
-        self,
-        rank: int,
-        bounds: Sequence[int],
-        client: Callable[[], Client],
-        create: ServiceOptions | None,
-        service: str | None = None,
-        environment: HostEnvironment = HERE,
-    ) -> None:
-        self.bounds = bounds
-        self._rank, self._make, self._create = rank, client, create
-        self._service, self._environment = service, environment
-        self._client: Client | None = None
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
         self._lock = threading.Lock()  # nothing waits while it is held
         self._then: list[Callable[[Array], None]] = []
         self._came: dict[int, Array] = {}
         self._given = 0
         self._done: Future[None] = Future()
-
-    def prepare(self) -> Any:
-        """Creates the job, if it is this box's; returns what `open` needs."""
-        if self._create is None:
-            return None
-        made = create_service(self._service, **self._create, environment=self._environment)
-        return {"nonce": made.nonce, "servers": list(made.servers)}
-
-    def open(self, setup: Any) -> None:
-        """Joins the job."""
-        self._client = self._make()
-        self._client.connect_service(setup["nonce"], self._rank)
-        ends = self.bounds
-        self._client.init_service({str(n): ends[n + 1] - ends[n] for n in range(len(ends) - 1)})
 
     def add(self, key: int, values: Array, then: Callable[[Array], None]) -> None:
         """Implements ``Switches.add``."""
@@ -76,20 +41,16 @@ class ClientSwitches:
         """Implements ``Switches.wait``. Raises ClientError."""
         self._done.result()
 
-    def close(self) -> None:
-        """Leaves the job."""
-        if self._client is not None:
-            self._client.leave()
-
     def _take(self, key: int, future: Future[Sums]) -> None:
         """Gives sums to `then` in the order of keys."""
         with self._lock:
-            error = None if future.cancelled() else future.exception()
-            if error is not None:
+            try:
+                sums = future.result()
+            except Exception as error:  # raised by `wait`
                 if not self._done.done():
                     self._done.set_exception(error)
                 return
-            self._came[key] = np.asarray(future.result()[str(key)], np.float32).reshape(-1)
+            self._came[key] = np.asarray(sums[str(key)], np.float32).reshape(-1)
             while self._given in self._came:
                 self._then[self._given](self._came.pop(self._given))
                 self._given += 1

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -14,14 +15,53 @@ from hosts.net.environment import HERE, HostEnvironment
 from hosts.session.job_service import create_service
 
 
-class InNetwork:
+class JobMembership:
+    """A rank of a job of its own, with the client of training jobs.
+
+    bounds: Boundaries of its keys, from 0 to the number of values.
+    client: Creates the client.
+    create: Arguments of ``create_service`` for the rank that creates the job, else None.
+    service: Address of the job service.
+    environment: The host's environment.
+    """
+
+    def __init__(
+        self,
+        rank: int,
+        bounds: Sequence[int],
+        client: Callable[[], Client],
+        create: ServiceOptions | None,
+        service: str | None = None,
+        environment: HostEnvironment = HERE,
+    ) -> None:
+        self._rank, self.bounds, self._make, self._create = rank, bounds, client, create
+        self._service, self._environment = service, environment
+        self._client: Client | None = None
+
+    def prepare(self) -> Any:
+        """Creates the job, if it is this rank's; returns what `open` needs. Raises ClientError."""
+        if self._create is None:
+            return None
+        made = create_service(self._service, **self._create, environment=self._environment)
+        return {"nonce": made.nonce, "servers": list(made.servers)}
+
+    def open(self, setup: Any) -> None:
+        """Joins the job. Raises ClientError."""
+        self._client = self._make()
+        self._client.connect_service(setup["nonce"], self._rank)
+        keys = enumerate(pairwise(self.bounds))
+        self._client.init_service({str(key): end - begin for key, (begin, end) in keys})
+
+    def close(self) -> None:
+        """Leaves the job."""
+        if self._client is not None:
+            self._client.leave()
+
+
+class InNetwork(JobMembership):
     """A worker whose job is summed by switches or servers (a ``members.Member``).
 
-    sizes: Values of each key.
-    client: Creates the client.
-    create: Arguments of ``create_service`` for the member that creates the job, else None.
-    service: Address of the job service.
-    environment: The host's environment. If its chunks have no payload, sums are not checked.
+    sizes: Values of each key. If chunks of its environment have no payload, sums are not checked.
     """
 
     def __init__(
@@ -34,33 +74,16 @@ class InNetwork:
         service: str | None = None,
         environment: HostEnvironment = HERE,
     ) -> None:
-        self._rank, self._workers = rank, workers
-        self._ends = np.cumsum([0, *sizes]).tolist()
-        self._make, self._create = client, create
-        self._service, self._environment = service, environment
-        self._client: Client | None = None
-
-    def prepare(self) -> Any:
-        """Implements ``Member.prepare``: creates the job."""
-        if self._create is None:
-            return None
-        made = create_service(self._service, **self._create, environment=self._environment)
-        return {"nonce": made.nonce, "servers": list(made.servers)}
-
-    def open(self, setup: Any) -> None:
-        """Implements ``Member.open``."""
-        self._client = self._make()
-        self._client.connect_service(setup["nonce"], self._rank)
-        keys = zip(self._ends, self._ends[1:], strict=False)
-        self._client.init_service({str(i): b - a for i, (a, b) in enumerate(keys)})
+        bounds = np.cumsum([0, *sizes]).tolist()
+        super().__init__(rank, bounds, client, create, service, environment)
+        self._workers = workers
 
     def iterate(self, number: int) -> Report:
         """Implements ``Member.iterate``."""
         assert self._client is not None
         clock = self._environment.runtime.now
-        values = values_of(self._rank, number, self._ends[-1])
-        keys = zip(self._ends, self._ends[1:], strict=False)
-        parts = {str(i): values[a:b] for i, (a, b) in enumerate(keys)}
+        values = values_of(self._rank, number, self.bounds[-1])
+        parts = {str(i): values[a:b] for i, (a, b) in enumerate(pairwise(self.bounds))}
         began = clock()
         sums = self._client.push_pull(parts)
         ended = clock()
@@ -68,8 +91,3 @@ class InNetwork:
             return Report(began, ended, None)
         came = np.concatenate([sums[key].reshape(-1) for key in parts])
         return Report(began, ended, wrong(came, self._workers, number))
-
-    def close(self) -> None:
-        """Implements ``Member.close``."""
-        if self._client is not None:
-            self._client.leave()

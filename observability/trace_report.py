@@ -38,9 +38,9 @@ class HopRow(_HopFrom):
     again: int
     """How often the same packet was on this link before."""
     arrived: bool | None
-    """Whether the switch at the other end captured it; None if that is a host."""
+    """True if the switch at the other end captured it; None if that is a host."""
     note: str
-    """What is unusual about it; empty if nothing is."""
+    """A remark on anything unusual; else empty."""
 
 
 class RoundRow(TypedDict):
@@ -50,9 +50,9 @@ class RoundRow(TypedDict):
     stream: int
     seq: int
     exponents: bool
-    """Whether it is an exponent round."""
+    """True of an exponent round."""
     headers_only: bool
-    """Whether its packets have no payload."""
+    """True if its packets have no payload."""
     iteration: int
     hops: list[HopRow]
     """In order of time."""

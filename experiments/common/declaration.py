@@ -111,7 +111,7 @@ class Real:
 
 @dataclass(frozen=True)
 class InRealTime:
-    """What of an experiment also runs in real time, as a section of its page says.
+    """Settings of an experiment that also run in real time, as a section of its page says.
 
     about: Of the setting, for readers; why nothing runs in real time if there is none.
     settings: They run in virtual time, too, and with ``--emulated`` in real time.

@@ -97,7 +97,7 @@ class Answering(NamedTuple):
 
 
 class Carrier(Protocol):
-    """What takes the messages of calls from one node to another, and back."""
+    """Takes the messages of calls from one node to another, and back."""
 
     def there(self, size: int, work: Callable[[], None]) -> Callable[[], None]:
         """Has `work` run at the servicer's node once `size` bytes have arrived there; call at the

@@ -132,7 +132,7 @@ class SwitchNode(Node):
 
     @property
     def overflowed(self) -> int:
-        """See the class."""
+        """Packets that its receive buffers had no room for while it was stopped."""
         return self._overflowed + self.lines.overflowed
 
     def start(self) -> None:

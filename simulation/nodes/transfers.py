@@ -56,7 +56,7 @@ _QUIET, _DEAD = 2 * SECOND, 4 * SECOND
 
 
 class TransferHost(Protocol):
-    """What transfers need of their host (`simulation.nodes.host.HostNode` describes it)."""
+    """The part of a host that transfers use (`simulation.nodes.host.HostNode` describes it)."""
 
     name: str
     now: int

@@ -5,12 +5,12 @@
 // may count, and makes sums, answers and counts of them; the root must agree with it after each
 // call. Packets are made by the tree's rules and then damaged.
 
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "root.h"
+
+#define SUBJECT "server"
+#include "drawn.h"
 
 enum { MOST_CHILDREN = 5, MOST_CHUNKS = 6, MOST_LANES = 4, MOST_SLOTS = 16, MOST_BATCH = 12 };
 enum { MOST_STEPS = 200, JOB = 7, EPOCH = 3, STREAM = 2, NODE = 90 };
@@ -44,41 +44,15 @@ static int64_t pending[MOST_SLOTS], pending_count; // complete, and not given to
 static int64_t waiting[MOST_SLOTS], waiting_count; // given to it, and held back
 static int64_t newest;                             // sequence number, about
 
-static const uint8_t *input;
-static size_t remaining;
-
-static int64_t draw(int64_t below) {
-    if (!remaining)
-        return 0;
-    remaining--;
-    return *input++ % below;
-}
-
-__attribute__((noreturn, format(printf, 1, 2))) static void wrong(const char *format, ...) {
-    va_list arguments;
-    va_start(arguments, format);
-    fputs("server: ", stderr);
-    vfprintf(stderr, format, arguments);
-    fputc('\n', stderr);
-    va_end(arguments);
-    abort();
-}
-
-#define must(holds, ...) ((holds) ? (void)0 : wrong(__VA_ARGS__))
-
-static void *exact(size_t size) {
-    void *made = calloc(size ? size : 1, 1);
-    must(made, "no memory");
-    return made;
-}
-
 // ---------------------------------------------------------------------------------------------
 // The tree: hosts/server/root_node.py
 
 static void *made[16];
 static int made_count;
 
-static void *make(size_t length, size_t size) { return made[made_count++] = exact(length * size); }
+static void *zeros(size_t size) { return memset(exact(size), 0, size); }
+
+static void *make(size_t length, size_t size) { return made[made_count++] = zeros(length * size); }
 
 #define FIELD(field, length) ((void *)(uintptr_t)(root->field = make(length, sizeof *root->field)))
 
@@ -88,7 +62,7 @@ static void begin(void) {
     memset(&expected, 0, sizeof expected);
     pending_count = waiting_count = 0;
     newest = draw(2) ? (1ll << 32) - 4 : 0; // some begin before numbers start from 0 again
-    root = exact(sizeof *root);
+    root = zeros(sizeof *root);
     uint32_t count = 2u << draw(4);
     root->mask = count - 1;
     root->chunks = 1 + (uint32_t)draw(MOST_CHUNKS);

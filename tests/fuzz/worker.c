@@ -5,11 +5,10 @@
 // what the sum is. After each step the state must be what worker.h says; in the end every number
 // gets its result.
 
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-
 #include "worker.h"
+
+#define SUBJECT "worker"
+#include "drawn.h"
 
 enum { MOST_STREAMS = 3, MOST_CHUNKS = 6, MOST_SERVERS = 2, MOST_LANES = 4, LARGEST_WINDOW = 8 };
 enum { MOST_NUMBERS = 96, MOST_STEPS = 200, MOST_BATCH = 8, MOST_WORK = 2000 };
@@ -69,38 +68,7 @@ static struct block {
 static int blocks_length;
 
 // ---------------------------------------------------------------------------------------------
-// Input and findings
-
-static const uint8_t *input;
-static size_t remaining;
-
-static int64_t draw(int64_t below) {
-    if (!remaining)
-        return 0;
-    remaining--;
-    return *input++ % below;
-}
-
-__attribute__((noreturn, format(printf, 1, 2))) static void wrong(const char *format, ...) {
-    va_list arguments;
-    va_start(arguments, format);
-    fputs("worker: ", stderr);
-    vfprintf(stderr, format, arguments);
-    fputc('\n', stderr);
-    va_end(arguments);
-    abort();
-}
-
-#define must(holds, ...) ((holds) ? (void)0 : wrong(__VA_ARGS__))
-
-// ---------------------------------------------------------------------------------------------
 // The worker's memory: hosts/worker/core.py
-
-static void *exact(size_t size) {
-    void *made = malloc(size ? size : 1);
-    must(made, "no memory");
-    return made;
-}
 
 // Makes an array of zeros that the pointer at `field` points to.
 static void *make(void *field, int64_t length, size_t size, bool padded) {
