@@ -131,9 +131,8 @@ def run(
 
             injected = []
             if hits is not None:
-                servers = jobfile.load(given.path).place(chosen.model).servers
                 injected = fault_schedule.schedule(
-                    faultfile.load(hits.path), chosen.model, servers=servers
+                    faultfile.load(hits.path), chosen.model, job=jobfile.load(given.path)
                 )
             launched, matches = run_emulated(
                 *(file.path, [given.path], watcher, injected),

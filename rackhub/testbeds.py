@@ -173,10 +173,11 @@ class Testbed:
                 present round (-); it may come back.
 
         Raises:
-            ValueError: A name without a sign.
+            ValueError: A name without a sign, or given twice.
             LaunchError: There is no such job or server, or this cannot be done now.
         """
-        changes([*servers, *workers])
+        changes(servers)
+        changes(workers)
         return self._launched.ask(partial(control.scale, job=job, servers=servers, workers=workers))
 
     def why(self, job: str) -> JobExplanation:
@@ -393,7 +394,8 @@ class RunningJob:
 
     def scale(self, servers: Sequence[str] = (), workers: Sequence[str] = ()) -> ScaledJob:
         """Lets servers and workers of it come and go (``Testbed.scale``)."""
-        changes([*servers, *workers])
+        changes(servers)
+        changes(workers)
         return self._launched.ask(
             partial(control.scale, job=self.name, servers=servers, workers=workers)
         )

@@ -105,6 +105,7 @@ class VirtualJob(JobRun):
         self._network, self._tracer = network, tracer
         self.follower: Follower | None = None
         self._wiped: dict[str, int] = {}  # how often each switch has lost its counts, at its begin
+        self._changing = network.operator.tasks.lock()
         self.workers = WorkerSupervisor(self, network, self._iterated, self._lost, self._tell)
         self.nonce = ""
         self._checkpoint: Checkpoint | None = None
@@ -261,17 +262,22 @@ class VirtualJob(JobRun):
         """Overrides ``JobRun``: a switch that was killed has lost its counters."""
         return super().disturbed or ("switches lost counters" if self.counts is None else "")
 
+    def check_change(self, workers: Changes) -> None:
+        """Raises JobError if workers cannot join and leave like this now."""
+        self.check_workers(self.workers.present, self.workers.gone, workers)
+
     def change_workers(self, workers: Changes) -> str:
         """Adds workers, and returns once they have joined; then has others leave, and returns once
         they have. Call from a task of the operator.
 
         Returns the change in words. Raises ClientError, JobError.
         """
-        self.leaving(self.workers.present, workers.removed)
-        for host in workers.added:
-            self.workers.add(host)
-        late = [host for host in workers.removed if not self.workers.remove(host)]
-        return workers_words(len(self.workers.present), late)
+        with self._changing:  # so that of two orders the second sees who is left
+            self.check_change(workers)
+            for host in workers.added:
+                self.workers.add(host)
+            late = [host for host in workers.removed if not self.workers.remove(host)]
+            return workers_words(len(self.workers.present), late)
 
     def scale(self, servers: Changes) -> Scaled:
         """Gives servers slices, and takes all from others; call from a task of the operator. Raises

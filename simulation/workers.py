@@ -19,7 +19,7 @@ from simulation.kernel.processes import KILLED, Process
 from simulation.network import SERVICE, Network
 from simulation.nodes.host import HostNode
 from testbed import worker
-from testbed.errors import LEFT_BEHIND, JobError
+from testbed.errors import LEFT_BEHIND
 from testbed.jobrun import JobRun
 from testbed.restarts import Restarts
 from workloads.observer import Observer
@@ -38,6 +38,7 @@ class WorkerSupervisor:
     restart_delays: seconds until a process that a fault kills is started again (inf: never), by
         host.
     observers: of its workers, by rank.
+    gone: ranks whose processes are not started again.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class WorkerSupervisor:
         self._coming: dict[int, Event] = {}  # by rank, of those added: it has joined, or cannot
         self._leaving: dict[int, Event] = {}  # by rank, of those asked to leave: it has ended
         self._late: dict[int, str] = {}  # how those end that have not left in time, by rank
-        self._gone: set[int] = set()  # ranks whose processes are not started again
+        self.gone: set[int] = set()
         self._nonce = ""
         self._parser = worker.parser()
 
@@ -88,13 +89,11 @@ class WorkerSupervisor:
 
     def add(self, host: str) -> None:
         """Starts a further worker, or one that the job goes on without, and waits until it has
-        joined. Raises ClientError, JobError."""
+        joined. Raises ClientError."""
         job, hosts = self._job, self._job.placement.workers
         if host in hosts:
             rank = hosts.index(host)
-            if rank not in self._gone:
-                raise JobError(f"job {job.name}: {host} is in the job, or on its way")
-            self._gone.discard(rank)
+            self.gone.discard(rank)
         else:
             environment = self._network.environment(self._network.operator)
             rank = enrol(SERVICE, self._nonce, host, environment)
@@ -167,7 +166,7 @@ class WorkerSupervisor:
             away = self._survived(rank, self._late.get(rank, how) if how else "", status)
             if away is None or not self._returns(rank, away):
                 break
-        self._gone.add(rank)
+        self.gone.add(rank)
         if rank in self._leaving:
             self._leaving[rank].set()
 

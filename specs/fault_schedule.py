@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+from protocol.trees import TreeKind
 from specs.faultfile import (
     CONTROLLER,
     ENDLESS,
@@ -24,6 +25,9 @@ from specs.faultfile import (
     ScaleSpec,
     When,
 )
+from specs.jobfile import JobFile, Placement
+from specs.jobspec import JobSpec
+from specs.scaling import changes
 from specs.slowdowns import EVERY_LINK, SlowSpec
 from topologies.model.documents import Document, Location, errors_as, shown
 from topologies.model.spec import MOST_BAD
@@ -44,20 +48,20 @@ def schedule(
     topology: Topology,
     seed: int | None = None,
     *,
-    servers: Collection[str] = (),
+    job: JobFile | None = None,
 ) -> list[Fault]:
     """Returns the faults of a file on a topology: by time, then by chunks, then relative ones.
 
-    seed: of random faults, instead of the file's. Equal seeds give equal faults. servers: hosts of
-    the first job's servers, spare ones included; none: not known. Raises ``FaultsError``, also for
-    nodes and links that the topology lacks.
+    seed: of random faults, instead of the file's. Equal seeds give equal faults. job: the first
+    one; None: not known. Raises ``FaultsError``, also for nodes and links that the topology lacks,
+    and for servers and workers that can never come or go in the job.
     """
     document = Document(document.file, document.content, document.lines)
     file = document.content
     faults = []
     for number, given in enumerate(file.faults):
         for one in _of_each(given, topology):
-            fault = _read(document, ("faults", number), one, topology, servers)
+            fault = _read(document, ("faults", number), one, topology, job)
             if fault is not None:
                 faults.append(fault)
     if file.random is not None:
@@ -89,7 +93,7 @@ def _read(
     place: Location,
     given: FaultSpec,
     topology: Topology,
-    servers: Collection[str],
+    job: JobFile | None,
 ) -> Fault | None:
     kinds = [kind for kind in KINDS if getattr(given, kind) is not None]
     if len(kinds) != 1:
@@ -125,8 +129,7 @@ def _read(
     if given.impair is not None:
         return _impair(document, (*place, kind), given.impair, topology, at)
     if given.scale is not None:
-        hosts = servers or [one.name for one in topology.hosts]
-        return _scale(document, (*place, kind), given.scale, topology, hosts, at)
+        return _scale(document, (*place, kind), given.scale, topology, job, at)
     node = getattr(given, kind)
     switches = [one.name for one in topology.switches]
     allowed = switches
@@ -233,22 +236,48 @@ def _scale(
     place: Location,
     given: ScaleSpec,
     topology: Topology,
-    hosts: Collection[str],
+    job: JobFile | None,
     at: dict[str, Any],
 ) -> Fault:
+    everywhere = [one.name for one in topology.hosts]
+    placed = Placement(tuple(everywhere), tuple(everywhere)) if job is None else job.place(topology)
+    hosts = placed.servers
     allowed = [*hosts, *(name for host in hosts for name in topology.units_of(host))]
     for number, word in enumerate(given.servers):
         if word[1:] not in allowed:
             text = f"the job has no server {shown(word[1:])}; allowed: {few(list(hosts))}"
             document.refuse((*place, "servers", number), text)
-    everywhere = [one.name for one in topology.hosts]
     for number, word in enumerate(given.workers):
         if word[1:] not in everywhere:
             text = f"there is no host {shown(word[1:])} here; allowed: {few(everywhere)}"
             document.refuse((*place, "workers", number), text)
     if not given.servers and not given.workers:
         document.refuse(place, "needs `servers`, `workers`, or both")
+    if job is not None:
+        _check_scale(document, place, given, job.spec, placed)
     return Fault("scale", servers=tuple(given.servers), workers=tuple(given.workers), **at)
+
+
+def _check_scale(
+    document: Document[FaultsFile],
+    place: Location,
+    given: ScaleSpec,
+    spec: JobSpec,
+    placed: Placement,
+) -> None:
+    """Refuses what a job can never do, whatever happens before."""
+    # With this admission the job may run with another tree than its file's.
+    tree = TreeKind.of(spec.tree)
+    if given.servers and not tree.ends_at_server and spec.admission == "network":
+        text = f"tree {tree} of job {spec.name} has a switch sum, so servers have no slices"
+        document.refuse((*place, "servers"), text)
+    elif set(placed.servers) <= set(changes(given.servers).removed):
+        text = f"no server of job {spec.name} would have any slices"
+        document.refuse((*place, "servers"), text)
+    further = set(changes(given.workers).added).difference(placed.workers)
+    if further and not spec.consistency.together:
+        text = f"servers of job {spec.name} count the gradients of those workers that it began with"
+        document.refuse((*place, "workers"), text)
 
 
 def _drawn(

@@ -20,11 +20,13 @@ class Changes(NamedTuple):
 
 
 def changes(words: Iterable[str]) -> Changes:
-    """Reads words like +s4 and -s1; raises ValueError for others."""
+    """Reads words like +s4 and -s1; raises ValueError for others, and for names given twice."""
     found: dict[str, list[str]] = {"+": [], "-": []}
     for word in words:
         if not isinstance(word, str) or word[:1] not in found or len(word) == 1:
             raise ValueError(f"{shown(word)} should be +NAME, which comes, or -NAME, which goes")
+        if any(word[1:] in names for names in found.values()):
+            raise ValueError(f"{shown(word[1:])} is named twice")
         found[word[0]].append(word[1:])
     return Changes(tuple(found["+"]), tuple(found["-"]))
 

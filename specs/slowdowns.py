@@ -88,7 +88,10 @@ class _Strict(BaseModel):
 
 
 def ends_of(value: object) -> object:
-    """Converts ``all``, which stands for both ends, to ``EVERY_LINK``."""
+    """Converts ``all``, which stands for both ends, to ``EVERY_LINK``; raises ``ValueError`` for
+    names that would be taken for that."""
+    if value == list(EVERY_LINK):
+        raise ValueError(f"{shown(value)} are no nodes; every link: all")
     return list(EVERY_LINK) if value == "all" else value
 
 

@@ -46,8 +46,10 @@ from protocol.partition import ChunkAssignment
 from protocol.plan import moved_of
 from specs.jobfile import JobFile, Placement
 from specs.jobspec import JobSpec
+from specs.scaling import Changes
 from testbed.errors import JobError
 from topologies.model.addressing import Addressing
+from topologies.model.documents import shown
 from topologies.model.wording import few
 from workloads.attendance import Attendance
 from workloads.reference import ReferenceResult
@@ -170,9 +172,22 @@ class JobRun:
         """How long a worker may take to leave: the others wait for it, but lose patience later."""
         return self.spec.patience / 2
 
-    def leaving(self, present: Collection[str], removed: Collection[str]) -> None:
-        """Checks an order to leave, to some of the workers that are present; raises
-        ``JobError``."""
+    def check_workers(
+        self, present: Collection[str], gone: Collection[int], workers: Changes
+    ) -> None:
+        """Checks an order that workers join and leave, before any does; raises ``JobError``.
+
+        present: hosts of those that are in the job. gone: ranks of those that may come back.
+        """
+        added, removed = workers
+        hosts, topology = self.placement.workers, self.addressing.topology
+        everywhere = [one.name for one in topology.hosts]
+        for host in added:
+            if host in hosts and hosts.index(host) not in gone:
+                raise JobError(f"job {self.name}: {host} is in the job, or on its way")
+            if host not in everywhere:
+                text = f"{shown(host)} is no host of {topology.name}; hosts: {few(everywhere)}"
+                raise JobError(f"job {self.name}: {text}")
         for host in removed:
             if host not in present:
                 text = f"job {self.name} has no worker at {host}; workers: {few(list(present))}"

@@ -116,8 +116,7 @@ def chaos(
             )
         else:
             network = load_topology(topology)
-            servers = load_job(job).place(network).servers
-            chosen = fault_schedule.schedule(faults.load(file), network, seed, servers=servers)
+            chosen = fault_schedule.schedule(faults.load(file), network, seed, job=load_job(job))
             launched, matches = run(topology, [job], view, faults=chosen, **options)
             directory = launched.run
     summary = directory.read_summary()

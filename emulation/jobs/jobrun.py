@@ -8,7 +8,6 @@ import json
 import logging
 import shutil
 import time
-from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -31,6 +30,7 @@ from observability.messages.events import EmitEvent
 from observability.messages.process_reports import Report
 from observability.messages.summary import FinishedJob
 from specs.jobfile import JobFile, Placement
+from specs.scaling import Changes
 from testbed.errors import JobError
 from testbed.jobrun import JobRun
 from workloads.reference import ReferenceResult
@@ -181,27 +181,28 @@ class EmulatedJob(JobRun):
     async def _add_worker(self, host: str) -> None:
         """Has a worker join the job, a further one or one that it goes on without; returns once it
         has. Raises ``ClientError``, ``JobError``."""
-        hosts = self.placement.workers
-        if host in hosts and hosts.index(host) not in self.workers.away:
-            raise JobError(f"job {self.name}: {host} is in the job, or on its way")
-        if host not in hosts:
+        if host not in self.placement.workers:
             rank = await asyncio.to_thread(enrol, JOBS_ADDRESS, self.nonce, host)
             self.enrolled(host)
         rank = self.placement.workers.index(host)
         command = self._command(rank, self.folder / f"job-{self.name}.yaml")
         await self.workers.add(rank, command, self._process_name(host))
 
-    async def change_workers(self, added: Sequence[str], removed: Sequence[str]) -> list[str]:
+    def check_change(self, workers: Changes) -> None:
+        """Raises ``JobError`` if workers cannot join and leave like this now."""
+        self.check_workers(self.workers.present, self.workers.away, workers)
+
+    async def change_workers(self, workers: Changes) -> list[str]:
         """Adds workers, then has others leave, until they are added again.
 
         Returns those that did not leave in time and were killed. Raises ``ClientError``,
         ``JobError``.
         """
         async with self._changing:  # so that of two orders the second sees who is left
-            self.leaving(self.workers.present, removed)
-            for host in added:
+            self.check_change(workers)
+            for host in workers.added:
                 await self._add_worker(host)
-            return [host for host in removed if not await self.workers.remove(host)]
+            return [host for host in workers.removed if not await self.workers.remove(host)]
 
     async def _withdraw(self) -> None:
         """Ends the job at the controller, so that it frees its slots and awaits no members."""

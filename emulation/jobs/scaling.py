@@ -41,6 +41,7 @@ async def scale_job(
     record = faults.begin(fault.kind, fault.where, "change", lasting=True)
     done: ScaledJob = {"job": name, "servers": None, "workers": None, "killed": []}
     try:
+        submitted = _submitted(name, workers, job) if fault.workers else None
         if fault.servers:  # first: workers change the plan epoch, and no map changes meanwhile
             moved = await _servers(context.nodes, name, servers, waits)
             record.what = words = scaled_words(moved.slices, moved.bytes, moved.from_round)
@@ -51,10 +52,9 @@ async def scale_job(
                 "servers": list(moved.servers),
                 "spares": list(moved.spares),
             }
-        if fault.workers:
-            done["killed"] = await _workers(name, workers, job)
-            assert job is not None
-            done["workers"] = present = job.workers.present
+        if submitted is not None:
+            done["killed"] = await _workers(workers, submitted)
+            done["workers"] = present = submitted.workers.present
             changed = workers_words(len(present), done["killed"])
             record.what = f"{words}; {changed}" if fault.servers else changed
     except ControlError:
@@ -90,11 +90,20 @@ async def _servers(nodes: ProcessSupervisor, name: str, servers: Changes, waits:
         raise ControlError(str(error)) from error
 
 
-async def _workers(name: str, workers: Changes, job: EmulatedJob | None) -> list[str]:
-    """Lets workers of a submitted job come and go; returns those that had to be killed."""
+def _submitted(name: str, workers: Changes, job: EmulatedJob | None) -> EmulatedJob:
+    """Returns the job whose workers are to change, if it can."""
     if job is None or job.state != "running":
         raise ControlError(f"no job {name!r} runs that was submitted, whose workers could change")
     try:
-        return await job.change_workers(*workers)
+        job.check_change(workers)
+    except JobError as error:
+        raise ControlError(str(error)) from error
+    return job
+
+
+async def _workers(workers: Changes, job: EmulatedJob) -> list[str]:
+    """Lets workers of a job come and go; returns those that had to be killed."""
+    try:
+        return await job.change_workers(workers)
     except (ClientError, JobError) as error:
         raise ControlError(str(error)) from error

@@ -46,8 +46,7 @@ def _launched(directory: RunDirectory, jobs: Sequence[Path]) -> RunDirectory:
     file, faults = directory.path / FAULTS, list[faultfile.Fault]()
     if file.exists():
         topology = load_topology(directory.topology)
-        servers = jobfile.load(jobs[0]).place(topology).servers
-        faults = fault_schedule.schedule(faultfile.load(file), topology, servers=servers)
+        faults = fault_schedule.schedule(faultfile.load(file), topology, job=jobfile.load(jobs[0]))
     with View(Console(stderr=True, highlight=False)) as view:
         found, _ = run_emulated(
             directory.topology, list(jobs), view, faults=faults, target="embedded"

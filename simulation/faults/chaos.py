@@ -371,14 +371,15 @@ class Chaos:
 
     def _scale(self, fault: Fault) -> None:
         """Changes which servers of the first job have slices, and which workers are in it."""
-        began, job = self._operator.now, self._jobs[0]
+        began, job, workers = self._operator.now, self._jobs[0], changes(fault.workers)
         what: list[str] = []
         try:
+            job.check_change(workers)
             if fault.servers:
                 done = job.scale(changes(fault.servers))
                 what.append(scaled_words(done.slices, done.bytes, done.from_round))
             if fault.workers:
-                what.append(job.change_workers(changes(fault.workers)))
+                what.append(job.change_workers(workers))
         except (ClientError, JobError) as error:
             what.append(f"were refused: {error}")
         self._begin(fault, began, "; ".join(what)).over = self._operator.now

@@ -17,8 +17,8 @@ def scheduled(file: Path, checked: Preflight, seed: int | None = None) -> list[F
     seed: of random faults, instead of the file's. Raises ``FaultsError``.
     """
     document = faultfile.load(file)
-    servers = checked.jobs[0].placement.servers if checked.jobs else ()
-    found = fault_schedule.schedule(document, checked.topology, seed, servers=servers)
+    job = checked.jobs[0].file if checked.jobs else None
+    found = fault_schedule.schedule(document, checked.topology, seed, job=job)
     for fault in found:
         needed = _needed(fault, checked) if fault.kind == "slow" and fault.node else ""
         if needed:

@@ -66,6 +66,8 @@ def test_servers_and_workers_come_and_go_by_command(runs: Path) -> None:
         ):
             with pytest.raises(rackhub.LaunchError, match=text):
                 job.scale(workers=words)
+        with pytest.raises(rackhub.LaunchError, match="no worker at w3; workers"):
+            job.scale(["+s0"], ["-w3"])  # neither has happened
         both = ["scale", "digits", "--workers", "-w0", "--servers", "+s0"]
         told = CliRunner().invoke(main, both)
         assert told.exit_code == 0, told.output

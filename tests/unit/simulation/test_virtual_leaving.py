@@ -156,3 +156,38 @@ def test_impossible_orders_are_refused(tmp_path: Path, monkeypatch: pytest.Monke
     ]
     assert summary["matches_reference"] is True
     assert summary["finished_workers"] == ["w0"]
+
+
+def test_of_two_orders_at_a_time_the_second_sees_who_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faults = (
+        "- {at: 70 chunks, scale: {workers: [-w1]}}\n"
+        "- {at: 70 chunks, scale: {workers: [-w1]}}\n"
+        "- {at: 140 chunks, scale: {workers: [-w0, -w2]}}\n"
+        "- {at: 140 chunks, scale: {workers: [-w3, -w2]}}\n"
+        "- {at: 210 chunks, scale: {workers: [+w1]}}\n"
+        "- {at: 210 chunks, scale: {workers: [+w1]}}\n"
+    )
+    summary, rows, _ = left(tmp_path, monkeypatch, faults, JOB)
+    assert sorted(row["what"] for row in rows) == [
+        "changed: 1 worker",
+        "changed: 2 workers",
+        "changed: 3 workers",
+        "were refused: job tiny has no worker at w1; workers: w0, w2, w3",
+        "were refused: job tiny has no worker at w2; workers: w3",
+        "were refused: job tiny: w1 is in the job, or on its way",
+    ]
+    assert summary["matches_reference"] is True
+
+
+def test_an_order_that_is_refused_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither servers, nor those workers that could come."""
+    job = f"{JOB}placement: {{kind: ncs, workers: [w0, w1, w2], servers: [s0], spares: [s1]}}\n"
+    faults = "- {at: 70 chunks, scale: {servers: [+s1], workers: [+w3, +w0]}}\n"
+    summary, (row,), _ = left(tmp_path, monkeypatch, faults, job)
+    assert row["what"] == "were refused: job tiny: w0 is in the job, or on its way"
+    assert summary["moves"] == []
+    assert summary["finished_workers"] == ["w0", "w1", "w2"]

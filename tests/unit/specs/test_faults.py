@@ -11,6 +11,7 @@ import math
 import pytest
 from pydantic import TypeAdapter
 
+from specs import jobfile
 from specs.fault_schedule import schedule
 from specs.faultfile import DRAWN, Fault, FaultsError, load, parse
 from specs.slowdowns import EVERY_LINK, Pattern
@@ -175,6 +176,8 @@ def test_groups_of_hosts_have_factors_that_are_given_or_drawn() -> None:
         ("slow: {host: w0, way: up, by: 2}, for: 1 s", "slow.way: is of a link; a host has none"),
         ("slow: {link: [w0, tor1], by: 2}, for: 1 s", "slow.link: no link joins 'w0' and 'tor1'"),
         ("slow: {link: [w0], by: 2}, for: 1 s", "slow.link: "),
+        ("slow: {link: [every, link], by: 2}, for: 1 s", "slow.link: "),
+        ("impair: {ends: [every, link], loss: 1 %}, for: 1 s", "impair.ends: "),
         ("slow: {link: all, way: out, by: 2}, for: 1 s", "slow.way: "),
         ("slow: {host: w0, by: 2, draw: 1}, for: 1 s", "slow.draw: is for `host: workers` or"),
         ("slow: {host: workers, by: 2, draw: -1}, for: 1 s", "slow.draw: "),
@@ -232,6 +235,8 @@ def test_servers_come_and_go() -> None:
         ("{workers: [+w99]}", ".scale.workers[0]: there is no host 'w99' here; allowed: w0"),
         ("{servers: [+s1, -s9]}", ".scale.servers[1]: the job has no server 's9'; allowed: w0"),
         ("{servers: [+s1]}, for: 1 s", ": scale takes no `for`"),
+        ("{servers: [+s1, -s1]}", ".scale.servers: 's1' is named twice"),
+        ("{workers: [-w0, -w0]}", ".scale.workers: 'w0' is named twice"),
     ],
 )
 def test_invalid_orders_to_scale_are_rejected_with_location(text: str, refusal: str) -> None:
@@ -245,10 +250,57 @@ def test_workers_come_and_go() -> None:
     assert fault.where == "workers +w2 -w0"
 
 
-def test_only_servers_of_the_job_can_be_scaled() -> None:
-    document = parse("faults: [{at: 1 s, scale: {servers: [+s1]}}]", "x.yaml")
-    with pytest.raises(FaultsError, match="the job has no server 's1'; allowed: s0"):
-        schedule(document, TOPOLOGY, servers=["s0"])
+_SERVED = "name: j\niterations: 9\nplacement: {kind: ncs%s}\n"
+_APART = "consistency: asynchronous\noptimizer: {at: servers}\n"
+
+
+@pytest.mark.parametrize(
+    ("job", "text", "refusal"),
+    [
+        (
+            _SERVED % ", servers: [s0]",
+            "{servers: [+s1]}",
+            ".servers[0]: the job has no server 's1'; allowed: s0",
+        ),
+        (
+            _SERVED % "",
+            "{servers: [-s1, -s0]}",
+            ".servers: no server of job j would have any slices",
+        ),
+        (
+            _SERVED % ", servers: [s0], spares: [s1]",
+            "{servers: [-s1, -s0]}",
+            ".servers: no server of job j would have any slices",
+        ),
+        (
+            "name: j\niterations: 9\n",
+            "{servers: [-s1]}",
+            ".servers: tree two-level of job j has a switch sum, so servers have no slices",
+        ),
+        (
+            _SERVED % ", workers: [w0, w1]" + _APART,
+            "{workers: [+w2]}",
+            ".workers: servers of job j count the gradients of those workers that it began with",
+        ),
+    ],
+)
+def test_what_a_job_can_never_do_is_refused_before_it_starts(
+    job: str, text: str, refusal: str
+) -> None:
+    document = parse(f"faults: [{{at: 1 s, scale: {text}}}]", "x.yaml")
+    with pytest.raises(FaultsError) as caught:
+        schedule(document, TOPOLOGY, job=jobfile.parse(job, "j.yaml"))
+    assert [str(one) for one in caught.value.problems] == [f"x.yaml:1: faults[0].scale{refusal}"]
+
+
+def test_what_a_job_may_be_able_to_do_is_not_refused() -> None:
+    for job, text in (
+        (_SERVED % ", servers: [s0], spares: [s1]", "{servers: [-s0]}"),
+        ("name: j\niterations: 9\nadmission: servers\n", "{servers: [-s1]}"),
+        (_SERVED % "" + _APART, "{workers: [+w2]}"),
+    ):
+        document = parse(f"faults: [{{at: 1 s, scale: {text}}}]", "x.yaml")
+        assert len(schedule(document, TOPOLOGY, job=jobfile.parse(job, "j.yaml"))) == 1
 
 
 def test_random_faults_are_of_the_kinds_named() -> None:
