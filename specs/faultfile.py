@@ -143,9 +143,10 @@ def _away(value: object) -> object:
 
 def slow_words(fault: Fault) -> str:
     """Returns what a slow link or host does, in words behind its name."""
-    way = "" if fault.node or fault.way == "both" else f" {fault.way}"
-    how = {"constant": "", "periodic": "up to, by turns, ", "walk": "up to, at random, "}
-    return f"takes{way} {how[fault.pattern.kind]}{fault.by:g} times as long{fault.span}"
+    way = "" if fault.node or fault.way == "both" else f" {fault.way}ward"
+    most = "up to " if fault.pattern.kind == "walk" else ""
+    how = {"constant": "", "periodic": " by turns", "walk": " at random"}[fault.pattern.kind]
+    return f"takes {most}{fault.by:g} times as long{way}{how}{fault.span}"
 
 
 def load_words(fault: Fault) -> str:

@@ -107,8 +107,9 @@ def _where(one: ServerTimes, servers: Sequence[ServerTimes]) -> str:
     )
     if one["handling"] is None:
         return "it has not reported its own times"
-    more = f"{1000 * at:+.3g} ms at the server, {1000 * on_path:+.3g} ms on the way"
-    return f"{more}, beside the median server"
+    # Virtual times are exact to the picosecond, of which differences of means leave some.
+    more = [f"{1000 * (one if abs(one) >= 1e-9 else 0.0):+.3g} ms" for one in (at, on_path)]
+    return f"{more[0]} at the server, {more[1]} on the way, beside the median server"
 
 
 def show_trace(console: Console, job: str, chunk: int, found: TraceReport) -> None:

@@ -160,7 +160,8 @@ def _moved(jobs: Sequence[FinishedJob]) -> list[tuple[str, list[str]]]:
     """Returns a row of the moves of load between servers if there were any."""
     found = [job.get("moves") or [] for job in jobs]
     texts = [
-        f"{len(moves)}, of {size_text(sum(one['bytes'] for one in moves), _DIGITS)};"
+        f"{len(moves)}, of {count(sum(one['slices'] for one in moves), 'slice')},"
+        f" {size_text(sum(one['bytes'] for one in moves), _DIGITS)};"
         f" blocked {time_text(job['blocked_seconds'], _DIGITS)}"
         if moves
         else ""

@@ -67,7 +67,7 @@ class Remaps:
         job.asked_at = now = self._epochs.clock()
         version = 1 + (job.moves[-1].version if job.moves else 0)
         job.moving = MoveRecord(version, job.remap.number, job.epoch, reason, count, now)
-        log.info("%s moves %d slices: %s", job, count, reason)
+        log.info("%s moves %d slice%s: %s", job, count, "s" * (count != 1), reason)
         return job.remap
 
     @staticmethod

@@ -163,7 +163,7 @@ def test_a_slow_link_carries_no_more_than_its_share(
         "chaos", rackhub.topology, "--faults", file, "--job", rackhub.job, "--target", target,
     )  # fmt: skip
     assert result.returncode == 0, result.stdout + result.stderr
-    assert f"w0-tor0 takes {way} 10 times as long" in result.stdout
+    assert f"w0-tor0 takes 10 times as long {way}ward" in result.stdout
     summary = json.loads((rackhub.latest() / "summary.json").read_text())
     assert summary["matches_reference"] is True
     (fault,) = summary["faults"]

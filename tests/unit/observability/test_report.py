@@ -136,7 +136,7 @@ def test_moves_between_servers_are_shown() -> None:
     assert shown["moves"] == moves
     console = Console(width=200, file=io.StringIO())
     show_results(console, [job], [])
-    assert "1, of 18.43 kB; blocked 1 ms" in console.file.getvalue()
+    assert "1, of 6 slices, 18.43 kB; blocked 1 ms" in console.file.getvalue()
 
 
 def test_terminal_and_report_agree_where_switches_lost_their_counters() -> None:

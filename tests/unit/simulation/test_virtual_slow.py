@@ -203,7 +203,7 @@ def test_slow_runs_are_the_same_again_and_packet_by_packet(
     first = next(row for row in rows if row["node"] == "s0-tor0")
     assert first["at"] == 0.005
     assert first["lasted"] == 0.02
-    assert first["what"] == "takes down 3.5 times as long for 0.02 s"
+    assert first["what"] == "takes 3.5 times as long downward for 0.02 s"
 
 
 def test_a_fault_follows_the_recovery_from_those_that_end(

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 
 from specs import jobfile
 from specs.fault_schedule import schedule
-from specs.faultfile import DRAWN, Fault, FaultsError, load, parse
+from specs.faultfile import DRAWN, Fault, FaultsError, load, parse, slow_words
 from specs.slowdowns import EVERY_LINK, Pattern
 from tests.conftest import ROOT
 from topologies.model.spec import load as load_topology
@@ -143,6 +143,12 @@ def test_slowdowns_keep_their_fields() -> None:
         Fault("slow", 3.0, node="w0", lasts=500, by=2.0, pattern=Pattern("periodic", 2.0)),
         Fault("load", 4, ends=("s0", "w1"), seconds=9, rate=2_000_000_000, turns=(1, 3)),
         Fault("slow", node="s1", after=5, seconds=1.0, by=5.0, pattern=Pattern("walk", 1.0, 0)),
+    ]
+    assert [slow_words(one) for one in found if one.kind == "slow"] == [
+        "takes 3.5 times as long upward for 10 s",
+        "takes 1 times as long",
+        "takes 2 times as long by turns for 500 chunks",
+        "takes up to 5 times as long at random for 1 s",
     ]
 
 
