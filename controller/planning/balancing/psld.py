@@ -179,7 +179,9 @@ class Psld(Static):
             most = self.asked.most_bytes / load.chunk_bytes or math.inf
             owners = levelled(load.owners, load.chunks, speeds, most)
             saved = ended[last] - _longest(owners, load, speeds)
-            if saved > least:
+            # Servers may have summed more than their chunks, some again in float32, and so seem to
+            # be done sooner without a move, too.
+            if saved > least and owners != load.owners:
                 return self._move(load, owners, f"server {last} straggles", seconds - saved)
         if len(self._rounds) >= _SAMPLE:
             self._least = _BEGINS
@@ -206,6 +208,8 @@ class Psld(Static):
             arrival = total * speed / (each + speed) / load.spares[server]
             if saved - arrival / _HORIZON > least:
                 owners = levelled(load.owners, load.chunks, {**speeds, server: speed})
+                if server not in owners:  # its share is less than a slice
+                    continue
                 what = f"server {server} is added"
                 return self._move(load, owners, what, seconds - saved, scales=True)
         least_server = min(speeds, key=lambda server: (speeds[server], server))
