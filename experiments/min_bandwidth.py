@@ -299,6 +299,17 @@ def sections(results: Results) -> Sequence[Section]:
                 + urgent,
             ],
         ),
+        Section(
+            "What is assumed",
+            [
+                "No paper gives the times T beside the table. A row has four cells and one T, and"
+                " each cell is in inverse proportion to it: half of T doubles them all, so no"
+                " other T gives the published ones, and nothing else goes into them. Runs check"
+                " that hosts move these bytes, and take that long; their delay (10 us), chunks"
+                " (16 kB), windows (256) and packets at a time (32) are assumed. What they add to"
+                f" an exchange is less than {100 * _FILL:.0f} %, which is claimed above.",
+            ],
+        ),
     ]
 
 

@@ -48,6 +48,18 @@ _STYLE: Any = {
     "svg.hashsalt": "rackhub",
 }
 _SVG = "{http://www.w3.org/2000/svg}"
+# In the dark, colours of paper, lines and letters change with the viewer's preference, and the
+# darkest of COLOURS. Viewers that have none show the light drawing, which has paper of its own.
+_DARK = {"#ffffff": "#12161d", "#000000": "#e5eaf1", "#dddddd": "#333d4c", "#0072b2": "#1a85cc"}
+_DARK_STYLE = (
+    f"@media (prefers-color-scheme: dark){{svg{{fill: {_DARK['#000000']}}}"  # what states none
+    + "".join(
+        f'[style*="{what}: {light}"]{{{what}: {dark} !important}}'
+        for light, dark in _DARK.items()
+        for what in ("fill", "stroke")
+    )
+    + "}"
+)
 # Facts of the moment and the program, which would make equal plots differ.
 _NO_FACTS = {
     "svg": {"Date": None, "Creator": None, "Format": None, "Type": None},
@@ -168,6 +180,9 @@ def _svg(figure: Figure, about: str) -> ElementTree.Element:
     svg = ElementTree.fromstring(_saved(figure, "svg", about))
     for part in svg.findall(f"{_SVG}metadata"):
         svg.remove(part)
+    sheet = svg.find(f"{_SVG}defs/{_SVG}style")
+    assert sheet is not None
+    sheet.text = (sheet.text or "") + _DARK_STYLE
     titles = {one.get_gid(): str(one.get_label()) for one in figure.findobj() if one.get_gid()}
     for group in svg.iter(f"{_SVG}g"):
         if group.get("id") in titles:

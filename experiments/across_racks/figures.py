@@ -74,7 +74,7 @@ def gain(results: Results, count: int, over: int, way: str = RING) -> float:
     return time(results, FLAT, count, over) / time(results, way, count, over)
 
 
-def varied_gain(results: Results, parameter: str, factor: float, way: str) -> float:
+def varied_gain(results: Results, parameter: str, way: str, factor: float) -> float:
     """Returns the gain of two levels with a parameter times a factor."""
     if factor == 1:
         return gain(results, BOX_RACKS, VARIED_OVER, way)

@@ -9,12 +9,12 @@ from typing import Any
 
 from experiments.common.collectives import NAMED, sums
 from experiments.common.declaration import COMPARED, InRealTime, Point, Real, Values
+from experiments.common.sensitivity import FACTORS, variations
 from workloads.architectures.registry import keys_of
 
 __all__ = [
     "BOX",
     "BOX_RACKS",
-    "FACTORS",
     "FLAT",
     "IN_REAL_TIME",
     "MODELS",
@@ -57,10 +57,9 @@ _JOBS: Mapping[str, Mapping[str, Any]] = {
     "inc": {"placement": "inc"},
 }
 BOX_RACKS = 4  # where boxes differ
-FACTORS = (0.5, 2.0)
 VARIED: Mapping[str, str] = {
     "delay": "delay of a link",
-    "queue": "queues, and so windows of streams",
+    "queue": "queues",
     "gradients": "bytes of gradients",
 }
 VARIED_OVER = 2  # oversubscription where parameters vary
@@ -167,16 +166,14 @@ def points(quick: bool) -> Iterator[Point]:
 
 
 def _sensitivity() -> Iterator[Point]:
+    for parameter, factor, of in variations(VARIED):
+        amount = int(size(quick=False) * of["gradients"])
+        for way in (FLAT, RING, SWITCHED):
+            yield _point(
+                *(parameter, way, BOX_RACKS, VARIED_OVER, BOX, amount), factor=factor,
+                delay=f"{of['delay']:g} us", queue=f"{of['queue']:g} MiB",
+            )  # fmt: skip
     for factor in FACTORS:
-        for parameter in VARIED:
-            amount = size(quick=False) * (factor if parameter == "gradients" else 1)
-            delay = f"{factor if parameter == 'delay' else 1:g} us"
-            queue = f"{factor if parameter == 'queue' else 1:g} MiB"
-            for way in (FLAT, RING, SWITCHED):
-                yield _point(
-                    *(parameter, way, BOX_RACKS, VARIED_OVER, BOX, int(amount)),
-                    factor=factor, delay=delay, queue=queue,
-                )  # fmt: skip
         for count in (1, BOX_RACKS):
             model = MODELS[0]
             busy = model.backward * factor

@@ -22,7 +22,6 @@ from experiments.across_racks.figures import (
 from experiments.across_racks.jobs import (
     BOX,
     BOX_RACKS,
-    FACTORS,
     FLAT,
     MODELS,
     RING,
@@ -38,6 +37,7 @@ from experiments.across_racks.jobs import (
 )
 from experiments.common.declaration import Plot, Results, Section, Table
 from experiments.common.plots import curve, panels, start, ticks
+from experiments.common.sensitivity import FACTORS, Varied, sensitivity
 from topologies.model.units import size_text
 
 if TYPE_CHECKING:
@@ -165,30 +165,27 @@ def _assumed(results: Results) -> Section:
         ("time of computing", "16 and 161 ms", "recalled, of which two thirds are assumed to be"
          " the backward pass"),
     ]  # fmt: skip
-    steps = (FACTORS[0], 1.0, FACTORS[1])
-    rows = [
-        (
-            f"`{FLAT}` / `{way}`: {text}",
-            *(f"{varied_gain(results, name, factor, way):.2f}" for factor in steps),
-        )
+    varied = [
+        Varied(text, way, partial(varied_gain, results, name, way))
         for name, text in VARIED.items()
         for way in (RING, SWITCHED)
     ]
     model = MODELS[0]
-    found = (f"{overhead(results, model, BOX_RACKS, factor):.2f} %" for factor in steps)
-    rows.append((f"overhead of {model.title}, {BOX_RACKS} racks: time of computing", *found))
+    half, twice = (f"{overhead(results, model, BOX_RACKS, factor):.2f}" for factor in FACTORS)
     return Section(
         "What is assumed",
         [
             "No paper gives these, so each is halved and doubled.",
             Table(("parameter", "value", "from"), assumed, text=True),
-            Plot(
-                "sensitivity",
+            *sensitivity(
                 f"Gain of two levels, {BOX_RACKS} racks, {VARIED_OVER}:1, with a parameter halved"
                 " and doubled.",
-                partial(_draw_sensitivity, results),
+                f"{FLAT} over two levels (times)",
+                varied,
             ),
-            Table(("", "halved", "as assumed", "doubled"), rows),
+            f"{BOX_RACKS} racks make an iteration of {model.title} longer by {half} % with half the"
+            f" time of computing, {overhead(results, model, BOX_RACKS):.2f} % as assumed, and"
+            f" {twice} % with twice that time.",
         ],
     )
 
@@ -259,32 +256,12 @@ def _draw_boxes(results: Results) -> Figure:
             if measured > at[0]:
                 label = "predicted crossover" if number == 1 else "_nolegend_"
                 top = float(np.interp(planned, at, [ms for _, ms in flat]))
-                axes.vlines(
-                    planned, 0, top, color="#7f7f7f", linestyle=":", linewidth=1.4, label=label
-                )
+                axes.vlines(planned, 0, top, color="#7f7f7f", linewidth=1, label=label)
         axes.set_title(way, loc="left")
         axes.set(xlabel="oversubscription of racks' uplinks", ylim=(0, most))
         ticks(axes, at, lambda over: f"{over:g}:1")
     panes[0].set_ylabel("ms per sum")
     figure.legend(*panes[0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
-    return figure
-
-
-def _draw_sensitivity(results: Results) -> Figure:
-    figure, panes = panels(1, len(VARIED), 2.8)
-    steps = (FACTORS[0], 1.0, FACTORS[1])
-    for axes, (name, text) in zip(panes, VARIED.items(), strict=True):
-        for number, way in enumerate((RING, SWITCHED), 2):
-            found = [
-                (place, varied_gain(results, name, factor, way))
-                for place, factor in enumerate(steps)
-            ]
-            curve(axes, number, found, way)
-        axes.set_xticks(range(3), ["half", "as is", "double"])
-        axes.set(xlim=(-0.2, 2.2), ylim=(0, 1.15 * max(most for _, most in found)))
-        axes.set_title(text.partition(",")[0], loc="left")
-    panes[0].set_ylabel(f"{FLAT} over two levels")
-    figure.legend(*panes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
     return figure
 
 

@@ -11,21 +11,26 @@ from experiments.aggregation.jobs import (
     ALL,
     CHUNK_BYTES,
     DELAYS,
+    FEW,
     FEW_CHUNKS,
     FRAME_BYTES,
     HOPS,
     INC,
     LEVELS,
+    MANY,
     RATE,
     SIZE,
+    SLOWER,
     WORKERS_LINKS,
 )
 from experiments.common.declaration import Claim, Figure, Published, Results
+from experiments.common.sensitivity import setting
 from observability.wording import count
 
 __all__ = [
     "BMV2",
     "FLAT",
+    "RATIOS",
     "bound",
     "claims",
     "figures",
@@ -34,6 +39,7 @@ __all__ = [
     "published_seconds",
     "round_trip",
     "seconds",
+    "varied",
     "windows",
 ]
 
@@ -95,6 +101,28 @@ def _window_bytes(results: Results) -> int:
 def goodput(results: Results, delay: float, window: int) -> float:
     """Returns the gradients that a worker gets summed, in bit/s."""
     return 8 * _window_bytes(results) / seconds(results, of="window", delay=delay, window=window)
+
+
+def varied(results: Results, what: str, parameter: str, factor: float) -> float:
+    """Returns a ratio of times with a parameter times a factor.
+
+    Args:
+        what: One of ``RATIOS``.
+    """
+    values = setting(parameter, factor)
+    over, under = (
+        seconds(results, **values, way=way, workers=workers, slower=slower)
+        for way, workers, slower in RATIOS[what]
+    )
+    return over / under
+
+
+RATIOS = {
+    "many workers over few": ((INC, MANY, 1), (INC, FEW, 1)),
+    "ring over in-network": (("ring", MANY, 1), (INC, MANY, 1)),
+    "a straggler": ((INC, FEW, SLOWER[-1]), (INC, FEW, 1)),
+}
+"""What is varied: way, workers, and how many times slower a worker is, of both times."""
 
 
 def published_seconds(

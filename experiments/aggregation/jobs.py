@@ -8,24 +8,28 @@ from typing import Any
 
 from experiments.common.collectives import BASELINES
 from experiments.common.declaration import Point, Values
+from experiments.common.sensitivity import setting, variations
 
 __all__ = [
     "ALL",
     "CHUNK_BYTES",
     "DELAYS",
     "EMULATED_LOSS",
+    "FEW",
     "FEW_CHUNKS",
     "FRAME_BYTES",
     "HOPS",
     "INC",
     "LEVELS",
     "LOSSES",
+    "MANY",
     "MEASURED",
     "QUICK_WORKERS",
     "RATE",
     "SEEDS",
     "SIZE",
     "SLOWER",
+    "VARIED",
     "WINDOWS",
     "WORKERS",
     "WORKERS_LINKS",
@@ -39,6 +43,7 @@ _DELAY = 1e-6
 CHUNK_BYTES = 8192
 FRAME_BYTES = CHUNK_BYTES + 60  # Ethernet, IPv4, UDP and the protocol's header
 SIZE = 4_000_000
+_WINDOW = 256
 _MTU = 9000
 _RACK = 32  # workers, and children that a switch can have
 
@@ -61,6 +66,15 @@ LOSSES = (0.0, 0.0001, 0.001, 0.01, 0.03, 0.1, 0.3)  # of each link and directio
 LEVELS = (1, 2, 3)
 _LOSSY_ITERATIONS = 9
 SLOWER = (1, 2, 4, 8)
+
+FEW, MANY = 8, 32  # workers, where parameters vary
+_NEAR_CHUNK, _LARGEST_MTU = 8_000, 16_370  # twice 8 KiB would not fit into a frame
+VARIED = {
+    "size": "bytes of gradients",
+    "delay": "delay of a link",
+    "chunk": "bytes of a chunk",
+    "window": "window",
+}
 
 # The setting of a published implementation on BMv2.
 FEW_CHUNKS = 42
@@ -118,7 +132,7 @@ def _job(size: int = SIZE, **more: Any) -> dict[str, Any]:
         "iterations": 2,  # the first also agrees on exponents
         "payload": "none",
         "chunk_bytes": CHUNK_BYTES,
-        "window": 256,
+        "window": _WINDOW,
         "tree": "two-level",
         **more,
     }
@@ -131,6 +145,31 @@ def points(quick: bool) -> Iterator[Point]:
     yield from _losses(quick)
     yield from _windows(quick)
     yield from _published(quick)
+    if not quick:
+        yield from _sensitivity()
+
+
+def _sensitivity() -> Iterator[Point]:
+    for parameter, factor, of in variations(VARIED, base=True):
+        content = _job(
+            int(SIZE * of["size"]),
+            window=int(_WINDOW * of["window"]),
+            chunk_bytes=int(_NEAR_CHUNK * of["chunk"]),
+        )
+        for workers in (FEW, MANY):
+            network = scaled(workers)
+            network["defaults"] |= {
+                "delay": f"{1e6 * _DELAY * of['delay']:g} us",
+                "mtu": _LARGEST_MTU,
+            }
+            values: Values = {**setting(parameter, factor), "workers": workers, "slower": 1}
+            yield Point({**values, "way": INC}, network, content)
+            if workers == FEW:
+                slow = {"ends": ["w0", "tor0"], "rate": f"{RATE / SLOWER[-1]:.0f} bit/s"}
+                values = {**values, "slower": SLOWER[-1]}
+                yield Point({**values, "way": INC}, {**network, "links": [slow]}, content)
+            else:
+                yield Point({**values, "way": "ring"}, network, content, by=BASELINES["ring"])
 
 
 def _workers(quick: bool) -> Iterator[Point]:

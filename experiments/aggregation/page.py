@@ -11,29 +11,36 @@ from typing import TYPE_CHECKING
 from experiments.aggregation.figures import (
     BMV2,
     FLAT,
+    RATIOS,
     bound,
     goodput,
     knee,
     published_seconds,
     seconds,
     sizes,
+    varied,
     windows,
 )
 from experiments.aggregation.jobs import (
     ALL,
     CHUNK_BYTES,
     DELAYS,
+    FEW,
     FEW_CHUNKS,
     INC,
     LEVELS,
+    MANY,
+    RATE,
     SIZE,
     SLOWER,
+    VARIED,
     WORKERS_LINKS,
 )
 from experiments.aggregation.planned import planned
 from experiments.common.collectives import BASELINES
 from experiments.common.declaration import Plot, Results, Section, Table
 from experiments.common.plots import curve, start, ticks
+from experiments.common.sensitivity import Varied, sensitivity
 from observability import pictures
 
 if TYPE_CHECKING:
@@ -58,8 +65,8 @@ def _sections(results: Results) -> Iterator[Section]:
             f" switches sum in chunks of {CHUNK_BYTES // 1024} KiB. Ring, halving-doubling and"
             " servers (ps: one; sharded-ps: one for each four workers, up to 32 workers) are those"
             " of `rackhub compare`, over its model of TCP. An iteration is the median of those"
-            " after the first, which also agrees on exponents. Parameters that nobody has published"
-            " are these rates, delays and sizes; nothing is fitted.",
+            " after the first, which also agrees on exponents."
+            " Nothing is fitted.",
         ],
     )
     yield _workers(results)
@@ -68,6 +75,8 @@ def _sections(results: Results) -> Iterator[Section]:
     if published_seconds(results, 1):
         yield _published(results)
     yield _stragglers(results)
+    if not results.quick:
+        yield _assumed(results)
 
 
 def _workers(results: Results) -> Section:
@@ -105,6 +114,7 @@ def _draw_workers(results: Results) -> Figure:
         rows = results.all(of="workers", way=way)
         points = [(r.values["workers"], 1e3 * r.measures["seconds"]) for r in rows]
         curve(axes, number, ((float(n), t) for n, t in points), way)
+    axes.plot([], [], color="#7f7f7f", linewidth=0.9, label="as planned")
     axes.set(xscale="log", yscale="log", xlabel="workers", ylabel="ms per iteration")
     ticks(axes, shown, lambda n: f"{n:,.0f}")
     pictures.label_ticks(axes.yaxis)
@@ -155,6 +165,8 @@ def _draw_windows(results: Results) -> Figure:
         axes.axvline(knee(delay), color=colour, linewidth=0.8, alpha=0.6)
         points = [(float(n), goodput(results, delay, n) / 1e9) for n in found]
         curve(axes, number, points, f"links of {delay * 1e6:g} us")
+    axes.plot([], [], ":", color="#7f7f7f", linewidth=1.2, label="closed form")
+    axes.plot([], [], "-", color="#7f7f7f", linewidth=0.8, label="rate x round trip")
     axes.set(xscale="log", xlabel="window (chunks in flight)", ylabel="Gbit/s of gradients")
     axes.set_ylim(0, None)
     ticks(axes, every, lambda n: f"{n:.0f}")
@@ -258,5 +270,34 @@ def _stragglers(results: Results) -> Section:
             " and wait for nothing else; in a ring all steps wait for it. A straggler gains what"
             " traffic it is spared.",
             Table(("times slower", *(f"{way} ms" for way in ways)), rows),
+        ],
+    )
+
+
+def _assumed(results: Results) -> Section:
+    rows = [
+        ("rate of a link", f"{RATE / 1e9:g} Gbit/s", "assumed; only counts beside the delay"),
+        ("delay of a link", "1 us, and 5 and 20 for windows", "assumed"),
+        ("gradients", f"{SIZE / 1e6:g} MB", "assumed"),
+        ("bytes of a chunk", f"{CHUNK_BYTES // 1024} KiB", "assumed: a frame of 9,000 bytes"),
+        ("window", "256 chunks", "assumed: more than a link needs"),
+        ("timeouts", "1 ms at least", "ours; of the published implementation unknown"),
+    ]
+    ratios = [
+        Varied(what, text, partial(varied, results, what, name))
+        for what in RATIOS
+        for name, text in VARIED.items()
+    ]
+    return Section(
+        "What is assumed",
+        [
+            Table(("parameter", "value", "from"), rows, text=True),
+            *sensitivity(
+                f"Ratios of times with a parameter halved and doubled: {MANY} workers over {FEW}, a"
+                f" ring over switches with {MANY}, and one link {SLOWER[-1]} times slower over none"
+                f" with {FEW}.",
+                "ratio (times)",
+                ratios,
+            ),
         ],
     )

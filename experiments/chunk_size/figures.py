@@ -23,7 +23,7 @@ from experiments.common.phub import LINKS, WORKERS, model_bytes
 from protocol.assignment.registry import ASSIGNMENTS
 from workloads.architectures.registry import keys_of
 
-__all__ = ["claims", "figures", "imbalance", "line_seconds", "rates", "seconds"]
+__all__ = ["claims", "figures", "imbalance", "line_seconds", "rates", "seconds", "varied_rate"]
 
 _SOURCE = "plot on the poster, read off (+-15 of 765)"
 _NEAR = 0.15  # of a published one, read off by 0.02 to 0.1
@@ -35,6 +35,12 @@ _SHAPES = (8, 256, 1024, 2048)
 def seconds(results: Results, size: int = BEST, of: str = "size", **values: float) -> float:
     """Returns the time of an exchange."""
     return float(results.get("seconds", of=of, size=size, **values))
+
+
+def varied_rate(results: Results, of: str, size: int, factor: float) -> float:
+    """Returns exchanges a second of all workers, with a parameter times a factor."""
+    varied = {"factor": factor} if factor != 1 else {}
+    return WORKERS / seconds(results, size, of if varied else "size", **varied)
 
 
 def rates(results: Results) -> dict[int, float]:

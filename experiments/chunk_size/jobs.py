@@ -17,12 +17,12 @@ from experiments.common.phub import (
     model_bytes,
     topology,
 )
+from experiments.common.sensitivity import FACTORS
 
 __all__ = [
     "ASSIGNMENTS",
     "BEST",
     "CORES",
-    "FACTORS",
     "IN_REAL_TIME",
     "KIB",
     "LINK_COUNTS",
@@ -52,7 +52,6 @@ BEST = 32
 MESSAGE = WORKERS / PUBLISHED[4] / (model_bytes(MODEL) / (4 * KIB))  # seconds
 LINK_COUNTS = (1, 2, 4, 8)  # and ten, as all others have
 VARIED = {"message": (8, 16, 32), "window": (128, 1024)}  # KiB of a chunk, by parameter
-FACTORS = (0.5, 2.0)
 WINDOW_BYTES = 8 << 20  # of a worker in flight
 # Chunks of 8 KiB a second that a core sums, tall and wide: docs/results/benchmarks.md.
 TALL, WIDE = (8e-9 * 8192 * rate for rate in (173_000, 154_000))  # Gbit/s

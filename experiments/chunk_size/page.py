@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from experiments.chunk_size.figures import imbalance, line_seconds, rates, seconds
+from experiments.chunk_size.figures import imbalance, line_seconds, rates, seconds, varied_rate
 from experiments.chunk_size.jobs import (
     BEST,
     CORES,
-    FACTORS,
     KIB,
     LINK_COUNTS,
     MESSAGE,
@@ -25,7 +24,8 @@ from experiments.chunk_size.jobs import (
 )
 from experiments.common.declaration import Block, Plot, Results, Section, Table
 from experiments.common.phub import LINKS, WORKERS
-from experiments.common.plots import curve, panels, start, ticks
+from experiments.common.plots import curve, start, ticks
+from experiments.common.sensitivity import Varied, sensitivity
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -215,21 +215,23 @@ def _assumed(results: Results) -> Section:
         ),
         ("packets that a host gets at a time", "32", "assumed"),
     ]
-    table = []
-    for of, text in (("message", "a message takes"), ("window", "bytes in flight")):
-        for size in VARIED[of]:
-            half, twice = (WORKERS / seconds(results, size, of, factor=one) for one in FACTORS)
-            cells = (half, WORKERS / seconds(results, size), twice)
-            table.append((f"{text}: {size} KiB", *(f"{one:.0f}" for one in cells)))
+    varied = [
+        Varied(
+            text,
+            f"{size} KiB",
+            partial(varied_rate, results, of, size),
+        )
+        for of, text in (("message", "what a message takes"), ("window", "bytes in flight"))
+        for size in VARIED[of]
+    ]
     blocks: list[Block] = [
         Table(("parameter", "value", "from"), rows, text=True),
-        Plot(
-            "sensitivity",
-            "Exchanges a second with what a message takes, and the bytes in flight, halved and"
-            " doubled.",
-            partial(_draw_sensitivity, results),
+        *sensitivity(
+            "Exchanges a second, by size of chunks, with what a message takes, and the bytes in"
+            " flight, halved and doubled.",
+            "exchanges a second",
+            varied,
         ),
-        Table(("exchanges a second", "halved", "as assumed", "doubled"), table),
     ]
     return Section("What is assumed", blocks)
 
@@ -272,34 +274,4 @@ def _draw_links(results: Results) -> Figure:
     axes.set(xlabel="links of the server", ylabel="exchanges a second", ylim=(0, None))
     ticks(axes, (*LINK_COUNTS, LINKS), lambda links: f"{links:g}")
     axes.legend()
-    return figure
-
-
-def _draw_sensitivity(results: Results) -> Figure:
-    figure, axes = panels(1, 2, 3.0)
-    for one, of, title in (
-        (axes[0], "message", "what a message takes"),
-        (axes[1], "window", "bytes in flight"),
-    ):
-        sizes = VARIED[of]
-        for number, factor in enumerate((FACTORS[0], 1.0, FACTORS[1])):
-            points = [
-                (
-                    size,
-                    WORKERS
-                    / (
-                        seconds(results, size)
-                        if factor == 1
-                        else seconds(results, size, of, factor=factor)
-                    ),
-                )
-                for size in sizes
-            ]
-            label = {0.5: "halved", 1.0: "as assumed", 2.0: "doubled"}[factor]
-            curve(one, number, points, label if of == "message" else "")
-        one.set(xscale="log", xlabel="size of a chunk (bytes)", ylim=(0, None))
-        one.set_title(title, loc="left")
-        ticks(one, sizes, _text)
-    axes[0].set_ylabel("exchanges a second")
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
     return figure

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["WIDTH", "curve", "panels", "start", "ticks"]
+__all__ = ["WIDTH", "curve", "legend", "panels", "start", "ticks"]
 
 WIDTH = 7.2  # inches, of every plot: a README's
 _MARKS = "os^Dv"
@@ -69,6 +69,23 @@ def curve(
         clip_on=False,
         label=label or None,
     )
+
+
+def legend(figure: Figure, axes: Sequence[Axes], columns: int) -> None:
+    """Draws one legend below all axes, each label once.
+
+    Args:
+        columns: Of the legend, at most.
+    """
+    found = {
+        text: handle
+        for one in axes
+        for handle, text in zip(*one.get_legend_handles_labels(), strict=True)
+    }
+    figure.legend(
+        list(found.values()), list(found), loc="outside lower center",
+        ncols=min(columns, len(found)),
+    )  # fmt: skip
 
 
 def ticks(axes: Axes, values: Sequence[float], text: Callable[[float], str]) -> None:

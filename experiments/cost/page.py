@@ -76,7 +76,9 @@ def sections(results: Results) -> Sequence[Section]:
                 ),
                 f"Of {models(results.quick)[0].title}. The price of a summing switch's port beyond"
                 f" another's is 0 and cannot be doubled: the table has {_SURCHARGE:.0f} dollars for"
-                " both.",
+                " both. Half or twice the GPUs of a worker (assumed) change as much as half or"
+                " twice a GPU's price. How throughput depends on times of computing (recalled) is"
+                " [on another page](phub-throughput.md#what-is-assumed).",
             ],
         ),
     ]
@@ -146,9 +148,9 @@ def _draw(results: Results, prices: Prices) -> Figure:
                 label = design.title if place == 0 else None
                 axes.plot(ends, row, "-", color=colour, linewidth=3, label=label)
                 axes.plot(ends[:1], row[:1], "o", color=colour, markersize=5)
-        axes.axvline(1.25, color="#000000", linewidth=0.8, linestyle="--")
+        axes.axvline(1.25, color="#000000", linewidth=0.8, linestyle="--", label="PHub's 25 %")
         axes.set_yticks(range(len(shown)), shown)
         axes.set_title(model.title, loc="left")
         axes.set_xlabel("throughput per dollar, over sharded")
-    figure.legend(*every[0].get_legend_handles_labels(), loc="outside upper right", ncols=2)
+    figure.legend(*every[0].get_legend_handles_labels(), loc="outside upper right", ncols=3)
     return figure

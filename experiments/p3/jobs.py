@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from experiments.common.declaration import Point, Values
+from experiments.common.sensitivity import FACTORS
 from experiments.p3.models import INCEPTION, MODELS, RESNET, SOCKEYE, VGG, WORKERS, Model, compute
 
 __all__ = [
@@ -42,7 +43,6 @@ MESSAGE = 20e-6  # seconds that a host takes for one message, each way
 # 2 MB of a key in 780 us, one worker and one server: https://github.com/apache/mxnet/issues/14485
 SERVER_RATE = 20.5  # Gbit/s
 _SLICES = (1_000, 4_000, 12_000, 40_000, 50_000, 120_000, 400_000, 1_000_000)
-_FACTORS = (0.5, 2.0)
 _TRACED = "experiments.p3.traced:run"
 _EMULATED = "experiments.common.emulated:run"
 _SMALL_RATE = "10 Mbit/s"
@@ -225,7 +225,7 @@ def _placements(quick: bool) -> Iterator[Point]:
 
 def _sensitivity() -> Iterator[Point]:
     for model in (RESNET, SOCKEYE, VGG):
-        for factor in _FACTORS:
+        for factor in FACTORS:
             for policy in (BASELINE, P3):
                 content, files = job(model, policy, factor=factor)
                 values: Values = {"of": "times", "model": model.name, "rate": model.rate}

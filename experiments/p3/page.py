@@ -6,10 +6,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from experiments.common.declaration import Plot, Results, Section, Table
+from experiments.common.declaration import Block, Plot, Results, Section, Table
 from experiments.common.page import number
+from experiments.common.sensitivity import Varied, sensitivity
 from experiments.p3 import plots
-from experiments.p3.figures import gain, gains, overlap_bound, slice_times, software_gain
+from experiments.p3.figures import (
+    PUBLISHED,
+    gain,
+    gains,
+    overlap_bound,
+    slice_times,
+    software_gain,
+)
 from experiments.p3.jobs import (
     BASELINE,
     BYTESCHEDULER,
@@ -297,7 +305,7 @@ def _assumed(results: Results) -> Section:
         ("whole keys that are cut", "above 10^6", "artifact, baseline"),
         ("partition and credit, ByteScheduler", "10^6 and 4 x 10^6", "artifact: its documentation"),
     ]
-    blocks: list[str | Table | Plot] = [
+    blocks: list[Block] = [
         "The paper does not say how long its models compute. Nothing is tuned to a gain. But the"
         " times derived from 4 Gbit/s are as long as the bytes take there, where overlap gains"
         " most, so the sensitivity below matters: half and twice these times. The third of the"
@@ -305,10 +313,12 @@ def _assumed(results: Results) -> Section:
         Table(("parameter", "value", "from"), rows, text=True),
     ]
     if not results.quick:
-        table = [
-            (
+        varied = [
+            Varied(
+                "time of an iteration",
                 f"{model.title}, {model.rate:g} Gbit/s",
-                *(number(one) for one in plots.sensitivity(results, model)),
+                partial(plots.varied_gain, results, model),
+                PUBLISHED[model],
             )
             for model in (RESNET, SOCKEYE, VGG)
         ]
@@ -321,12 +331,11 @@ def _assumed(results: Results) -> Section:
             for row in results.all(of="window")
         ]
         blocks += [
-            Plot(
-                "sensitivity",
+            *sensitivity(
                 "P3's gain with half and twice the assumed times; dotted: published.",
-                partial(plots.draw_sensitivity, results),
+                "gain of P3 (%)",
+                varied,
             ),
-            Table(("gain in %", "halved", "as assumed", "doubled"), table),
             f"With servers that handle {SERVER_RATE} Gbit/s (2 MB in 780 us, measured of MXNet by a"
             " user, [issue 14485](https://github.com/apache/mxnet/issues/14485)), each packet as it"
             " arrives:",

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from experiments.common.declaration import Results
 from experiments.common.plots import curve, panels, start, ticks
-from experiments.p3.figures import gains, slice_times
+from experiments.p3.figures import PUBLISHED, gains, slice_times
 from experiments.p3.jobs import ARTIFACT_SLICE, BASELINE, FIFO, P3, PLACEMENTS
-from experiments.p3.models import BATCH, MODELS, RESNET, SOCKEYE, VGG, WORKERS, Model
+from experiments.p3.models import BATCH, MODELS, VGG, WORKERS, Model
 from experiments.p3.traced import BINS
 from observability import pictures
 
@@ -21,16 +21,13 @@ __all__ = [
     "draw_gains",
     "draw_links",
     "draw_placements",
-    "draw_sensitivity",
     "draw_slices",
     "draw_throughput",
-    "sensitivity",
+    "varied_gain",
 ]
 
-_PUBLISHED = {RESNET: 25, SOCKEYE: 38, VGG: 66}
 _RATES = (1, 2, 4, 6, 10, 15, 20, 30)
 MOST_SHOWN = 60  # percent; few parameters a slice take up to three times as long
-_FACTORS = {0.5: "halved", 1.0: "as assumed", 2.0: "doubled"}
 
 
 def draw_gains(results: Results) -> Figure:
@@ -38,9 +35,9 @@ def draw_gains(results: Results) -> Figure:
     figure, axes = start(3.6)
     for number, model in enumerate(MODELS):
         curve(axes, number, gains(results, model), model.title)
-        if model in _PUBLISHED:
+        if model in PUBLISHED:
             axes.plot(
-                [model.rate], [_PUBLISHED[model]], "*", color=pictures.COLOURS[number],
+                [model.rate], [PUBLISHED[model]], "*", color=pictures.COLOURS[number],
                 markersize=13, markeredgecolor="white", zorder=1,
             )  # fmt: skip
     axes.plot([], [], "*", color="#7f7f7f", markersize=11, label="published, at most")
@@ -153,37 +150,13 @@ def draw_placements(results: Results) -> Figure:
     return figure
 
 
-def draw_sensitivity(results: Results) -> Figure:
-    """Draws the gains with halved and doubled times of iterations."""
-    figure, axes = start(3.0)
-    for number, model in enumerate(MODELS):
-        if model in _PUBLISHED:
-            points = list(enumerate(sensitivity(results, model)))
-            curve(axes, number, points, f"{model.title}, {model.rate:g} Gbit/s")
-            axes.axhline(
-                _PUBLISHED[model],
-                color=pictures.COLOURS[number],
-                linewidth=1,
-                linestyle=(0, (1, 2)),
-            )
-    axes.plot([], [], color="#7f7f7f", linewidth=1, linestyle=(0, (1, 2)), label="published")
-    axes.set_xticks(range(len(_FACTORS)), list(_FACTORS.values()))
-    axes.set(xlim=(-0.2, 2.2), ylim=(0, None), xlabel="assumed time of an iteration")
-    axes.set_ylabel("gain of P3 (%)")
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=4)
-    return figure
-
-
-def sensitivity(results: Results, model: Model) -> list[float]:
-    """Returns a model's gain in percent with half the time, the time, and twice the time."""
-    found = []
-    for factor in _FACTORS:
-        values: dict[str, str | float] = {"of": "gain"}
-        if factor != 1:
-            values = {"of": "times", "factor": factor}
-        times = [
-            results.get("seconds", **values, model=model.name, rate=model.rate, policy=policy)
-            for policy in (BASELINE, P3)
-        ]
-        found.append(100 * (times[0] / times[1] - 1))
-    return found
+def varied_gain(results: Results, model: Model, factor: float) -> float:
+    """Returns a model's gain in percent with the time of an iteration times a factor."""
+    values: dict[str, str | float] = {"of": "gain"}
+    if factor != 1:
+        values = {"of": "times", "factor": factor}
+    slow, fast = (
+        results.get("seconds", **values, model=model.name, rate=model.rate, policy=policy)
+        for policy in (BASELINE, P3)
+    )
+    return float(100 * (slow / fast - 1))

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from experiments.common.declaration import Point, Values
-from experiments.common.phub import MXNET, MXNET_IB, PBOX, RATES, SYSTEMS, System, job, topology
+from experiments.common.phub import MXNET, MXNET_IB, PBOX, RATES, SYSTEMS, job, topology
+from experiments.common.sensitivity import setting, variations
 
-__all__ = ["FACTORS", "MODELS", "QUICK", "VARIED", "Model", "points"]
+__all__ = ["MODELS", "QUICK", "VARIED", "Model", "points"]
 
 _ITERATIONS = 3  # the first also agrees on exponents, the last has no next forward pass
 _PLANNED = "experiments.phub_throughput.planned:run"
-FACTORS = (0.5, 2.0)
 
 
 @dataclass(frozen=True)
@@ -72,23 +72,13 @@ def points(quick: bool) -> Iterator[Point]:
 
 def _sensitivity() -> Iterator[Point]:
     for model in VARIED:
-        for parameter in ("computing", "copies", "sums"):
-            for factor in FACTORS:
-                for system in (PBOX, MXNET_IB, MXNET):
-                    yield _varied(model, parameter, factor, system)
-
-
-def _varied(model: Model, parameter: str, factor: float, system: System) -> Point:
-    rate = RATES[0]
-    of = {"computing": 1.0, "copies": 1.0, "sums": 1.0, parameter: factor}
-    milliseconds = model.milliseconds * of["computing"]
-    values: Values = {
-        "of": "sensitivity", "model": model.name, "rate": rate, "system": system.name,
-        "parameter": parameter, "factor": factor,
-    }  # fmt: skip
-    return Point(
-        values,
-        topology(system, rate, copies=of["copies"], sums=of["sums"]),
-        job(system, model.name, milliseconds, _ITERATIONS),
-        by=_PLANNED,
-    )
+        for parameter, factor, of in variations(("computing", "copies", "sums")):
+            for system in (PBOX, MXNET_IB, MXNET):
+                values: Values = {
+                    **setting(parameter, factor),
+                    **{"model": model.name, "rate": RATES[0], "system": system.name},
+                }
+                network = topology(system, RATES[0], copies=of["copies"], sums=of["sums"])
+                milliseconds = model.milliseconds * of["computing"]
+                content = job(system, model.name, milliseconds, _ITERATIONS)
+                yield Point(values, network, content, by=_PLANNED)

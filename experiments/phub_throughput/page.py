@@ -20,7 +20,8 @@ from experiments.common.phub import (
     SYSTEMS,
     WORKERS,
 )
-from experiments.common.plots import curve, panels
+from experiments.common.plots import panels
+from experiments.common.sensitivity import Varied, sensitivity
 from experiments.phub_throughput.figures import (
     TRAFFIC,
     gain,
@@ -31,7 +32,7 @@ from experiments.phub_throughput.figures import (
     seconds,
     varied_gain,
 )
-from experiments.phub_throughput.jobs import FACTORS, VARIED
+from experiments.phub_throughput.jobs import VARIED
 from observability import pictures
 
 if TYPE_CHECKING:
@@ -154,7 +155,7 @@ def _parts(results: Results) -> Section:
                 "parts",
                 "PHub's gain over stock MXNet at 10 Gbit/s as a product: software (PShard over"
                 " MXNet, with the same traffic), times traffic (PHub over PShard, with the same"
-                " software). Upper bars: here; lower, pale: published.",
+                " software). Upper bars: here; lower, fainter: published.",
                 partial(_draw_parts, results),
             ),
             Table(
@@ -204,27 +205,20 @@ def _assumed(results: Results) -> Section:
         ("delay of a link, each way", "10 us", "assumed"),
         ("packets that a host gets at a time", "64", "assumed; 0.8 ms at 10 Gbit/s"),
     ]
-    table = [
-        (
-            f"{model.title}: {text}",
-            *(
-                f"{varied_gain(results, model, name, one):.2f}"
-                for one in (FACTORS[0], 1, FACTORS[1])
-            ),
-        )
+    varied = [
+        Varied(model.title, text, partial(varied_gain, results, model, name), model.over_mxnet)
         for model in VARIED
         for name, text in _PARAMETERS.items()
     ]
     blocks: list[Block] = [
         "Nothing is tuned to a gain.",
         Table(("parameter", "value", "from"), rows, text=True),
-        Plot(
-            "sensitivity",
+        *sensitivity(
             "PHub's throughput over stock MXNet at 10 Gbit/s with a parameter halved and doubled"
             " (planned); dotted: published.",
-            partial(_draw_sensitivity, results),
+            "PHub over MXNet (times)",
+            varied,
         ),
-        Table(("gain", "halved", "as assumed", "doubled"), table),
         "The poster's breakdown also has 0.11 s of synchronisation for ResNet-269 and 0.02 s of"
         " the optimizer, which are left out, and its parts follow each other, where here each"
         " has a processor of its own and they overlap. The published gains are nearer to those in"
@@ -281,6 +275,7 @@ def _draw_parts(results: Results) -> Figure:
             axes.text(
                 software * traffic * 1.02, at, f"{software * traffic:.1f}", va="center", fontsize=8
             )
+    axes.barh([0], [0], color="#7f7f7f", alpha=0.45, label="published (fainter)")
     axes.set_xscale("log")
     axes.set_xlim(1, 4.8)
     axes.xaxis.set_major_locator(ticker.FixedLocator([1, 1.5, 2, 3, 4]))
@@ -290,20 +285,5 @@ def _draw_parts(results: Results) -> Figure:
     axes.invert_yaxis()
     axes.grid(visible=False)
     axes.set_xlabel("throughput over stock MXNet (times, logarithmic)")
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=2)
-    return figure
-
-
-def _draw_sensitivity(results: Results) -> Figure:
-    figure, axes = panels(1, len(VARIED), 2.8)
-    for one, model in zip(axes, VARIED, strict=True):
-        for number, (name, text) in enumerate(_PARAMETERS.items()):
-            steps = (FACTORS[0], 1.0, FACTORS[1])
-            found = [(n, varied_gain(results, model, name, f)) for n, f in enumerate(steps)]
-            curve(one, number, found, text)
-        one.axhline(model.over_mxnet, color="#7f7f7f", linewidth=1, linestyle=(0, (1, 2)))
-        one.set_xticks(range(3), ["half", "as is", "double"])
-        one.set(xlim=(-0.2, 2.2), ylim=(0, None), title=model.title)
-    axes[0].set_ylabel("PHub over MXNet (times)")
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=3)
     return figure

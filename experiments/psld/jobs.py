@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from experiments.common.declaration import InRealTime, Point, Real, Values
+from experiments.common.sensitivity import AS_ASSUMED, setting, variations
 
 __all__ = [
     "BALANCED",
@@ -23,11 +24,13 @@ __all__ = [
     "SLICES",
     "SWITCHES",
     "TRAFFIC",
+    "VARIED",
     "Case",
     "K",
     "job",
     "network",
     "points",
+    "varied_cases",
 ]
 
 LINE_RATE = 10  # Gbit/s
@@ -115,12 +118,61 @@ _SMALL = {
 }
 
 
+# What no paper gives, in a small setting: a slow link, or slow processing for the last.
+VARIED = {
+    "computing": "time of computing",
+    "slice": "parameters of a slice",
+    "packets": "packets that a host gets at a time",
+    "server_rate": "rate of a server",
+}
+_COMPUTE_MS, _SLICE = 20, 40_000
+_SMALLER = ("resnet18-v2", 9)  # with as much computing for its bytes, in ms
+_VARIED_ROUNDS = 10
+
+
 def points(quick: bool) -> Iterator[Point]:
     """Yields the points, the shortest runs first."""
+    if not quick:
+        yield from _sensitivity()
     for case in QUICK if quick else CASES:
         for k in case.ks:
             for balance in (NO_BALANCER, *(case.others if k in (1.0, K) else ()), BALANCED):
                 yield _point(case, k, balance, quick)
+
+
+def _sensitivity() -> Iterator[Point]:
+    for parameter, factor, of in variations(VARIED, base=True):
+        for case in varied_cases(parameter):
+            for balance in (NO_BALANCER, BALANCED):
+                yield _varied(case, parameter, factor, balance, of)
+
+
+def varied_cases(parameter: str) -> Sequence[Case]:
+    """Returns the cases that a parameter is varied in."""
+    link, processing = (
+        replace(case, model=_SMALLER[0], rounds=_VARIED_ROUNDS)
+        for case in CASES
+        if case.name in ("bandwidth", "cpu")
+    )
+    if parameter == AS_ASSUMED:
+        return link, processing
+    return (processing,) if parameter == "server_rate" else (link,)
+
+
+def _varied(
+    case: Case, parameter: str, factor: float, balance: str, of: Mapping[str, float]
+) -> Point:
+    """Returns a point with a parameter times a factor. of: Factors of all."""
+    topology, content = dict(network(case)), dict(job(case, balance, quick=False))
+    costs = dict(topology["costs"])
+    interval = float(costs["interrupt_interval"].removesuffix(" us"))
+    costs["interrupt_interval"] = f"{interval * of['packets']:g} us"
+    if "server_rate" in costs:
+        costs["server_rate"] = f"{_SERVER_RATE * of['server_rate']:g} Gbit/s"
+    content["compute"] = {"iteration": f"{_SMALLER[1] * of['computing']:g} ms"}
+    content["schedule"] = {"slice": int(_SLICE * of["slice"])}
+    values: Values = {**setting(parameter, factor), "slow": case.slow, "balance": balance}
+    return Point(values, {**topology, "costs": costs}, content, faults=_faults(case, K))
 
 
 def _point(case: Case, k: float, balance: str, quick: bool) -> Point:
@@ -191,7 +243,7 @@ def _iterations(case: Case, balance: str) -> int:
 
 
 def _model(case: Case, balance: str) -> Mapping[str, Any]:
-    schedule: dict[str, Any] = {"slice": 40_000}
+    schedule: dict[str, Any] = {"slice": _SLICE}
     if case is IMBALANCE and balance != SLICES:
         schedule["assign"] = "keys"
     if balance == HASHED:
@@ -199,7 +251,7 @@ def _model(case: Case, balance: str) -> Mapping[str, Any]:
     return {
         "workload": "model",
         "model": case.model,
-        "compute": {"iteration": "20 ms"},  # assumed
+        "compute": {"iteration": f"{_COMPUTE_MS} ms"},  # assumed
         "schedule": schedule,
     }
 

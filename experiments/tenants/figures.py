@@ -6,9 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from experiments.common.declaration import Claim, Figure, Published, Results
+from experiments.common.sensitivity import setting
 from experiments.tenants.jobs import HUBS, Hub, counts
 
-__all__ = ["claims", "fairness", "figures", "slowdowns"]
+__all__ = ["claims", "fairness", "figures", "slowdowns", "varied_slowdown"]
 
 _RECALLED = "at most, of each of eight AlexNet jobs on a PBox; the set-up is not recalled"
 _MOST_ABOVE = 1.05
@@ -17,8 +18,20 @@ _FAIR = 0.99
 
 def slowdowns(results: Results, hub: Hub, jobs: int) -> list[float]:
     """Returns by how much longer each of so many jobs takes than one alone, in their order."""
-    (alone,) = results.get("seconds", hub=hub.name, jobs=1)
-    return [seconds / alone for seconds in results.get("seconds", hub=hub.name, jobs=jobs)]
+    (alone,) = results.get("seconds", of="jobs", hub=hub.name, jobs=1)
+    return [
+        seconds / alone for seconds in results.get("seconds", of="jobs", hub=hub.name, jobs=jobs)
+    ]
+
+
+def varied_slowdown(results: Results, hub: Hub, parameter: str, factor: float) -> float:
+    """Returns the slow-down of the slowest of the most jobs, small ones, with a parameter times a
+    factor."""
+    values = {**setting(parameter, factor), "hub": hub.name}
+    (alone,), together = (
+        results.get("seconds", **values, jobs=jobs) for jobs in (1, counts(results.quick)[-1])
+    )
+    return float(max(together) / alone)
 
 
 def fairness(results: Results, hub: Hub, jobs: int) -> float:

@@ -10,8 +10,18 @@ from typing import Any
 import yaml
 
 from experiments.common.declaration import InRealTime, Point, Real, Values
+from experiments.common.sensitivity import setting, variations
 
-__all__ = ["HUBS", "IN_REAL_TIME", "LINE_RATE", "SWITCH", "Hub", "counts", "points"]
+__all__ = [
+    "HUBS",
+    "IN_REAL_TIME",
+    "LINE_RATE",
+    "SWITCH",
+    "VARIED",
+    "Hub",
+    "counts",
+    "points",
+]
 
 LINE_RATE = 10  # Gbit/s of workers' links
 _MOST_JOBS = 8
@@ -21,6 +31,16 @@ _ITERATION = "16 ms"  # of AlexNet on a GTX 1080 Ti, recalled of PHub's table 3
 _CHUNK_BYTES = 16_000
 _MTU = 16_370
 _TOGETHER = "experiments.tenants.together:run"
+VARIED = {
+    "computing": "time of computing",
+    "window": "window",
+    "packets": "packets that a host gets at a time",
+    "delay": "delay of a link",
+}
+# Small jobs for these, with as much computing for their bytes as AlexNet.
+_SMALL = {"workload": "layers", "layers": ["8 MB"], "payload": "none"}
+_SMALL_COMPUTE_MS = 0.63
+_WINDOW, _DELAY_US, _INTERVAL_US = 512, 10, 200
 
 
 @dataclass(frozen=True)
@@ -60,8 +80,35 @@ def points(quick: bool) -> Iterator[Point]:
         for hub in HUBS:
             first, *others = (_job(hub, number, quick) for number in range(jobs))
             files = {f"job-{number}.yaml": _text(one) for number, one in enumerate(others, 2)}
-            values: Values = {"hub": hub.name, "jobs": jobs}
+            values: Values = {"of": "jobs", "hub": hub.name, "jobs": jobs}
             yield Point(values, _network(hub), first, files, by=_TOGETHER)
+    if not quick:
+        yield from _sensitivity()
+
+
+def _sensitivity() -> Iterator[Point]:
+    for jobs in (_MOST_JOBS, 1):
+        for hub in HUBS:
+            for parameter, factor, of in variations(VARIED, base=True):
+                yield _varied(hub, jobs, parameter, factor, of)
+
+
+def _varied(hub: Hub, jobs: int, parameter: str, factor: float, of: Mapping[str, float]) -> Point:
+    """Returns a point with a parameter times a factor. of: Factors of all."""
+    network = dict(_network(hub))
+    network["defaults"]["delay"] = f"{_DELAY_US * of['delay']:g} us"
+    network["costs"] = {"interrupt_interval": f"{_INTERVAL_US * of['packets']:g} us"}
+    first, *others = (
+        {
+            **_job(hub, number, quick=True),
+            "compute": f"{_SMALL_COMPUTE_MS * of['computing']:g} ms",
+            "window": int(_WINDOW * of["window"]),
+        }
+        for number in range(jobs)
+    )
+    files = {f"job-{number}.yaml": _text(one) for number, one in enumerate(others, 2)}
+    values: Values = {**setting(parameter, factor), "hub": hub.name, "jobs": jobs}
+    return Point(values, network, first, files, by=_TOGETHER)
 
 
 def _text(content: Mapping[str, Any]) -> str:
@@ -73,12 +120,12 @@ def _network(hub: Hub) -> Mapping[str, Any]:
         "name": "tenants",
         "defaults": {
             "rate": f"{LINE_RATE} Gbit/s",
-            "delay": "10 us",
+            "delay": f"{_DELAY_US} us",
             "queue_bytes": "64 MiB",
             "mtu": _MTU,
         },
         "racks": [{"workers": _MOST_JOBS * _WORKERS, "servers": 1}],
-        "costs": {"interrupt_interval": "200 us"},
+        "costs": {"interrupt_interval": f"{_INTERVAL_US} us"},
     }
     if hub.rate:
         rate = f"{hub.rate} Gbit/s"
@@ -89,20 +136,14 @@ def _network(hub: Hub) -> Mapping[str, Any]:
 
 def _job(hub: Hub, number: int, quick: bool) -> Mapping[str, Any]:
     workers = [f"w{_WORKERS * number + one}" for one in range(_WORKERS)]
-    sizes: dict[str, Any] = {
-        "workload": "model",
-        "model": "alexnet",
-        "compute": {"iteration": _ITERATION},
-    }
-    if quick:
-        sizes = {"workload": "layers", "layers": ["8 MB"], "payload": "none"}
+    model = {"workload": "model", "model": "alexnet", "compute": {"iteration": _ITERATION}}
     return {
         "name": f"tenant{number}",
-        **sizes,
+        **(_SMALL if quick else model),
         "iterations": 4 if quick else 3,
         "placement": {"kind": "ncs" if hub.rate else "inc", "workers": workers, "servers": ["s0"]},
         "chunk_bytes": _CHUNK_BYTES,
-        "window": 512,
+        "window": _WINDOW,
         "schedule": {"slice": _CHUNK_BYTES // 2},  # of 32,000 bytes, about PHub's 32 KiB
     }
 

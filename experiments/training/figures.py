@@ -6,9 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from experiments.common.declaration import Claim, Figure, Published, Results, Row
-from experiments.training.jobs import COLOCATED, INC, P3, Model, models
+from experiments.common.sensitivity import setting
+from experiments.training.jobs import COLOCATED, DIGITS, INC, P3, Model, models
 
-__all__ = ["claims", "curve", "figures", "reached", "rows", "target"]
+__all__ = ["claims", "curve", "figures", "reached", "rows", "target", "varied_ratio"]
 
 _EXACT = "accuracy that P3 loses: none, it sends all gradients in every iteration"
 _NEW = Published(None, "new", "nobody has published one")
@@ -34,6 +35,16 @@ def target(results: Results, model: Model) -> float:
 def reached(row: Row, loss: float) -> float:
     """Returns the seconds until the loss is no larger."""
     return next(end for end, now in curve(row) if now <= loss)
+
+
+def varied_ratio(results: Results, way: str, parameter: str, factor: float) -> float:
+    """Returns the time of an iteration of digits over that in the network, with a parameter times a
+    factor."""
+    values = setting(parameter, factor)
+    if factor == 1:
+        values = {"clock": "virtual", "model": DIGITS.name}
+    slow, fast = (results.get("seconds", **values, way=one) for one in (way, INC))
+    return float(slow / fast)
 
 
 def figures(results: Results) -> Sequence[Figure]:

@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import yaml
 
 from experiments.common.declaration import Point
+from experiments.common.sensitivity import setting, variations
 
 __all__ = [
     "CHARACTERS",
@@ -18,6 +19,7 @@ __all__ = [
     "P3",
     "REAL",
     "SHARDED",
+    "VARIED",
     "WAYS",
     "Model",
     "models",
@@ -38,6 +40,14 @@ WAYS: Mapping[str, str] = {
 REAL = (INC, COLOCATED, P3, SHARDED)  # also run in real time
 _PLACEMENTS = {INC: "inc", SHARDED: "ncs", COLOCATED: "cs", P3: "cs", "one PS": "ncc"}
 _COMPUTE = 0.02  # seconds of an iteration, assumed; a third of it forward
+_DIGITS_RATE, _DELAY_US, _WINDOW = 20, 50, 64
+VARIED = {
+    "computing": "time of computing",
+    "rate": "rate of links",
+    "slice": "parameters of a slice",
+    "delay": "delay of a link",
+    "window": "window",
+}
 
 
 @dataclass(frozen=True)
@@ -58,7 +68,7 @@ class Model:
 
 DIGITS = Model(
     "digits",
-    "20 Mbit/s",
+    f"{_DIGITS_RATE} Mbit/s",
     {"layer1": 8_320, "layer2": 8_256, "layer3": 650},
     1_024,
     {
@@ -94,13 +104,37 @@ def points(quick: bool) -> Iterator[Point]:
             yield _point(model, way, "virtual", quick)
     for way in () if quick else REAL:
         yield _point(DIGITS, way, "emulated", quick)
+    if not quick:
+        yield from _sensitivity()
+
+
+def _sensitivity() -> Iterator[Point]:
+    """Yields a few iterations of digits with a parameter halved and doubled: all take as long."""
+    for parameter, factor, of in variations(VARIED):
+        model = replace(
+            DIGITS,
+            rate=f"{_DIGITS_RATE * of['rate']:g} Mbit/s",
+            slice=int(DIGITS.slice * of["slice"]),
+            job={**DIGITS.job, "iterations": 6},
+        )
+        for way in REAL:
+            point = _point(model, way, "virtual", quick=False)
+            topology = {**point.topology, "defaults": {**point.topology["defaults"]}}
+            topology["defaults"]["delay"] = f"{_DELAY_US * of['delay']:g} us"
+            yield replace(
+                point,
+                values={**setting(parameter, factor), "way": way},
+                topology=topology,
+                job={**point.job, "window": int(_WINDOW * of["window"])},
+                files={"layers.yaml": _layer_times(model, _COMPUTE * of["computing"])},
+            )
 
 
 def _point(model: Model, way: str, clock: str, quick: bool) -> Point:
     emulated = clock == "emulated"
     links = {"rate": model.rate, "queue_bytes": "1 MiB", "mtu": 1500}
     if not emulated:  # where links have none
-        links["delay"] = "50 us"
+        links["delay"] = f"{_DELAY_US} us"
     return Point(
         {"clock": clock, "model": model.name, "way": way},
         {"name": "training", "defaults": links, "racks": [{"workers": 8, "servers": 4}]},
@@ -117,7 +151,7 @@ def _job(model: Model, way: str, *, emulated: bool, quick: bool) -> Mapping[str,
         "workload": model.name,
         **model.job,
         "placement": _PLACEMENTS[way],
-        "window": 64,
+        "window": _WINDOW,
         "schedule": {"slice": model.slice},
     }
     if not emulated:  # which takes the time that it takes
@@ -129,14 +163,14 @@ def _job(model: Model, way: str, *, emulated: bool, quick: bool) -> Mapping[str,
     return job
 
 
-def _layer_times(model: Model) -> str:
+def _layer_times(model: Model, compute: float = _COMPUTE) -> str:
     """Returns the layer trace: an iteration's time over its layers, by their parameters."""
     total = sum(model.layers.values())
     rows = [
         {
             "name": name,
-            "forward_seconds": _COMPUTE / 3 * count / total,
-            "backward_seconds": 2 * _COMPUTE / 3 * count / total,
+            "forward_seconds": compute / 3 * count / total,
+            "backward_seconds": 2 * compute / 3 * count / total,
         }
         for name, count in model.layers.items()
     ]

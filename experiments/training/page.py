@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from experiments.common.declaration import Plot, Results, Row, Section, Table
 from experiments.common.plots import panels
-from experiments.training.figures import curve, reached, rows, target
-from experiments.training.jobs import DIGITS, WAYS, Model, models
+from experiments.common.sensitivity import Varied, sensitivity
+from experiments.training.figures import curve, reached, rows, target, varied_ratio
+from experiments.training.jobs import COLOCATED, DIGITS, P3, SHARDED, VARIED, WAYS, Model, models
 from observability import pictures
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ def _sections(results: Results) -> Iterator[Section]:
     real = rows(results, DIGITS, "emulated")
     if real:
         yield _emulated(results, real)
+    if not results.quick:
+        yield _assumed(results)
 
 
 def _of(results: Results, model: Model) -> Section:
@@ -94,8 +97,10 @@ def _draw(found: Sequence[Row]) -> Figure:
         _line(left, number, curve(row), way)
         points = [(end, 100 * one) for end, _, one in row.measures["curve"] if one is not None]
         _line(right, number, points, way)
-    left.set(xlabel="s", ylabel="training loss (nats)", ylim=(0, None), xlim=(0, None))
-    right.set(xlabel="s", ylabel="accuracy (%)", xlim=(0, None))
+    left.set(
+        xlabel="virtual time (s)", ylabel="training loss (nats)", ylim=(0, None), xlim=(0, None)
+    )
+    right.set(xlabel="virtual time (s)", ylabel="accuracy (%)", xlim=(0, None))
     left.legend()
     return figure
 
@@ -135,6 +140,35 @@ def _emulated(results: Results, real: Sequence[Row]) -> Section:
                 ("summed by", "ms per iteration", "accuracy %", "weights", "bound by the machine"),
                 cells,
                 text=True,
+            ),
+        ],
+    )
+
+
+def _assumed(results: Results) -> Section:
+    table = [
+        ("time of computing", "20 ms an iteration, a third forward", "assumed"),
+        ("rate of links", f"{DIGITS.rate} (digits)", "assumed: links bound an iteration"),
+        ("delay of a link", "50 us", "assumed"),
+        ("slices", f"{DIGITS.slice:,} parameters (digits)", "assumed: small, for eight servers"),
+        ("window", "64 chunks of 1 KiB", "assumed"),
+    ]
+    varied = [
+        Varied(way, text, partial(varied_ratio, results, way, name))
+        for way in (COLOCATED, P3, SHARDED)
+        for name, text in VARIED.items()
+    ]
+    return Section(
+        "What is assumed",
+        [
+            "Loss and accuracy of an iteration depend on none of this, so the time to a loss does"
+            " as an iteration's does.",
+            Table(("parameter", "value", "from"), table, text=True),
+            *sensitivity(
+                "Time of an iteration of the digits over that with switches, with a parameter"
+                " halved and doubled.",
+                "time over in-network (times)",
+                varied,
             ),
         ],
     )

@@ -17,6 +17,7 @@ from experiments.common.phub import (
     WORKERS,
     model_bytes,
 )
+from experiments.common.sensitivity import setting
 from experiments.zero_compute.jobs import COLLECTIVES, MANY, MODEL, PLANNED, RATE
 
 __all__ = ["PUBLISHED", "claims", "counts", "exchanges", "figures", "line_seconds", "seconds"]
@@ -57,7 +58,7 @@ def varied_ratio(results: Results, system: str, parameter: str, factor: float) -
     if factor == 1:
         return seconds(results, system, WORKERS) / seconds(results, PBOX.name, WORKERS)
     slow, fast = (
-        results.get("seconds", of="sensitivity", system=one, parameter=parameter, factor=factor)
+        results.get("seconds", **setting(parameter, factor), system=one)
         for one in (system, PBOX.name)
     )
     return float(slow / fast)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from experiments.common.collectives import NAMED, sums
@@ -20,11 +20,11 @@ from experiments.common.phub import (
     job,
     topology,
 )
+from experiments.common.sensitivity import setting, variations
 
 __all__ = [
     "COLLECTIVES",
     "COUNTS",
-    "FACTORS",
     "IN_REAL_TIME",
     "MANY",
     "MODEL",
@@ -47,7 +47,6 @@ PLANNED = "planned"
 _ITERATIONS = 2  # the first also agrees on exponents
 _COALESCED = 16
 _DELAY_US = 10  # of a link, as of ``topology``
-FACTORS = (0.5, 2.0)
 VARIED = {
     "copies": ("time of copies", (PBOX, MXNET)),
     "sums": ("time of sums", (PBOX, MXNET_IB, MXNET)),
@@ -73,23 +72,22 @@ def points(quick: bool) -> Iterator[Point]:
             if workers in COUNTS:
                 yield _collective(name, workers, run=True)
             yield _collective(name, workers, run=False)
-    for parameter, (_, systems) in VARIED.items():
-        for factor in FACTORS:
-            for system in systems:
-                yield _varied(system, parameter, factor)
+    for parameter, factor, of in variations(VARIED):
+        for system in VARIED[parameter][1]:
+            yield _varied(system, parameter, factor, of)
 
 
-def _varied(system: System, parameter: str, factor: float) -> Point:
-    """Returns a point of eight workers with a parameter times a factor."""
-    of = {"copies": 1.0, "sums": 1.0, "packets": 1.0, "delay": 1.0, parameter: factor}
+def _varied(system: System, parameter: str, factor: float, of: Mapping[str, float]) -> Point:
+    """Returns a point of eight workers with a parameter times a factor. of: Factors of all."""
     network = topology(
         system, RATE, WORKERS, copies=of["copies"], sums=of["sums"],
         coalesced=int(_COALESCED * of["packets"]),
     )  # fmt: skip
     network["defaults"]["delay"] = f"{_DELAY_US * of['delay']:g} us"
     values: Values = {
-        **{"of": "sensitivity", "workers": WORKERS, "system": system.name},
-        **{"parameter": parameter, "factor": factor},
+        **setting(parameter, factor),
+        "workers": WORKERS,
+        "system": system.name,
     }
     return Point(values, network, job(system, MODEL, 0, _ITERATIONS))
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from experiments.common.declaration import Plot, Results, Section, Table
 from experiments.common.phub import LINKS, MXNET, MXNET_IB, PBOX, PSHARD, SWITCHES, WORKERS
 from experiments.common.plots import curve, panels, ticks
+from experiments.common.sensitivity import Varied, sensitivity
 from experiments.zero_compute.figures import (
     PUBLISHED,
     counts,
@@ -19,7 +20,7 @@ from experiments.zero_compute.figures import (
     software_seconds,
     varied_ratio,
 )
-from experiments.zero_compute.jobs import COLLECTIVES, COUNTS, FACTORS, MANY, RATE, VARIED
+from experiments.zero_compute.jobs import COLLECTIVES, COUNTS, MANY, RATE, VARIED
 from observability import pictures
 
 if TYPE_CHECKING:
@@ -92,14 +93,16 @@ def sections(results: Results) -> Sequence[Section]:
 
 
 def _assumed(results: Results) -> Section:
-    steps = (FACTORS[0], 1.0, FACTORS[1])
-    table = [
-        (
-            f"PHub over {system.name}: {text}",
-            *(f"{varied_ratio(results, system.name, name, one):.2f}" for one in steps),
+    varied = [
+        Varied(
+            f"over {system.name}",
+            text,
+            partial(varied_ratio, results, system.name, name),
+            PUBLISHED[PBOX.name] / PUBLISHED[system.name],
         )
+        for system in (PSHARD, MXNET_IB, MXNET)
         for name, (text, systems) in VARIED.items()
-        for system in systems[1:]
+        if system in systems
     ]
     rows = [
         ("copies and sums", "[of MXNet](phub-throughput.md#what-is-assumed)", "poster, read off"),
@@ -111,38 +114,14 @@ def _assumed(results: Results) -> Section:
         "What is assumed",
         [
             Table(("parameter", "value", "from"), rows, text=True),
-            Plot(
-                "sensitivity",
+            *sensitivity(
                 "Exchanges of PHub over those of others, eight workers, with a parameter halved and"
                 " doubled; dotted: published.",
-                partial(_draw_sensitivity, results),
+                "exchanges, PHub over it (times)",
+                varied,
             ),
-            Table(("ratio", "halved", "as assumed", "doubled"), table),
         ],
     )
-
-
-def _draw_sensitivity(results: Results) -> Figure:
-    shown = (PSHARD, MXNET_IB, MXNET)
-    figure, panes = panels(1, len(shown), 2.9)
-    steps = (FACTORS[0], 1.0, FACTORS[1])
-    for axes, system in zip(panes, shown, strict=True):
-        for number, (name, (text, systems)) in enumerate(VARIED.items()):
-            if system not in systems:
-                continue
-            line = [
-                (place, varied_ratio(results, system.name, name, factor))
-                for place, factor in enumerate(steps)
-            ]
-            curve(axes, number, line, text if system is MXNET else "")
-        published = PUBLISHED[PBOX.name] / PUBLISHED[system.name]
-        axes.axhline(published, color="#7f7f7f", linewidth=1, linestyle=(0, (1, 2)))
-        axes.set_xticks(range(3), ["half", "as is", "double"])
-        axes.set(xlim=(-0.2, 2.2), ylim=(0, None))
-        axes.set_title(f"over {system.name}", loc="left")
-    panes[0].set_ylabel("exchanges, PHub over it")
-    figure.legend(*panes[-1].get_legend_handles_labels(), loc="outside lower center", ncols=2)
-    return figure
 
 
 def _software(results: Results) -> list[str]:
@@ -169,8 +148,8 @@ def _draw(results: Results) -> Figure:
         curve(axes[0], number, few, name)
         if name in PUBLISHED:
             axes[0].plot(
-                [WORKERS + 0.3], [PUBLISHED[name]], "*", markersize=10, clip_on=False,
-                color=pictures.COLOURS[number], markeredgecolor="white",
+                [WORKERS + (0.45 if number % 2 else 0.9)], [PUBLISHED[name]], "*", markersize=10,
+                color=pictures.COLOURS[number], markeredgecolor="white", clip_on=False,
             )  # fmt: skip
         if name in COLLECTIVES:
             ran = [point for point in found if point[0] in COUNTS]
@@ -179,9 +158,10 @@ def _draw(results: Results) -> Figure:
         elif name not in (MXNET.name, MXNET_IB.name):
             curve(axes[1], number, found)
     axes[0].plot([], [], "*", color="#7f7f7f", markersize=10, label="published")
-    axes[0].set(xlabel="workers", ylabel="exchanges a second", ylim=(0, None), xlim=(0.5, 8.6))
+    axes[0].set(xlabel="workers", ylabel="exchanges a second", ylim=(0, None), xlim=(0.5, 9.1))
     axes[1].set(xlabel="workers (both axes logarithmic)", xscale="log", yscale="log")
     ticks(axes[0], COUNTS, lambda value: f"{value:g}")
     ticks(axes[1], COUNTS + MANY, lambda value: f"{value:g}")
+    pictures.label_ticks(axes[1].yaxis)
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=4)
     return figure
