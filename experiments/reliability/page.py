@@ -31,10 +31,10 @@ Each line is a fault in the middle of a training job on real processes, or on si
 |---|---|
 | weights | `same`: bit by bit those of one process that trains without a network, with the same workers in each sum; `no reference`: the optimizer's state was lost with all that had it, and all workers ended with the same weights |
 | recovered after | from the fault, or from its end where it lasts, until every worker has ended an iteration that it began after that |
-| retransmitted packets, bytes | of workers and switches, by then; a killed switch loses its count |
+| retransmitted packets, bytes | of workers and (not in virtual time) switches, by then; a killed switch loses its count |
 | AGGREGATING, PARTIAL | slots of switches that the fault met in these phases, by the switches' own counters, at least; of several faults at once, the first. Slots at servers are not counted |
 
-Times are this machine's, whose CPUs were busy with all of these processes.
+Times of real processes are this machine's, whose CPUs were busy with all of them; a simulated process starts in no time.
 """  # noqa: E501  # rows of a table
 
 

@@ -193,6 +193,13 @@ def _nodes(topology: str) -> Iterator[Scenario]:
             "worker stopped", "a worker is stopped for 10 s",
             {"stop": "w2", "for": "10 s"}, Holds(epoch=False, least=10),
         ),
+        (
+            "ToR stopped", "a ToR is stopped for 5 s: it forwards nothing and answers nobody",
+            {"stop": "tor0", "for": "5 s"}, Holds(least=5),
+        ),
+        (
+            "core stopped", "a core is stopped for 5 s", {"stop": "core0", "for": "5 s"}, Holds(),
+        ),
     ):  # fmt: skip
         chunks = 700 if "disconnect" in fault else 0
         yield Scenario(name, what, topology, (fault,), holds, chunks=chunks)

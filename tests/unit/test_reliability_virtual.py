@@ -13,6 +13,7 @@ from cli.main import main
 QUICK = (
     *("core killed", "worker stopped", "worker killed", "worker restarted", "server killed"),
     *("no core to plan with", "values", "several at once", "optimizer killed"),
+    *("ToR stopped", "core stopped"),
 )
 
 
