@@ -8,7 +8,7 @@ import math
 import os
 import subprocess
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
 from functools import partial
@@ -29,6 +29,7 @@ from observability.messages.live import Description, Snapshot, Status
 from observability.messages.servers import JobServers
 from observability.messages.waiting import JobExplanation
 from observability.metrics import families
+from observability.record import RunDirectory
 from rackhub.given import File, JobSource, Text, dumped, job_file
 from rackhub.results import Result
 from rackhub.running import Progress, TargetName, TopologySource, following, topology_of
@@ -173,12 +174,10 @@ class Testbed:
                 present round (-); it may come back.
 
         Raises:
-            ValueError: A name without a sign, or given twice.
+            ValueError: A name without a sign, or given twice; or no name.
             LaunchError: There is no such job or server, or this cannot be done now.
         """
-        changes(servers)
-        changes(workers)
-        return self._launched.ask(partial(control.scale, job=job, servers=servers, workers=workers))
+        return self._launched.ask(_scale(job, servers, workers))
 
     def why(self, job: str) -> JobExplanation:
         """Returns whether a job waits, and what for: its oldest chunks, node by node."""
@@ -394,11 +393,7 @@ class RunningJob:
 
     def scale(self, servers: Sequence[str] = (), workers: Sequence[str] = ()) -> ScaledJob:
         """Lets servers and workers of it come and go (``Testbed.scale``)."""
-        changes(servers)
-        changes(workers)
-        return self._launched.ask(
-            partial(control.scale, job=self.name, servers=servers, workers=workers)
-        )
+        return self._launched.ask(_scale(self.name, servers, workers))
 
     def stop(self) -> None:
         """Ends it; the testbed stays up. Raises ``LaunchError`` if it is over already."""
@@ -436,3 +431,12 @@ class RunningJob:
     def __repr__(self) -> str:
         state = "over" if self.done else self.latest["event"] if self.latest else "starting"
         return f"<RunningJob {self.name}: {state}>"
+
+
+def _scale(
+    job: str, servers: Sequence[str], workers: Sequence[str]
+) -> Callable[[RunDirectory], ScaledJob]:
+    """Returns the request for changes of a job. Raises ``ValueError`` for impossible words."""
+    if not any((*changes(servers), *changes(workers))):
+        raise ValueError("no server or worker is named")
+    return partial(control.scale, job=job, servers=servers, workers=workers)

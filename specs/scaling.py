@@ -21,6 +21,8 @@ class Changes(NamedTuple):
 
 def changes(words: Iterable[str]) -> Changes:
     """Reads words like +s4 and -s1; raises ValueError for others, and for names given twice."""
+    if isinstance(words, str):
+        raise ValueError(f"{shown(words)} should be a list of +NAME and -NAME")
     found: dict[str, list[str]] = {"+": [], "-": []}
     for word in words:
         if not isinstance(word, str) or word[:1] not in found or len(word) == 1:

@@ -48,6 +48,10 @@ def test_servers_and_workers_come_and_go_by_command(runs: Path) -> None:
             job.scale(["+s1"])
         with pytest.raises(ValueError, match="'s1' should be"):
             testbed.scale("digits", ["s1"])
+        with pytest.raises(ValueError, match="'\\+s1' should be a list"):
+            testbed.scale("digits", "+s1")
+        with pytest.raises(ValueError, match="no server or worker is named"):
+            job.scale()
         words = ShellComplete(main, {}, "rackhub", "_RACKHUB_COMPLETE")
         asked = ["scale", "digits", "--servers"]
         for begun, whole in (("+s", "+s0"), ("+s1,-s", "+s1,-s0")):
