@@ -296,23 +296,36 @@ def work(
             def push(gradients: Parameters) -> Future[Sums]:
                 return client.push(gradients, average=not at_servers)
 
-            def exchange(gradients: Parameters) -> Parameters:
+            def exchange(gradients: Parameters, meanwhile: Callable[[], object]) -> Parameters:
+                def really(given: Parameters, _: int) -> Sums:
+                    sums = push(given)
+                    meanwhile()
+                    return sums.result()
+
                 if runtime is REAL:  # pacing is for virtual time only
-                    return activity.exchange(gradients, lambda given, _: push(given).result())
+                    return activity.exchange(gradients, really)
+                meanwhile()  # takes no virtual time
                 return activity.exchange(
                     gradients, lambda given, n: pacing.exchange(given, n, push)
                 )
 
-            left_after: int | None = None
+            leaves, left_after = False, None
+
+            def saves(iteration: int) -> bool:
+                if job.checkpoint is None or options.rank != activity.first:
+                    return False
+                return iteration == job.iterations or iteration % job.checkpoint.every == 0
+
+            def pauses(iteration: int) -> bool:
+                nonlocal leaves
+                leaves = orders.leave and iteration < job.iterations
+                return leaves or saves(iteration)
 
             def report(progress: Progress) -> bool:
                 nonlocal left_after
                 observer.iterated(progress.iteration)
-                leaves = orders.leave and progress.iteration < job.iterations
                 reporter(progress, leaves=leaves)
-                end = progress.iteration == job.iterations
-                due = job.checkpoint and (end or progress.iteration % job.checkpoint.every == 0)
-                if due and options.rank == activity.first:
+                if saves(progress.iteration):
                     file = f"{options.checkpoints}-{progress.iteration}.checkpoint"
                     client.checkpoint(file)
                     emit(
@@ -325,7 +338,7 @@ def work(
                 left_after = progress.iteration if leaves else None
                 return not leaves
 
-            seconds = train(replica, job.iterations, exchange, report, done, runtime.now)
+            seconds = train(replica, job.iterations, exchange, report, pauses, done, runtime.now)
             if left_after is not None:
                 client.leave(finished=False)
             scheduling = _scheduling(cpu_watch)

@@ -9,9 +9,10 @@ would have reached.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from threadpoolctl import threadpool_info
@@ -172,30 +173,50 @@ def check_one_thread() -> None:
 def train(
     replica: Replica,
     iterations: int,
-    exchange: Callable[[Parameters], Parameters],
+    exchange: Callable[[Parameters, Callable[[], object]], Parameters],
     report: Callable[[Progress], bool],
+    pauses: Callable[[int], bool],
     done: int = 0,
     clock: Callable[[], float] = REAL.now,
 ) -> list[float]:
     """Runs the iterations after the first ``done``; returns the seconds that each took.
 
-    exchange: gradients to what comes for them, see ``Replica.apply``. report: called after each
-    iteration; returns False to end here. The quality is measured after each pass through the data,
-    each tenth of the job, and at the end.
+    exchange: gradients to what comes for them, see ``Replica.apply``; calls its second argument
+    once they are on their way. report: called after each iteration, when the gradients of the next
+    one are on their way: other workers do not wait for it then. pauses: called after each
+    iteration; if it returns True, the next one begins after ``report``, and only if that returns
+    True. The quality is measured after each pass through the data, each tenth of the job, and at
+    the end.
     """
     seconds = []
+    meanwhile: Callable[[], object] = _nothing
     measured = int(done / replica.looks_every)
     for iteration in range(done + 1, iterations + 1):
         start = clock()
         loss, gradients = replica.gradients()
-        replica.apply(exchange(gradients))
+        replica.apply(exchange(gradients, meanwhile))
         end = clock()
         seconds.append(end - start)
-        quality = None
         looks = int(iteration / replica.looks_every)
-        if looks > measured or iteration == iterations:
-            measured = looks
-            quality = replica.model.evaluate(replica.workload.test)
-        if not report(Progress(iteration, start, end, loss, quality)):
-            break
+        measures = looks > measured or iteration == iterations
+        measured = looks
+        progress = Progress(iteration, start, end, loss, None)
+        meanwhile = functools.partial(_conclude, replica, progress, measures, report)
+        if pauses(iteration) or iteration == iterations:
+            if not meanwhile():
+                break
+            meanwhile = _nothing
     return seconds
+
+
+def _conclude(
+    replica: Replica, progress: Progress, measures: bool, report: Callable[[Progress], bool]
+) -> bool:
+    if measures:
+        quality = replica.model.evaluate(replica.workload.test)
+        progress = replace(progress, quality=quality)
+    return report(progress)
+
+
+def _nothing() -> None:
+    """Does nothing."""

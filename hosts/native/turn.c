@@ -22,6 +22,7 @@ struct turn {
     int64_t first, last, trains_sent; // packets that the socket has not taken: from `first` on, of
                                       // which those before `last` have had `trains_sent` trains
     int64_t sent, calls; // packets and system calls
+    double unhurried;    // seconds that what arrives may wait, see at_ease()
 };
 
 // Sends packets `first` to `last`, all with or all without payload; returns 0 if the socket
@@ -46,6 +47,35 @@ static int send_run(struct turn *t, const struct departures *out, int64_t first,
     return (int64_t)sent == last - first;
 }
 
+// True if all that is submitted has been sent, so that results release nothing.
+static int all_sent(const struct worker *w) {
+    for (int64_t stream = 0; stream < w->streams; stream++)
+        if (w->queues[stream].head != w->queues[stream].tail)
+            return 0;
+    return !w->held && !w->heap_length;
+}
+
+// Returns the seconds that results need to arrive, all but one, over a link as fast as this one.
+static double missing(const struct worker *w) {
+    for (int64_t i = 0; i < w->servers_count; i++)
+        if (!uses_link(w, &w->servers[i]))
+            return 0;
+    return (double)((w->incomplete - 1) * w->large * 8) / w->rate;
+}
+
+// Returns the seconds for which nothing has to be read. A quarter of the backlog is left for a late
+// wake-up.
+static double at_ease(const struct worker *w, double now, double following) {
+    if (w->rate <= 0 || !w->incomplete)
+        return 0;
+    // What arrives can only release packets that leave after those that the link has.
+    double spare = w->clear - now;
+    if (all_sent(w))
+        spare = larger(spare, missing(w));
+    spare = fmin(spare - w->backlog / 4, following - now);
+    return larger(0, fmin(spare, w->backlog / 2));
+}
+
 // Takes a turn; `out` has room for a whole window.
 void worker_turn(struct worker *w, struct turn *t, struct departures *out) {
     struct inbox *inbox = t->inbox;
@@ -55,6 +85,7 @@ void worker_turn(struct worker *w, struct turn *t, struct departures *out) {
     t->now = (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
     t->irregular = inbox->trains_length && !inbox->regular;
     t->first = t->last = t->sent = t->calls = out->count = 0;
+    t->unhurried = 0;
     if (inbox->error || t->irregular)
         return;
     if (inbox->packets) {
@@ -79,6 +110,7 @@ void worker_turn(struct worker *w, struct turn *t, struct departures *out) {
         if (!send_run(t, out, t->first, t->last))
             return;
     }
+    t->unhurried = at_ease(w, t->now, out->following);
 }
 
 // Checked by hosts/worker/core.py and hosts/net/trains.py.

@@ -152,6 +152,7 @@ static void release(struct worker *w, int64_t chunk) {
     while (row >= 0) {
         int64_t next = w->held_next[row];
         if (is_ready(w, chunk, w->entry[row].round)) {
+            w->held--;
             activate(w, row);
         } else {
             w->held_next[row] = w->held_first[chunk];
@@ -200,6 +201,7 @@ static void enter(struct worker *w, int64_t stream) {
             activate(w, row);
         } else {
             w->stage[row] = HELD;
+            w->held++;
             w->held_next[row] = w->held_first[entry->chunk];
             w->held_first[entry->chunk] = (int32_t)row;
         }

@@ -170,6 +170,7 @@ struct worker {
     // Lengths and flags.
     int64_t heap_length, sums_length, failed_length, probed_length, chosen_length;
     int64_t incomplete; // numbers submitted that have no result
+    int64_t held;       // rows that are HELD
     int64_t moved;      // windows may move
     int64_t prepared;   // `probed` is of a poll whose packets are not built
     int64_t expired;    // that poll met expired timers, of the rows in `chosen`

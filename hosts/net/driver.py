@@ -59,6 +59,17 @@ class Ahead(NamedTuple):
     refuse: Callable[[], None]
 
 
+class Turn(NamedTuple):
+    """What a machine that took a turn at its endpoint waits for.
+
+    following: time of the next poll.
+    unhurried: seconds for which what arrives may wait.
+    """
+
+    following: float
+    unhurried: float
+
+
 OnTrain = Callable[[Seconds, Batch, Clock], Released | None]
 
 
@@ -92,7 +103,7 @@ class Attachment(Protocol):
 
     def wake(self) -> None: ...
 
-    def wait(self, timeout: float) -> None: ...
+    def wait(self, timeout: float, unhurried: float = 0.0) -> None: ...
 
     def send(self, batch: Batch) -> None: ...
 
@@ -113,7 +124,7 @@ def drive(
     deadline: float = math.inf,
     clock: Callable[[], float] = REAL.now,
     on_train: OnTrain | None = None,
-    on_turn: Callable[[], float | None] | None = None,
+    on_turn: Callable[[], Turn | None] | None = None,
 ) -> bool:
     """Runs `machine` over `endpoint` until `until()` is true; returns False if `deadline` passed
     first.
@@ -121,19 +132,20 @@ def drive(
     `until` is evaluated after every arrival, timer and `Endpoint.wake`. `deadline` is a time of
     `clock`. While the socket's send buffer is full the machine is not polled, so urgent packets do
     not queue behind others, unless they overtake them in the endpoint. on_train: takes packets that
-    an endpoint gives ahead of time, see Ahead. on_turn: receives, polls and sends in one call, and
-    returns the time of the next poll; None if the machine has to be driven step by step. Raises
-    what `machine`, `until` and sending raise.
+    an endpoint gives ahead of time, see Ahead. on_turn: receives, polls and sends in one call;
+    returns None if the machine has to be driven step by step. Raises what `machine`, `until` and
+    sending raise.
     """
     while not until():
-        following = None if on_turn is None else on_turn()
-        if following is not None:
+        turn = None if on_turn is None else on_turn()
+        if turn is not None:
             if until():
                 return True
             now = clock()
             if now >= deadline:
                 return False
-            endpoint.wait(_span(max(endpoint.tick, following - now), deadline - now, endpoint.tick))
+            idle = max(endpoint.tick, turn.following - now)
+            endpoint.wait(_span(idle, deadline - now, endpoint.tick), turn.unhurried)
             continue
         ahead = None if on_train is None else endpoint.ahead()
         released = None

@@ -132,6 +132,8 @@ class Endpoint:
         # Reentrant: a signal handler may interrupt `wake` or `close`.
         self._open_or_not = REAL.rlock()
         self._wakeup = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._unhurried = select.poll()
+        self._unhurried.register(self._wakeup, select.POLLIN)
         self._poller = select.poll()
         self._poller.register(self._wakeup, select.POLLIN)
         self._poller.register(self._socket, select.POLLIN)
@@ -220,9 +222,20 @@ class Endpoint:
             if self._socket.fileno() >= 0:
                 os.eventfd_write(self._wakeup, 1)
 
-    def wait(self, timeout: float) -> None:
+    def wait(self, timeout: float, unhurried: float = 0.0) -> None:
         """Blocks until there is something to read, room to send, a `wake`, or `timeout`
-        (seconds)."""
+        (seconds).
+
+        unhurried: seconds in which reading and sending can wait. Several packets are then read at
+            a time, which costs a wake-up less each.
+        """
+        # Round down: what is to be sent after it must not be late.
+        unhurried_ms = int(min(unhurried, timeout) * 1000)
+        if unhurried_ms and not self._kept:
+            if self._unhurried.poll(unhurried_ms):
+                os.eventfd_read(self._wakeup)
+                return
+            timeout -= unhurried_ms / 1000
         events = select.POLLIN | (select.POLLOUT if self._pending else 0)
         self._poller.modify(self._socket, events)
         if self._kept:

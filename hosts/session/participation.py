@@ -19,7 +19,7 @@ import numpy as np
 from hosts.epoch_change import UnrecoverableChunkError
 from hosts.errors import CallOrderError, ClientError, JobRefusedError, UseAfterLeaveError
 from hosts.net.arrivals import Clock, Released, Seconds
-from hosts.net.driver import Attachment, drive
+from hosts.net.driver import Attachment, Turn, drive
 from hosts.net.environment import HERE, HostEnvironment
 from hosts.net.udp import Endpoint
 from hosts.session.calls import Call, Calls
@@ -251,7 +251,7 @@ class Participation:
                 enough = self._calls.until_done
             return self.follower.on_train(times, batch, clock, enough)
 
-    def on_turn(self) -> float | None:
+    def on_turn(self) -> Turn | None:
         """See WorkerTransport."""
         follower, endpoint = self.follower, self._endpoint
         if not isinstance(endpoint, Endpoint):

@@ -20,6 +20,7 @@ from hosts.data.reports import Failure, Statistics, Sums
 from hosts.native.loader import check_constants, load_native
 from hosts.native.structures import structures
 from hosts.net.arrivals import EXACT, Clock, Enough, Numbers, Released, Seconds
+from hosts.net.driver import Turn
 from hosts.net.pacer import wire_bytes
 from hosts.net.udp import Endpoint
 from hosts.worker.chunk_queues import Queues
@@ -296,8 +297,8 @@ class Core:
         self._raise()
         return self._departed(kept), self._out.following
 
-    def turn(self, endpoint: Endpoint) -> float:
-        """Takes what has arrived at a socket, polls, and sends; returns the time of the next poll.
+    def turn(self, endpoint: Endpoint) -> Turn:
+        """Takes what has arrived at a socket, polls, and sends.
 
         Raises OSError.
         """
@@ -322,11 +323,11 @@ class Core:
             assert found is not None
             self.receive(turn.now, found)
             if blocked:
-                return math.inf
+                return Turn(math.inf, 0.0)
             batch, following = self.send(turn.now)
             if batch is not None:
                 endpoint.send(batch)
-            return following
+            return Turn(following, 0.0)
         counters.received += inbox.packets
         counters.receive_calls += inbox.trains_length
         if turn.first < self._out.count:
@@ -335,7 +336,9 @@ class Core:
             endpoint.send_rest(batch.select(slice(turn.first, turn.last)), turn.trains_sent)
             if turn.last < len(batch):
                 endpoint.send(batch.select(slice(turn.last, None)))
-        return float(self._out.following)
+        # One that overtakes others may be among what arrives.
+        unhurried = 0.0 if endpoint.by_priority else turn.unhurried
+        return Turn(self._out.following, unhurried)
 
     def run(
         self, times: Seconds, batch: Batch, clock: Clock, enough: Enough | None

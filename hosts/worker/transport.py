@@ -30,6 +30,7 @@ from hosts.data.reports import Completed, Failure, Statistics, Sums
 from hosts.data.submissions import ChunkRefs, Submission
 from hosts.native.chunk_exponents import exponents_in
 from hosts.net.arrivals import Clock, Enough, Released, Seconds
+from hosts.net.driver import Turn
 from hosts.net.pacer import BACKLOG, wire_bytes
 from hosts.net.udp import Endpoint
 from hosts.worker.chunk_queues import Queues, enqueue, entries_of
@@ -380,10 +381,10 @@ class WorkerTransport:
             return None, math.inf
         return self._core.send(now)
 
-    def turn(self, endpoint: Endpoint) -> float | None:
+    def turn(self, endpoint: Endpoint) -> Turn | None:
         """Takes what has arrived at a socket, polls and sends, in one native call.
 
-        Returns the time of the next poll; None if it has to be done step by step.
+        Returns None if it has to be done step by step.
         """
         if self._frozen or endpoint.lanes != self._slots.width:
             return None

@@ -169,8 +169,8 @@ class VirtualEndpoint:
         """The alarm of the task that waits here."""
         return self._waiters[0].alarm if self._waiters else None
 
-    def wait(self, timeout: float) -> None:
-        """Implements Endpoint."""
+    def wait(self, timeout: float, unhurried: float = 0.0) -> None:
+        """Implements Endpoint; waking up costs no CPU time here, so nothing waits for more."""
         if self._pending:
             room = max(int(self._pending[0][1][0]), self._most_waiting // self._share)
             room += self._queue_bytes - self._most_waiting

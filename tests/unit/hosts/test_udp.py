@@ -236,7 +236,7 @@ class Ticking(Endpoint):
 
     now = 0
 
-    def wait(self, timeout: float) -> None:
+    def wait(self, timeout: float, unhurried: float = 0.0) -> None:
         self.now += int(timeout / self.tick)
 
 

@@ -23,7 +23,9 @@ from protocol.plan import Address, StreamPlan, WorkerPlan
 SERVER = (1000, PORT)
 
 
-def lone(window: int = 2, world: int = 2, **more: object) -> WorkerTransport:
+def lone(
+    window: int = 2, world: int = 2, server: tuple[int, int] = SERVER, **more: object
+) -> WorkerTransport:
     plan = WorkerPlan(
         job=1,
         epoch=1,
@@ -31,7 +33,7 @@ def lone(window: int = 2, world: int = 2, **more: object) -> WorkerTransport:
         lanes=4,
         rank=0,
         streams=(StreamPlan(0, 7, 0, window),),
-        servers=(Address(*SERVER),),
+        servers=(Address(*server),),
         counts=(64,),
         chunks_per_slice=1,
     )
