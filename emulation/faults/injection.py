@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
@@ -24,8 +25,10 @@ from specs.faultfile import Fault, load_words, slow_words
 from specs.slowdowns import EVERY_LINK
 from topologies.model.replica_order import host_of
 
-# The longest time that a fault waits for sums in flight.
-_AIM_SECONDS = 1.0
+# How long a fault waits for sums in flight: at least and at most; between them until it has looked
+# for them as often as an idle machine does.
+_AIM_SECONDS = 1.0, 10.0
+_AIM_LOOKS = 100
 _ANSWER_SECONDS = 5.0
 # Waits until the end of a lasting fault.
 Last = Callable[[], Awaitable[None]]
@@ -67,10 +70,12 @@ class Injector:
         killed: names of the processes that it ends.
         """
         faults, loop = self._context.faults, asyncio.get_running_loop()
-        latest = loop.time() + _AIM_SECONDS
-        before = await faults.snapshot()
-        while any(self._jobs()) and not faults.under_way(before) and loop.time() < latest:
+        least, most = (loop.time() + seconds for seconds in _AIM_SECONDS)
+        for look in itertools.count(1):
             before = await faults.snapshot()
+            over = loop.time() >= (most if look < _AIM_LOOKS else least)
+            if over or faults.under_way(before) or not any(self._jobs()):
+                break
         # All faults but a kill last.
         lasting = fault.kind != "kill"
         return faults.begin(fault.kind, fault.where, what, before, lasting=lasting, killed=killed)

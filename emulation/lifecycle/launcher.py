@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -149,21 +150,36 @@ class Launch:
     def down(self) -> int:
         """Takes the testbed down, kills it if it does not end; returns its exit status."""
         assert self.process.stdin is not None
-        if self._stuck:
-            self.process.kill()
-        elif self.process.poll() is None:
-            try:
-                control.down(self.run)
-            except ControlError:
-                # It does not listen or answer; closing its input ends it.
-                self.process.stdin.close()
         try:
+            if self._stuck:
+                return self._kill()
+            if self.process.poll() is None:
+                try:
+                    control.down(self.run)
+                except ControlError:
+                    # It does not listen or answer; closing its input ends it.
+                    self.process.stdin.close()
             return self.process.wait(_DOWN_SECONDS)
         except subprocess.TimeoutExpired:
-            self.process.kill()
-            return self.process.wait()
+            return self._kill()
         finally:
             self.process.stdin.close()
+
+    def _kill(self) -> int:
+        """Kills the testbed; returns its exit status once all its processes are gone.
+
+        The supervisor is the first process of a PID namespace, so the kernel ends the others with
+        it, and what started it, which waits for that, ends last. Killed itself, it would not wait.
+        """
+        pid = self.run.supervisor()
+        try:
+            if pid is None:
+                self.process.kill()
+            else:
+                os.kill(pid, signal.SIGKILL)
+        except PermissionError:  # it runs by sudo
+            self.process.kill()
+        return self.process.wait()
 
 
 def _say(text: str) -> None:

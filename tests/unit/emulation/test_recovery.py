@@ -110,7 +110,7 @@ def test_slots_that_wait_are_those_claimed_or_sent_up_and_not_left() -> None:
 
 
 def test_fault_is_over_when_its_job_ends_during_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("emulation.faults.injection._AIM_SECONDS", 0.0)
+    monkeypatch.setattr("emulation.faults.injection._AIM_SECONDS", (0.0, 0.0))
 
     async def play() -> tuple[list[dict[str, Any]], list[int]]:
         log, stopped, signals = FaultLog({}, nothing, 1000), asyncio.Event(), []
