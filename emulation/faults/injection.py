@@ -171,7 +171,7 @@ class Injector:
         job = next(iter(self._jobs()), None)
         if job is None:
             raise ControlError(f"no job runs: {fault.kind} has no effect")
-        await scale_job(self._context, job.name, job, fault)
+        await scale_job(self._context, job.name, job, fault, planned=True)
 
     async def _push(self, fault: Fault) -> None:
         switch = self._context.nodes.switches[fault.node]

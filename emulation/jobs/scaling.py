@@ -29,22 +29,28 @@ async def scale_job(
     job: EmulatedJob | None,
     fault: Fault,
     waits: Waits = lambda seconds, why: None,
+    *,
+    planned: bool = False,
 ) -> ScaledJob:
     """Lets workers and servers of a job come and go; returns once that holds, and records it among
     the faults.
 
     name: of the job, submitted or external. job: the submitted one. fault: says who comes and goes.
-    waits: called every two seconds with how long the servers take, and what they wait for. Raises
+    waits: called every two seconds with how long the servers take, and what they wait for. planned:
+    it is one of the run's faults, and recorded even if nothing of it happens. Raises
     ``ControlError``.
     """
     faults, workers, servers = context.faults, changes(fault.workers), changes(fault.servers)
     record = faults.begin(fault.kind, fault.where, "change", lasting=True)
+    words: list[str] = []
     done: ScaledJob = {"job": name, "servers": None, "workers": None, "killed": []}
     try:
         submitted = _submitted(name, workers, job) if fault.workers else None
         if fault.servers:  # first: workers change the plan epoch, and no map changes meanwhile
             moved = await _servers(context.nodes, name, servers, waits)
-            record.what = words = scaled_words(moved.slices, moved.bytes, moved.from_round)
+            words.append(scaled_words(moved.slices, moved.bytes, moved.from_round))
+            if job is not None:
+                job.scaled()
             done["servers"] = {
                 "from_round": moved.from_round,
                 "slices": moved.slices,
@@ -55,16 +61,15 @@ async def scale_job(
         if submitted is not None:
             done["killed"] = await _workers(workers, submitted)
             done["workers"] = present = submitted.workers.present
-            changed = workers_words(len(present), done["killed"])
-            record.what = f"{words}; {changed}" if fault.servers else changed
-    except ControlError:
-        if done["servers"] is None:
+            words.append(workers_words(len(present), done["killed"]))
+    except ControlError as error:
+        if not words and not planned:
             faults.faults.remove(record)
+        words.append(f"were refused: {error}")
         raise
     finally:
+        record.what = "; ".join(words)
         record.over = time.monotonic()
-    if job is not None and fault.servers:
-        job.scaled()
     context.tell(f"{fault.where} {record.what}")
     return done
 

@@ -58,6 +58,8 @@ def send(address: str, rate: float, mtu: int, busy: float = math.inf, idle: floa
     payload = bytes(mtu - _IP_AND_UDP)
     spacing = 8 * (mtu + ETHERNET_HEADER) / rate
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        # Other flows from here, and what discards those to here, have this port, too.
+        sender.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sender.bind(("", PORT))
         sender.connect((address, PORT))
         sender.setblocking(False)
@@ -95,7 +97,8 @@ def main() -> None:
     given = parser.parse_args()
     if given.command == "discard":
         discard()
-    send(given.address, given.rate, given.mtu, given.busy, given.idle)
+    else:
+        send(given.address, given.rate, given.mtu, given.busy, given.idle)
 
 
 if __name__ == "__main__":

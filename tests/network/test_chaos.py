@@ -202,6 +202,43 @@ def test_background_traffic_takes_the_links_of_its_route(rackhub: Rackhub, targe
     )
 
 
+def test_a_host_has_several_flows_of_background_traffic(rackhub: Rackhub) -> None:
+    """In both directions, and what carries them leaves no error."""
+    rackhub.job.write_text(rackhub.job.read_text().replace(str(ITERATIONS), "250"))
+    file = rackhub.folder / "faults.yaml"
+    flows = (("s1", "w0"), ("s1", "w2"), ("w3", "s1"))
+    text = "".join(
+        f"- {{at: 0 s, load: {{from: {a}, to: {b}, rate: 4 Mbit/s}}, for: 1 s}}\n" for a, b in flows
+    )
+    file.write_text(f"faults:\n{text}")
+    result = rackhub.call(
+        "chaos", rackhub.topology, "--faults", file, "--job", rackhub.job, "--target", "embedded",
+    )  # fmt: skip
+    assert result.returncode == 0, result.stdout + result.stderr
+    summary = json.loads((rackhub.latest() / "summary.json").read_text())
+    carried = {(row["from"], row["to"]): row["bytes"] for row in summary["links"]}
+    # Each is 500 kB, of which a busy machine does not send all; all workers have the job's packets.
+    least = 150_000
+    assert carried["tor0", "w0"] - carried["tor0", "w1"] > least
+    assert carried["tor1", "w2"] - carried["tor1", "w3"] > least
+    assert carried["tor1", "s1"] > least
+    for log in (rackhub.latest() / "logs").glob("traffic*.log"):
+        assert log.read_text() in ("", "ready\n")
+
+
+def test_orders_to_scale_that_are_refused_are_recorded(rackhub: Rackhub) -> None:
+    file = rackhub.folder / "faults.yaml"
+    file.write_text("faults: [{at: 0 s, scale: {workers: [-w0, +w1]}}]\n")
+    result = rackhub.call(
+        "chaos", rackhub.topology, "--faults", file, "--job", rackhub.job, "--target", "embedded",
+    )  # fmt: skip
+    assert result.returncode == 0, result.stdout + result.stderr
+    summary = json.loads((rackhub.latest() / "summary.json").read_text())
+    (row,) = summary["faults"]
+    assert row["what"] == "were refused: job brief: w1 is in the job, or on its way"
+    assert summary["left_workers"] == {}
+
+
 @pytest.mark.parametrize("wakes", [True, False], ids=["wakes up", "stays stopped"])
 def test_job_continues_without_worker_stopped_past_limit(rackhub: Rackhub, wakes: bool) -> None:
     iterations = 3 * ITERATIONS if wakes else ITERATIONS
