@@ -213,7 +213,7 @@ def _assumed(results: Results) -> Section:
             f"{TALL:.1f} and {WIDE:.1f} Gbit/s",
             "measured by `rackhub bench server` on one machine; only under *Cores*",
         ),
-        ("packets that a host gets at a time", "32", "assumed"),
+        ("packets that a host gets at a time", "32", "assumed; [varied](zero-compute.md)"),
     ]
     varied = [
         Varied(

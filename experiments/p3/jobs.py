@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from experiments.common.declaration import Point, Values
-from experiments.common.sensitivity import FACTORS
+from experiments.common.sensitivity import FACTORS, setting, variations
 from experiments.p3.models import INCEPTION, MODELS, RESNET, SOCKEYE, VGG, WORKERS, Model, compute
 
 __all__ = [
@@ -93,15 +93,16 @@ def job(
     size: int = ARTIFACT_SLICE,
     placement: str = "cs",
     factor: float = 1.0,
+    forward: float = 1.0,
     window: int = 0,
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """Returns the job file and those that it names.
 
     Args:
-        size: Parameters of a slice. factor: Of the iteration's time.
+        size: Parameters of a slice. factor, forward: As of ``compute``.
         window: Chunks in flight of each class; 0: the policy's.
     """
-    computing, files = compute(model, factor)
+    computing, files = compute(model, factor, forward)
     sending = schedule(policy, size)
     if placement == "inc":
         sending["release"] = "chunk"
@@ -235,6 +236,11 @@ def _sensitivity() -> Iterator[Point]:
                     content,
                     files,
                 )
+    for parameter, factor, _ in variations(("forward",)):
+        for policy in (BASELINE, P3):
+            content, files = job(SOCKEYE, policy, forward=factor)
+            values = {**setting(parameter, factor), "model": SOCKEYE.name, "policy": policy}
+            yield Point(values, topology(SOCKEYE.rate), content, files)
 
 
 def _software() -> Iterator[Point]:

@@ -101,14 +101,20 @@ def line_seconds(model: Model, rate: float) -> float:
     return 2 * size * (WORKERS - 1) / WORKERS * 8 / (rate * 1e9)
 
 
-def compute(model: Model, factor: float = 1.0) -> tuple[dict[str, Any], dict[str, str]]:
+def compute(
+    model: Model, factor: float = 1.0, forward: float = 1.0
+) -> tuple[dict[str, Any], dict[str, str]]:
     """Returns the job key `compute`, and files that it names.
+
+    Args:
+        factor: Of the iteration's time.
+        forward: Of the forward pass's share of it, a third; only for Sockeye.
 
     Sockeye's multiplications depend on the sentences. Each weight is used once for each word but
     for embeddings, of which a word looks up one row, so its layers' times are in proportion to
     their weights.
     """
-    seconds = model.seconds * factor
+    seconds, share = model.seconds * factor, _FORWARD * forward
     if model is not SOCKEYE:
         return {"iteration": f"{seconds * 1e3:.6g} ms"}, {}
     weights: dict[str, int] = {}
@@ -119,8 +125,8 @@ def compute(model: Model, factor: float = 1.0) -> tuple[dict[str, Any], dict[str
     rows = [
         {
             "name": layer,
-            "forward_seconds": seconds * _FORWARD * count / whole,
-            "backward_seconds": seconds * (1 - _FORWARD) * count / whole,
+            "forward_seconds": seconds * share * count / whole,
+            "backward_seconds": seconds * (1 - share) * count / whole,
         }
         for layer, count in weights.items()
     ]

@@ -308,19 +308,23 @@ def _assumed(results: Results) -> Section:
     blocks: list[Block] = [
         "The paper does not say how long its models compute. Nothing is tuned to a gain. But the"
         " times derived from 4 Gbit/s are as long as the bytes take there, where overlap gains"
-        " most, so the sensitivity below matters: half and twice these times. The third of the"
-        " forward pass, and Sockeye's shares, are not varied.",
+        " most, so the sensitivity below matters: half and twice these times, and, of Sockeye,"
+        " half and twice the share of the forward pass. Sockeye's shares of layers are not varied.",
         Table(("parameter", "value", "from"), rows, text=True),
     ]
     if not results.quick:
         varied = [
             Varied(
-                "time of an iteration",
+                text,
                 f"{model.title}, {model.rate:g} Gbit/s",
-                partial(plots.varied_gain, results, model),
+                partial(plots.varied_gain, results, model, parameter),
                 PUBLISHED[model],
             )
-            for model in (RESNET, SOCKEYE, VGG)
+            for parameter, text, models in (
+                ("times", "time of an iteration", (RESNET, SOCKEYE, VGG)),
+                ("forward", "share of the forward pass", (SOCKEYE,)),
+            )
+            for model in models
         ]
         software = [
             (f"{model.title}, {model.rate:g} Gbit/s", number(software_gain(results, model)))
@@ -332,7 +336,8 @@ def _assumed(results: Results) -> Section:
         ]
         blocks += [
             *sensitivity(
-                "P3's gain with half and twice the assumed times; dotted: published.",
+                "P3's gain with half and twice the assumed times, and with a forward pass of half"
+                " and twice a third of them; dotted: published.",
                 "gain of P3 (%)",
                 varied,
             ),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from experiments.common.declaration import Results
 from experiments.common.plots import curve, panels, start, ticks
+from experiments.common.sensitivity import setting
 from experiments.p3.figures import PUBLISHED, gains, slice_times
 from experiments.p3.jobs import ARTIFACT_SLICE, BASELINE, FIFO, P3, PLACEMENTS
 from experiments.p3.models import BATCH, MODELS, VGG, WORKERS, Model
@@ -150,13 +151,16 @@ def draw_placements(results: Results) -> Figure:
     return figure
 
 
-def varied_gain(results: Results, model: Model, factor: float) -> float:
-    """Returns a model's gain in percent with the time of an iteration times a factor."""
-    values: dict[str, str | float] = {"of": "gain"}
-    if factor != 1:
+def varied_gain(results: Results, model: Model, parameter: str, factor: float) -> float:
+    """Returns a model's gain in percent with the time of an iteration ("times"), or the forward
+    pass's share of it ("forward"), times a factor."""
+    values = setting(parameter, factor)
+    if factor == 1:
+        values = {"of": "gain", "rate": model.rate}
+    elif parameter == "times":
         values = {"of": "times", "factor": factor}
     slow, fast = (
-        results.get("seconds", **values, model=model.name, rate=model.rate, policy=policy)
+        results.get("seconds", **values, model=model.name, policy=policy)
         for policy in (BASELINE, P3)
     )
     return float(100 * (slow / fast - 1))

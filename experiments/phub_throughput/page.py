@@ -211,7 +211,8 @@ def _assumed(results: Results) -> Section:
         for name, text in _PARAMETERS.items()
     ]
     blocks: list[Block] = [
-        "Nothing is tuned to a gain.",
+        "Nothing is tuned to a gain. Delays and packets at a time are halved and doubled where"
+        " [nothing is computed](zero-compute.md#what-is-assumed), which they matter for most.",
         Table(("parameter", "value", "from"), rows, text=True),
         *sensitivity(
             "PHub's throughput over stock MXNet at 10 Gbit/s with a parameter halved and doubled"

@@ -17,7 +17,7 @@ from cli.main import main
 from emulation.nodes.processes import environment, python
 from specs.paths import ROOT
 from specs.sweepfile import Axis
-from sweeps import table
+from sweeps import code, table
 from sweeps.conduct import State, conduct
 from sweeps.execution import Outcome
 from sweeps.local import LocalCrew
@@ -127,6 +127,25 @@ def test_trial_is_retried_when_process_dies(tmp_path: Path) -> None:
         messages.clear()
         conduct(store, listed, crew, note)
         assert messages == [("dies", "again"), ("dies", "failed")]
+
+
+def test_a_change_of_drawing_code_runs_nothing_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(code, "ROOT", tmp_path)
+
+    def digest(changed: str) -> str:
+        path = tmp_path / changed
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(path.read_text() + "#" if path.exists() else "#")
+        return code.digest.__wrapped__()
+
+    first = digest("simulation/session.py")
+    assert digest("observability/pictures.py") == first
+    assert digest("observability/report/charts.py") == first
+    assert digest("sweeps/plot.py") == first
+    assert digest("experiments/p3/page.py") == first
+    assert len({first, digest("observability/record.py"), digest("simulation/session.py")}) == 3
 
 
 def test_parquet_has_the_rows_and_types_that_csv_has(tmp_path: Path) -> None:
