@@ -14,7 +14,7 @@ from controller.p4rt.connection import SwitchError
 from emulation.faults import rogue_controller
 from emulation.faults.background import background_traffic
 from emulation.faults.severing import sever
-from emulation.faults.slowdowns import Apply, Slowdowns, quota
+from emulation.faults.slowdowns import Apply, Slowdowns
 from emulation.jobs.context import TestbedContext
 from emulation.jobs.jobrun import EmulatedJob
 from emulation.jobs.recovery import Fault as Record
@@ -120,7 +120,8 @@ class Injector:
 
     async def _slow(self, fault: Fault, last: Last) -> None:
         if not fault.node:
-            await self._slowly(fault, last, self._slowdowns.of_link(fault))
+            with self._slowdowns.of_link(fault) as apply:
+                await self._slowly(fault, last, apply)
             return
         nodes = self._context.nodes
         hit = [p for p in nodes.all_at(fault.node) if host_of(p.name) == host_of(fault.node)]
@@ -129,16 +130,7 @@ class Injector:
         pids = [process.pid for process in hit if process.running]
         if not pids:
             raise ControlError(f"{fault.node} is not running: {fault.kind} has no effect")
-        with contextlib.ExitStack() as stack:
-            groups = []
-            for pid in pids:
-                groups.append(await asyncio.to_thread(quota, fault.where, [pid]))
-                stack.callback(groups[-1].close)
-
-            def apply(factor: float) -> None:
-                for group in groups:
-                    group.set(factor)
-
+        with self._slowdowns.of_processes(fault.where, pids) as apply:
             await self._slowly(fault, last, apply)
 
     async def _slowly(self, fault: Fault, last: Last, apply: Apply) -> None:
@@ -154,7 +146,6 @@ class Injector:
                 ending.cancel()
                 following.cancel()
                 await asyncio.gather(following, return_exceptions=True)
-                apply(1.0)
 
     async def _load(self, fault: Fault, last: Last) -> None:
         self._flows += 1

@@ -5,7 +5,10 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
 
 from emulation.faults.cpu_quota import CpuQuota, QuotaError
 from emulation.network.emulated import Network, NetworkError
@@ -17,12 +20,26 @@ from topologies.model.topology import Topology
 Apply = Callable[[float], None]
 
 
+class _Slow:
+    """An interface or a process that is slow. factors: of the faults that slow it down."""
+
+    def __init__(self, apply: Apply, close: Callable[[], None]) -> None:
+        self._apply, self.close = apply, close
+        self.factors: dict[object, float] = {}
+
+    def apply(self) -> None:
+        """Slows it down by all factors."""
+        self._apply(math.prod(self.factors.values()))
+
+
 class Slowdowns:
-    """The slowdowns at the moment. Several slowdowns of a link multiply."""
+    """The slowdowns at the moment. Several slowdowns of a link or a process multiply."""
 
     def __init__(self, network: Network) -> None:
         self._network = network
-        self._factors: dict[tuple[str, str], dict[int, float]] = {}  # of interfaces, by fault
+        # Factors are applied by threads, of which the last may outlive its fault.
+        self._lock = threading.Lock()
+        self._slow: dict[Hashable, _Slow] = {}  # by interface, or process ID
 
     async def follow(self, fault: Fault, apply: Apply) -> None:
         """Applies a fault's factors as they change, until it is cancelled."""
@@ -32,20 +49,68 @@ class Slowdowns:
             await asyncio.sleep(began + at - loop.time())
             await asyncio.to_thread(apply, float(factor))
 
-    def of_link(self, fault: Fault) -> Apply:
-        """Returns what sets the factor of a fault's links."""
-        ends = interfaces(self._network, fault)
+    def of_link(self, fault: Fault) -> AbstractContextManager[Apply]:
+        """Context in which a fault's links are slow, by the factor that is set last. Setting it,
+        and the end, raise ``ControlError``."""
 
-        def apply(factor: float) -> None:
-            for end in ends:
-                known = self._factors.setdefault(end, {})
-                known[id(fault)] = factor
+        def make(end: tuple[str, str]) -> _Slow:
+            def apply(factor: float) -> None:
                 try:
-                    self._network.slow(*end, math.prod(known.values()))
+                    self._network.slow(*end, factor)
                 except NetworkError as error:
                     raise ControlError(f"{fault.where} cannot be slowed down: {error}") from error
 
-        return apply
+            return _Slow(apply, lambda: None)
+
+        ends = interfaces(self._network, fault)
+        return self._slowed({end: partial(make, end) for end in ends})
+
+    def of_processes(self, where: str, pids: Sequence[int]) -> AbstractContextManager[Apply]:
+        """Context in which processes at a node are slow likewise, each by a control group of its
+        own. Raises ``ControlError`` if there cannot be one."""
+
+        @contextmanager
+        def said() -> Iterator[None]:
+            try:
+                yield
+            except QuotaError as error:
+                raise ControlError(f"{where} cannot be slowed down: {error}") from error
+
+        def make(pid: int) -> _Slow:
+            with said():
+                group = CpuQuota([pid])
+            return _Slow(said()(group.set), group.close)
+
+        return self._slowed({pid: partial(make, pid) for pid in pids})
+
+    @contextmanager
+    def _slowed(self, makes: Mapping[Hashable, Callable[[], _Slow]]) -> Iterator[Apply]:
+        mine, begun, over = object(), list[Hashable](), False
+
+        def apply(factor: float) -> None:
+            with self._lock:
+                for key in () if over else begun:
+                    self._slow[key].factors[mine] = factor
+                    self._slow[key].apply()
+
+        try:
+            with self._lock:
+                for key, make in makes.items():
+                    if key not in self._slow:
+                        self._slow[key] = make()
+                    self._slow[key].factors[mine] = 1.0
+                    begun.append(key)
+            yield apply
+        finally:
+            with self._lock, ExitStack() as stack:
+                over = True
+                for key in begun:
+                    one = self._slow[key]
+                    del one.factors[mine]
+                    if not one.factors:
+                        del self._slow[key]
+                        stack.callback(one.close)
+                    stack.callback(one.apply)  # before it is closed
 
 
 def interfaces(network: Network, fault: Fault) -> list[tuple[str, str]]:
@@ -71,11 +136,3 @@ def interfaces(network: Network, fault: Fault) -> list[tuple[str, str]]:
         if (port.switch, port.peer) in ways
     ]
     return found
-
-
-def quota(where: str, pids: Sequence[int]) -> CpuQuota:
-    """Returns a control group of processes. Raises ``ControlError`` if there cannot be one."""
-    try:
-        return CpuQuota(pids)
-    except QuotaError as error:
-        raise ControlError(f"{where} cannot be slowed down: {error}") from error

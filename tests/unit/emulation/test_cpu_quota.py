@@ -6,10 +6,14 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from emulation.faults.cpu_quota import CpuQuota, QuotaError
+from emulation.faults.slowdowns import Slowdowns
+from emulation.network.emulated import Network
+from observability.control import ControlError
 
 # Prints its CPU seconds in a second of real time.
 BURNER = """
@@ -44,6 +48,37 @@ def test_a_process_gets_no_more_than_its_share() -> None:
         finally:
             quota.close()
     assert 0 < used < 3 / factor  # quotas are given out by the 10 ms
+
+
+def test_several_slowdowns_of_a_process_multiply_and_the_rest_goes_on() -> None:
+    slowdowns = Slowdowns(cast(Network, None))  # which processes do not need
+    forever = f"while True:\n input()\n exec({BURNER!r})"
+    with subprocess.Popen(
+        [sys.executable, "-c", forever],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+
+        def used() -> float:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.write("\n")
+            process.stdin.flush()
+            return float(process.stdout.readline())
+
+        try:
+            with slowdowns.of_processes("s0", [process.pid]) as first:
+                first(10)
+                with slowdowns.of_processes("s0", [process.pid]) as second:
+                    second(4)
+                    assert 0 < used() < 3 / 40
+                second(4)  # by a thread that was late
+                assert 0 < used() < 2 / 10
+        except ControlError as error:
+            pytest.skip(f"there is no control group here: {error}")
+        finally:
+            process.kill()
 
 
 def test_a_group_that_cannot_be_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
