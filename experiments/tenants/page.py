@@ -86,6 +86,8 @@ def _assumed(results: Results) -> Section:
                 "slow-down (times)",
                 varied,
             ),
+            "These jobs slow each other down less than AlexNet's above where the hub's links are"
+            " too narrow; what counts here is how far a parameter moves the figure.",
         ],
     )
 
