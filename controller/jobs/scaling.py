@@ -54,8 +54,8 @@ class Scaling:
     def scale(
         self, nonce: str, added: Sequence[str], removed: Sequence[str], alive: Callable[[], bool]
     ) -> Scaled | None:
-        """Gives slices to some servers of a job, and takes all from others; returns once the chunk
-        map holds.
+        """Gives slices to some servers of a job, and takes all from others, once nothing else of it
+        is changing; returns once the chunk map holds.
 
         added, removed: server processes, or hosts with all of theirs. alive: once it is false the
         change is left as it is, and None is returned; `Roster.changed` is notified then. Raises
@@ -67,6 +67,12 @@ class Scaling:
             for attempt in range(_ATTEMPTS):
                 access.check_alive(job)
                 give, take = self._check(job, added, removed)
+                while self._remaps.changing(job) and alive():
+                    changed.wait()
+                    access.check_alive(job)
+                    give, take = self._check(job, added, removed)
+                if not alive():
+                    return None
                 spares = (job.spares - give) | take
                 owners = self._deployment.owners(job)
                 chunks = self._deployment.assignment(job).lengths.tolist()
@@ -92,10 +98,6 @@ class Scaling:
                         [job.servers[server] for server in sorted(spares)],
                     )
                 # Another change was faster, or workers were.
-                while not job.state.over and self._remaps.changing(job) and alive():
-                    changed.wait()
-                if not alive():
-                    return None
             text = f"workers begin rounds too fast for {_ATTEMPTS} attempts"
             raise JobError(Refusal.ABORTED, f"{job}: {text}")
 

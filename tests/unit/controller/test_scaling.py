@@ -130,8 +130,8 @@ def test_orders_are_refused_at_the_wrong_time(table: Journaled) -> None:
         scale(table, waiting, "-s1")
     job = spare(table)
     table.remap(job, (), "a test")
-    with pytest.raises(JobError, match="is changing; try again"):
-        scale(table, job, "+s1")
+    with pytest.raises(JobError, match="s0 has slices already"):
+        scale(table, job, "+s0")  # nor is waited for what is impossible
     table.gone(job.nonce, Role.SERVER, 1, "was killed")
     with pytest.raises(JobError, match="s1 is not there now"):
         scale(table, job, "+s1")
@@ -173,6 +173,21 @@ def test_a_caller_that_goes_away_leaves_the_change_as_it_is(table: Journaled) ->
     caller.join(60)
     assert results == [None]
     assert job.remap is not None
+
+
+def test_an_order_waits_until_nothing_else_is_changing(table: Journaled) -> None:
+    job = spare(table)
+    table.remap(job, job.moved, "a test")
+    other = job.remap
+    assert other is not None
+    order = Order(table, job)
+    order.answer(other, 1, 1, 1)
+    own = order.attempt(after=other)
+    order.answer(own, 9, 9, 9)
+    result = order.wait()
+    assert isinstance(result, Scaled)
+    assert result.servers == ["s0", "s1"]
+    assert servers_used(table, job) == {0, 1}
 
 
 class Order:
@@ -252,7 +267,7 @@ def test_an_order_outlives_a_change_of_plan(table: Journaled) -> None:
     for role, rank in ((Role.SERVER, 0), (Role.SERVER, 1)):
         table.heartbeat(job.nonce, role, rank, 2)
     assert job.change is None
-    assert table.remaps.changing(job), "the order would be refused before the worker runs the plan"
+    assert table.remaps.changing(job), "the order would begin before the worker runs the plan"
     table.heartbeat(job.nonce, Role.WORKER, 0, 2)
     second = order.attempt(first)
     assert second.epoch == 2
