@@ -38,7 +38,7 @@ class WorkerSupervisor:
     restart_delays: seconds until a process that a fault kills is started again (inf: never), by
         host.
     observers: of its workers, by rank.
-    gone: ranks whose processes are not started again.
+    gone: ranks that the job goes on without, whose processes are not started again.
     """
 
     def __init__(
@@ -160,13 +160,14 @@ class WorkerSupervisor:
             if not (how or status):
                 if rank in self._job.left:
                     self._left(rank)
+                    self.gone.add(rank)
                 else:
                     self._first_done.set()
                 break
             away = self._survived(rank, self._late.get(rank, how) if how else "", status)
             if away is None or not self._returns(rank, away):
+                self.gone.add(rank)
                 break
-        self.gone.add(rank)
         if rank in self._leaving:
             self._leaving[rank].set()
 

@@ -183,7 +183,10 @@ class JobRun:
         hosts, topology = self.placement.workers, self.addressing.topology
         everywhere = [one.name for one in topology.hosts]
         for host in added:
-            if host in hosts and hosts.index(host) not in gone:
+            rank = hosts.index(host) if host in hosts else None
+            if rank in self.results:
+                raise JobError(f"job {self.name}: {host} has done all iterations")
+            if rank is not None and rank not in gone:
                 raise JobError(f"job {self.name}: {host} is in the job, or on its way")
             if host not in everywhere:
                 text = f"{shown(host)} is no host of {topology.name}; hosts: {few(everywhere)}"

@@ -123,6 +123,21 @@ def test_workers_leave_where_each_is_in_rounds_of_its_own(
     assert max(summary["seconds_per_iteration"]) < 0.2
 
 
+def test_a_worker_that_is_done_does_not_come_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faults = (
+        "- {at: 0, slow: {host: w3, by: 8}, for: forever}\n"
+        "- {at: 1600 ms, scale: {workers: [+w0]}}\n"
+    )
+    placed = "placement: ncs\ncompute: 5 ms\nconsistency: asynchronous\n"
+    job = f"{JOB}{MOMENTUM % 'servers'}{placed}"
+    summary, rows, _ = left(tmp_path, monkeypatch, faults, job)
+    assert rows[1]["what"] == "were refused: job tiny: w0 has done all iterations"
+    assert summary["finished_workers"] == WORKERS
+    assert summary["lost_workers"] == {}
+
+
 def test_a_worker_that_does_not_leave_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
