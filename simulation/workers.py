@@ -223,7 +223,8 @@ class WorkerSupervisor:
         job, hosts = self._job, self._job.placement.workers
         host, said = hosts[rank], job.errors.pop(rank, "")
         if rank in self._coming:
-            job.lost[rank] = f"could not join: {said or how or 'it has ended'}"
+            if rank not in job.left:
+                job.lost[rank] = f"could not join: {said or how or 'it has ended'}"
             self._coming.pop(rank).set()
             return None
         others = [r for r in range(len(hosts)) if r != rank and r not in job.away]

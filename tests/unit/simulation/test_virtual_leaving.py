@@ -138,6 +138,18 @@ def test_a_worker_that_is_done_does_not_come_back(
     assert summary["lost_workers"] == {}
 
 
+def test_a_worker_that_left_and_comes_back_too_late_is_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faults = (
+        "- {at: 70 chunks, scale: {workers: [-w0]}}\n- {at: 413 chunks, scale: {workers: [+w0]}}\n"
+    )
+    summary, rows, _ = left(tmp_path, monkeypatch, faults, JOB)
+    assert rows[1]["what"] == "were refused: job tiny was over before w0 had joined"
+    assert set(summary["left_workers"]) == {"w0"}
+    assert summary["lost_workers"] == {}
+
+
 def test_a_worker_that_does_not_leave_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
