@@ -98,7 +98,8 @@ async def _servers(nodes: ProcessSupervisor, name: str, servers: Changes, waits:
 def _submitted(name: str, workers: Changes, job: EmulatedJob | None) -> EmulatedJob:
     """Returns the job whose workers are to change, if it can."""
     if job is None or job.state != "running":
-        raise ControlError(f"no job {name!r} runs that was submitted, whose workers could change")
+        text = f"no job {name!r} runs whose workers can change: those of submitted jobs can"
+        raise ControlError(text)
     try:
         job.check_change(workers)
     except JobError as error:
