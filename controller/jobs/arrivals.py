@@ -65,7 +65,9 @@ class Arrivals:
         Raises JobError if the job cannot have it.
         """
         deployment = self.epochs.deployment
-        check_enrolment(deployment.fabric.topology, job, host, deployment.fabric.dataplane.lanes)
+        check_enrolment(
+            deployment.fabric.topology, job, host, deployment.fabric.dataplane.summed_lanes
+        )
         place = Membership(Role.WORKER, len(job.workers))
         if not self._gives_state(job, place):
             text = f"{job}: no worker gives the state of the job to one that joins"

@@ -376,7 +376,7 @@ class Epochs:
         Raises JobError for a request that the job cannot have.
         """
         kind = move.kind or job.kind
-        lanes = self.deployment.fabric.dataplane.lanes
+        lanes = self.deployment.fabric.dataplane.summed_lanes
         check_window(
             *(move.window or 0, move.streams or 0, len(job.workers), lanes), job.propagation
         )

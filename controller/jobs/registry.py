@@ -145,7 +145,7 @@ class JobTable:
         A job that is admitted without switches keeps trees of kind NONE. Raises JobError if the
         request is invalid, the name is taken or switches lack slots.
         """
-        lanes = self.fabric.dataplane.lanes
+        lanes = self.fabric.dataplane.summed_lanes
         check_create(
             *(self.fabric.topology, namespace, workers, servers, window, streams, lanes),
             propagation,

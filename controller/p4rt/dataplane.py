@@ -66,9 +66,14 @@ class DataPlane:
         return self.program.lanes or self.empty_lanes
 
     @property
+    def summed_lanes(self) -> int:
+        """Number of int32 lanes of a chunk that switches add up and servers hold; 0: none."""
+        return self.program.lanes
+
+    @property
     def sums(self) -> bool:
         """True if switches add up payloads."""
-        return self.program.lanes > 0
+        return self.summed_lanes > 0
 
     @property
     def slots(self) -> int:

@@ -52,10 +52,14 @@ class ServiceError(Exception):
 
 
 class JobService(jobs_pb2_grpc.JobServiceServicer):
-    """Serves a JobTable over gRPC. Method names and messages are those of jobs.proto."""
+    """Serves a JobTable over gRPC. Method names and messages are those of jobs.proto.
 
-    def __init__(self, table: JobTable) -> None:
+    most_watchers: calls that may wait at once; further ones are refused.
+    """
+
+    def __init__(self, table: JobTable, most_watchers: float = MOST_WATCHERS) -> None:
         self.table = table
+        self._most_waiting = most_watchers
         self._waiting = 0  # calls that hold a thread
         # The newest watch of each member: one that lost its connection may come again before the
         # end of the old one is noticed.
@@ -279,8 +283,8 @@ class JobService(jobs_pb2_grpc.JobServiceServicer):
     def _begin_to_wait(self, context: grpc.ServicerContext) -> None:
         """Counts a call that holds a thread while it waits, until `_waiting` is decremented."""
         with self.table.changed:
-            if self._waiting >= MOST_WATCHERS:
-                text = f"{MOST_WATCHERS} calls are waiting, the limit"
+            if self._waiting >= self._most_waiting:
+                text = f"{self._most_waiting} calls are waiting, the limit"
                 _abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, text)
             self._waiting += 1
         context.add_callback(self._wake)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -131,7 +132,7 @@ class ControlNode(TaskNode):
         self._monitor = Monitor(table)
         self._monitor.start()
         self.tasks.thread(look_after, "jobs-expiry", (table, self._stopped)).start()
-        self.service = JobService(table)
+        self.service = JobService(table, math.inf)  # tasks wait, not threads
 
 
 class VirtualConnection(DeviceConnection):

@@ -13,7 +13,8 @@ without communication:
   and UDP port ``FIRST_PORT`` + core;
 - a host has /32 addresses and a default route through ``GATEWAY``, which its static ARP entry maps
   to the MAC of the ToR port, so that no switch needs to know ARP;
-- routes are shortest paths; destinations are spread over equal ones, alike at every switch.
+- routes are shortest paths; destinations are spread over equal ones, alike at every switch: one by
+  one, but workers rack by rack in networks of more than ``_SPREAD`` addresses.
   ``without`` gives routes that avoid some switches; all else stays the same. Where no path is left,
   the unrestricted route stays: a switch that is back is then reached even through one that cannot
   be written. Neighbouring addresses with the same next hop share a prefix (``prefixes``).
@@ -33,6 +34,9 @@ from topologies.model.topology import Link, LinkQuality, Node, Topology
 GATEWAY = IPv4Address("10.255.255.254")
 _PER_BYTE = 250  # the most numbers in one byte of an address
 FIRST_PORT = 47110
+# Beyond so many addresses the workers of a rack take the same one of equal paths, so that a prefix
+# leads to all of them, and routes remain few whichever switches are missing.
+_SPREAD = 4096
 LONGEST_INTERFACE_NAME = 15  # IFNAMSIZ - 1 of linux/if.h
 
 _LETTERS = {"worker": 0x01, "server": 0x02}
@@ -148,6 +152,7 @@ class Addressing:
         self._units = {u.name: u for n in topology.hosts for u in self.units(n.name)}
         self._interface_of = {i.ipv4: i for n in topology.hosts for i in self._interfaces[n.name]}
         self._switch_at = {self.switch_address(n.name): n.name for n in topology.switches}
+        self._by_rack = len(self._interface_of) + len(self._switch_at) > _SPREAD
         self._between = {
             name: [port for port in ports if not port.peer_is_host]
             for name, ports in self._ports.items()
@@ -253,6 +258,19 @@ class Addressing:
         """Returns the routes as few prefixes (``aggregated``)."""
         return aggregated(self._ways(switch))
 
+    @property
+    def most_prefixes(self) -> int:
+        """The most prefixes that a switch may have, whichever switches are missing.
+
+        A ToR has one for each of its workers; one leads to all workers of another rack, if they
+        share a path. Of all other addresses each may need its own.
+        """
+        others = len(self.destinations) - 1
+        if not self._by_rack:
+            return others
+        shared = [count - 1 for count in self._workers if count]
+        return others - sum(shared) + max(shared, default=0)
+
     def _ways(self, switch: str) -> dict[IPv4Address, Route | None]:
         """Maps every address to its next hop; None for the switch's own.
 
@@ -323,13 +341,17 @@ class Addressing:
     def _ranks(self) -> dict[IPv4Address, int]:
         """Numbers the addresses, to spread destinations over equal paths.
 
-        Workers, server interfaces and switches are counted separately, so that n servers (or ToRs)
-        use n different cores if there are as many.
+        Workers (or their racks), server interfaces and switches are counted separately, so that n
+        servers (or ToRs) use n different cores if there are as many.
         """
         ranks: dict[IPv4Address, int] = {}
         for group in (self.topology.workers, self.topology.servers):
             addresses = [i.ipv4 for node in group for i in self._interfaces[node.name]]
             ranks.update({address: rank for rank, address in enumerate(addresses)})
+        if self._by_rack:
+            for node in self.topology.workers:
+                assert node.rack is not None
+                ranks[self._interfaces[node.name][0].ipv4] = node.rack
         for switch in self.topology.switches:
             ranks[self.switch_address(switch.name)] = switch.index
         return ranks

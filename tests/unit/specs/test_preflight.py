@@ -113,10 +113,17 @@ def test_more_racks_than_a_core_takes_are_an_error_of_the_cores(tmp_path: Path) 
     assert f"  tree     two-level: {tree}\n" in said
 
 
-def test_a_topology_is_no_larger_than_the_programs_table_of_routes(tmp_path: Path) -> None:
-    (found,) = problems(tmp_path, racks(32, "cores: 2", 128))
-    assert found.startswith("t.yaml:2: racks: 4161 addresses for each switch to have routes to,")
+def test_a_topology_has_no_more_routes_than_the_programs_table(tmp_path: Path) -> None:
+    """4,160 racks of a worker and a server: as many routes to workers, to servers and to other
+    ToRs, and 131 to cores."""
+    levels = "cores: [{racks: 32, cores: 1}, {racks: 1024, cores: 1}, 1]"
+    (found,) = problems(tmp_path, racks(4160, levels))
+    assert found.startswith("t.yaml:2: racks: a switch may need 12615 routes, and the program's")
     assert "table holds 4096" in found
+    # Each rack's 128 workers share a path, and so a prefix: 32 more, 31 ToRs, 2 cores, 32 servers,
+    # and 128 in the switch's own rack.
+    (tmp_path / "t.yaml").write_text(racks(32, "cores: 2", 128))
+    assert checked(tmp_path / "t.yaml").topology.racks == 32
 
 
 @pytest.mark.parametrize(("batch", "fits"), [(1432, True), (1440, True), (1448, False)])

@@ -148,6 +148,32 @@ def test_prefixes_lead_as_routes_do_and_nothing_goes_round(
                 passed.append(where)
 
 
+@given(topologies(), st.data(), st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_a_table_that_holds_the_most_prefixes_holds_them_without_any_switches(
+    topology: Topology, data: st.DataObject, many: bool
+) -> None:
+    """In networks with many addresses, where workers share paths rack by rack, and with few."""
+    names = [node.name for node in topology.switches]
+    missing = data.draw(st.sets(st.sampled_from(names), max_size=len(names) - 1))
+    with pytest.MonkeyPatch.context() as patch:
+        if many:
+            patch.setattr("topologies.model.addressing._SPREAD", 0)
+        plan = Addressing(topology)
+    fewer = plan.without(missing)
+    for name in set(names) - missing:
+        assert len(fewer.prefixes(name)) <= plan.most_prefixes
+        if many:
+            ways = fewer.routes(name)
+            for rack in range(topology.racks):
+                own = [node.name for node in topology.workers if node.rack == rack]
+                far = {ways[plan.address(one)] for one in own if name != f"tor{rack}"}
+                assert len(far) <= 1
+    crowds = [len([n for n in topology.workers if n.rack == r]) for r in range(topology.racks)]
+    saves = many and sum(count > 1 for count in crowds) > 1
+    assert (plan.most_prefixes < len(plan.destinations) - 1) == saves
+
+
 def test_routes_of_many_hosts_are_few_prefixes() -> None:
     """A switch of 64 racks with 16 workers each has one for each of its own hosts, and for others
     no more than there are bits in the number of racks: one for each half that it is not in."""
