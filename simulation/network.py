@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from controller.p4rt.dataplane import DataPlane
+from hosts.data.workspace import Workspace
 from hosts.server.process import ServerProcess
 from hosts.session.job_service import Service
 from observability.links import Carried
@@ -82,6 +83,7 @@ class Network:
         self.operator = Operator("operator")
         self.processes: dict[str, Process] = {}
         self._shards: dict[Address, Answering] = {}
+        self._workspace = Workspace()
         self._links: dict[Direction, Link] = {}
         self._receivers: dict[Direction, str] = {}
         self.controller = ControlNode(self.engine, topology, addressing, dataplane, self.switches)
@@ -170,6 +172,7 @@ class Network:
             self._payload,
             self.corrupts,
             process,
+            self._workspace,
         )
 
     def join(self, name: str, nonce: str, rank: int) -> int:

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 # References to an array that only the pool has: its list, and the argument of getrefcount.
 _UNUSED = 2
+_LOOKS = 64  # arrays that are looked at for an unused one
 _SMALL = 1 << 16  # bytes; the C library keeps freed memory of smaller arrays itself
 
 
@@ -25,11 +26,12 @@ class ArrayPool:
     """Hands out arrays, and reuses their memory once neither the array nor a view of it is
     referenced.
 
-    For one thread at a time. It keeps as much as was in use at once.
+    For one thread at a time. It keeps about as much as was in use at once.
     """
 
     def __init__(self) -> None:
         self._kept: defaultdict[int, list[npt.NDArray[np.uint8]]] = defaultdict(list)
+        self._next: defaultdict[int, int] = defaultdict(int)  # of those kept, to look at
 
     def empty(self, shape: Sequence[int], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         """Returns an uninitialised array, as numpy.empty."""
@@ -42,9 +44,12 @@ class ArrayPool:
         return memory[:size].view(kind).reshape(shape)
 
     def _memory(self, size: int) -> npt.NDArray[np.uint8]:
-        kept = self._kept[size]
-        for place in range(len(kept)):
+        kept, first = self._kept[size], self._next[size]
+        for step in range(min(_LOOKS, len(kept))):
+            place = (first + step) % len(kept)
             if sys.getrefcount(kept[place]) == _UNUSED:
+                self._next[size] = place
                 return kept[place]
+        self._next[size] = len(kept)
         kept.append(np.empty(size, np.uint8))
         return kept[-1]

@@ -27,23 +27,13 @@ class Submission:
     missing: chunks without a sum.
     """
 
-    __slots__ = ("_sums_at", "_values_at", "_width", "identifier", "missing", "sums", "values")
+    __slots__ = ("identifier", "missing", "sums", "values")
 
     def __init__(self, values: Floats, sums: Floats) -> None:
         if sums.shape != values.shape or sums.dtype != np.float32 or not sums.flags.c_contiguous:
             raise ValueError(f"sums of {values.shape} float32 do not come into {sums.shape}")
         self.values, self.sums = values, sums
         self.identifier, self.missing = next(_identifiers), len(values)
-        self._values_at, self._sums_at = values.ctypes.data, sums.ctypes.data
-        self._width = values.shape[1] * values.itemsize
-
-    def values_at(self, rows: Any) -> Any:
-        """Returns the addresses of the values of rows."""
-        return self._values_at + rows * self._width
-
-    def sums_at(self, rows: Any) -> Any:
-        """Returns the addresses of the sums of rows."""
-        return self._sums_at + rows * self._width
 
 
 class ChunkRefs(NamedTuple):

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import sys
 import warnings
@@ -111,6 +112,12 @@ def check_out(out: Mapping[str, Any], values: Mapping[str, Any]) -> None:
             )
 
 
+@functools.lru_cache(maxsize=4)
+def _layout(sizes: tuple[int, ...], lanes: int) -> Layout:
+    """Makes the layout that all workers of a job in this process share."""
+    return Layout(sizes, lanes)
+
+
 class Tensors:
     """The declared keys, arrays of DTYPES or numbers of elements. Raises WrongTypeError.
 
@@ -124,7 +131,7 @@ class Tensors:
         self._shapes = [_shape(name, key) for name, key in keys.items()]
         self._memory = ArrayPool()
         self._keys = {name: number for number, name in enumerate(keys)}
-        self.layout = Layout([math.prod(shape) for shape in self._shapes], max(1, lanes))
+        self.layout = _layout(tuple(math.prod(shape) for shape in self._shapes), max(1, lanes))
         self._payload = payload
         self._warned = False
 

@@ -126,7 +126,7 @@ static double timeout_of(const struct worker *w, int64_t stream) {
 // The time to wait for the answer to a probe of a row, or its result: doubled with each timeout,
 // where losses are frequent with the first ones only.
 static double patience(const struct worker *w, int64_t row) {
-    int64_t stream = w->stream[row], backoff = w->progress[row].backoff;
+    int64_t stream = w->stream[row], backoff = probing_of(w, row)->backoff;
     double shortest = w->timeouts[stream];
     int64_t most = 30;
     if (is_lossy(w)) {
@@ -144,7 +144,7 @@ static void restart(struct worker *w, int64_t stream, double now) {
     if (w->backed_off[stream])
         for (int64_t number = w->left[stream]; number < w->next[stream]; number++) {
             int64_t row = row_of(w, stream, number);
-            if (w->progress[row].backoff && in_flight(w, row)) {
+            if (probing_of(w, row)->backoff && in_flight(w, row)) {
                 double leaves = w->progress[row].sent_last + timeout;
                 w->deadline[row] = fmax(w->deadline[row], fmax(ring, leaves));
             }
@@ -180,8 +180,8 @@ static void retransmit(struct worker *w, int64_t row) {
 
 // When a row was last sent or probed, or heard of.
 static double heard_last(const struct worker *w, int64_t row) {
-    const struct progress *progress = &w->progress[row];
-    return fmax(larger(progress->sent_last, progress->probed_last), progress->state_time);
+    const struct probing *probing = probing_of(w, row);
+    return fmax(larger(w->progress[row].sent_last, probing->probed_last), probing->state_time);
 }
 
 // Marks rows for probing that the retransmission of a row overtook.
@@ -205,8 +205,9 @@ void detect_from_results(struct worker *w, const int64_t *packets, int64_t n,
         const struct progress *progress = &w->progress[row];
         int own = progress->clean;
         double took = larger(now - progress->sent_last, 0.0);
-        if (w->pulls && progress->probes == 1) { // a requested result waits for no other worker
-            took = larger(now - progress->probed_last, 0.0);
+        const struct probing *probing = probing_of(w, row);
+        if (w->pulls && probing->probes == 1) { // a requested result waits for no other worker
+            took = larger(now - probing->probed_last, 0.0);
             own = 1;
         }
         if (w->entry[row].lanes) {
@@ -260,8 +261,8 @@ void detect_from_results(struct worker *w, const int64_t *packets, int64_t n,
 
 // True if the last STATE of a row said that its sum waits for others of its slice.
 static int waits_for_slice(const struct worker *w, int64_t row) {
-    const struct progress *progress = &w->progress[row];
-    return w->by_slice && isfinite(progress->state_time) && progress->state_phase == PARTIAL;
+    const struct probing *probing = probing_of(w, row);
+    return w->by_slice && isfinite(probing->state_time) && probing->state_phase == PARTIAL;
 }
 
 // Takes STATEs that answer probes of distinct rows; what is lost becomes due.
@@ -271,9 +272,10 @@ void detect_from_states(struct worker *w, const int64_t *packets, int64_t n,
     int64_t losses = 0;
     for (int64_t i = 0; i < n; i++) {
         int64_t row = w->places[packets[i]], stream = w->stream[row];
-        if (w->progress[row].probes == 1)
+        const struct probing *probing = probing_of(w, row);
+        if (probing->probes == 1)
             w->longest[stream] =
-                larger(w->longest[stream], larger(now - w->progress[row].probed_last, 0.0));
+                larger(w->longest[stream], larger(now - probing->probed_last, 0.0));
     }
     for (int64_t stream = 0; n && stream < w->streams; stream++) {
         if (w->longest[stream] >= 0)
@@ -283,23 +285,23 @@ void detect_from_states(struct worker *w, const int64_t *packets, int64_t n,
     for (int64_t i = 0; i < n; i++) {
         int64_t row = w->places[packets[i]], stream = w->stream[row];
         const struct header *header = &a->headers[packets[i]];
-        struct progress *progress = &w->progress[row];
+        struct probing *probing = begin_probing(w, row);
         uint32_t children = four(header->children);
         int phase = header->flags >> 4 & 3, direct = (header->flags & DIRECT) != 0;
         int bit = direct ? (int)(w->rank % MOST_CHILDREN) : header->sender;
         int node = two(header->node), absent = (children >> bit & 1) == 0;
         // Probes of a number that waits for others back off, but restart after any change of state:
         // the next result may get lost on the way to this worker.
-        int moved = progress->state_node != node || progress->state_phase != phase ||
-                    progress->state_children != children;
-        int known = isfinite(progress->state_time);
+        int moved = probing->state_node != node || probing->state_phase != phase ||
+                    probing->state_children != children;
+        int known = isfinite(probing->state_time);
         if (moved && known)
             set_backoff(w, row, 0);
-        progress->state_node = (uint16_t)node;
-        progress->state_phase = (uint8_t)phase;
-        progress->state_children = children;
-        progress->state_time = now;
-        progress->probes = 0;
+        probing->state_node = (uint16_t)node;
+        probing->state_phase = (uint8_t)phase;
+        probing->state_children = children;
+        probing->state_time = now;
+        probing->probes = 0;
         int above = !direct && node != w->nodes[stream], first = w->senders[stream] == 0;
         int again = phase == FINAL || (phase == AGGREGATING && absent);
         again = again && (!above || first || (known && !moved));
@@ -356,7 +358,8 @@ static void choose_overdue(struct worker *w, double now) {
     int64_t streams = w->chosen_length;
     for (int64_t i = 0; i < streams; i++) {
         int64_t oldest = w->chosen[i], stream = w->stream[oldest];
-        if (isfinite(w->progress[oldest].state_time) && w->progress[oldest].backoff)
+        const struct probing *probing = probing_of(w, oldest);
+        if (isfinite(probing->state_time) && probing->backoff)
             continue;
         for (int64_t number = w->left[stream]; number < w->next[stream]; number++) {
             int64_t row = row_of(w, stream, number);
@@ -425,9 +428,9 @@ void prepare_probes(struct worker *w, double now) {
                 w->probed[late++] = row;
     int64_t unanswered = 0;
     for (int64_t i = 0; i < late; i++) {
-        const struct progress *progress = &w->progress[w->probed[i]];
-        unanswered += progress->probes > 0 &&
-                      progress->probed_last + w->timeouts[w->stream[w->probed[i]]] <= now;
+        const struct probing *probing = probing_of(w, w->probed[i]);
+        unanswered += probing->probes > 0 &&
+                      probing->probed_last + w->timeouts[w->stream[w->probed[i]]] <= now;
     }
     if (unanswered)
         learn(w, 1, unanswered);
@@ -435,9 +438,10 @@ void prepare_probes(struct worker *w, double now) {
     for (int64_t i = 0; unasked && i < late; i++) {
         int64_t row = w->probed[i];
         const struct progress *progress = &w->progress[row];
-        int waits = isfinite(progress->state_time) && progress->sent_last < progress->state_time;
-        int turn = (progress->sent + progress->probes + row) % ASK_EVERY == 0;
-        if ((waits || turn) && progress->probes == 0)
+        const struct probing *probing = probing_of(w, row);
+        int waits = isfinite(probing->state_time) && progress->sent_last < probing->state_time;
+        int turn = (progress->sent + probing->probes + row) % ASK_EVERY == 0;
+        if ((waits || turn) && probing->probes == 0)
             w->probed[w->probed_length++] = row;
         else
             retransmit(w, row);
@@ -446,11 +450,11 @@ void prepare_probes(struct worker *w, double now) {
 
 // Records a QUERY for a row that is sent now and leaves the host at `leave`.
 void note_probed(struct worker *w, int64_t row, double now, double leave) {
-    struct progress *progress = &w->progress[row];
+    struct probing *probing = begin_probing(w, row);
     set_probe(w, row, false);
-    progress->probes++;
-    progress->probed_last = leave;
-    set_backoff(w, row, progress->backoff + (deadline_of(w, row) <= now));
-    progress->clean = false;
+    probing->probes++;
+    probing->probed_last = leave;
+    set_backoff(w, row, probing->backoff + (deadline_of(w, row) <= now));
+    w->progress[row].clean = false;
     set_deadline(w, row, leave + patience(w, row));
 }

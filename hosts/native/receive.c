@@ -19,7 +19,7 @@ static int match(struct worker *w, const struct arrivals *a, int64_t i, int64_t 
     int64_t row = *place = row_of(w, stream, seq);
     if (w->seq[row] != seq || w->stage[row] == EMPTY)
         w->counts.stale++;
-    else if (w->entry[row].chunk != four(header->chunk))
+    else if ((uint32_t)w->entry[row].chunk != four(header->chunk))
         w->counts.other_chunk++;
     else if (memcmp(&a->peers[i], &w->servers[w->server[row]], sizeof *a->peers))
         w->counts.wrong_source++;
@@ -67,7 +67,7 @@ static void fail(struct worker *w, int64_t row) {
     if (w->progress[row].failed)
         return;
     w->progress[row].failed = true;
-    int64_t failures = ++w->failures[row];
+    int failures = w->failures[row] < 3 ? ++w->failures[row] : 3;
     if (failures == 1 && !w->due[row])
         set_probe(w, row, true);
     if (failures == 2 && w->failed_length < w->rows)
@@ -142,7 +142,7 @@ static void take_states(struct worker *w, const struct arrivals *a, int64_t firs
         int direct = (header->flags & DIRECT) != 0;
         int announced = (header->flags >> 4 & 3) == FINAL && !direct && w->pulls;
         if (w->stage[row] != (direct ? DIRECTLY : WAITING) ||
-            !(w->progress[row].probes || announced) ||
+            !(probing_of(w, row)->probes || announced) ||
             (!direct && header->sender >= MOST_CHILDREN) || w->mark[row] == w->stamp) {
             w->counts.unasked++;
             continue;

@@ -59,11 +59,11 @@ static int write_contribution(struct worker *w, int64_t row, uint8_t *packet) {
     else if (!w->width)
         ; // payloads are left out
     else if (w->stage[row] == DIRECTLY)
-        sum = write_floats((const float *)entry->values_at, words, w->width);
+        sum = write_floats((const float *)values_at(w, entry), words, w->width);
     else if (w->encode)
-        w->error |= w->encode(entry->values_at, w->exponent[row], (uint8_t *)words, &sum);
+        w->error |= w->encode(values_at(w, entry), w->exponent[row], (uint8_t *)words, &sum);
     else
-        sum = write_integers((const float *)entry->values_at, words, w->width,
+        sum = write_integers((const float *)values_at(w, entry), words, w->width,
                              scale_of(w, w->exponent[row]));
     header->checksum = four(sum + w->hash[row]);
     return full;
@@ -110,7 +110,7 @@ static void note_sent(struct worker *w, int64_t row, double leave) {
     progress->sent++;
     progress->clean = !again;
     progress->failed = false;
-    progress->probes = 0;
+    clear_probes(w, row);
     set_backoff(w, row, 0);
     w->due[row] = false;
     double *heard = &w->heard[row >> BLOCK_BITS];
@@ -137,7 +137,7 @@ static void sort_probed(struct worker *w) {
         return; // alone, or without memory for an order
     for (int64_t i = 0; i < n; i++) {
         int64_t row = w->probed[i];
-        sorted[i] = (struct due){-w->priorities[w->stream[row]], w->entry[row].order, row};
+        sorted[i] = due_of(w, row);
     }
     qsort(sorted, (size_t)n, sizeof *sorted, by_urgency);
     for (int64_t i = 0; i < n; i++)

@@ -19,8 +19,9 @@ static void push(struct worker *w, struct due one) {
     w->heap[at] = one;
 }
 
-static struct due due_of(const struct worker *w, int64_t row) {
-    return (struct due){-w->priorities[w->stream[row]], w->entry[row].order, row};
+struct due due_of(const struct worker *w, int64_t row) {
+    int32_t rank = (int32_t)-w->priorities[w->stream[row]];
+    return (struct due){w->entry[row].order, (int32_t)row, rank};
 }
 
 // True unless the row was sent, completed or taken by another number since it was pushed.
@@ -67,13 +68,14 @@ void worker_redirect(struct worker *w, const int64_t *servers) {
             int64_t row = row_of(w, stream, number), server = servers[w->entry[row].chunk];
             if (w->stage[row] == DONE || w->server[row] == server)
                 continue;
-            w->server[row] = server;
+            w->server[row] = (uint16_t)server;
             if (!in_flight(w, row))
                 continue;
             set_probe(w, row, false);
             set_backoff(w, row, 0);
-            w->progress[row].probes = 0;
-            w->progress[row].state_time = NAN;
+            clear_probes(w, row);
+            if (w->progress[row].probed)
+                w->probing[row].state_time = NAN;
             make_due(w, row);
         }
 }
@@ -134,7 +136,7 @@ static void fold_all(struct worker *w, int64_t chunk, int64_t round, int reporte
 
 void restart_progress(struct worker *w, int64_t row) {
     set_backoff(w, row, 0);
-    w->progress[row] = (struct progress){.state_time = NAN};
+    w->progress[row] = (struct progress){0};
     w->deadline[row] = INFINITY;
 }
 
@@ -252,13 +254,13 @@ static void take_words(struct worker *w, int64_t row, const uint8_t *words, int 
         return;
     uint8_t *kept = w->words + (size_t)row * size;
     memcpy(kept, words, size);
-    uint64_t sums_at = w->entry[row].sums_at;
+    uint64_t sums = sums_at(w, &w->entry[row]);
     if (stage == DIRECTLY || w->optimizes)
-        take_floats(kept, (float *)sums_at, w->width);
+        take_floats(kept, (float *)sums, w->width);
     else if (w->decode)
-        w->error |= w->decode(kept, w->exponent[row], sums_at);
+        w->error |= w->decode(kept, w->exponent[row], sums);
     else
-        take_integers(kept, (float *)sums_at, w->width, scale_of(w, w->exponent[row]));
+        take_integers(kept, (float *)sums, w->width, scale_of(w, w->exponent[row]));
 }
 
 static void count(struct worker *w, int64_t row, const struct header *header, int stage) {

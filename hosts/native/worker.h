@@ -29,30 +29,41 @@ enum { KINDS = 3 };              // of ways: integer sums, exponent rounds, floa
 enum { BLOCK_BITS = 6 };
 enum { MOST_CHILDREN = 32 };     // protocol/plan.py
 
-// A number of a stream: hosts/worker/chunk_queues.py.
+// A number of a stream: hosts/worker/chunk_queues.py. row: of its chunk in the submission.
 struct entry {
     bool exponent_round;
     uint8_t unfit;
     uint16_t lanes;
     int16_t own;
-    int64_t chunk, round, ticket, order, row, submission, server;
+    uint16_t server;
+    int32_t chunk, round, row, submission;
+    int64_t ticket, order;
+};
+
+// Where a submission has its values and its sums, of which each chunk has a row.
+struct submission {
     uint64_t values_at, sums_at;
 };
 
 // Progress of a number in its stage. Times are in seconds; those of sending are when a packet
 // leaves the host: a window may be handed over at once, but its packets leave one by one.
 struct progress {
-    int64_t sent; // CONTRIBUTEs
     double sent_first, sent_last;
-    int64_t backoff, probes; // timeouts in a row; unanswered QUERYs
+    int32_t sent;      // CONTRIBUTEs
+    uint32_t restarts; // of the stream's timer, when the deadline was set
+    bool clean;        // its round trip may be a sample
+    bool failed;       // a result of the last CONTRIBUTE failed its check
+    bool probed;       // it has been probed, or was to be: the row's `probing` holds
+};
+
+// What few numbers have: those of which a packet was late. Of others memory is never written.
+struct probing {
     double probed_last;
-    bool clean;  // its round trip may be a sample
-    bool failed; // a result of the last CONTRIBUTE failed its check
-    uint16_t state_node; // of the last STATE; time NaN if there was none
-    uint8_t state_phase;
+    double state_time; // of the last STATE; NaN if there was none
+    int32_t backoff, probes; // timeouts in a row; unanswered QUERYs
     uint32_t state_children;
-    double state_time;
-    int64_t restarts; // of the stream's timer, when the deadline was set
+    uint16_t state_node;
+    uint8_t state_phase;
 };
 
 // The entries of a stream that are not yet in its window.
@@ -63,12 +74,14 @@ struct queue {
 
 // A packet to send, in a heap: the higher priority first, then the lower order.
 struct due {
-    int64_t rank, order, row; // rank: less the stream's priority
+    int64_t order;
+    int32_t row, rank; // rank: less the stream's priority
 };
 
 // A sum that has arrived.
 struct sum {
-    int64_t ticket, chunk, row, submission; // row: in the submission
+    int64_t ticket;
+    int32_t chunk, row, submission; // row: in the submission
     uint8_t flags;
 };
 
@@ -104,15 +117,19 @@ struct worker {
     uint8_t *stage, *flags;
     bool *due, *probe_pending;
     uint32_t *seq, *hash;
-    int64_t *server, *failures, *held_next;
+    uint16_t *server;
+    uint8_t *failures;
+    int32_t *held_next;
     int64_t *mark; // `stamp` where a pass over packets has met the row
     int16_t *exponent;
     struct entry *entry;
     struct progress *progress;
+    struct probing *probing;
     double *deadline; // see deadline_of()
     struct header *results;
     uint8_t *words; // of results
-    const int64_t *stream;
+    const uint8_t *stream;
+    const struct submission *submissions; // by entry.submission
     // By stream. The state of timers is that of loss_detection.c.
     const struct header *common; // fields shared by its packets
     const int64_t *bases, *masks, *nodes, *senders, *priorities;
@@ -220,10 +237,39 @@ static inline void set_probe(struct worker *w, int64_t row, bool pending) {
     w->probe_pending[row] = pending;
 }
 
-static inline void set_backoff(struct worker *w, int64_t row, int64_t backoff) {
-    int64_t *held = &w->progress[row].backoff;
-    w->backed_off[w->stream[row]] += (backoff > 0) - (*held > 0);
-    *held = backoff;
+static inline const struct probing *probing_of(const struct worker *w, int64_t row) {
+    static const struct probing none = {.state_time = NAN};
+    return w->progress[row].probed ? &w->probing[row] : &none;
+}
+
+// The same, to be changed.
+static inline struct probing *begin_probing(struct worker *w, int64_t row) {
+    if (!w->progress[row].probed)
+        w->probing[row] = (struct probing){.state_time = NAN};
+    w->progress[row].probed = true;
+    return &w->probing[row];
+}
+
+static inline void set_backoff(struct worker *w, int64_t row, int32_t backoff) {
+    int32_t before = probing_of(w, row)->backoff;
+    if (backoff == before)
+        return;
+    w->backed_off[w->stream[row]] += (backoff > 0) - (before > 0);
+    begin_probing(w, row)->backoff = backoff;
+}
+
+static inline void clear_probes(struct worker *w, int64_t row) {
+    if (w->progress[row].probed)
+        w->probing[row].probes = 0;
+}
+
+// Addresses of the values of a number's chunk, and of its sums.
+static inline uint64_t values_at(const struct worker *w, const struct entry *entry) {
+    return w->submissions[entry->submission].values_at + (uint64_t)(4 * w->width * entry->row);
+}
+
+static inline uint64_t sums_at(const struct worker *w, const struct entry *entry) {
+    return w->submissions[entry->submission].sums_at + (uint64_t)(4 * w->width * entry->row);
 }
 
 // A row's deadline. Each result restarts its stream's timer, which moves the deadlines of all
@@ -231,20 +277,22 @@ static inline void set_backoff(struct worker *w, int64_t row, int64_t backoff) {
 static inline double deadline_of(const struct worker *w, int64_t row) {
     const struct progress *progress = &w->progress[row];
     int64_t stream = w->stream[row];
-    if (progress->restarts == w->restarts[stream] || progress->backoff || !in_flight(w, row))
+    if (progress->restarts == (uint32_t)w->restarts[stream] || probing_of(w, row)->backoff ||
+        !in_flight(w, row))
         return w->deadline[row];
     return larger(w->ring[stream], progress->sent_last + w->ring_timeout[stream]);
 }
 
 static inline void set_deadline(struct worker *w, int64_t row, double deadline) {
     w->deadline[row] = deadline;
-    w->progress[row].restarts = w->restarts[w->stream[row]];
+    w->progress[row].restarts = (uint32_t)w->restarts[w->stream[row]];
     w->soonest = fmin(w->soonest, deadline);
 }
 
 // window.c
 void advance(struct worker *w);
 void make_due(struct worker *w, int64_t row);
+struct due due_of(const struct worker *w, int64_t row);
 int64_t first_due(struct worker *w); // -1: none
 void worker_redirect(struct worker *w, const int64_t *servers);
 void restart_progress(struct worker *w, int64_t row);

@@ -47,15 +47,16 @@ class Ahead(NamedTuple):
     No other packet arrives before the last of them.
 
     times: (n,) arrival times.
-    done: call it when some were taken. It sends what is released and advances time to the last
-        packet taken; the others are returned by a later call.
+    done: call it when some were taken, and what it returns once nothing refers to packets. It sends
+        what is released; the others are returned by a later call. What it returns advances time to
+        the last packet taken.
     refuse: call it when the first packet must be received singly.
     """
 
     times: Seconds
     batch: Batch
     clock: Clock
-    done: Callable[[Released], None]
+    done: Callable[[Released], Callable[[], None]]
     refuse: Callable[[], None]
 
 
@@ -148,25 +149,31 @@ def drive(
             endpoint.wait(_span(idle, deadline - now, endpoint.tick), turn.unhurried)
             continue
         ahead = None if on_train is None else endpoint.ahead()
-        released = None
+        taken = False
         if ahead is not None and on_train is not None:
             released = on_train(ahead.times, ahead.batch, ahead.clock)
             if released is not None:
-                ahead.done(released)
+                taken, following, sent = True, released.following, released.sent
+                advance = ahead.done(released)
+                # Hold no packets while waiting: many drivers may share a process.
+                released = ahead = None
+                advance()
                 if until():
                     return True
                 now = clock()
-                if released.following is not None:
-                    idle = max(0.0 if released.sent else endpoint.tick, released.following - now)
+                if following is not None:
+                    idle = max(0.0 if sent else endpoint.tick, following - now)
                     endpoint.wait(_span(idle, deadline - now, endpoint.tick))
                     continue
             else:
                 ahead.refuse()
-                released = None
-        batch = endpoint.receive() if released is None else None
+                ahead = None
+        batch = None if taken else endpoint.receive()
         now = clock()
+        arrived = batch is not None
         if batch is not None:
             machine.on_packets(now, batch)
+            batch = None
             if until():
                 return True
         if now >= deadline:
@@ -178,7 +185,8 @@ def drive(
             if output is not None:
                 endpoint.send(output)
                 sent = True
-        if batch is not None and endpoint.more:
+            output = None
+        if arrived and endpoint.more:
             continue
         # Polling a machine again at once after it sent nothing would keep a core busy.
         idle = max(0.0 if sent else endpoint.tick, next_poll - now)

@@ -15,6 +15,7 @@ from typing import Any
 
 import grpc
 
+from hosts.data.workspace import Workspace
 from hosts.errors import ServiceUnavailableError
 from hosts.net.driver import Attachment
 from hosts.net.pacer import BACKLOG, URGENT_BACKLOG
@@ -109,6 +110,10 @@ class HostEnvironment:
         channel = grpc.insecure_channel(f"unix:{path}", options=_SERVICE_OPTIONS)
         stub = JobServiceStub(channel)  # type: ignore[no-untyped-call]  # generated without types
         return Connection(stub, channel.close)
+
+    def workspace(self) -> Workspace:
+        """Returns memory for the calls of a transport."""
+        return Workspace()
 
     def backlog(
         self, rate: int, queue_bytes: int | None, payload: int, *, classes: bool = False

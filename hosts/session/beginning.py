@@ -161,5 +161,6 @@ def first_transport(
         ),
         payload=environment.payload,
         header_room=environment.header_room,
+        workspace=environment.workspace(),
         host=endpoint.ipv4,
     )

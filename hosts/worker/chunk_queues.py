@@ -9,11 +9,11 @@ of each, and urgent chunks go into streams of higher priority.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from hosts.data.submissions import Submission
 from hosts.native.structures import structures
 from hosts.worker.scheduling.scheduler import Numbers
 from protocol.header import Array
@@ -40,43 +40,65 @@ class Queues:
         self._entries: list[Array] = [np.zeros(0, ENTRY) for _ in range(streams)]
 
     def push(self, stream: int, entries: Array) -> None:
-        """Appends entries to a stream."""
+        """Appends entries to a stream; the array may become part of the queue."""
         pending = self.pending(stream)
+        if not len(pending):
+            self._set(stream, np.ascontiguousarray(entries), len(entries))
+            return
         kept, at = self._entries[stream], int(self.table["tail"][stream])
-        if at + len(entries) > len(kept):  # no room behind: make it, without what was taken
-            kept = np.empty(2 * (len(pending) + len(entries)), ENTRY)
-            kept[: len(pending)] = pending
-            self._entries[stream], at = kept, len(pending)
-            self.table[stream] = address(kept), 0, at
+        # No room behind, or in use by others: make some, without what was taken.
+        if at + len(entries) > len(kept) or not kept.flags.writeable:
+            kept, at = np.empty(2 * (len(pending) + len(entries)), ENTRY), len(pending)
+            kept[:at] = pending
+            self._set(stream, kept, at)
         kept[at : at + len(entries)] = entries
         self.table["tail"][stream] = at + len(entries)
+
+    def redirect(self, stream: int, servers: Numbers) -> None:
+        """Sets the servers of a stream's entries, by chunk."""
+        entries = self.pending(stream).copy()
+        entries["server"] = servers[entries["chunk"]]
+        self._set(stream, entries, len(entries))
 
     def pending(self, stream: int) -> Array:
         """Returns the entries of a stream, in order."""
         _, head, tail = self.table[stream].tolist()
         return self._entries[stream][head:tail]
 
+    def _set(self, stream: int, entries: Array, length: int) -> None:
+        self._entries[stream] = entries
+        self.table[stream] = address(entries), 0, length
 
-def entries_of(
-    arranged: npt.NDArray[np.int64],
-    chunks: npt.NDArray[np.int64],
-    rounds: npt.NDArray[np.int64],
-    first: npt.NDArray[np.bool_],
-    own: npt.NDArray[np.int16],
-    unfit: npt.NDArray[np.uint8],
-    lanes: npt.NDArray[np.int64],
-    ticket: int,
-    order: int,
-    submission: Submission,
-) -> Array:
-    """Returns the entries of n chunks of one submission, in the order of their numbers; the
-    chunks' rows are 0..n-1.
 
-    arranged: (n,) that order, see ChunkScheduler.arrange.
-    first: (n,) true for chunks that need an exponent round.
-    own, unfit: (n,) see ENTRY.
-    ticket, order: of the first chunk submitted, and of the first number.
+# Of n chunks of one submission, in its order, whose rows are 0..n-1: the order in which they get
+# numbers (see ChunkScheduler.arrange); chunks; rounds; which need an exponent round; own, unfit:
+# see ENTRY; lanes; ranks of their servers, and their streams.
+Columns = tuple[npt.NDArray[Any], ...]
+# The ticket of the first chunk, the order of the first number, and the submission's place.
+Firsts = tuple[int, int, int]
+Pieces = list[tuple[int, Array]]
+
+_last: tuple[Columns, Firsts, Pieces] | None = None
+
+
+def entries_of(columns: Columns, firsts: Firsts) -> Pieces:
+    """Returns each stream that gets entries, and these, in the order of their numbers.
+
+    They are not writeable: workers of one process that submit the same get the same.
     """
+    global _last
+    if _last is not None and _last[1] == firsts and all(map(np.array_equal, _last[0], columns)):
+        return _last[2]
+    pieces = _made(columns, firsts)
+    for _, entries in pieces:
+        entries.flags.writeable = False
+    _last = columns, firsts, pieces
+    return pieces
+
+
+def _made(columns: Columns, firsts: Firsts) -> Pieces:
+    arranged, chunks, rounds, first, own, unfit, lanes, servers, streams = columns
+    ticket, order, submission = firsts
     # Exponent round and data take two numbers, one after the other: then a stream's numbers do
     # not depend on how submissions are split into calls, unless the scheduler makes them.
     repeats = 1 + first[arranged]
@@ -93,18 +115,21 @@ def entries_of(
     entries["own"] = own[source]
     entries["unfit"][data] = unfit[arranged]
     entries["row"] = source
-    entries["submission"] = submission.identifier
-    entries["values_at"] = submission.values_at(source)
-    entries["sums_at"] = submission.sums_at(source)
-    return entries
+    entries["submission"] = submission
+    entries["server"] = servers[source]
+    return _by_stream(streams[source], entries)
 
 
 def enqueue(ways: Ways, queues: Queues, entries: Array) -> None:
-    """Appends entries, whose servers it sets, to the queues of their chunks' streams, one queue per
-    stream of the plan."""
-    entries["server"], streams = ways(entries["chunk"])
-    if len(queues.table) == 1:
-        queues.push(0, entries)
-        return
-    for stream in np.flatnonzero(np.bincount(streams)).tolist():
-        queues.push(stream, entries[streams == stream])
+    """Appends entries, whose servers it sets, to the queues of their chunks' streams."""
+    entries["server"], streams = ways(entries["chunk"].astype(np.int64))
+    for stream, piece in _by_stream(streams, entries):
+        queues.push(stream, piece)
+
+
+def _by_stream(streams: Numbers, entries: Array) -> Pieces:
+    """Divides entries (n,) by their streams (n,)."""
+    counts = np.bincount(streams, minlength=1)
+    if counts[0] == len(entries):
+        return [(0, entries)] if len(entries) else []
+    return [(stream, entries[streams == stream]) for stream in np.flatnonzero(counts).tolist()]

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from hosts.data.array_pool import ArrayPool
 from hosts.data.reports import Failure, Statistics, Sums
+from hosts.data.workspace import Workspace
 from hosts.native.loader import check_constants, load_native
 from hosts.native.structures import structures
 from hosts.net.arrivals import EXACT, Clock, Enough, Numbers, Released, Seconds
@@ -82,6 +82,7 @@ class Core:
     host: IPv4 address of the worker's host, servers at which are not reached by the link.
     header_room: bytes reserved before each packet.
     last_headers, last_words: by chunk, the last results, if servers optimize.
+    workspace: memory for its calls.
     """
 
     def __init__(
@@ -101,12 +102,13 @@ class Core:
         header_room: int,
         last_headers: Array,
         last_words: Words,
+        workspace: Workspace,
     ) -> None:
         self._lib: Any = load_native()
         _check(self._lib)
         self._plan, self._slots = plan, slots
         self._header_room = header_room
-        self._memory = ArrayPool()
+        self._workspace = workspace
         self._error: BaseException | None = None
         self._congestion = congestion
         rows, streams, chunks = len(slots.stage), len(plan.streams), exponents.chunks
@@ -124,14 +126,14 @@ class Core:
             "stage": slots.stage, "flags": np.zeros(rows, np.uint8),
             "due": np.zeros(rows, np.bool_), "probe_pending": np.zeros(rows, np.bool_),
             "seq": slots.seq, "hash": np.zeros(rows, np.uint32),
-            "server": np.zeros(rows, np.int64), "failures": np.zeros(rows, np.int64),
-            "held_next": np.zeros(rows, np.int64), "mark": np.zeros(rows, np.int64),
+            "server": np.zeros(rows, np.uint16), "failures": np.zeros(rows, np.uint8),
+            "held_next": np.zeros(rows, np.int32), "mark": np.zeros(rows, np.int64),
             "exponent": np.zeros(rows, np.int16), "entry": slots.entry,
-            "progress": slots.progress, "deadline": np.full(rows, np.inf),
+            "progress": slots.progress, "probing": slots.probing, "deadline": np.full(rows, np.inf),
             "results": slots.result_headers, "words": slots.result_words,
             "stream": slots.stream, "probed": np.zeros(rows, np.int64),
             "chosen": np.zeros(rows, np.int64), "heap": np.zeros(2 * rows + 1, _DUE),
-            "failed": self._failed,
+            "failed": self._failed, "submissions": slots.submissions.table,
             # By stream.
             "common": _common(plan), "bases": slots.bases, "masks": slots.masks,
             "nodes": np.array([stream.node for stream in plan.streams], np.int64),
@@ -167,13 +169,11 @@ class Core:
             memory=max(_LOSSY, 4 * sum(slots.windows)),
         )  # fmt: skip
         self._at = ctypes.addressof(self._worker)
-        self._scratch = self._sums = np.zeros(0)
+        self._sums = np.zeros(0)
         self._arrived, self._out, self._driver = _Arrivals(), _Departures(), _Driver()
         self._turn = _Turn()
         self._turn_at, self._driver_at = map(ctypes.addressof, (self._turn, self._driver))
         self._window: Wire | None = None
-        self._full, self._peers = np.empty(0, np.bool_), np.empty(0, PEER)
-        self._leaving = np.empty(0)
         self._out.stride = header_room + packet_bytes(slots.width)
         self._arrived_at = ctypes.addressof(self._arrived)
         self._out_at = ctypes.addressof(self._out)
@@ -218,6 +218,8 @@ class Core:
 
     def note_submitted(self, numbers: int) -> None:
         """Records that numbers were added to the queues."""
+        self._arrays["submissions"] = table = self._slots.submissions.table
+        self._worker.submissions = address(table)
         self._worker.incomplete += numbers
         self._worker.moved = 1
 
@@ -309,8 +311,7 @@ class Core:
             self._window = self._depart(most)
         assert self._window is not None
         self._out.packets, self._out.room = address(self._window), most
-        if receiver.most_packets > min(self._room, len(self._sums) - self._worker.sums_length):
-            self._make_room(receiver.most_packets)
+        self._make_room(receiver.most_packets)
         blocked = not endpoint.flush()
         turn.socket, turn.most, turn.blocked = endpoint.socket, endpoint.train_packets, blocked
         inbox.wide, self._out.following = endpoint.datagram_bytes, math.inf
@@ -372,7 +373,7 @@ class Core:
         self._arrived.times = None
         del kept
         self._raise()
-        following, leaving = self._out.following, self._leaving[: self._out.count].copy()
+        following, leaving = self._out.following, self._workspace.leaving[: self._out.count].copy()
         following = None if math.isnan(following) else following
         return Released(taken, self._departed(room), leaving, True, following)
 
@@ -406,8 +407,7 @@ class Core:
                 raise ValueError(f"packets of {words.shape[1]} lanes, not {self._slots.width}")
             if words.strides[1] != LANE_BYTES or words.dtype != LANE:
                 words = np.ascontiguousarray(words, LANE)
-        if n > self._room or n > len(self._sums) - self._worker.sums_length:
-            self._make_room(n)
+        self._make_room(n)
         arrived.headers, arrived.peers = address(headers), address(peers)
         arrived.full = address(full)
         arrived.words, arrived.stride = words.__array_interface__["data"][0], words.strides[0]
@@ -416,15 +416,14 @@ class Core:
 
     def _make_room(self, packets: int) -> None:
         """Makes room for so many packets that arrive, and for their sums."""
-        held, worker = self._worker.sums_length, self._worker
-        sums = np.empty(2 * (held + packets), SUM)
-        sums[:held] = self._sums[:held]
-        self._room, self._sums = 2 * packets, sums
-        self._scratch = np.empty((3, self._room), np.int64)
-        worker.sums = address(sums)
-        worker.places, worker.kinds, worker.taken = (
-            address(self._scratch[row]) for row in range(3)
-        )
+        worker, space = self._worker, self._workspace
+        space.make_room_to_receive(packets)
+        worker.places, worker.kinds, worker.taken = space.received_at
+        held = worker.sums_length
+        if packets > len(self._sums) - held:
+            sums = np.empty(2 * (held + packets), SUM)
+            sums[:held] = self._sums[:held]
+            self._sums, worker.sums = sums, address(sums)
 
     def _depart(self, most: int) -> Wire | None:
         """Returns memory for so many packets to send; None for none."""
@@ -432,12 +431,10 @@ class Core:
         out.count, out.room = 0, most
         if not most:
             return None
-        if most > len(self._full):
-            self._full, self._leaving = np.empty(2 * most, np.bool_), np.empty(2 * most)
-            self._peers = np.empty(2 * most, PEER)
-            out.full, out.times = address(self._full), address(self._leaving)
-            out.peers = address(self._peers)
-        room = self._memory.empty((most, out.stride), np.uint8)
+        space = self._workspace
+        space.make_room_to_send(most)
+        out.full, out.times, out.peers = space.sent_at
+        room = space.pool.empty((most, out.stride), np.uint8)
         out.packets = address(room) + self._header_room
         return room
 
@@ -447,12 +444,13 @@ class Core:
         if room is None or not n:
             return None
         if 2 * n < len(room) and room.nbytes > _LARGE:  # not to hold all of it until they are sent
-            kept = self._memory.empty((n, room.shape[1]), np.uint8)
+            kept = self._workspace.pool.empty((n, room.shape[1]), np.uint8)
             kept[:] = room[:n]
             room = kept
         room = room[:n]
         wire = room[:, self._header_room :]
-        return WireBatch(wire, self._full[:n].copy(), self._peers[:n].copy(), room)
+        space = self._workspace
+        return WireBatch(wire, space.full[:n].copy(), space.peers[:n].copy(), room)
 
 
 class _Coder:

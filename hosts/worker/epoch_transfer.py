@@ -49,7 +49,7 @@ _RESULT = np.uint8(VERSION << 4 | Op.RESULT)
 
 def levels_of(slots: Slots, rows: Rows) -> Levels:
     """Returns the levels (n,) that the results of these rows lead to."""
-    return np.where(slots.exponent_round[rows], 1, slots.round[rows] + 2)
+    return np.where(slots.exponent_round[rows], 1, slots.round[rows].astype(np.int64) + 2)
 
 
 def last_kept(

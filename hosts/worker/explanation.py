@@ -121,8 +121,7 @@ def unanswered(slots: Slots, now: float) -> float:
     rows = np.flatnonzero((slots.stage != EMPTY) & (slots.stage != DONE) & (slots.sent > 0))
     if not len(rows):
         return 0.0
-    progress = slots.progress[rows]
-    heard = np.fmax(progress["sent_first"], progress["state_time"])
+    heard = np.fmax(slots.progress["sent_first"][rows], slots.probing_of(rows)["state_time"])
     return max(0.0, now - float(heard.min()))
 
 
@@ -132,8 +131,8 @@ def _explain(slots: Slots, row: int, now: float) -> Waiting:
         kind = "held"
     elif slots.stage[row] == DIRECT:
         kind = "direct sum"
-    progress = slots.progress[row]
-    sent, heard = bool(progress["sent"]), not np.isnan(progress["state_time"])
+    progress, probing = slots.progress[row], slots.probing_of(np.array([row]))[0]
+    sent, heard = bool(progress["sent"]), not np.isnan(probing["state_time"])
     return Waiting(
         stream=int(slots.stream_number[row]),
         seq=int(slots.seq[row]),
@@ -142,10 +141,10 @@ def _explain(slots: Slots, row: int, now: float) -> Waiting:
         sent=int(progress["sent"]),
         sent_first=max(0.0, now - float(progress["sent_first"])) if sent else None,
         sent_last=max(0.0, now - float(progress["sent_last"])) if sent else None,
-        asked_last=now - float(progress["probed_last"]) if progress["probed_last"] else None,
-        unanswered_queries=int(progress["probes"]),
-        node=int(progress["state_node"]) if heard else None,
-        phase=Phase(int(progress["state_phase"])).name if heard else None,
-        children=int(progress["state_children"]) if heard else None,
-        heard=now - float(progress["state_time"]) if heard else None,
+        asked_last=now - float(probing["probed_last"]) if probing["probed_last"] else None,
+        unanswered_queries=int(probing["probes"]),
+        node=int(probing["state_node"]) if heard else None,
+        phase=Phase(int(probing["state_phase"])).name if heard else None,
+        children=int(probing["state_children"]) if heard else None,
+        heard=now - float(probing["state_time"]) if heard else None,
     )

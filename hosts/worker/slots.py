@@ -31,8 +31,46 @@ DIRECT = 3  # sent, or due, for its float32 sum, to the server
 DONE = 4  # its result has arrived
 
 PROGRESS = np.dtype(structures("worker.h")["progress"])
-_UNSENT = np.zeros((), PROGRESS)
-_UNSENT["state_time"] = np.nan
+_PLACE = np.dtype(structures("worker.h")["submission"])
+PROBING = np.dtype(structures("worker.h")["probing"])
+_UNPROBED = np.zeros((), PROBING)
+_UNPROBED["state_time"] = np.nan
+
+
+class Submissions:
+    """The submissions of which a sum is missing, by place.
+
+    table: (places,) where each has its values and sums, as C reads it; another one after `add`.
+    identifiers: (places,) of the submissions.
+    """
+
+    def __init__(self) -> None:
+        self.table: Array = np.zeros(2, _PLACE)
+        self.identifiers: npt.NDArray[np.int64] = np.zeros(2, np.int64)
+        self._held: dict[int, Submission] = {}
+        self._free = [1, 0]
+
+    def add(self, submission: Submission) -> int:
+        """Adds a submission; returns its place."""
+        if not self._free:
+            size = len(self.table)
+            self.table = np.concatenate([self.table, self.table])
+            self.identifiers = np.concatenate([self.identifiers, self.identifiers])
+            self._free = [*range(2 * size - 1, size - 1, -1)]
+        place = self._free.pop()
+        self._held[place] = submission
+        self.table[place] = submission.values.ctypes.data, submission.sums.ctypes.data
+        self.identifiers[place] = submission.identifier
+        return place
+
+    def take(self, place: int, sums: int) -> Submission:
+        """Returns a submission of which so many more sums are there; removes a complete one."""
+        submission = self._held[place]
+        submission.missing -= sums
+        if not submission.missing:
+            del self._held[place]
+            self._free.append(place)
+        return submission
 
 
 class Slots:
@@ -47,7 +85,8 @@ class Slots:
         self.bases = np.concatenate(([0], np.cumsum([2 * w for w in self.windows])))[:-1]
         self.masks = np.array([2 * w - 1 for w in self.windows])
         n = sum(2 * window for window in self.windows)
-        streams = np.repeat(np.arange(len(plan.streams)), [2 * w for w in self.windows])
+        places = np.arange(len(plan.streams), dtype=np.uint8)
+        streams = np.repeat(places, [2 * w for w in self.windows])
         # Of the stream that a row belongs to.
         self.stream = streams
         self.stream_number = np.array([s.stream for s in plan.streams], np.uint8)[streams]
@@ -59,7 +98,8 @@ class Slots:
         self.chunk = self.entry["chunk"]
         self.round = self.entry["round"]
         self.order = self.entry["order"]
-        self.progress: Array = np.full(n, _UNSENT, PROGRESS)
+        self.progress: Array = np.zeros(n, PROGRESS)
+        self.probing: Array = np.zeros(n, PROBING)  # see `probing_of`
         self.sent = self.progress["sent"]
         # The result, kept until the row is used again.
         self.result_headers: Array = np.zeros(n, HEADER)
@@ -69,8 +109,13 @@ class Slots:
         self.limits = np.array(self.windows, np.int64)
         self.left = np.zeros(len(plan.streams), np.int64)
         self.next = np.zeros(len(plan.streams), np.int64)
-        # By identifier, as entries name them; those of which a sum is missing.
-        self.submissions: dict[int, Submission] = {}
+        self.submissions = Submissions()
+
+    def probing_of(self, rows: Rows) -> Array:
+        """Returns what few numbers have, of these rows (n,): PROBING, as if fresh of the others."""
+        found = self.probing[rows]
+        found[~self.progress["probed"][rows]] = _UNPROBED
+        return found
 
     def rows(self, stream: int, numbers: Any) -> Rows:
         """Returns the rows of these numbers of a stream (by index)."""

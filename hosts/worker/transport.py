@@ -28,6 +28,7 @@ import numpy.typing as npt
 
 from hosts.data.reports import Completed, Failure, Statistics, Sums
 from hosts.data.submissions import ChunkRefs, Submission
+from hosts.data.workspace import Workspace
 from hosts.native.chunk_exponents import exponents_in
 from hosts.net.arrivals import Clock, Enough, Released, Seconds
 from hosts.net.driver import Turn
@@ -67,6 +68,7 @@ class WorkerTransport:
     host: IPv4 address of the worker's host, servers at which are not reached by the link; 0: none.
     payload: true if chunks have one; else the values of each are (0,).
     header_room: see HostEnvironment.
+    workspace: memory for its calls; None: its own.
     former: the transport of the previous epoch, which is continued.
 
     Raises CompilerError without a C compiler.
@@ -85,6 +87,7 @@ class WorkerTransport:
         host: int = 0,
         payload: bool = True,
         header_room: int = 0,
+        workspace: Workspace | None = None,
         former: WorkerTransport | None = None,
     ) -> None:
         if exponents.world != plan.world:
@@ -104,6 +107,7 @@ class WorkerTransport:
             self.round_trips = former.round_trips.fresh(len(plan.streams))
         self._exponents = exponents
         self._payload, self._header_room, self._backlog = payload, header_room, backlog
+        self._workspace = workspace or Workspace()
         self._slots = slots = Slots(plan, payload=payload)
         self._scheduler = scheduler_for(plan)
         self._queues = Queues(len(plan.streams))
@@ -122,7 +126,7 @@ class WorkerTransport:
             if held:
                 self._last_headers, self._last_words = former._last_headers, former._last_words
         # By chunk, a class that the caller has given; -1: none.
-        self._given: Numbers = np.full(exponents.chunks, -1)
+        self._given = np.full(exponents.chunks, -1, np.int8)
         if former is not None:
             self._given = former._given
         self._frozen = False
@@ -137,6 +141,7 @@ class WorkerTransport:
             header_room=header_room,
             last_headers=self._last_headers,
             last_words=self._last_words,
+            workspace=self._workspace,
         )
 
     @property
@@ -190,13 +195,13 @@ class WorkerTransport:
         arranged = self._scheduler.arrange(rows)
         if priority is not None:
             self._given[rows] = priority
-        columns = rows, rounds, first, own, unfit, widths
-        entries = entries_of(arranged, *columns, ticket, self._order, submission)
-        if n:
-            self._slots.submissions[submission.identifier] = submission
-        enqueue(self._ways, self._queues, entries)
-        self._order += len(entries)
-        self._core.note_submitted(len(entries))
+        servers, streams = self._ways(rows)
+        place = self._slots.submissions.add(submission) if n else 0
+        columns = arranged, rows, rounds, first, own, unfit, widths, servers, streams
+        for stream, entries in entries_of(columns, (ticket, self._order, place)):
+            self._queues.push(stream, entries)
+            self._order += len(entries)
+            self._core.note_submitted(len(entries))
         return ticket
 
     def _ways(self, chunks: Numbers) -> tuple[Numbers, Numbers]:
@@ -205,7 +210,7 @@ class WorkerTransport:
         servers = self.plan.server_of(chunks)
         if len(self.plan.streams) == 1:
             return servers, np.zeros(len(chunks), np.int64)
-        streams, given = self._scheduler.streams(chunks), self._given[chunks]
+        streams, given = self._scheduler.streams(chunks), self._given[chunks].astype(np.int64)
         of_each = len(self.plan.streams) // self.plan.propagation.classes
         return servers, np.where(given < 0, streams, streams % of_each + given * of_each)
 
@@ -230,16 +235,14 @@ class WorkerTransport:
 
     def _complete(self, found: Array) -> Completed:
         """Returns sums (n,) SUM as the caller gets them; forgets submissions that are complete."""
-        held, submissions = {}, self._slots.submissions
-        for identifier, n in Counter(found["submission"].tolist()).items():
-            held[identifier] = one = submissions[identifier]
-            one.missing -= n
-            if not one.missing:
-                del submissions[identifier]
+        submissions = self._slots.submissions
+        identifiers = submissions.identifiers[found["submission"]]
+        taken = [submissions.take(*one) for one in Counter(found["submission"].tolist()).items()]
+        held = {one.identifier: one for one in taken}
         return Completed(
             found["ticket"],
-            found["chunk"],
-            ChunkRefs(held, found["submission"], found["row"]),
+            found["chunk"].astype(np.int64),
+            ChunkRefs(held, identifiers, found["row"].astype(np.int64)),
             found["flags"],
             np.full(len(found), self.plan.world),
             self._slots.width,
@@ -285,8 +288,7 @@ class WorkerTransport:
             servers = self.plan.server_of(np.arange(self._exponents.chunks))
             self._core.redirect(servers)
             for stream in range(len(self.plan.streams)):
-                entries = self._queues.pending(stream)
-                entries["server"] = servers[entries["chunk"]]
+                self._queues.redirect(stream, servers)
 
     def levels(self) -> npt.NDArray[np.uint32]:
         """Returns the number of complete results of each chunk (chunks,)."""
@@ -365,6 +367,7 @@ class WorkerTransport:
             host=self._host,
             payload=self._payload,
             header_room=self._header_room,
+            workspace=self._workspace,
             former=self,
         )
         for entries in incomplete(self._slots, self._queues):

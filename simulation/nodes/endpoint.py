@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol, TypeAlias
 
 import numpy as np
@@ -229,7 +230,7 @@ class VirtualEndpoint:
             self._woken = False
             return None
 
-        def done(released: Released) -> None:
+        def done(released: Released) -> Callable[[], None]:
             self.counters.receive_calls += 1
             self.counters.received += released.taken
             node.wanted(train, released.taken)
@@ -242,8 +243,7 @@ class VirtualEndpoint:
             last = int(train.times[released.taken - 1])
             if len(times):
                 last = max(last, int(times[-1]))
-            if last > node.now:
-                node.tasks.pause(deque(), (last - node.now) / SECOND)
+            return partial(self._advance, last)
 
         def refuse() -> None:
             node.give_back(train)
@@ -251,6 +251,12 @@ class VirtualEndpoint:
 
         clock = Clock(SECOND, self.tick, self._room, self._waiting)
         return Ahead(train.times / SECOND, batch, clock, done, refuse)
+
+    def _advance(self, until: int) -> None:
+        """Waits until a time (ps), if it is to come."""
+        node = self._node
+        if until > node.now:
+            node.tasks.pause(deque(), (until - node.now) / SECOND)
 
     def _room(self, times: Seconds, sizes: Lengths) -> bool:
         """True if frames of these bytes fit into the link's queue, with a small margin."""

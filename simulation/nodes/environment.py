@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from ipaddress import IPv4Address
 from typing import Any
 
+from hosts.data.workspace import Workspace
 from hosts.net.driver import Attachment
 from hosts.net.environment import Connection, HostEnvironment
 from hosts.net.pacer import BACKLOG, urgent_bytes
@@ -34,6 +35,7 @@ class VirtualHostEnvironment(HostEnvironment):
     hosts: host nodes by name.
     payload: as in HostEnvironment.
     corrupts: links may corrupt packets.
+    workspace: memory that all transports share, as one task runs at a time.
     """
 
     def __init__(
@@ -48,7 +50,9 @@ class VirtualHostEnvironment(HostEnvironment):
         payload: bool = True,
         corrupts: bool = False,
         process: Process | None = None,
+        workspace: Workspace | None = None,
     ) -> None:
+        self._workspace = workspace or Workspace()
         self.runtime = node.tasks
         self.header_room = OVERHEAD
         self.payload = payload
@@ -79,6 +83,10 @@ class VirtualHostEnvironment(HostEnvironment):
         assert isinstance(endpoint, VirtualEndpoint)
         if not self._corrupts:
             endpoint.expected = expected
+
+    def workspace(self) -> Workspace:
+        """Implements HostEnvironment."""
+        return self._workspace
 
     def backlog(
         self, rate: int, queue_bytes: int | None, payload: int, *, classes: bool = False

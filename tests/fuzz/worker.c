@@ -54,6 +54,7 @@ static double now, following;
 static int64_t mode, delivered, moved_direct, contributions, queries, reports;
 static int64_t windows[MOST_STREAMS], begun[MOST_CHUNKS], starting[MOST_STREAMS];
 static struct number numbers[MOST_NUMBERS], *numbered[MOST_STREAMS][MOST_NUMBERS];
+static struct submission places[MOST_NUMBERS];
 static int64_t count, counted[MOST_STREAMS], orders;
 // By chunk: the results of its rounds before this epoch, and in it, and the exponent round's.
 static int64_t preset[MOST_CHUNKS];
@@ -124,12 +125,11 @@ static void make_rows(void) {
     MAKE(heap, 2 * rows + 1);
     MAKE_PADDED(failed, rows);
     FILL(deadline, rows, INFINITY);
-    for (int64_t row = 0; row < rows; row++)
-        w->progress[row].state_time = NAN;
-    int64_t *stream = MAKE(stream, rows);
+    MAKE_PADDED(probing, rows);
+    uint8_t *stream = MAKE(stream, rows);
     for (int64_t s = 0; s < w->streams; s++)
         for (int64_t i = 0; i < 2 * windows[s]; i++)
-            *stream++ = s;
+            *stream++ = (uint8_t)s;
 }
 
 static void make_streams(void) {
@@ -259,6 +259,7 @@ static void begin(void) {
     w->least = 0.001;
     w->most = 0.1;
     w->soonest = INFINITY;
+    w->submissions = places;
     w->since_loss = w->memory = draw(2) ? 4096 : 5;
     for (int64_t s = 0; s < w->streams; s++) {
         windows[s] = 1 << draw(4);
@@ -278,7 +279,7 @@ static void end(void) {
         free(blocks[i].other);
     }
     for (int64_t i = 0; i < count; i++) {
-        if (numbers[i].entry.values_at != numbers[i].entry.sums_at)
+        if (numbers[i].values != numbers[i].sums)
             free(numbers[i].sums);
         free(numbers[i].values);
     }
@@ -333,8 +334,10 @@ static void add(struct entry entry, int64_t kind) {
         if (kind >= 240 && j == 1)
             number->values[j] = kind & 1 ? NAN : INFINITY;
     }
-    entry.values_at = (uint64_t)(uintptr_t)number->values;
-    entry.sums_at = (uint64_t)(uintptr_t)number->sums;
+    uint64_t before = 4 * (uint64_t)w->width * (uint64_t)entry.row; // each is a submission
+    entry.submission = (int32_t)count;
+    places[count] = (struct submission){(uint64_t)(uintptr_t)number->values - before,
+                                        (uint64_t)(uintptr_t)number->sums - before};
     measure(&entry, number->values);
     if (entry.exponent_round)
         entry.unfit = 0;
@@ -353,8 +356,10 @@ static void submit(void) {
         int64_t one = chunk % MOST_CHUNKS, kind = draw(256);
         if (begun[one] < 0)
             continue;
-        struct entry entry = {.chunk = one, .round = begun[one]++, .row = i, .submission = count};
-        entry.server = (one + (one < moves ? entry.round : 0)) % w->servers_count;
+        struct entry entry = {
+            .chunk = (int32_t)one, .round = (int32_t)begun[one]++, .row = (int32_t)i};
+        int64_t turn = one + (one < moves ? entry.round : 0);
+        entry.server = (uint16_t)(turn % w->servers_count);
         // Ticket: of the chunk's data, which follows its exponent round.
         contacting[one] = entry.round == 0 && !w->contacted[one];
         entry.ticket = count + contacting[one];
@@ -682,7 +687,7 @@ static void check_state(void) {
     for (int64_t s = 0; s < w->streams; s++) {
         int64_t backed_off = 0, waiting = w->queues[s].tail - w->queues[s].head;
         for (int64_t row = w->bases[s]; row <= w->bases[s] + w->masks[s]; row++)
-            backed_off += w->progress[row].backoff > 0;
+            backed_off += probing_of(w, row)->backoff > 0;
         must(backed_off == w->backed_off[s], "%ld rows have a backoff, not %ld", (long)backed_off,
              (long)w->backed_off[s]);
         must(w->left[s] <= w->next[s] && w->next[s] <= w->left[s] + windows[s],

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory that a worker's transport needs during a call only."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hosts.data.array_pool import ArrayPool
+from protocol.header import PEER, Array
+from switch.ports.paced_line import address
+
+
+class Workspace:
+    """Memory for one call of a transport at a time; all transports of a thread may share it.
+
+    pool: for packets to send, which are held until they are on their way.
+    sent: packets that `full`, `leaving`, `peers` and their addresses `sent_at` have room for.
+    received: packets that the addresses of `received_at` have room for: three int64 for each.
+    """
+
+    def __init__(self) -> None:
+        self.pool = ArrayPool()
+        self.sent = self.received = -1
+        self.make_room_to_send(0)
+        self.make_room_to_receive(0)
+
+    def make_room_to_send(self, packets: int) -> None:
+        """Makes room for so many packets to send, and as many more."""
+        if packets <= self.sent:
+            return
+        self.sent = 2 * packets
+        self.full = np.empty(self.sent, np.bool_)
+        self.leaving = np.empty(self.sent)
+        self.peers: Array = np.empty(self.sent, PEER)
+        self.sent_at = address(self.full), address(self.leaving), address(self.peers)
+
+    def make_room_to_receive(self, packets: int) -> None:
+        """Makes room for so many packets that arrive, and as many more."""
+        if packets <= self.received:
+            return
+        self.received = 2 * packets
+        self._scratch = np.empty((3, self.received), np.int64)
+        self.received_at = [address(row) for row in self._scratch]
