@@ -4,11 +4,23 @@
 
 #include "departures.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
 #include "grow.h"
 
 enum { FIRST_ROOM = 64 }; // packets
+
+// Bytes that all ports of this process hold. Memory that is kept is not cleared by the kernel again;
+// but of thousands of ports each would keep as much as it ever sent at once.
+static _Atomic uint64_t held;
+enum { MOST_HELD = 256 << 20 };
+
+static uint64_t size_of(const struct departed *departed) {
+    uint64_t packet = 3 * sizeof(int64_t) + sizeof(uint32_t) + 1;
+    packet += departed->watched ? sizeof(int64_t) : 0;
+    return departed->room * packet + departed->frames_room;
+}
 
 void departed_forget(struct departed *departed) {
     departed->count = departed->kept = departed->bytes = 0;
@@ -17,6 +29,7 @@ void departed_forget(struct departed *departed) {
 }
 
 void departed_clear(struct departed *departed) {
+    held -= size_of(departed);
     free(departed->ends);
     free(departed->lengths);
     free(departed->inputs);
@@ -24,6 +37,13 @@ void departed_clear(struct departed *departed) {
     free(departed->stored);
     free(departed->priorities);
     free(departed->frames);
+    *departed = (struct departed){.watched = departed->watched, .least = UINT32_MAX};
+}
+
+void departed_spare(struct departed *departed) {
+    departed_forget(departed);
+    if (held > MOST_HELD)
+        departed_clear(departed);
 }
 
 bool departed_room(struct departed *departed) {
@@ -36,12 +56,15 @@ bool departed_room(struct departed *departed) {
             !grow((void **)&departed->stored, sizeof *departed->stored, room) ||
             !grow((void **)&departed->priorities, sizeof *departed->priorities, room))
             return false;
+        held -= size_of(departed);
         departed->room = room;
+        held += size_of(departed);
     }
     if (departed->kept + SW_MAX_FRAME > departed->frames_room) {
         uint64_t room = 2 * departed->frames_room + SW_MAX_FRAME;
         if (!grow((void **)&departed->frames, 1, room))
             return false;
+        held += room - departed->frames_room;
         departed->frames_room = room;
     }
     return true;

@@ -34,6 +34,7 @@ struct departed {
 
 void departed_forget(struct departed *departed); // drops all packets, keeps their memory
 void departed_clear(struct departed *departed);  // frees its memory
+void departed_spare(struct departed *departed);  // drops all packets, and frees memory if it is scarce
 
 // Makes room for one more packet of any size, whose first bytes go to departed_end. false: no
 // memory.

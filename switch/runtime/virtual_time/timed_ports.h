@@ -147,7 +147,7 @@ struct timed_part {
 // priority, but its line serves packets as they come.
 int timed_run(struct timed_part *parts, uint64_t count, int64_t lookahead, int64_t *until);
 
-// Copies the departures of the last call.
-void timed_collect(const struct timed *timed, const struct timed_departures *into);
+// Copies the departures of the last call, and drops them.
+void timed_collect(struct timed *timed, const struct timed_departures *into);
 
 #endif

@@ -191,11 +191,11 @@ int timed_run(struct timed_part *parts, uint64_t count, int64_t lookahead, int64
     return 0;
 }
 
-void timed_collect(const struct timed *timed, const struct timed_departures *into) {
+void timed_collect(struct timed *timed, const struct timed_departures *into) {
     uint64_t at = 0, kept = 0, ports = 0;
     for (uint32_t i = 0; i < timed->port_count; i++) {
-        const struct outlet *outlet = timed->outlets[timed->ports[i]];
-        const struct departed *departed = &outlet->departed;
+        struct outlet *outlet = timed->outlets[timed->ports[i]];
+        struct departed *departed = &outlet->departed;
         if (!departed->count)
             continue;
         departed_copy(departed, into, at, kept);
@@ -209,5 +209,6 @@ void timed_collect(const struct timed *timed, const struct timed_departures *int
         };
         at += departed->count;
         kept += departed->count * departed->most;
+        departed_spare(departed);
     }
 }
