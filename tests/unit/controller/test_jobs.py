@@ -338,3 +338,15 @@ def test_a_fabric_needs_a_connection_for_each_switch() -> None:
     some = {"tor0": full.connections["tor0"], "tor7": full.connections["tor1"]}
     with pytest.raises(FabricError, match="missing: core0, tor1, unknown: tor7"):
         Fabric(TOPOLOGY, full.addressing, full.dataplane, some)
+
+
+def test_servers_need_memory_for_payloads_only() -> None:
+    """1,024 workers with a window of 2^12: 8 GiB of payloads and more at the server, or nothing."""
+    racks = "[{workers: 32, servers: 1}, {workers: 32, count: 31}]"
+    many = parse(f"name: many\nracks: {racks}\ncores: 1\n")
+    names = [node.name for node in many.workers], ["s0"]
+    summing = JobTable(fabric(many))
+    with pytest.raises(JobError, match=r"chunks of 1024 workers in 8192 slots need 8200 MiB at"):
+        summing.create("much", *names, TreeKind.TWO_LEVEL, window=1 << 12)
+    occupying = JobTable(fabric(many, "aggregation_headers"))
+    assert occupying.create("much", *names, TreeKind.TWO_LEVEL, window=1 << 12).trees

@@ -13,10 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hosts.data.chunks import Layout
+from hosts.data.submissions import Submission
 from hosts.data.tensors import DTYPES, Tensors, dtype_of
 from hosts.optimizers import Optimizer
 from hosts.server.conflict_free_batches import waves
-from hosts.worker.chunk_queues import ENTRY, Queues
+from hosts.worker.chunk_queues import ENTRY, Queues, entries_of
+from hosts.worker.slots import Submissions
 from protocol.optimizer_plan import OptimizerPlan
 
 
@@ -101,6 +103,55 @@ def test_a_queue_is_first_in_first_out_whatever_the_pieces(steps: list[int]) -> 
             taken += count
         assert queues.pending(1)["order"].tolist() == list(range(taken, pushed))
     assert not len(queues.pending(0))
+
+
+def test_workers_that_submit_the_same_share_entries_but_no_changes() -> None:
+    def submitted(order: int) -> list[tuple[int, np.ndarray]]:
+        numbers, none = np.arange(4), np.zeros(4, np.int64)
+        first, small = np.array([True, False, True, False]), np.zeros(4, np.int16)
+        servers, streams = np.array([0, 1, 0, 1]), np.array([0, 0, 1, 1])
+        columns = numbers, numbers, none, first, small, small.astype(np.uint8), none + 256
+        return entries_of((*columns, servers, streams), (7, order, 0))
+
+    mine, other = Queues(2), Queues(2)
+    for queues in (mine, other):
+        for stream, entries in submitted(order=0):
+            queues.push(stream, entries)
+    assert submitted(order=0)[0][1] is submitted(order=0)[0][1]
+    assert mine.table["entries"].tolist() == other.table["entries"].tolist()
+    assert other.pending(0)["exponent_round"].tolist() == [True, False, False]
+    assert other.pending(1)["ticket"].tolist() == [9, 9, 10]
+    mine.redirect(0, np.array([3, 2, 1, 0]))
+    for stream, entries in submitted(order=6):
+        mine.push(stream, entries)
+    assert mine.pending(0)["server"].tolist() == [3, 3, 2, 0, 0, 1]
+    assert mine.pending(1)["order"].tolist() == [3, 4, 5, 9, 10, 11]
+    assert other.pending(0)["server"].tolist() == [0, 0, 1]
+    assert other.pending(1)["order"].tolist() == [3, 4, 5]
+
+
+@given(st.lists(st.integers(-9, 3), max_size=40))
+@settings(max_examples=60, deadline=None)
+def test_places_of_submissions_are_theirs_until_all_sums_are_there(steps: list[int]) -> None:
+    """0 and above: a submission of one more chunk; negative: one that gets a sum."""
+    submissions, there = Submissions(), dict[int, tuple[Submission, int]]()
+    for step in steps:
+        if step >= 0:
+            values = np.zeros((step + 1, 2), np.float32)
+            one = Submission(values, np.empty_like(values))
+            place = submissions.add(one)
+            assert place not in there
+            there[place] = one, step + 1
+        elif there:
+            place = sorted(there)[-step % len(there)]
+            one, missing = there.pop(place)
+            assert submissions.take(place, 1) is one
+            if missing > 1:
+                there[place] = one, missing - 1
+        for place, (one, missing) in there.items():
+            at = one.values.ctypes.data, one.sums.ctypes.data
+            assert submissions.table[place].tolist() == at
+            assert (submissions.identifiers[place], one.missing) == (one.identifier, missing)
 
 
 @given(st.lists(st.integers(0, 4), max_size=30))
