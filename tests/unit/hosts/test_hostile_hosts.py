@@ -61,8 +61,8 @@ def flagged(machine: WorkerTransport) -> int:
     return machine.statistics.completed_direct + int(np.count_nonzero(machine._slots.stage == 3))
 
 
-# What counts, and what C gets of the same arrays.
-_BUT = ("statistics", "_statistics", "counters", "_counters", "foreign", "native")
+# What counts, what C gets of the same arrays, and memory that is only used during a call.
+_BUT = ("statistics", "_statistics", "counters", "_counters", "foreign", "native", "_workspace")
 # Of the numbers that a worker's C code keeps: all but counts, addresses, and the number of passes.
 _NUMBERS = (
     *("clear", "lost", "soonest", "since_loss", "news", "pending", "incomplete", "moved"),
