@@ -122,7 +122,7 @@ RATIOS = {
     "ring over in-network": (("ring", MANY, 1), (INC, MANY, 1)),
     "a straggler": ((INC, FEW, SLOWER[-1]), (INC, FEW, 1)),
 }
-"""What is varied: way, workers, and how many times slower a worker is, of both times."""
+"""The ratios that are varied, by name: way, workers, slow-down of one, over and under the line."""
 
 
 def published_seconds(

@@ -61,7 +61,7 @@ class Ahead(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """What a machine that took a turn at its endpoint waits for.
+    """When a machine that took a turn at its endpoint needs the next one.
 
     following: time of the next poll.
     unhurried: seconds for which what arrives may wait.

@@ -240,8 +240,7 @@ class Core:
 
     def take_sums(self) -> Array:
         """Returns the sums (n,) SUM that arrived since the last call."""
-        n = self._worker.sums_length
-        self._worker.sums_length = 0
+        n, self._worker.sums_length = self._worker.sums_length, 0
         return self._sums[:n].copy()
 
     def take_responses(self) -> Array:
