@@ -62,13 +62,14 @@ class Exponents:
         self._reported = np.full((chunks, depth), _UNREPORTED, np.int16)
 
     def columns(self) -> dict[str, npt.NDArray[Any]]:
-        """Returns the arrays by chunk for code that does `ready`, `exponents` and `complete` in
-        place; they are never replaced."""
+        """Returns the arrays by chunk for code that does `begin`, `ready`, `exponents` and
+        `complete` in place; they are never replaced."""
         return {
             "contacted": self._contacted,
             "first": self._first,
             "after": self._after,
             "reported": self._reported,
+            "begun": self._begun,
             "folded": self._folded,
         }
 
@@ -76,17 +77,23 @@ class Exponents:
         """Opens the next round of each chunk; they must be distinct.
 
         Returns the round numbers (n,), and a mask of those that need an exponent round first.
-        Raises ValueError for an unknown or repeated chunk.
+        Raises what `checked` raises.
         """
+        rows = self.checked(chunks)
+        rounds = self._begun[rows]
+        self._begun[rows] += 1
+        return rounds, (rounds == 0) & ~self._contacted[rows]
+
+    def checked(self, chunks: Any) -> Rows:
+        """Returns the chunks of a submission (n,). Raises ValueError for an unknown or repeated
+        one."""
         rows = np.asarray(chunks, np.int64)
         if len(rows) and (int(rows.min()) < 0 or int(rows.max()) >= self.chunks):
             raise ValueError(f"chunks must be in 0..{self.chunks - 1}, got {rows.tolist()}")
         ascending = bool((rows[1:] > rows[:-1]).all())  # as they nearly always are
         if not ascending and len(np.unique(rows)) != len(rows):
             raise ValueError("a chunk appears twice in one submission; submit its rounds in turn")
-        rounds = self._begun[rows]
-        self._begun[rows] += 1
-        return rounds, (rounds == 0) & ~self._contacted[rows]
+        return rows
 
     def contact(self, chunks: Any, max_exponents: Any) -> None:
         """Takes the results of exponent rounds."""

@@ -63,7 +63,7 @@ def entry_of(workers: npt.NDArray[np.int64], members: Mapping[int, Sequence[int]
     workers: (chunks,), number of workers in the sum of each chunk.
     members: ranks in a sum, by their number.
     """
-    counts = np.unique(workers)[::-1].tolist()
+    counts = [*members] if len(members) == 1 else np.unique(workers)[::-1].tolist()
     if len(counts) == 1:
         return ((tuple(members[counts[0]]), None),)
     return tuple((tuple(members[n]), tuple(np.flatnonzero(workers == n).tolist())) for n in counts)

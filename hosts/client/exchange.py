@@ -10,7 +10,6 @@ import numpy as np
 
 from hosts.data.tensors import Sums, Tensors, check_out
 from hosts.errors import NoValueError, PriorityError
-from hosts.optimizers import mean_of
 from hosts.session.calls import Call, Members, Workers
 from hosts.session.stall_timeout import StallTimeout
 from hosts.worker.transport import WorkerTransport
@@ -57,24 +56,25 @@ class Exchange:
         WrongShapeError, WrongTypeError, TooLargeError, PriorityError.
         """
         tensors, given, into = self.tensors, dict(values), dict(out or {})
-        names, chunks, packed = tensors.pack(given)
+        names, selected, packed = tensors.pack(given)
         check_out(into, given)
         self._check_priority(names, priority)
-        lanes = tensors.layout.lanes_of[chunks]
 
         def finish(workers: Workers, members: Members, ticket: int) -> Sums:
-            sums = mean_of(packed, workers) if average else packed
-            result = tensors.unpack(names, given, sums, workers)
+            result = tensors.unpack(names, given, packed, workers)
             result.members = members
             result.put(into)
             self.keep(result, ticket)
             return result
 
         numbers = [tensors.number(name) for name in names]
-        counts = [tensors.layout.counts[number] for number in numbers]
-        future = self._runtime.future()
-        call = Call(numbers, counts, finish, patience(len(chunks)), future)
-        return call, lambda transport: transport.submit(chunks, packed, lanes, packed, priority)
+        chunks, lanes, ends = selected
+        call = Call(numbers, ends, finish, patience(len(chunks)), self._runtime.future())
+
+        def submit(transport: WorkerTransport) -> int:
+            return transport.submit(chunks, packed, lanes, packed, priority, averages=average)
+
+        return call, submit
 
     def _check_priority(self, names: Sequence[str], priority: int | None) -> None:
         """Keeps the priority of keys; raises PriorityError."""

@@ -8,6 +8,7 @@ spans two keys. The last chunk of a key is padded with zeros.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,19 @@ import numpy.typing as npt
 from protocol.payloads import Floats
 
 Indices = npt.NDArray[np.int64]
+_MOST_SELECTED = 1024
+
+
+class Selected(NamedTuple):
+    """The chunks of some keys, one key after the other.
+
+    chunks, lanes: (n,) indices, and valid lanes.
+    ends: (keys,) where those of each key end.
+    """
+
+    chunks: Indices
+    lanes: Indices
+    ends: Indices
 
 
 class Layout:
@@ -38,6 +52,7 @@ class Layout:
         self.first = tuple(np.concatenate(([0], np.cumsum(counts)))[:-1].astype(int).tolist())
         self.counts = tuple(counts)
         self.chunks = sum(counts)
+        self._selected: dict[tuple[int, ...], Selected] = {}
         self.lanes_of = np.full(self.chunks, lanes, np.int64)
         for first, count, size in zip(self.first, counts, sizes, strict=True):
             self.lanes_of[first + count - 1] = size - (count - 1) * lanes
@@ -45,6 +60,21 @@ class Layout:
     def chunks_of(self, key: int) -> Indices:
         """Returns the indices of a key's chunks."""
         return np.arange(self.first[key], self.first[key] + self.counts[key])
+
+    def select(self, keys: tuple[int, ...]) -> Selected:
+        """Returns the chunks of at least one key, in arrays that are not writeable: mostly the same
+        for the same keys, as calls of the same keys come again and again."""
+        found = self._selected.get(keys)
+        if found is None:
+            chunks = np.concatenate([self.chunks_of(key) for key in keys])
+            ends = np.cumsum([self.counts[key] for key in keys])
+            found = Selected(chunks, self.lanes_of[chunks], ends)
+            for array in found:
+                array.flags.writeable = False
+            if len(self._selected) == _MOST_SELECTED:
+                self._selected.clear()
+            self._selected[keys] = found
+        return found
 
     def pack(self, key: int, tensor: npt.ArrayLike, out: Floats | None = None) -> Floats:
         """Returns a copy of a key's values as (its chunks, lanes) float32, zero padded; in `out` if

@@ -4,78 +4,75 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
 from typing_extensions import TypedDict
 
-from hosts.data.submissions import ChunkRefs
+from hosts.data.submissions import Submission
+from protocol.header import Array
 from protocol.payloads import Floats
 
 
-@dataclass(slots=True)
-class Completed:
-    """Sums that have arrived, in order of arrival.
+class EpochSums(NamedTuple):
+    """Sums that arrived in one epoch, in order of arrival.
 
-    tickets: (n,) as numbered by `submit`.
-    chunks: (n,) indices.
-    places: references (n,) to the sums.
-    flags: (n,) of the results: `Flag.DIRECT` if the server summed the chunk in float32, with the
-        reasons.
-    workers: (n,) number in each sum: the world of its epoch.
-    lanes: of a chunk.
+    found: (n,) SUM in hosts/worker/core.py.
+    submissions: by the places that `found` names.
+    workers: number in each sum: the world of the epoch.
     """
 
-    tickets: npt.NDArray[np.int64]
-    chunks: npt.NDArray[np.int64]
-    places: ChunkRefs
-    flags: npt.NDArray[np.uint8]
-    workers: npt.NDArray[np.int64]
-    lanes: int
+    found: Array
+    submissions: Mapping[int, Submission]
+    workers: int
+
+
+class Completed:
+    """Sums that have arrived, by epoch in order of arrival."""
+
+    def __init__(self, epochs: Sequence[EpochSums]) -> None:
+        self.epochs = epochs
 
     def __len__(self) -> int:
-        return len(self.tickets)
+        return sum(len(one.found) for one in self.epochs)
+
+    @property
+    def tickets(self) -> npt.NDArray[np.int64]:
+        """Returns the tickets (n,), as numbered by `submit`."""
+        return self._column("ticket", np.int64)
+
+    @property
+    def chunks(self) -> npt.NDArray[np.int64]:
+        """Returns the indices of the chunks (n,)."""
+        return self._column("chunk", np.int64)
+
+    @property
+    def flags(self) -> npt.NDArray[np.uint8]:
+        """Returns the flags (n,) of the results: `Flag.DIRECT` if the server summed the chunk in
+        float32, with the reasons."""
+        return self._column("flags", np.uint8)
+
+    @property
+    def workers(self) -> npt.NDArray[np.int64]:
+        """Returns the number of workers in each sum (n,)."""
+        return np.repeat([one.workers for one in self.epochs], [len(e.found) for e in self.epochs])
 
     @property
     def sums(self) -> Floats:
-        """Returns a copy of the sums (n, lanes)."""
-        return self.places.sums(self.lanes)
-
-    def select(self, which: Any) -> Completed:
-        """Returns some of them, or another order."""
-        return Completed(
-            self.tickets[which],
-            self.chunks[which],
-            self.places.select(which),
-            self.flags[which],
-            self.workers[which],
-            self.lanes,
+        """Returns a copy of the sums (n, lanes), of at least one chunk."""
+        return np.stack(
+            [
+                one.submissions[place].sums[row]
+                for one in self.epochs
+                for place, row in one.found[["submission", "row"]].tolist()
+            ]
         )
 
-    @staticmethod
-    def concatenate(parts: Sequence[Completed], lanes: int) -> Completed:
-        """Joins `parts` in order; none gives an empty one."""
-        if len(parts) == 1:
-            return parts[0]
-        if not parts:
-            none = np.zeros(0, np.int64)
-            places = ChunkRefs({}, none, none)
-            return Completed(none, none, places, none.astype(np.uint8), none, lanes)
-        return Completed(
-            np.concatenate([part.tickets for part in parts]),
-            np.concatenate([part.chunks for part in parts]),
-            ChunkRefs(
-                dict(item for part in parts for item in part.places.submissions.items()),
-                np.concatenate([part.places.identifiers for part in parts]),
-                np.concatenate([part.places.rows for part in parts]),
-            ),
-            np.concatenate([part.flags for part in parts]),
-            np.concatenate([part.workers for part in parts]),
-            lanes,
-        )
+    def _column(self, name: str, kind: npt.DTypeLike) -> npt.NDArray[Any]:
+        return np.concatenate([np.zeros(0, kind), *(one.found[name] for one in self.epochs)])
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hosts.data.array_pool import ArrayPool
-from hosts.data.chunks import Indices, Layout
+from hosts.data.chunks import Layout, Selected
 from hosts.errors import TooLargeError, UnknownKeyError, WrongShapeError, WrongTypeError
 from protocol import jobs_pb2
 from protocol.payloads import Floats
@@ -172,25 +172,24 @@ class Tensors:
             raise UnknownKeyError(f"{name!r} is not a key of this job, those are {known}")
         return self._keys[name]
 
-    def pack(self, values: Mapping[str, Floats]) -> tuple[list[str], Indices, Floats]:
-        """Returns the names in the order declared, their chunks (n,) and the values in them (n,
-        lanes).
+    def pack(self, values: Mapping[str, Floats]) -> tuple[list[str], Selected, Floats]:
+        """Returns the names, of at least one key, in the order declared, their chunks, and the
+        values in them (n, lanes).
 
         Raises UnknownKeyError, WrongShapeError, WrongTypeError, TooLargeError.
         """
         given = {name: self._checked(name, value) for name, value in values.items()}
         names = sorted(values, key=self._keys.__getitem__)
-        numbers = [self._keys[name] for name in names]
-        counts = [self.layout.counts[number] for number in numbers]
-        width = self.layout.lanes if self._payload else 0
-        packed = self._memory.empty((sum(counts), width), np.float32)
-        at = 0
-        for name, number, count in zip(names, numbers, counts, strict=True) if width else ():
-            self.layout.pack(number, given[name], packed[at : at + count])
-            at += count
-        none = np.zeros(0, np.int64)
-        chunks = np.concatenate([none, *(self.layout.chunks_of(number) for number in numbers)])
-        return names, chunks, packed
+        numbers = tuple(self._keys[name] for name in names)
+        selected = self.layout.select(numbers)
+        n, width = len(selected.chunks), self.layout.lanes if self._payload else 0
+        packed = self._memory.empty((n, width), np.float32)
+        begin = 0
+        for name, number, end in zip(names, numbers, selected.ends.tolist(), strict=True):
+            if width:
+                self.layout.pack(number, given[name], packed[begin:end])
+            begin = end
+        return names, selected, packed
 
     def unpack(
         self,

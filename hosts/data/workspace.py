@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from hosts.data.array_pool import ArrayPool
@@ -17,6 +19,8 @@ class Workspace:
     sent: packets that `full`, `leaving`, `peers` and their addresses `sent_at` have room for.
     received: packets that the addresses of `received_at` have room for: three int64 for each.
     """
+
+    _entries: Array | None = None
 
     def __init__(self) -> None:
         self.pool = ArrayPool()
@@ -33,6 +37,12 @@ class Workspace:
         self.leaving = np.empty(self.sent)
         self.peers: Array = np.empty(self.sent, PEER)
         self.sent_at = address(self.full), address(self.leaving), address(self.peers)
+
+    def entries(self, most: int, kind: np.dtype[Any]) -> Array:
+        """Returns memory for so many entries of streams."""
+        if self._entries is None or len(self._entries) < most:
+            self._entries = np.empty(most, kind)
+        return self._entries
 
     def make_room_to_receive(self, packets: int) -> None:
         """Makes room for so many packets that arrive, and as many more."""

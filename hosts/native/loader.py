@@ -42,6 +42,7 @@ _FUNCTIONS: Functions = {
     "worker_receive": (None, [_POINTER, _POINTER, ctypes.c_double]),
     "worker_prepare": (ctypes.c_int64, [_POINTER, ctypes.c_double]),
     "worker_poll": (None, [_POINTER, ctypes.c_double, _POINTER]),
+    "worker_submit": (ctypes.c_int64, [_POINTER, _POINTER]),
     "worker_redirect": (None, [_POINTER, _POINTER]),
     "worker_run": (ctypes.c_int64, [*[_POINTER] * 4]),
     "find_tickets": (None, [*[_POINTER] * 3]),
@@ -63,7 +64,6 @@ _FUNCTIONS: Functions = {
             ctypes.c_int64,
         ],
     ),
-    "largest_values": (None, [_POINTER, _SIZE, _SIZE, _POINTER]),
     "contributed_to": (ctypes.c_int64, [_POINTER, _SIZE]),
 }  # fmt: skip
 

@@ -248,19 +248,28 @@ static void take_integers(const uint8_t *from, float *into, int64_t width, int64
     }
 }
 
+// mean_of() in hosts/optimizers.py
+static void average(float *sums, int64_t width, int64_t workers) {
+    for (int64_t j = 0; j < width; j++)
+        sums[j] = (float)(sums[j] / (double)workers);
+}
+
 static void take_words(struct worker *w, int64_t row, const uint8_t *words, int stage) {
     size_t size = 4 * (size_t)w->width;
     if (!size)
         return;
     uint8_t *kept = w->words + (size_t)row * size;
     memcpy(kept, words, size);
-    uint64_t sums = sums_at(w, &w->entry[row]);
+    const struct entry *entry = &w->entry[row];
+    uint64_t sums = sums_at(w, entry);
     if (stage == DIRECTLY || w->optimizes)
         take_floats(kept, (float *)sums, w->width);
     else if (w->decode)
         w->error |= w->decode(kept, w->exponent[row], sums);
     else
         take_integers(kept, (float *)sums, w->width, scale_of(w, w->exponent[row]));
+    if (w->submissions[entry->submission].averages)
+        average((float *)sums, w->width, w->world);
 }
 
 static void count(struct worker *w, int64_t row, const struct header *header, int stage) {

@@ -23,7 +23,7 @@
 #include "packet.h"
 
 enum { EMPTY, HELD, WAITING, DIRECTLY, DONE };
-enum { NO_EXPONENT = -128 };     // protocol/payloads.py
+enum { NO_EXPONENT = -128, LEAST_EXPONENT = -126, MOST_EXPONENT = 127 }; // protocol/payloads.py
 enum { UNREPORTED = -(1 << 15) }; // protocol/exponents.py
 enum { KINDS = 3 };              // of ways: integer sums, exponent rounds, float32 sums
 enum { BLOCK_BITS = 6 };
@@ -40,9 +40,20 @@ struct entry {
     int64_t ticket, order;
 };
 
-// Where a submission has its values and its sums, of which each chunk has a row.
+// Where a submission has its values and its sums, of which each chunk has a row. averages: means
+// over the workers take the place of sums.
 struct submission {
-    uint64_t values_at, sums_at;
+    uint64_t values_at, sums_at, averages;
+};
+
+// The n chunks of a submission, in the order of the call. arranged: that in which they get numbers.
+struct submitted {
+    const int64_t *chunks, *arranged, *streams;
+    const uint16_t *lanes, *servers;
+    const float *values;
+    int64_t n, ticket, order, place; // of the first chunk, of the first number, in `submissions`
+    struct entry *entries;           // room for 2n
+    int64_t *ends;                   // by stream
 };
 
 // Progress of a number in its stage. Times are in seconds; those of sending are when a packet
@@ -151,7 +162,7 @@ struct worker {
     // HELD rows; the last results, if servers optimize.
     bool *contacted;
     int16_t *first, *after, *reported;
-    int64_t *folded;
+    int64_t *begun, *folded;
     int32_t *held_first;
     struct header *last_headers;
     uint8_t *last_words;
@@ -299,6 +310,9 @@ void restart_progress(struct worker *w, int64_t row);
 void complete(struct worker *w, int64_t row, const struct header *header, const uint8_t *words,
               int stage);
 int64_t scale_of(const struct worker *w, int exponent);
+
+// submit.c
+int64_t worker_submit(struct worker *w, const struct submitted *s);
 
 // quantize.c
 uint32_t write_integers(const float *values, word *words, int64_t width, int64_t scale);

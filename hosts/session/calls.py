@@ -27,8 +27,9 @@ _T = TypeVar("_T")
 
 
 class Call:
-    """One push of keys: `numbers` of them in order, with `counts` chunks each.
+    """One push of keys: `numbers` of them in order.
 
+    ends: (keys,) where each key's chunks end among all.
     finish: makes the result of all sums, given the number of workers in each chunk, their members
         by that number, and the first ticket.
     future: of that result.
@@ -38,7 +39,7 @@ class Call:
     def __init__(
         self,
         numbers: Sequence[int],
-        counts: Sequence[int],
+        ends: npt.NDArray[np.int64],
         finish: Callable[[Workers, Members, int], Sums],
         patience: StallTimeout,
         future: Future[Sums],
@@ -47,10 +48,10 @@ class Call:
         self.patience = patience
         self.future = future
         self.future.set_running_or_notify_cancel()  # a contribution cannot be withdrawn
-        self.missing = sum(counts)
+        self.missing = int(ends[-1])
         self.first = self.round = self.before = 0
         self.members: Members = {}
-        self._ends = np.cumsum(counts)
+        self._ends = ends
         self._finish = finish
         self._workers = np.zeros(self.missing, np.int64)
 
@@ -60,11 +61,11 @@ class Call:
         self.first, self.round, self.before = first, number, before
         self.patience.begin()
 
-    def take(self, completed: Completed) -> None:
-        """Takes sums, of which some may be this call's."""
-        at = completed.tickets - self.first
+    def take(self, tickets: npt.NDArray[np.int64], workers: int) -> None:
+        """Takes sums of so many workers, by their tickets, of which some may be this call's."""
+        at = tickets - self.first
         mine = (at >= 0) & (at < len(self._workers))
-        self._workers[at[mine]] = completed.workers[mine]
+        self._workers[at[mine]] = workers
         self.missing -= int(np.count_nonzero(mine))
 
     @property
@@ -138,8 +139,9 @@ class Calls:
         if len(taking) > 1:
             places = np.unique(self._places(completed.tickets)).tolist()
             taking = [self.open[place] for place in places if place >= 0]
-        for call in taking:
-            call.take(completed)
+        for sums in completed.epochs:
+            for call in taking:
+                call.take(sums.found["ticket"], sums.workers)
         self.fewest = min([self.fewest, *(call.missing for call in taking)])
         done = [call for call in taking if not call.missing]
         if done:

@@ -9,7 +9,6 @@ of each, and urgent chunks go into streams of higher priority.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -70,66 +69,29 @@ class Queues:
         self.table[stream] = address(entries), 0, length
 
 
-# Of n chunks of one submission, in its order, whose rows are 0..n-1: the order in which they get
-# numbers (see ChunkScheduler.arrange); chunks; rounds; which need an exponent round; own, unfit:
-# see ENTRY; lanes; ranks of their servers, and their streams.
-Columns = tuple[npt.NDArray[Any], ...]
-# The ticket of the first chunk, the order of the first number, and the submission's place.
-Firsts = tuple[int, int, int]
-Pieces = list[tuple[int, Array]]
-
-_last: tuple[Columns, Firsts, Pieces] | None = None
+_last: Array = np.zeros(0, ENTRY)
 
 
-def entries_of(columns: Columns, firsts: Firsts) -> Pieces:
-    """Returns each stream that gets entries, and these, in the order of their numbers.
+def shared(entries: Array) -> Array:
+    """Returns a copy of entries that is not writeable.
 
-    They are not writeable: workers of one process that submit the same get the same.
+    Workers of one process that submit the same get the same.
     """
     global _last
-    if _last is not None and _last[1] == firsts and all(map(np.array_equal, _last[0], columns)):
-        return _last[2]
-    pieces = _made(columns, firsts)
-    for _, entries in pieces:
-        entries.flags.writeable = False
-    _last = columns, firsts, pieces
-    return pieces
+    last = _last
+    if len(last) != len(entries) or not np.array_equal(_numbers(last), _numbers(entries)):
+        last = _last = entries.copy()
+        last.flags.writeable = False
+    return last
 
 
-def _made(columns: Columns, firsts: Firsts) -> Pieces:
-    arranged, chunks, rounds, first, own, unfit, lanes, servers, streams = columns
-    ticket, order, submission = firsts
-    # Exponent round and data take two numbers, one after the other: then a stream's numbers do
-    # not depend on how submissions are split into calls, unless the scheduler makes them.
-    repeats = 1 + first[arranged]
-    entries = np.zeros(int(repeats.sum()), ENTRY)
-    source = np.repeat(arranged, repeats)
-    data = np.cumsum(repeats) - 1
-    entries["exponent_round"] = True
-    entries["exponent_round"][data] = False
-    entries["chunk"] = chunks[source]
-    entries["round"] = rounds[source]
-    entries["ticket"] = ticket + source
-    entries["lanes"][data] = lanes[arranged]
-    entries["order"] = order + np.arange(len(entries))
-    entries["own"] = own[source]
-    entries["unfit"][data] = unfit[arranged]
-    entries["row"] = source
-    entries["submission"] = submission
-    entries["server"] = servers[source]
-    return _by_stream(streams[source], entries)
+def _numbers(entries: Array) -> npt.NDArray[np.int64]:
+    """Views entries, which have no padding, as integers: these are compared faster."""
+    return entries.view(np.int64)
 
 
 def enqueue(ways: Ways, queues: Queues, entries: Array) -> None:
     """Appends entries, whose servers it sets, to the queues of their chunks' streams."""
     entries["server"], streams = ways(entries["chunk"].astype(np.int64))
-    for stream, piece in _by_stream(streams, entries):
-        queues.push(stream, piece)
-
-
-def _by_stream(streams: Numbers, entries: Array) -> Pieces:
-    """Divides entries (n,) by their streams (n,)."""
-    counts = np.bincount(streams, minlength=1)
-    if counts[0] == len(entries):
-        return [(0, entries)] if len(entries) else []
-    return [(stream, entries[streams == stream]) for stream in np.flatnonzero(counts).tolist()]
+    for stream in np.unique(streams).tolist():
+        queues.push(stream, entries[streams == stream])

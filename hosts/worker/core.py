@@ -23,11 +23,12 @@ from hosts.net.arrivals import EXACT, Clock, Enough, Numbers, Released, Seconds
 from hosts.net.driver import Turn
 from hosts.net.pacer import wire_bytes
 from hosts.net.udp import Endpoint
-from hosts.worker.chunk_queues import Queues
+from hosts.worker.call_chunks import CallChunks
+from hosts.worker.chunk_queues import ENTRY, Queues, shared
+from hosts.worker.codec_calls import CodecCalls
 from hosts.worker.congestion.control import CongestionControl
 from hosts.worker.round_trips import RoundTrips
 from hosts.worker.slots import Rows, Slots
-from protocol.codecs.codec import Codec
 from protocol.exponents import Exponents
 from protocol.header import (
     HEADER_BYTES,
@@ -50,6 +51,7 @@ from switch.ports.paced_line import address
 _STRUCTURES = structures("worker.h")
 _Worker, _Arrivals = _STRUCTURES["worker"], _STRUCTURES["arrivals"]
 _Departures, _Driver = _STRUCTURES["departures"], _STRUCTURES["driver"]
+_Submitted = _STRUCTURES["submitted"]
 _Turn = structures("turn.c")["turn"]
 SUM, _FAILURE = np.dtype(_STRUCTURES["sum"]), np.dtype(_STRUCTURES["failure"])
 RESPONSE = np.dtype(_STRUCTURES["response"])
@@ -106,7 +108,7 @@ class Core:
     ) -> None:
         self._lib: Any = load_native()
         _check(self._lib)
-        self._plan, self._slots = plan, slots
+        self._plan, self._slots, self._queues = plan, slots, queues
         self._header_room = header_room
         self._workspace = workspace
         self._error: BaseException | None = None
@@ -170,6 +172,7 @@ class Core:
         )  # fmt: skip
         self._at = ctypes.addressof(self._worker)
         self._sums = np.zeros(0)
+        self._ends = np.zeros(streams, np.int64)
         self._arrived, self._out, self._driver = _Arrivals(), _Departures(), _Driver()
         self._turn = _Turn()
         self._turn_at, self._driver_at = map(ctypes.addressof, (self._turn, self._driver))
@@ -181,7 +184,7 @@ class Core:
         self._policies = [_ADAPT(functools.partial(self._call, congestion.update))]
         self._point("adapt", self._policies[0])
         if not plan.codec.rounds_to_nearest and slots.width:
-            coder = _Coder(plan.codec, plan.world, slots.width)
+            coder = CodecCalls(plan.codec, plan.world, slots.width)
             for name, kind, function in (
                 ("encode", _ENCODE, coder.encode),
                 ("decode", _DECODE, coder.decode),
@@ -214,6 +217,27 @@ class Core:
     def incomplete(self) -> int:
         """Numbers submitted that have no result."""
         count: int = self._worker.incomplete
+        return count
+
+    def submit(self, given: CallChunks, values: Floats, ticket: int, order: int, place: int) -> int:
+        """Begins a round of each chunk, and appends its numbers to the queues.
+
+        values: of the chunks (n, width). ticket: of the first chunk. order: of the first number.
+        place: of the submission. Returns how many numbers there are.
+        """
+        n = len(given.chunks)
+        entries = self._workspace.entries(2 * n, ENTRY)
+        submitted = _Submitted(
+            **given.addresses, values=address(values), n=n, ticket=ticket, order=order,
+            place=place, entries=address(entries), ends=address(self._ends),
+        )  # fmt: skip
+        count: int = self._lib.worker_submit(self._at, ctypes.addressof(submitted))
+        made, begin = shared(entries[:count]), 0
+        for stream, end in enumerate(self._ends.tolist()):
+            if end > begin:
+                self._queues.push(stream, made[begin:end])
+            begin = end
+        self.note_submitted(count)
         return count
 
     def note_submitted(self, numbers: int) -> None:
@@ -452,28 +476,6 @@ class Core:
         return WireBatch(wire, space.full[:n].copy(), space.peers[:n].copy(), room)
 
 
-class _Coder:
-    """Calls a codec for one chunk in memory."""
-
-    def __init__(self, codec: Codec, world: int, width: int) -> None:
-        self._codec, self._world, self._width = codec, world, width
-
-    def encode(self, values_at: int, exponent: int, words_at: int, total: Any) -> None:
-        words = self._codec.encode(self._floats(values_at), [exponent], self._world)[0]
-        ctypes.memmove(words_at, words.ctypes.data, words.nbytes)
-        total[0] = int(words.sum(dtype=np.int64)) & 0xFFFFFFFF
-
-    def decode(self, words_at: int, exponent: int, sums_at: int) -> None:
-        buffer = (ctypes.c_uint8 * (LANE_BYTES * self._width)).from_address(words_at)
-        words: Words = np.ctypeslib.as_array(buffer).view(LANE)[None]
-        self._floats(sums_at)[:] = self._codec.decode(words, [exponent], self._world)
-
-    def _floats(self, at: int) -> Floats:
-        buffer = (ctypes.c_float * self._width).from_address(at)
-        floats: Floats = np.ctypeslib.as_array(buffer)[None]
-        return floats
-
-
 def _common(plan: WorkerPlan) -> Array:
     """Returns the fields that all packets of a stream share (streams,) HEADER."""
     common = blank(len(plan.streams), Op.CONTRIBUTE)
@@ -487,7 +489,7 @@ def _common(plan: WorkerPlan) -> Array:
 @functools.cache
 def _check(lib: ctypes.CDLL) -> None:
     """Raises RuntimeError if structures here differ from those of the C code."""
-    structures = _Worker, _Arrivals, _Departures, _Driver, _Turn
+    structures = _Worker, _Arrivals, _Departures, _Driver, _Turn, _Submitted
     check_constants(lib, {f"{one.__name__}_bytes": ctypes.sizeof(one) for one in structures})
 
 

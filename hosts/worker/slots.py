@@ -19,6 +19,7 @@ from hosts.native.structures import structures
 from hosts.worker.chunk_queues import ENTRY
 from protocol.header import HEADER, LANE, Array, Words
 from protocol.plan import WorkerPlan
+from switch.ports.paced_line import address
 
 Rows = npt.NDArray[np.intp]
 
@@ -41,12 +42,10 @@ class Submissions:
     """The submissions of which a sum is missing, by place.
 
     table: (places,) where each has its values and sums, as C reads it; another one after `add`.
-    identifiers: (places,) of the submissions.
     """
 
     def __init__(self) -> None:
         self.table: Array = np.zeros(2, _PLACE)
-        self.identifiers: npt.NDArray[np.int64] = np.zeros(2, np.int64)
         self._held: dict[int, Submission] = {}
         self._free = [1, 0]
 
@@ -55,12 +54,11 @@ class Submissions:
         if not self._free:
             size = len(self.table)
             self.table = np.concatenate([self.table, self.table])
-            self.identifiers = np.concatenate([self.identifiers, self.identifiers])
             self._free = [*range(2 * size - 1, size - 1, -1)]
         place = self._free.pop()
         self._held[place] = submission
-        self.table[place] = submission.values.ctypes.data, submission.sums.ctypes.data
-        self.identifiers[place] = submission.identifier
+        values, sums = address(submission.values), address(submission.sums)
+        self.table[place] = values, sums, submission.averages
         return place
 
     def take(self, place: int, sums: int) -> Submission:

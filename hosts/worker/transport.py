@@ -18,7 +18,6 @@ packet by packet is in C (`hosts.worker.core`).
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -26,15 +25,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hosts.data.reports import Completed, Failure, Statistics, Sums
-from hosts.data.submissions import ChunkRefs, Submission
+from hosts.data.reports import Completed, EpochSums, Failure, Statistics, Sums
+from hosts.data.submissions import Submission
 from hosts.data.workspace import Workspace
-from hosts.native.chunk_exponents import exponents_in
 from hosts.net.arrivals import Clock, Enough, Released, Seconds
 from hosts.net.driver import Turn
 from hosts.net.pacer import BACKLOG, wire_bytes
 from hosts.net.udp import Endpoint
-from hosts.worker.chunk_queues import Queues, enqueue, entries_of
+from hosts.worker.call_chunks import CallChunks
+from hosts.worker.chunk_queues import Queues, enqueue
 from hosts.worker.congestion.control import CongestionControl
 from hosts.worker.core import Core
 from hosts.worker.epoch_transfer import (
@@ -56,6 +55,12 @@ from protocol.header import HEADER, LANE, Array, Batch, Words, peer_array
 from protocol.partition import Moved
 from protocol.payloads import Floats, floats_of
 from protocol.plan import WorkerPlan
+
+_MOST_CALLS = 1024  # whose chunks are kept
+
+
+def _is_constant(array: Any) -> bool:
+    return isinstance(array, np.ndarray) and not array.flags.writeable
 
 
 class WorkerTransport:
@@ -119,14 +124,15 @@ class WorkerTransport:
         self._last_words: Words = np.zeros((held, slots.width), LANE)
         self._tickets: int = former._tickets if former is not None else 0
         self._order: int = former._order if former is not None else 0
-        self._completed: list[Completed] = []  # of former epochs
+        self._completed: list[EpochSums] = []  # of former epochs
         if former is not None:
-            self._completed.append(former.take_completed())
+            self._completed += former.take_completed().epochs
             slots.submissions = former._slots.submissions
             if held:
                 self._last_headers, self._last_words = former._last_headers, former._last_words
         # By chunk, a class that the caller has given; -1: none.
         self._given = np.full(exponents.chunks, -1, np.int8)
+        self._calls: dict[tuple[int, int, int | None], tuple[Any, Any, CallChunks]] = {}
         if former is not None:
             self._given = former._given
         self._frozen = False
@@ -162,47 +168,57 @@ class WorkerTransport:
         lanes: Any,
         into: Floats | None = None,
         priority: int | None = None,
+        *,
+        averages: bool = False,
     ) -> int:
         """Queues one round of each of n chunks; every worker must make the same submissions in the
         same order.
 
-        chunks: (n,) distinct indices.
+        chunks: (n,) distinct indices; if neither they nor the lanes are writeable, the same arrays
+            again are the same.
         values: (n, lanes of the plan) float32, zero padded; not copied, so they must stay unchanged
             until the sums have arrived.
         lanes: (n,) valid lanes of each.
         into: destination of the sums, contiguous and shaped like `values`, which it may be: each
             sum then replaces its values.
         priority: class of the chunks, the same in all submissions of each; None: that of the plan.
+        averages: means over the workers take the place of sums: float32(float64(sum) / workers).
 
         Returns the first of n consecutive tickets. Raises ValueError for wrong shapes, unknown or
         repeated chunks.
         """
-        rows = np.asarray(chunks, np.int64)
-        n = len(rows)
-        widths = np.broadcast_to(np.asarray(lanes, np.int64), (n,))
+        given = self._call_chunks(chunks, lanes, priority)
+        n = len(given.chunks)
         if values.shape != (n, self._slots.width):
             raise ValueError(f"values must be ({n}, {self._slots.width}), got {values.shape}")
-        if n and (int(widths.min()) < 1 or int(widths.max()) > max(1, self.lanes)):
-            raise ValueError(f"valid lanes must be in 1..{self.lanes}, got {widths.tolist()}")
         values = np.ascontiguousarray(values, np.float32)
-        submission = Submission(values, np.empty_like(values) if into is None else into)
-        rounds, first = self._exponents.begin(rows)
+        sums = np.empty_like(values) if into is None else into
+        submission = Submission(values, sums, averages=averages)
         ticket = self._tickets
-        self._tickets += n
-        own, unfit = np.zeros(n, np.int16), np.zeros(n, np.uint8)
-        if not self.plan.is_asynchronous:  # else all goes in float32
-            own, unfit = exponents_in(values)
+        if n:
+            self._tickets += n
+            place = self._slots.submissions.add(submission)
+            self._order += self._core.submit(given, values, ticket, self._order, place)
+        return ticket
+
+    def _call_chunks(self, chunks: Any, lanes: Any, priority: int | None) -> CallChunks:
+        """Returns the chunks of a call, which most calls have in common with an earlier one."""
+        key = id(chunks), id(lanes), priority
+        if key in self._calls:
+            return self._calls[key][-1]
+        rows = self._exponents.checked(chunks)
+        widths = np.broadcast_to(np.asarray(lanes, np.int64), rows.shape)
+        if len(rows) and (int(widths.min()) < 1 or int(widths.max()) > max(1, self.lanes)):
+            raise ValueError(f"valid lanes must be in 1..{self.lanes}, got {widths.tolist()}")
         arranged = self._scheduler.arrange(rows)
         if priority is not None:
             self._given[rows] = priority
-        servers, streams = self._ways(rows)
-        place = self._slots.submissions.add(submission) if n else 0
-        columns = arranged, rows, rounds, first, own, unfit, widths, servers, streams
-        for stream, entries in entries_of(columns, (ticket, self._order, place)):
-            self._queues.push(stream, entries)
-            self._order += len(entries)
-            self._core.note_submitted(len(entries))
-        return ticket
+        made = CallChunks.of(rows, arranged, widths, *self._ways(rows))
+        if _is_constant(chunks) and _is_constant(lanes):
+            if len(self._calls) == _MOST_CALLS:
+                self._calls.clear()
+            self._calls[key] = chunks, lanes, made
+        return made
 
     def _ways(self, chunks: Numbers) -> tuple[Numbers, Numbers]:
         """Returns the server and the stream of each chunk, in the class that the caller has given,
@@ -217,8 +233,7 @@ class WorkerTransport:
     @property
     def arrived(self) -> int:
         """Sums that `take_completed` would return."""
-        former = sum(map(len, self._completed)) if self._completed else 0
-        return self._core.arrived + former
+        return self._core.arrived + sum(len(one.found) for one in self._completed)
 
     @property
     def failing(self) -> bool:
@@ -227,26 +242,18 @@ class WorkerTransport:
 
     def take_completed(self) -> Completed:
         """Returns the sums that arrived since the last call."""
-        found, former = self._core.take_sums(), self._completed
+        found, epochs = self._core.take_sums(), self._completed
         self._completed = []
-        if len(found) or not former:
-            former.append(self._complete(found))
-        return Completed.concatenate(former, self._slots.width)
+        if len(found):
+            epochs.append(self._complete(found))
+        return Completed(epochs)
 
-    def _complete(self, found: Array) -> Completed:
+    def _complete(self, found: Array) -> EpochSums:
         """Returns sums (n,) SUM as the caller gets them; forgets submissions that are complete."""
-        submissions = self._slots.submissions
-        identifiers = submissions.identifiers[found["submission"]]
-        taken = [submissions.take(*one) for one in Counter(found["submission"].tolist()).items()]
-        held = {one.identifier: one for one in taken}
-        return Completed(
-            found["ticket"],
-            found["chunk"].astype(np.int64),
-            ChunkRefs(held, identifiers, found["row"].astype(np.int64)),
-            found["flags"],
-            np.full(len(found), self.plan.world),
-            self._slots.width,
-        )
+        counts = np.bincount(found["submission"]).tolist()
+        take = self._slots.submissions.take
+        taken = {place: take(place, count) for place, count in enumerate(counts) if count}
+        return EpochSums(found, taken, self.plan.world)
 
     def take_responses(self) -> Array:
         """Returns what came from each server since the last call: (servers,) RESPONSE in
@@ -284,6 +291,7 @@ class WorkerTransport:
         asynchronous job also what has been submitted and has no result."""
         self.plan = replace(self.plan, moved=moved)
         self._scheduler = scheduler_for(self.plan)
+        self._calls.clear()
         if self.plan.is_asynchronous:
             servers = self.plan.server_of(np.arange(self._exponents.chunks))
             self._core.redirect(servers)

@@ -17,7 +17,7 @@ from hosts.data.submissions import Submission
 from hosts.data.tensors import DTYPES, Tensors, dtype_of
 from hosts.optimizers import Optimizer
 from hosts.server.conflict_free_batches import waves
-from hosts.worker.chunk_queues import ENTRY, Queues, entries_of
+from hosts.worker.chunk_queues import ENTRY, Queues, shared
 from hosts.worker.slots import Submissions
 from protocol.optimizer_plan import OptimizerPlan
 
@@ -62,8 +62,8 @@ def test_gradients_of_any_type_go_in_as_the_float32_that_they_are(name: str) -> 
     tensors = Tensors({"w": given, "n": 2}, 4)
     warned = pytest.warns(UserWarning, match="^n: ") if name == "float64" else nullcontext()
     with warned:
-        names, chunks, packed = tensors.pack({"n": np.ones(2, dtype), "w": given})
-    assert (names, chunks.tolist(), packed.dtype) == (["w", "n"], [0, 1, 2], np.float32)
+        names, selected, packed = tensors.pack({"n": np.ones(2, dtype), "w": given})
+    assert (names, selected.chunks.tolist(), packed.dtype) == (["w", "n"], [0, 1, 2], np.float32)
     assert packed.reshape(-1)[:6].tolist() == [float(one) for one in given.reshape(-1)]
     sums = tensors.unpack(names, {"w": given, "n": np.ones(2, dtype)}, packed, np.ones(3, int))
     assert (sums["w"].dtype, sums["w"].shape) == (np.float32, (2, 3))
@@ -106,28 +106,25 @@ def test_a_queue_is_first_in_first_out_whatever_the_pieces(steps: list[int]) -> 
 
 
 def test_workers_that_submit_the_same_share_entries_but_no_changes() -> None:
-    def submitted(order: int) -> list[tuple[int, np.ndarray]]:
-        numbers, none = np.arange(4), np.zeros(4, np.int64)
-        first, small = np.array([True, False, True, False]), np.zeros(4, np.int16)
-        servers, streams = np.array([0, 1, 0, 1]), np.array([0, 0, 1, 1])
-        columns = numbers, numbers, none, first, small, small.astype(np.uint8), none + 256
-        return entries_of((*columns, servers, streams), (7, order, 0))
+    def submitted(order: int) -> np.ndarray:
+        entries = np.zeros(3, ENTRY)
+        entries["order"], entries["server"] = order + np.arange(3), [0, 1, 0]
+        entries["chunk"] = [0, 1, 2]
+        return shared(entries)
 
     mine, other = Queues(2), Queues(2)
     for queues in (mine, other):
-        for stream, entries in submitted(order=0):
-            queues.push(stream, entries)
-    assert submitted(order=0)[0][1] is submitted(order=0)[0][1]
+        queues.push(0, submitted(order=0)[:2])
+        queues.push(1, submitted(order=0)[2:])
+    assert submitted(order=0) is submitted(order=0)
     assert mine.table["entries"].tolist() == other.table["entries"].tolist()
-    assert other.pending(0)["exponent_round"].tolist() == [True, False, False]
-    assert other.pending(1)["ticket"].tolist() == [9, 9, 10]
-    mine.redirect(0, np.array([3, 2, 1, 0]))
-    for stream, entries in submitted(order=6):
-        mine.push(stream, entries)
-    assert mine.pending(0)["server"].tolist() == [3, 3, 2, 0, 0, 1]
-    assert mine.pending(1)["order"].tolist() == [3, 4, 5, 9, 10, 11]
-    assert other.pending(0)["server"].tolist() == [0, 0, 1]
-    assert other.pending(1)["order"].tolist() == [3, 4, 5]
+    mine.redirect(0, np.array([3, 2, 1]))
+    mine.push(0, submitted(order=3))
+    assert mine.pending(0)["server"].tolist() == [3, 2, 0, 1, 0]
+    assert mine.pending(0)["order"].tolist() == [0, 1, 3, 4, 5]
+    assert other.pending(0)["server"].tolist() == [0, 1]
+    assert other.pending(0)["order"].tolist() == [0, 1]
+    assert mine.pending(1)["order"].tolist() == other.pending(1)["order"].tolist() == [2]
 
 
 @given(st.lists(st.integers(-9, 3), max_size=40))
@@ -149,9 +146,9 @@ def test_places_of_submissions_are_theirs_until_all_sums_are_there(steps: list[i
             if missing > 1:
                 there[place] = one, missing - 1
         for place, (one, missing) in there.items():
-            at = one.values.ctypes.data, one.sums.ctypes.data
+            at = one.values.ctypes.data, one.sums.ctypes.data, 0
             assert submissions.table[place].tolist() == at
-            assert (submissions.identifiers[place], one.missing) == (one.identifier, missing)
+            assert one.missing == missing
 
 
 @given(st.lists(st.integers(0, 4), max_size=30))

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -70,6 +71,22 @@ class WindowRule:
             int(header["stream"]),
             int(header["seq"]),
         )
+
+
+class Round(NamedTuple):
+    """Sums in the order of submission: as of Completed."""
+
+    tickets: np.ndarray
+    chunks: np.ndarray
+    sums: np.ndarray
+    flags: np.ndarray
+    workers: np.ndarray
+
+    @classmethod
+    def of(cls, completed: Completed) -> Round:
+        order = np.argsort(completed.tickets)
+        found = (getattr(completed, name) for name in cls._fields)
+        return cls(*(one[order] for one in found))
 
 
 class Job:
@@ -275,7 +292,7 @@ class Job:
             late = skew[rank] if rank < len(skew) else 0.0
             self.network.at(self.network.now + late, lambda rank=rank: of(rank))
 
-    def finish(self, seconds: float = 300.0) -> list[Completed]:
+    def finish(self, seconds: float = 300.0) -> list[Round]:
         """Runs until every worker has all sums; returns them by rank, in order of submission."""
         limit = self.network.now + seconds
         done = self.network.run(
@@ -286,7 +303,7 @@ class Job:
         assert done, f"hangs: {waiting}"
         completed = [worker.take_completed() for worker in self.alive]
         assert not any(worker.take_failures() for worker in self.alive)
-        return [part.select(np.argsort(part.tickets)) for part in completed]
+        return [Round.of(one) for one in completed]
 
     def expected(self, values: np.ndarray) -> ReferenceSums:
         """One round without a network, by a policy that has seen every round so far."""

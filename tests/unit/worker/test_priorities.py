@@ -137,7 +137,7 @@ def test_credit_that_workers_spend_on_different_keys_stops_none():
     one.network.run_for(0.03)
     for part in one.finish(10.0):
         order = np.argsort(part.chunks)
-        assert part.select(order).sums.tobytes() == reference.sums.tobytes()
+        assert part.sums[order].tobytes() == reference.sums.tobytes()
 
 
 def test_servers_send_the_sums_of_a_slice_together():

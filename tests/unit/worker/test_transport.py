@@ -282,9 +282,7 @@ def test_sums_come_into_the_values_that_they_are_of() -> None:
     assert first.tolist() == [[2.0 * n] * 4 for n in (1, 2, 3)]
     assert second.tobytes() == kept.tobytes()
     done = transport.take_completed()
-    assert done.select(np.argsort(done.chunks)).sums.tolist() == [
-        [2.0 * n] * 4 for n in range(1, 7)
-    ]
+    assert done.sums[np.argsort(done.chunks)].tolist() == [[2.0 * n] * 4 for n in range(1, 7)]
 
 
 def test_submissions_that_do_not_fit_are_refused() -> None:
