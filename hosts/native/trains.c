@@ -29,13 +29,13 @@ struct received {
     struct peer source;
 } __attribute__((packed));
 
-// `count` consecutive packets from `first` on, for one destination.
-struct span {
-    size_t first, count;
+// A destination, and its first packet that was not sent.
+struct line {
     struct peer destination;
+    size_t next;
 };
 
-enum { MOST_SPANS = 64 };
+enum { MOST_LINES = 64, MOST_PIECES = 64 };
 
 static uint32_t segment_of(struct msghdr *message, uint32_t length) {
     for (struct cmsghdr *one = CMSG_FIRSTHDR(message); one; one = CMSG_NXTHDR(message, one)) {
@@ -139,8 +139,10 @@ void receive_trains(int socket, struct inbox *inbox) {
     }
 }
 
-int send_train(int socket, const uint8_t *packets, size_t size, size_t count,
-               const struct peer *destination) {
+// Sends a train of `count` packets of `size` bytes each, which lie in so many pieces of memory.
+// Returns 0 if the socket refused it.
+static int send_pieces(int socket, struct iovec *pieces, size_t length, size_t size, size_t count,
+                       const struct peer *destination) {
     struct sockaddr_in to = {
         .sin_family = AF_INET,
         .sin_port = destination->port,
@@ -150,12 +152,11 @@ int send_train(int socket, const uint8_t *packets, size_t size, size_t count,
         char bytes[CMSG_SPACE(sizeof(uint16_t))];
         struct cmsghdr aligned;
     } control = {{0}};
-    struct iovec memory = {(void *)packets, size * count};
     struct msghdr message = {
         .msg_name = &to,
         .msg_namelen = sizeof to,
-        .msg_iov = &memory,
-        .msg_iovlen = 1,
+        .msg_iov = pieces,
+        .msg_iovlen = length,
     };
     if (count > 1) {
         uint16_t segment = (uint16_t)size;
@@ -174,48 +175,78 @@ int send_train(int socket, const uint8_t *packets, size_t size, size_t count,
     return sent >= 0;
 }
 
-// Finds spans of packets with one peer. Returns their number, or 0 if there are more than `most`,
-// or two with the same peer.
-static size_t find_spans(const struct peer *peers, size_t n, struct span *spans, size_t most) {
+int send_train(int socket, const uint8_t *packets, size_t size, size_t count,
+               const struct peer *destination) {
+    struct iovec memory = {(void *)packets, size * count};
+    return send_pieces(socket, &memory, 1, size, count, destination);
+}
+
+static int same(const struct peer *one, const struct peer *other) {
+    return !memcmp(one, other, sizeof *one);
+}
+
+// Finds the destinations of packets, in the order of their first ones. Returns their number, or 0
+// if there are more than MOST_LINES.
+static size_t find_lines(const struct peer *peers, size_t n, struct line *lines) {
     size_t found = 0;
     for (size_t i = 0; i < n; i++) {
-        if (i && !memcmp(&peers[i], &peers[i - 1], sizeof *peers)) {
-            spans[found - 1].count++;
+        if (i && same(&peers[i], &peers[i - 1]))
             continue;
-        }
-        if (found == most)
+        size_t k = 0;
+        while (k < found && !same(&peers[i], &lines[k].destination))
+            k++;
+        if (k == MOST_LINES)
             return 0;
-        for (size_t k = 0; k < found; k++)
-            if (!memcmp(&peers[i], &spans[k].destination, sizeof *peers))
-                return 0;
-        spans[found++] = (struct span){i, 1, peers[i]};
+        if (k == found)
+            lines[found++] = (struct line){peers[i], i};
     }
     return found;
+}
+
+// Collects the next up to `most` packets of a line, from `n` of `size` bytes each. Returns their
+// number, and sets in how many pieces of memory they are; there is room for `most`.
+static size_t collect(struct line *line, const uint8_t *wire, size_t size, const struct peer *peers,
+                      size_t n, size_t most, struct iovec *pieces, size_t *length) {
+    size_t count = 0, last = 0;
+    *length = 0;
+    for (; line->next < n && count < most; line->next++) {
+        size_t i = line->next;
+        if (!same(&peers[i], &line->destination))
+            continue;
+        if (count && last + 1 == i)
+            pieces[*length - 1].iov_len += size;
+        else
+            pieces[(*length)++] = (struct iovec){(void *)(wire + i * size), size};
+        last = i;
+        count++;
+    }
+    return count;
 }
 
 // Sends `n` packets of `size` bytes each in trains of up to `most`; destinations take turns.
 //
 // Returns the number of trains before the first that the socket refused (sending that one again
-// gives the error), 0 if a destination's packets are not consecutive; *packets: number in these
-// trains.
+// gives the error), 0 if there are too many destinations or packets in a train; *packets: number in
+// these trains.
 int64_t send_trains(int socket, const uint8_t *wire, size_t size, const struct peer *destinations,
                     size_t n, size_t most, uint64_t *packets) {
-    struct span spans[MOST_SPANS];
-    size_t count = find_spans(destinations, n, spans, MOST_SPANS);
+    struct line lines[MOST_LINES];
+    struct iovec pieces[MOST_PIECES];
+    size_t count = find_lines(destinations, n, lines), length;
     int64_t trains = 0;
     *packets = 0;
-    for (size_t at = 0, left = count; left; at += most) {
-        left = 0;
+    if (!count || most > MOST_PIECES)
+        return 0;
+    while (*packets < n) {
         for (size_t i = 0; i < count; i++) {
-            if (spans[i].count <= at)
+            size_t together =
+                collect(&lines[i], wire, size, destinations, n, most, pieces, &length);
+            if (!together)
                 continue;
-            size_t rest = spans[i].count - at, together = rest < most ? rest : most;
-            const uint8_t *train = wire + (spans[i].first + at) * size;
-            if (!send_train(socket, train, size, together, &spans[i].destination))
+            if (!send_pieces(socket, pieces, length, size, together, &lines[i].destination))
                 return trains;
             trains++;
             *packets += together;
-            left |= rest > together;
         }
     }
     return trains;
@@ -226,10 +257,10 @@ int64_t send_trains(int socket, const uint8_t *wire, size_t size, const struct p
 int64_t cast_trains(int socket, uint8_t *wire, size_t size, size_t n,
                     const struct peer *destinations, const uint16_t *nodes, size_t children,
                     size_t most, uint64_t *packets) {
-    struct span spans[MOST_SPANS];
+    struct line lines[MOST_LINES];
     int64_t trains = 0;
     *packets = 0;
-    if (find_spans(destinations, children, spans, MOST_SPANS) != children)
+    if (find_lines(destinations, children, lines) != children)
         return 0;
     for (size_t at = 0; at < n; at += most) {
         size_t together = n - at < most ? n - at : most;

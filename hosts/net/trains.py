@@ -115,8 +115,7 @@ def send(lib: ctypes.CDLL, socket: int, batch: Batch, most_packets: int) -> tupl
     turns.
 
     Returns the number of trains and packets that the socket took before the first train that it
-    refused. That is zero if packets are not in wire format, or a destination's packets are not
-    consecutive.
+    refused. That is zero if packets are not in wire format, or there are too many destinations.
     """
     packets = ctypes.c_uint64()
     trains: int

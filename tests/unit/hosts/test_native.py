@@ -96,9 +96,13 @@ def raw(endpoint: Endpoint) -> list[bytes]:
 @pytest.mark.skipif(not available().segment, reason="no UDP segmentation offload here")
 @pytest.mark.parametrize("refused", [False, True], ids=["", "one refused"])
 @pytest.mark.parametrize("cast", [False, True], ids=["each its own", "all the same"])
+@pytest.mark.parametrize("mixed", [0, 1, 2, 9], ids=["", "by ones", "by twos", "by nines"])
 def test_trains_are_the_same_and_follow_one_that_the_socket_does_not_take(
-    cast: bool, refused: bool, monkeypatch: pytest.MonkeyPatch
+    mixed: int, cast: bool, refused: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """mixed: so many packets of a destination are one after the other; 0: all are."""
+    if mixed and cast:
+        pytest.skip("the same packets go to all destinations")
     n, nodes = 4 * MAX_SEGMENTS + 7, np.array([5, 0, 7], np.uint16)
     wire = np.zeros((3, n, WIDE), np.uint8)
     headers, words = parts_of(wire.reshape(-1, WIDE))
@@ -121,6 +125,10 @@ def test_trains_are_the_same_and_follow_one_that_the_socket_does_not_take(
                 addresses[1] = 0xFFFFFFFF, addresses[1][1]
             peers, whole = peer_array(addresses), np.ones(3 * n, np.bool_)
             batch = Batch(headers, words, whole, peers.repeat(n), wire.reshape(-1, WIDE))
+            if mixed:
+                order = np.argsort(np.tile(np.arange(n) // mixed, 3), kind="stable")
+                rows = wire.reshape(-1, WIDE)[order]
+                batch = Batch(*parts_of(rows), whole, peers.repeat(n)[order], rows)
             if cast:
                 batch = BroadcastBatch(wire[2].copy(), whole[:n], peers, nodes, ArrayPool())
             errors: list[str] = []
