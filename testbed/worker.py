@@ -311,8 +311,12 @@ def work(
 
             leaves, left_after = False, None
 
+            def judges() -> bool:
+                """Returns true if this worker does what one has to do for all."""
+                return bool(options.rank == activity.first)
+
             def saves(iteration: int) -> bool:
-                if job.checkpoint is None or options.rank != activity.first:
+                if job.checkpoint is None or not judges():
                     return False
                 return iteration == job.iterations or iteration % job.checkpoint.every == 0
 
@@ -338,7 +342,9 @@ def work(
                 left_after = progress.iteration if leaves else None
                 return not leaves
 
-            seconds = train(replica, job.iterations, exchange, report, pauses, done, runtime.now)
+            seconds = train(
+                replica, job.iterations, exchange, report, pauses, judges, done, runtime.now
+            )
             if left_after is not None:
                 client.leave(finished=False)
             scheduling = _scheduling(cpu_watch)

@@ -176,6 +176,7 @@ def train(
     exchange: Callable[[Parameters, Callable[[], object]], Parameters],
     report: Callable[[Progress], bool],
     pauses: Callable[[int], bool],
+    judges: Callable[[], bool],
     done: int = 0,
     clock: Callable[[], float] = REAL.now,
 ) -> list[float]:
@@ -185,8 +186,8 @@ def train(
     once they are on their way. report: called after each iteration, when the gradients of the next
     one are on their way: other workers do not wait for it then. pauses: called after each
     iteration; if it returns True, the next one begins after ``report``, and only if that returns
-    True. The quality is measured after each pass through the data, each tenth of the job, and at
-    the end.
+    True. judges: whether this worker measures the quality, which all have in common: after each
+    pass through the data, each tenth of the job, and at the end.
     """
     seconds = []
     meanwhile: Callable[[], object] = _nothing
@@ -201,7 +202,9 @@ def train(
         measures = looks > measured or iteration == iterations
         measured = looks
         progress = Progress(iteration, start, end, loss, None)
-        meanwhile = functools.partial(_conclude, replica, progress, measures, report)
+        meanwhile = functools.partial(
+            _conclude, replica, progress, report, judges if measures else _never
+        )
         if pauses(iteration) or iteration == iterations:
             if not meanwhile():
                 break
@@ -210,9 +213,12 @@ def train(
 
 
 def _conclude(
-    replica: Replica, progress: Progress, measures: bool, report: Callable[[Progress], bool]
+    replica: Replica,
+    progress: Progress,
+    report: Callable[[Progress], bool],
+    judges: Callable[[], bool],
 ) -> bool:
-    if measures:
+    if judges():
         quality = replica.model.evaluate(replica.workload.test)
         progress = replace(progress, quality=quality)
     return report(progress)
@@ -220,3 +226,7 @@ def _conclude(
 
 def _nothing() -> None:
     """Does nothing."""
+
+
+def _never() -> bool:
+    return False

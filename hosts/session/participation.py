@@ -154,7 +154,18 @@ class Participation:
                 self._break(error, call)
             self._settle()
             raise
+        self._send_at_once()
         self._endpoint.wake()
+
+    def _send_at_once(self) -> None:
+        """Takes a turn in the caller's thread: the driver's would first have to wake up, and the
+        caller may go on to compute."""
+        try:
+            self.on_turn()
+        except OSError as error:
+            with self.turn:
+                self._break(error)
+            self._settle()
 
     def _begin(self, call: Call, submit: Submit, provide: Callable[[], Arrays]) -> bool:
         """Begins a call if the barrier is open, else waits for a while; returns true if it

@@ -37,16 +37,20 @@ class CallChunks(NamedTuple):
         chunks get the same."""
         global _last
         last = _last
-        made = (
+        made = cls(
             np.ascontiguousarray(chunks, np.int64),
             np.ascontiguousarray(arranged, np.int64),
             np.ascontiguousarray(lanes, np.uint16),
             np.ascontiguousarray(servers, np.uint16),
             np.ascontiguousarray(streams, np.int64),
+            {},
         )
-        if last is None or not all(map(np.array_equal, last, made)):
-            addresses = {name: address(one) for name, one in zip(cls._fields, made, strict=False)}
-            last = _last = cls(*made, addresses)
+        names = cls._fields[:-1]
+        if last is None or not all(
+            np.array_equal(getattr(last, name), getattr(made, name)) for name in names
+        ):
+            made.addresses.update({name: address(getattr(made, name)) for name in names})
+            last = _last = made
         return last
 
 
