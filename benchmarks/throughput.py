@@ -49,7 +49,7 @@ STAGES = {
     "send": (Endpoint.send, Endpoint.flush, send, encode_runs),
     "receive": (Endpoint.receive,),
     "take results": (WorkerTransport.on_packets, WorkerTransport.take_completed),
-    "turn at the socket": (WorkerTransport.turn,),
+    "turn at the socket": (WorkerTransport.turns,),
     "collect": (Calls.take,),
     "driver": (drive,),
 }

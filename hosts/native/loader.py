@@ -21,7 +21,7 @@ _POINTER, _SIZE = ctypes.c_void_p, ctypes.c_size_t
 _SOCKET = ctypes.c_int
 _FUNCTIONS: Functions = {
     "receive_trains": (None, [_SOCKET, _POINTER]),
-    "worker_turn": (None, [*[_POINTER] * 3]),
+    "worker_turns": (None, [*[_POINTER] * 3]),
     "send_trains": (
         ctypes.c_int64,
         [_SOCKET, _POINTER, _SIZE, _POINTER, _SIZE, _SIZE, ctypes.POINTER(ctypes.c_uint64)],

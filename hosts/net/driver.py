@@ -65,10 +65,12 @@ class Turn(NamedTuple):
 
     following: time of the next poll.
     unhurried: seconds for which what arrives may wait.
+    summed: when the last sum arrived, 0 if none did.
     """
 
     following: float
     unhurried: float
+    summed: float = 0.0
 
 
 OnTrain = Callable[[Seconds, Batch, Clock], Released | None]

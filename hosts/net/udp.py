@@ -207,6 +207,11 @@ class Endpoint:
         return self._socket.fileno()
 
     @property
+    def files(self) -> tuple[int, int]:
+        """The descriptors of its socket, and of the eventfd that `wake` writes to."""
+        return self._socket.fileno(), self._wakeup
+
+    @property
     def train_packets(self) -> int:
         """Most packets of a train."""
         return self._train_packets if self.offload.segment else 1

@@ -4,8 +4,9 @@
 A thread of its own, the driver, feeds the transport from the socket, carries out instructions of
 the job service and settles calls, from `begin` to `leave`, independent of the application: so sums
 arrive while it computes, and a worker that computes does not delay a change of plan for all others.
-Threads that access the state machines hold `turn`; the driver holds it for a step at a time, and
-never while it waits or runs callbacks of the application.
+Threads that access the state machines hold `turn`; the driver holds it for a step at a time, or
+until another thread asks for it (``hosts.session.shared_turn``), and never while it runs callbacks
+of the application.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from hosts.net.environment import HERE, HostEnvironment
 from hosts.net.udp import Endpoint
 from hosts.session.calls import Call, Calls
 from hosts.session.membership import Membership
+from hosts.session.shared_turn import SharedTurn
 from hosts.worker.epoch_change import WorkerEpochs
 from hosts.worker.explanation import Outline
 from hosts.worker.round_barrier import Rounds
@@ -31,6 +33,7 @@ from hosts.worker.transport import WorkerTransport
 from protocol import jobs_pb2
 from protocol.header import Batch
 from protocol.plan import Address
+from protocol.runtime import Condition
 from protocol.state import Arrays
 
 _log = logging.getLogger(__name__)
@@ -59,7 +62,9 @@ class Participation:
     ) -> None:
         self.environment, self._runtime = environment, environment.runtime
         self.follower: WorkerEpochs | None = None
-        self.turn = self._runtime.condition()
+        self.turn: Condition = self._runtime.condition()
+        if isinstance(endpoint, Endpoint):
+            self.turn = SharedTurn(self.turn, endpoint.wake)
         self.broken: BaseException | None = None
         self._calls = Calls()
         self._names: list[str] = []
@@ -161,7 +166,8 @@ class Participation:
         """Takes a turn in the caller's thread: the driver's would first have to wake up, and the
         caller may go on to compute."""
         try:
-            self.on_turn()
+            with self.turn:
+                self._take_turns(0)
         except OSError as error:
             with self.turn:
                 self._break(error)
@@ -263,13 +269,26 @@ class Participation:
             return self.follower.on_train(times, batch, clock, enough)
 
     def on_turn(self) -> Turn | None:
-        """See WorkerTransport."""
-        follower, endpoint = self.follower, self._endpoint
-        if not isinstance(endpoint, Endpoint):
+        """See WorkerTransport.turns; takes turns until the sums of a call are there, as long as no
+        other thread needs the state machines."""
+        turns = self.turn
+        if not isinstance(turns, SharedTurn):
             return None
-        with self.turn:
-            transport = None if follower is None else follower.transport
-            return None if transport is None else transport.turn(endpoint)
+        with turns:
+            enough = self._calls.fewest if turns.keep() else 0
+            try:
+                return self._take_turns(enough)
+            finally:
+                turns.give_back()
+
+    def _take_turns(self, enough: int) -> Turn | None:
+        transport, endpoint = self.transport, self._endpoint
+        if transport is None or not isinstance(endpoint, Endpoint):
+            return None
+        turn = transport.turns(endpoint, enough, self._due)
+        if turn is not None and turn.summed:
+            self._arrived, self._arrived_at = transport.arrived, turn.summed
+        return turn
 
     def poll(self, now: float) -> tuple[Batch | None, float]:
         """See WorkerTransport."""

@@ -322,8 +322,9 @@ class Core:
         self._raise()
         return self._departed(kept), self._out.following
 
-    def turn(self, endpoint: Endpoint) -> Turn:
-        """Takes what has arrived at a socket, polls, and sends.
+    def turns(self, endpoint: Endpoint, enough: int, deadline: float) -> Turn:
+        """Takes what has arrived at a socket, polls, and sends, again and again, until there are
+        `enough` sums (0: once), something else is to be done here, or the deadline.
 
         Raises OSError.
         """
@@ -334,35 +335,37 @@ class Core:
             self._window = self._depart(most)
         assert self._window is not None
         self._out.packets, self._out.room = address(self._window), most
-        self._make_room(receiver.most_packets)
+        self._make_room(receiver.most_packets, enough)
         blocked = not endpoint.flush()
-        turn.socket, turn.most, turn.blocked = endpoint.socket, endpoint.train_packets, blocked
+        turn.socket, turn.wakeup, turn.most = (*endpoint.files, endpoint.train_packets)
+        turn.blocked, turn.hurried = blocked, endpoint.by_priority
+        turn.enough, turn.deadline = enough, deadline
+        turn.room = len(self._sums) - receiver.most_packets
         inbox.wide, self._out.following = endpoint.datagram_bytes, math.inf
-        self._lib.worker_turn(self._at, self._turn_at, self._out_at)
+        self._lib.worker_turns(self._at, self._turn_at, self._out_at)
         self._raise()
         counters.sent += turn.sent
         counters.send_calls += turn.calls
+        counters.received += turn.received
+        counters.receive_calls += turn.receive_calls
         if turn.irregular or inbox.error:
-            found = endpoint.received()
+            found, sums = endpoint.received(), self.arrived
             assert found is not None
             self.receive(turn.now, found)
+            summed = turn.now if self.arrived > sums else turn.summed
             if blocked:
-                return Turn(math.inf, 0.0)
+                return Turn(math.inf, 0.0, summed)
             batch, following = self.send(turn.now)
             if batch is not None:
                 endpoint.send(batch)
-            return Turn(following, 0.0)
-        counters.received += inbox.packets
-        counters.receive_calls += inbox.trains_length
+            return Turn(following, 0.0, summed)
         if turn.first < self._out.count:
             batch, self._window = self._departed(self._window), None
             assert batch is not None
             endpoint.send_rest(batch.select(slice(turn.first, turn.last)), turn.trains_sent)
             if turn.last < len(batch):
                 endpoint.send(batch.select(slice(turn.last, None)))
-        # One that overtakes others may be among what arrives.
-        unhurried = 0.0 if endpoint.by_priority else turn.unhurried
-        return Turn(self._out.following, unhurried)
+        return Turn(self._out.following, turn.unhurried, turn.summed)
 
     def run(
         self, times: Seconds, batch: Batch, clock: Clock, enough: Enough | None
@@ -437,16 +440,17 @@ class Core:
         arrived.count = n
         return headers, peers, full, words
 
-    def _make_room(self, packets: int) -> None:
-        """Makes room for so many packets that arrive, and for their sums."""
+    def _make_room(self, packets: int, sums: int = 0) -> None:
+        """Makes room for so many packets that arrive, and for their sums, or so many."""
         worker, space = self._worker, self._workspace
         space.make_room_to_receive(packets)
         worker.places, worker.kinds, worker.taken = space.received_at
         held = worker.sums_length
-        if packets > len(self._sums) - held:
-            sums = np.empty(2 * (held + packets), SUM)
-            sums[:held] = self._sums[:held]
-            self._sums, worker.sums = sums, address(sums)
+        needed = packets + max(held, sums)
+        if needed > len(self._sums):
+            room = np.empty(2 * needed, SUM)
+            room[:held] = self._sums[:held]
+            self._sums, worker.sums = room, address(room)
 
     def _depart(self, most: int) -> Wire | None:
         """Returns memory for so many packets to send; None for none."""

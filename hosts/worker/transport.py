@@ -233,7 +233,12 @@ class WorkerTransport:
     @property
     def arrived(self) -> int:
         """Sums that `take_completed` would return."""
-        return self._core.arrived + sum(len(one.found) for one in self._completed)
+        return self._core.arrived + self._former
+
+    @property
+    def _former(self) -> int:
+        """Of these, how many are of former epochs."""
+        return sum(len(one.found) for one in self._completed)
 
     @property
     def failing(self) -> bool:
@@ -392,14 +397,16 @@ class WorkerTransport:
             return None, math.inf
         return self._core.send(now)
 
-    def turn(self, endpoint: Endpoint) -> Turn | None:
-        """Takes what has arrived at a socket, polls and sends, in one native call.
+    def turns(self, endpoint: Endpoint, enough: int = 0, deadline: float = math.inf) -> Turn | None:
+        """Takes what has arrived at a socket, polls and sends, in one native call: again and again
+        until `enough` sums are there, or once; at most until a `wake` of the endpoint and the
+        deadline.
 
         Returns None if it has to be done step by step.
         """
         if self._frozen or endpoint.lanes != self._slots.width:
             return None
-        return self._core.turn(endpoint)
+        return self._core.turns(endpoint, max(0, enough - self._former), deadline)
 
     def on_packets(self, now: float, batch: Batch) -> None:
         """Takes packets that arrived by `now`; packets for no number in flight are counted."""

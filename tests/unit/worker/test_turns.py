@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests how long a worker lets packets wait that arrive at its socket."""
+"""Tests a worker's turns at its socket: how many it takes, and how long arrivals wait."""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -38,7 +40,7 @@ def worker(server: Endpoint, rate: int) -> WorkerTransport:
 
 
 def took(transport: WorkerTransport, host: Endpoint) -> Turn:
-    turn = transport.turn(host)
+    turn = transport.turns(host)
     assert turn is not None
     return turn
 
@@ -109,3 +111,71 @@ def test_only_a_wake_ends_an_unhurried_wait(host: Endpoint, server: Endpoint) ->
     host.wait(10, 5)
     assert time.monotonic() - began < 5
     assert len(host.receive() or ()) > 0
+
+
+def test_turns_are_taken_until_there_are_enough_sums(host: Endpoint, server: Endpoint) -> None:
+    """One call takes all that arrives while it waits, and sends what that releases."""
+    transport = worker(server, FAST)
+    contact(transport)
+    submit(transport, *CHUNKS)
+    stop = threading.Event()
+
+    def answer() -> None:
+        while not stop.is_set():
+            server.wait(0.05)
+            batch = server.receive()
+            for number in range(0 if batch is None else len(batch)):
+                server.send(results_of(batch.select([number])))
+
+    answering = threading.Thread(target=answer)
+    answering.start()
+    try:
+        turn = transport.turns(host, len(CHUNKS), time.monotonic() + 10)
+    finally:
+        stop.set()
+        answering.join()
+    assert turn is not None
+    assert transport.arrived == len(CHUNKS)
+    assert 0 < turn.summed <= time.monotonic()
+    assert host.counters.received == len(CHUNKS)
+    assert host.counters.receive_calls > 0
+
+
+def test_turns_end_at_their_deadline(host: Endpoint, server: Endpoint) -> None:
+    transport = worker(server, FAST)
+    submit(transport, *CHUNKS)
+    began = time.monotonic()
+    turn = transport.turns(host, len(CHUNKS), began + 0.2)
+    assert turn is not None
+    assert time.monotonic() >= began + 0.2
+    assert turn.summed == 0
+    assert not transport.arrived
+
+
+def test_a_wake_ends_turns(host: Endpoint, server: Endpoint) -> None:
+    """Also one that came before they began, and one from another thread."""
+    transport = worker(server, FAST)
+    submit(transport, *CHUNKS)
+    began = time.monotonic()
+    host.wake()
+    assert transport.turns(host, len(CHUNKS), began + 30) is not None
+    timer = threading.Timer(0.1, host.wake)
+    timer.start()
+    assert transport.turns(host, len(CHUNKS), began + 30) is not None
+    assert 0.1 <= time.monotonic() - began < 30
+    timer.join()
+
+
+def test_sums_of_a_former_epoch_count(host: Endpoint, server: Endpoint) -> None:
+    transport = worker(server, FAST)
+    contact(transport)
+    submit(transport, 0)
+    batch, _ = transport.poll(time.monotonic())
+    assert batch is not None
+    transport.on_packets(time.monotonic(), results_of(batch))
+    later = transport.successor(replace(transport.plan, epoch=transport.plan.epoch + 1))
+    submit(later, 1)
+    began = time.monotonic()
+    assert later.arrived == 1
+    assert later.turns(host, 1, began + 30) is not None
+    assert time.monotonic() - began < 30
