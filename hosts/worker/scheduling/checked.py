@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks what a chunk scheduler returns, once a submission."""
+"""Checks what a chunk scheduler returns."""
 
 from __future__ import annotations
 

@@ -16,11 +16,11 @@ Numbers = npt.NDArray[np.int64]
 class ChunkScheduler(ABC):
     """Decides the order in which a worker's chunks are sent, and the stream of each.
 
-    One instance serves one worker in one epoch. `arrange` and `streams` are called once per
-    submission (a push, or a part of one); `priorities` once. A chunk gets its number in its stream
-    at submission, and all workers of a job must number alike. So a scheduler depends on its
-    arguments and on those parts of the plan that all workers share, and on nothing else: no clock,
-    no random numbers, no arrivals. Sums do not depend on it.
+    One instance serves one worker in one epoch. `arrange` and `streams` are called for the chunks
+    of a submission (a push, or a part of one), and not again for the same ones; `priorities` once.
+    A chunk gets its number in its stream at submission, and all workers of a job must number alike.
+    So a scheduler depends on its arguments and on those parts of the plan that all workers share,
+    and on nothing else: no clock, no random numbers, no arrivals. Sums do not depend on it.
 
     plan: of the epoch.
     in_network: switches serve its classes by strict priority, too; else workers alone do.
