@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
-from hosts.data.reports import ClientStatistics
+from hosts.data.reports import ClientStatistics, Statistics
 from hosts.errors import CallOrderError, UseAfterLeaveError
 from hosts.net.driver import Attachment
 from hosts.session.beginning import Joined
@@ -94,14 +94,14 @@ class JobView:
         server in float32; `coarse` ones had fewer than 8 binary digits left; `retransmitted` counts
         packets; `socket` has the counters of `hosts.net.driver.Counters`.
         """
-        counts = self._transport.statistics.counts()
+        counts = self._statistics().counts()
         return {**counts, "socket": dataclasses.asdict(self._endpoint.counters)}
 
     @property
     def chunks_done(self) -> int:
         """Number of chunks of all calls whose sums have arrived since the start; from any
         thread."""
-        statistics = self._transport.statistics
+        statistics = self._statistics()
         return statistics.completed + statistics.completed_direct
 
     def explain(self) -> list[Waiting]:
@@ -140,6 +140,12 @@ class JobView:
             self._not_left()
             raise CallOrderError("call connect_service first")
         return self._part
+
+    def _statistics(self) -> Statistics:
+        part = self._known()
+        if part.transport is None:
+            self._not_left()
+        return part.statistics()
 
     @property
     def _transport(self) -> WorkerTransport:

@@ -17,6 +17,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from hosts.data.reports import Statistics
 from hosts.epoch_change import UnrecoverableChunkError
 from hosts.errors import CallOrderError, ClientError, JobRefusedError, UseAfterLeaveError
 from hosts.net.arrivals import Clock, Released, Seconds
@@ -108,6 +109,13 @@ class Participation:
         if transport is None:
             raise CallOrderError("call init_service first")
         return transport
+
+    def statistics(self) -> Statistics:
+        """Returns the counts of the transport. Raises CallOrderError before the first plan."""
+        if not isinstance(self.turn, SharedTurn):  # one thread at a time runs in virtual time
+            return self.running_transport().statistics
+        with self.turn:  # native code counts
+            return self.running_transport().statistics
 
     def outline(self, most: int) -> Outline | None:
         """Returns the transport's outline with up to `most` chunks of each stream; None before a
