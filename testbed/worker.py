@@ -80,7 +80,7 @@ class _Reporter:
         self._losses.append(progress.loss)
         self._spans.append((progress.began, progress.ended))
         last = leaves or progress.iteration == self._iterations
-        if now < self._next and progress.quality is None and not last:
+        if now < self._next and not progress.is_measured and not last:
             return
         self._next = now + _REPORT_SECONDS
         self._emit(

@@ -36,13 +36,15 @@ class Progress:
 
     began, ended: times of the iteration by the clock of ``train``.
     loss: mean loss of the worker's last batch, if any.
-    quality: quality on the test set, if measured.
+    is_measured: whether the quality is measured after it, by this worker or another.
+    quality: quality on the test set, if this worker measured it.
     """
 
     iteration: int
     began: float
     ended: float
     loss: float | None
+    is_measured: bool
     quality: Quality | None
 
 
@@ -201,10 +203,8 @@ def train(
         looks = int(iteration / replica.looks_every)
         measures = looks > measured or iteration == iterations
         measured = looks
-        progress = Progress(iteration, start, end, loss, None)
-        meanwhile = functools.partial(
-            _conclude, replica, progress, report, judges if measures else _never
-        )
+        progress = Progress(iteration, start, end, loss, measures, None)
+        meanwhile = functools.partial(_conclude, replica, progress, report, judges)
         if pauses(iteration) or iteration == iterations:
             if not meanwhile():
                 break
@@ -218,7 +218,7 @@ def _conclude(
     report: Callable[[Progress], bool],
     judges: Callable[[], bool],
 ) -> bool:
-    if judges():
+    if progress.is_measured and judges():
         quality = replica.model.evaluate(replica.workload.test)
         progress = replace(progress, quality=quality)
     return report(progress)
@@ -226,7 +226,3 @@ def _conclude(
 
 def _nothing() -> None:
     """Does nothing."""
-
-
-def _never() -> bool:
-    return False
