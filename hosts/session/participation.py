@@ -277,8 +277,8 @@ class Participation:
             return self.follower.on_train(times, batch, clock, enough)
 
     def on_turn(self) -> Turn | None:
-        """See WorkerTransport.turns; takes turns until the sums of a call are there, as long as no
-        other thread needs the state machines."""
+        """Takes turns at the socket until the sums of a call are there, as long as no other thread
+        needs the state machines; None if packets have to be taken step by step."""
         turns = self.turn
         if not isinstance(turns, SharedTurn):
             return None

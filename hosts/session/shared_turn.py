@@ -39,7 +39,10 @@ class SharedTurn:
         self._kept = False
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        """See threading.Lock."""
+        """Takes the lock, for which it asks a holder that keeps it; returns whether it did.
+
+        timeout: seconds to wait; -1: no limit.
+        """
         self._asking.append(None)
         try:
             if self._kept:
@@ -49,7 +52,7 @@ class SharedTurn:
             self._asking.pop()
 
     def release(self) -> None:
-        """See threading.Lock."""
+        """Releases the lock."""
         self._condition.release()
 
     def __enter__(self) -> bool:
@@ -64,7 +67,8 @@ class SharedTurn:
         self.release()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """See threading.Condition."""
+        """Releases the lock until a notification, up to `timeout` seconds (None: no limit); returns
+        whether there was one. Meanwhile no holder keeps the lock."""
         self._asking.append(None)  # it needs the lock again whenever there is something new
         try:
             return self._condition.wait(timeout)
@@ -72,7 +76,8 @@ class SharedTurn:
             self._asking.pop()
 
     def wait_for(self, predicate: Callable[[], Any], timeout: float | None = None) -> Any:
-        """See threading.Condition."""
+        """Waits until the predicate is true, up to `timeout` seconds (None: no limit); returns its
+        last value."""
         self._asking.append(None)
         try:
             return self._condition.wait_for(predicate, timeout)
@@ -80,9 +85,9 @@ class SharedTurn:
             self._asking.pop()
 
     def notify(self, n: int = 1) -> None:
-        """See threading.Condition."""
+        """Wakes up to `n` threads that wait."""
         self._condition.notify(n)
 
     def notify_all(self) -> None:
-        """See threading.Condition."""
+        """Wakes all threads that wait."""
         self._condition.notify_all()

@@ -237,7 +237,7 @@ class WorkerTransport:
 
     @property
     def _former(self) -> int:
-        """Of these, how many are of former epochs."""
+        """Sums of former epochs that `take_completed` would return."""
         return sum(len(one.found) for one in self._completed)
 
     @property
