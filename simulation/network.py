@@ -202,7 +202,7 @@ class Network:
             environment = self.environment(node, process)
             server = ServerProcess(endpoint, SERVICE, rate, environment)
             self.servers[name] = server
-            environment.expect(endpoint, server.expected)
+            environment.expect(endpoint, server.expected, server.visible)
             node.tasks.thread(server.run, name=f"server-{name}", process=process).start()
         return self.processes[name]
 

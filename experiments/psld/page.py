@@ -217,7 +217,7 @@ def _assumed(results: Results) -> Section:
             "assumed: short, so that servers bound the job",
         ),
         ("slices", "40,000 parameters", "artifact of P3; PSLD's are not known"),
-        ("packets that a host gets at a time", "100 us, 400 where processing counts", "assumed"),
+        ("packets that a host gets at a time", "those of 400 us", "assumed"),
         ("rate of a server", "5 Gbit/s, where processing is slow", "assumed: half of its link"),
         ("rate and delay of a link", "10 Gbit/s, 10 us", "assumed"),
         ("bytes in flight of a stream", "4 MB", "assumed: many times what a link holds"),

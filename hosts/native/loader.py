@@ -35,6 +35,7 @@ _FUNCTIONS: Functions = {
     ),
     "root_contribute": (ctypes.c_int64, [_POINTER, _POINTER, ctypes.c_int]),
     "root_forecast": (None, [_POINTER, _POINTER]),
+    "root_visible": (None, [_POINTER, _POINTER, ctypes.c_int, _POINTER]),
     "root_query": (None, [_POINTER, _POINTER]),
     "root_headers": (None, [_POINTER, _POINTER, _SIZE, _POINTER]),
     "root_finish": (ctypes.c_int64, [_POINTER, _POINTER, _SIZE, *[_POINTER] * 3]),

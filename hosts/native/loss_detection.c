@@ -150,17 +150,27 @@ static void restart(struct worker *w, int64_t stream, double now) {
             }
         }
     w->ring[stream] = ring;
+    w->nearest[stream] = INFINITY;
     w->ring_timeout[stream] = timeout;
     w->restarts[stream]++;
     w->soonest = fmin(w->soonest, ring);
+}
+
+// Returns the earliest deadline of a stream. Without backoffs none is before `ring` and `nearest`,
+// so mostly the oldest row in flight ends the search.
+static double first_of(const struct worker *w, int64_t stream) {
+    double first = INFINITY;
+    double bound = w->backed_off[stream] ? -INFINITY : smaller(w->ring[stream], w->nearest[stream]);
+    for (int64_t number = w->left[stream]; number < w->next[stream] && first > bound; number++)
+        first = smaller(first, deadline_of(w, row_of(w, stream, number)));
+    return first;
 }
 
 // Returns the earliest deadline.
 double first_deadline(struct worker *w) {
     double first = INFINITY;
     for (int64_t stream = 0; stream < w->streams; stream++)
-        for (int64_t number = w->left[stream]; number < w->next[stream]; number++)
-            first = fmin(first, deadline_of(w, row_of(w, stream, number)));
+        first = smaller(first, first_of(w, stream));
     return w->soonest = first;
 }
 

@@ -148,8 +148,22 @@ void root_write(const struct root *root, const int64_t *slots, size_t n, const i
     }
 }
 
+static int ascending(const void *one, const void *other) {
+    int64_t a = *(const int64_t *)one, b = *(const int64_t *)other;
+    return (a > b) - (a < b);
+}
+
+static void sort_slots(int64_t *slots, size_t n) {
+    for (size_t i = 1; i < n; i++)
+        if (slots[i - 1] > slots[i]) {
+            qsort(slots, n, sizeof *slots, ascending);
+            return;
+        }
+}
+
 // Finds which of these complete slots, and of those held before, hold no sum back: those of exponent
-// rounds, then those of complete pieces as they came. `released` has room for all. Returns how many.
+// rounds, ascending, then those of complete pieces as they came. `released` has room for all. Returns
+// how many.
 static size_t release(struct root *root, const int64_t *slots, size_t n, int64_t *released) {
     size_t count = 0;
     for (size_t i = 0; i < n; i++) {
@@ -162,6 +176,7 @@ static size_t release(struct root *root, const int64_t *slots, size_t n, int64_t
         root->missing[root->pieces[slot->chunk]]--;
     }
     size_t rounds = count;
+    sort_slots(released, rounds);
     int64_t kept = 0;
     for (int64_t i = 0; i < root->held_count; i++) {
         int64_t at = root->held[i];
@@ -218,19 +233,6 @@ static void complete(struct root *root, size_t at) {
     root->outcomes.completed++;
 }
 
-static int ascending(const void *one, const void *other) {
-    int64_t a = *(const int64_t *)one, b = *(const int64_t *)other;
-    return (a > b) - (a < b);
-}
-
-static void sort_slots(int64_t *slots, size_t n) {
-    for (size_t i = 1; i < n; i++)
-        if (slots[i - 1] > slots[i]) {
-            qsort(slots, n, sizeof *slots, ascending);
-            return;
-        }
-}
-
 // ---- contributions -----------------------------------------------------------------------------
 
 // Adds a contribution, which a slot has no copy of, to it.
@@ -269,8 +271,8 @@ static void add(struct root *root, size_t at, const struct header *header, const
 // Takes contributions in order; with `plain`, up to the first that is not added to a sum, with
 // which nothing is done. Returns the number taken.
 //
-// `done` gets the slots that every child is in, each once: in order of completion with `plain`, else
-// ascending. Where sums are results and nobody has to query them, `packets` gets those, for all
+// `done` gets the slots that every child is in, each once: in order of completion with `plain` or
+// `holds`, else ascending. Where sums are results and nobody has to query them, `packets` gets those, for all
 // children, and the slots are final. Packets for a final slot go into `again`, unless the slot was
 // claimed later: who sends the newer number needs no result of the older one, nor does anybody.
 int64_t root_contribute(struct root *root, struct received *received, int plain) {
@@ -328,7 +330,7 @@ int64_t root_contribute(struct root *root, struct received *received, int plain)
             received->done[done++] = (int64_t)at;
         }
     }
-    if (!plain)
+    if (!plain && !root->holds)
         sort_slots(received->done, done);
     if (!root->steps && !root->pulls && !root->holds) {
         root_write(root, received->done, done, NULL, received->packets, received->whole);
@@ -344,6 +346,47 @@ int64_t root_contribute(struct root *root, struct received *received, int plain)
             received->again[received->again_count++] = received->again[i];
     }
     return (int64_t)taken;
+}
+
+// Finds of which contributions something but later packets shows that they have arrived: not of those
+// that are added to sums which lack others still, nor, unless `measured`, of the last ones of sums
+// that are held back. Does not look at payloads.
+void root_visible(struct root *root, struct received *received, int measured, bool *visible) {
+    uint32_t every = everyone(root);
+    int holds = root->holds && !root->steps && !measured;
+    for (uint64_t i = 0; i < received->count; i++) {
+        size_t at = four(received->headers[i].seq) & root->mask;
+        root->forecast[at] = root->slots[at];
+    }
+    received->done_count = 0;
+    for (uint64_t i = 0; i < received->count; i++) {
+        const struct header *header = &received->headers[i];
+        uint32_t seq = four(header->seq), bit = 1u << (header->sender & 31);
+        struct slot *slot = &root->forecast[seq & root->mask];
+        enum match matched = match(slot, seq, four(header->chunk));
+        int waits = slot->in == every && !slot->final;
+        visible[i] = true;
+        if (refusal(root, header, &received->peers[i], 0) ||
+            (matched == NEWER ? slot->used && waits
+                              : matched != CURRENT || slot->final || slot->in & bit))
+            continue;
+        if (matched == NEWER)
+            *slot = (struct slot){.seq = seq,
+                                  .chunk = four(header->chunk),
+                                  .lanes = two(header->lanes),
+                                  .used = true};
+        slot->in |= bit;
+        if (slot->in == every && !(holds && slot->lanes))
+            continue;
+        visible[i] = false;
+        if (slot->in == every) {
+            int64_t piece = root->pieces[slot->chunk];
+            received->done[received->done_count++] = piece;
+            visible[i] = --root->missing[piece] <= 0;
+        }
+    }
+    for (uint64_t i = 0; i < received->done_count; i++)
+        root->missing[received->done[i]]++;
 }
 
 // Finds the indices of contributions that complete their sums if all of them are added: `done`.

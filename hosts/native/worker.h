@@ -150,6 +150,7 @@ struct worker {
     double *smoothed, *variation, *timeouts, *late, *lowest; // RoundTrips in round_trips.py
     double *gap_last, *gap, *gap_variation;
     double *ring, *ring_timeout, *longest, *earliest;
+    double *nearest; // no deadline that was set since the stream's timer restarted is earlier
     int64_t *restarts, *backed_off;
     int64_t *met, *marked, *retransmitted, *trip_ends; // of the round trip (CongestionControl)
     // By stream number in packets: the stream; -1: none.
@@ -235,6 +236,8 @@ struct driver {
 
 static inline double larger(double a, double b) { return a > b ? a : b; }
 
+static inline double smaller(double a, double b) { return a < b ? a : b; }
+
 static inline int64_t row_of(const struct worker *w, int64_t stream, int64_t number) {
     return w->bases[stream] + (number & w->masks[stream]);
 }
@@ -295,9 +298,11 @@ static inline double deadline_of(const struct worker *w, int64_t row) {
 }
 
 static inline void set_deadline(struct worker *w, int64_t row, double deadline) {
+    int64_t stream = w->stream[row];
     w->deadline[row] = deadline;
-    w->progress[row].restarts = (uint32_t)w->restarts[w->stream[row]];
-    w->soonest = fmin(w->soonest, deadline);
+    w->progress[row].restarts = (uint32_t)w->restarts[stream];
+    w->nearest[stream] = smaller(w->nearest[stream], deadline);
+    w->soonest = smaller(w->soonest, deadline);
 }
 
 // window.c

@@ -12,6 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+import numpy as np
+import numpy.typing as npt
+
 from hosts.net.arrivals import Clock, Released, Seconds
 from protocol.header import Batch
 from protocol.runtime import REAL
@@ -74,6 +77,7 @@ class Turn(NamedTuple):
 
 
 OnTrain = Callable[[Seconds, Batch, Clock], Released | None]
+Visible = Callable[[Batch], npt.NDArray[np.bool_]]  # see HostEnvironment.expect
 
 
 class Attachment(Protocol):

@@ -17,7 +17,7 @@ import grpc
 
 from hosts.data.workspace import Workspace
 from hosts.errors import ServiceUnavailableError
-from hosts.net.driver import Attachment
+from hosts.net.driver import Attachment, Visible
 from hosts.net.pacer import BACKLOG, URGENT_BACKLOG
 from hosts.net.udp import worker_endpoint
 from protocol.frames import OVERHEAD
@@ -96,12 +96,19 @@ class HostEnvironment:
         """Returns a worker's endpoint, see ``hosts.net.udp.worker_endpoint``."""
         return worker_endpoint(address, **options)
 
-    def expect(self, endpoint: Attachment, expected: Callable[[], tuple[float, float]]) -> None:
+    def expect(
+        self,
+        endpoint: Attachment,
+        expected: Callable[[], tuple[float, float]],
+        visible: Visible | None = None,
+    ) -> None:
         """Declares what the driver of an endpoint awaits; of use in virtual time only.
 
         expected: returns how many packets arrive at least, and a time of the runtime's clock that
             is reached, before the driver calls or wakes anything but its endpoint. Called while it
             waits there.
+        visible: returns (n,) of which packets something but later ones shows that they have
+            arrived, so that the driver has to get them in time. None: of all.
         """
 
     def service(self, service: str) -> Connection:

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -32,6 +33,10 @@ class PriorityQueue(Generic[Item]):
 
     def __getitem__(self, place: int) -> Item:
         return self._queues[self._waiting.bit_length() - 1][place]
+
+    def __iter__(self) -> Iterator[Item]:
+        """Iterates over all items, the most urgent first."""
+        return chain.from_iterable(reversed(self._queues))
 
     def append(self, item: Item) -> None:
         """Adds an item behind those of its priority."""

@@ -24,6 +24,9 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
+import numpy as np
+import numpy.typing as npt
+
 from hosts.data.reports import Failure
 from hosts.data.snapshot import Chunks, Snapshot
 from hosts.epoch_change import UnrecoverableChunkError
@@ -39,7 +42,7 @@ from hosts.server.state import NotHereError, ServerState, Update
 from hosts.server.times import Watch
 from hosts.session.membership import Membership
 from protocol import jobs_pb2
-from protocol.header import PORT
+from protocol.header import PORT, Batch
 from protocol.plan import Address
 from protocol.runtime import Thread
 from switch.compiler import CompilerError
@@ -122,6 +125,10 @@ class ServerProcess:
         """Returns what HostEnvironment.expect asks for: a server calls others with updates of an
         optimizer, and the job service with what it measured."""
         return (0, 0) if self.state.optimizes else (self.state.quiet, math.inf)
+
+    def visible(self, batch: Batch) -> npt.NDArray[np.bool_]:
+        """Returns what HostEnvironment.expect asks for."""
+        return self.state.visible(batch)
 
     def stop(self) -> None:
         """Makes `run` return; callable from any thread and from signal handlers."""

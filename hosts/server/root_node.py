@@ -153,6 +153,16 @@ class RootNode:
             results += self._answers(batch.headers[self._found[_AGAIN, : received.again_count]])
         return results
 
+    def visible(self, batch: Batch, *, measured: bool) -> npt.NDArray[np.bool_]:
+        """Returns (n,) of which of these CONTRIBUTEs, if none is corrupted, something but later
+        packets shows that they have arrived. measured: every complete sum counts."""
+        found = np.ones(len(batch), np.bool_)
+        if self._steps is None or not self._steps.moves.expected:
+            kept = self._arrive(batch)
+            self._lib.root_visible(*self._at, measured, address(found))
+            del kept
+        return found
+
     def on_train(
         self, times: Seconds, batch: Batch, clock: Clock, sizes: tuple[int, int]
     ) -> Released | None:

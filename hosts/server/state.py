@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from ipaddress import IPv4Address
 
 import numpy as np
+import numpy.typing as npt
 
 from hosts.data.reports import Failure
 from hosts.data.snapshot import Chunks, Snapshot
@@ -398,6 +399,21 @@ class ServerState:
             )
             job.times.gave([] if released.batch is None else [released.batch])
         return released
+
+    def visible(self, batch: Batch) -> npt.NDArray[np.bool_]:
+        """Returns (n,) of which packets, if none is corrupted, something but later ones shows that
+        they have arrived."""
+        job, root = self._root_of(batch.headers)
+        if job is not None and root is not None:
+            return root.visible(batch, measured=job.times is not None)
+        streams, found = batch.headers["stream"], np.ones(len(batch), np.bool_)
+        for stream in distinct(streams):
+            rows = np.flatnonzero(streams == stream)
+            part = batch.select(rows)
+            job, root = self._root_of(part.headers)
+            if job is not None and root is not None:
+                found[rows] = root.visible(part, measured=job.times is not None)
+        return found
 
     def _root_of(self, headers: Array) -> tuple[ServedJob | None, RootNode | None]:
         """Returns the job and the node of contributions that are all for one; None, None if they

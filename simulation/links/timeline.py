@@ -17,17 +17,15 @@ Step = tuple[int, Fraction]
 
 
 class Timeline:
-    """A factor as a function of time: 1 at first, then by steps. Factors are at least 1."""
+    """A factor as a function of time: 1 at first, then by steps. Factors are at least 1.
+
+    plain: nothing was ever slow.
+    """
 
     def __init__(self, steps: Iterable[Step] = ()) -> None:
         self._times: list[int] = [0]
         self._factors: list[Fraction] = [NORMAL]
         self.replace(0, steps)
-
-    @property
-    def plain(self) -> bool:
-        """True if nothing was ever slow."""
-        return len(self._times) == 1 and self._factors[0] == NORMAL
 
     def replace(self, at: int, steps: Iterable[Step]) -> None:
         """Replaces all that is from a time on by these steps, in order and not earlier."""
@@ -39,6 +37,7 @@ class Timeline:
             elif factor != self._factors[-1]:
                 self._times.append(when)
                 self._factors.append(factor)
+        self.plain = self._factors == [NORMAL]
 
     def span(self, at: int) -> tuple[Fraction, int]:
         """Returns the factor at a time, and until when it holds (NEVER: for ever)."""

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Generic, TypeVar
@@ -125,10 +125,20 @@ class UrgentFirstCore(Generic[Item]):
             return None
         self.busy = True
         took, item = self._waiting.popleft()
-        if not self.slowdown.plain:
-            factor, _ = self.slowdown.span(at)
-            took = took * factor.numerator // factor.denominator
-        return took, item
+        return self._slowed(took, at), item
+
+    def following(self, at: int) -> Iterator[tuple[int, Item]]:
+        """Iterates over the packets that it handles from a time on, and when it ends each, as long
+        as no others arrive."""
+        for took, item in self._waiting:
+            at += self._slowed(took, at)
+            yield at, item
+
+    def _slowed(self, took: int, at: int) -> int:
+        if self.slowdown.plain:
+            return took
+        factor, _ = self.slowdown.span(at)
+        return took * factor.numerator // factor.denominator
 
     def end(self) -> None:
         """Ends the packet that was begun."""

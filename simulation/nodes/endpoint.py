@@ -10,10 +10,11 @@ from functools import partial
 from typing import Protocol, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from hosts.native.loader import load_native
 from hosts.net.arrivals import Clock, Released, Seconds
-from hosts.net.driver import Ahead, Counters
+from hosts.net.driver import Ahead, Counters, Visible
 from hosts.net.pacer import urgent_bytes, wire_bytes
 from hosts.net.priority_queue import PriorityQueue
 from protocol.ethernet import FRAMING
@@ -35,8 +36,8 @@ from simulation.links.trains import (
     picoseconds,
     side_by_side,
 )
-from simulation.nodes.costs import Core, ProcessingCost, UrgentFirstCore
 from simulation.nodes.frames import Datagrams, Framing
+from simulation.nodes.processors import Processor
 from switch.ports.paced_line import address
 from topologies.model.addressing import HostInterface
 
@@ -66,7 +67,6 @@ class EndpointHost(Protocol):
     interfaces: tuple[HostInterface, ...]
     payload: bool
     slowdown: Timeline
-    server_cost: ProcessingCost | None
 
     @property
     def immediate(self) -> bool: ...
@@ -75,7 +75,11 @@ class EndpointHost(Protocol):
 
     def transmit(self, leaving: Sequence[tuple[int, Train]]) -> None: ...
 
-    def serve(self, core: Core, endpoint: VirtualEndpoint, found: Datagrams) -> None: ...
+    def processor(self, endpoint: VirtualEndpoint) -> Processor | None: ...
+
+    def serve(self, processor: Processor, found: Datagrams) -> None: ...
+
+    def reconsider(self, processor: Processor) -> None: ...
 
     def hand_over(self, frames: Frames, lengths: Lengths) -> None: ...
 
@@ -128,9 +132,8 @@ class VirtualEndpoint:
         self._asked = False  # the driver accepts packets ahead of time
         # See HostEnvironment.expect.
         self.expected: Callable[[], tuple[float, float]] | None = None
-        cost = node.server_cost if port in SERVER_PORTS else None
-        self._core = Core(cost, node.slowdown) if cost is not None else None
-        self.urgent_first: UrgentFirstCore[Datagrams] | None = None  # in its place, once in use
+        self.visible: Visible | None = None
+        self._processor = node.processor(self) if port in SERVER_PORTS else None
 
     def configure(
         self, lanes: int, link_rate: int, *, by_priority: bool = False, timed: bool = False
@@ -162,6 +165,11 @@ class VirtualEndpoint:
 
     def wake(self) -> None:
         """Implements Endpoint."""
+        if self._processor is not None:
+            self._node.reconsider(self._processor)
+        self._wake()
+
+    def _wake(self) -> None:
         self._woken = True
         self._node.tasks.wake(self._waiters)
 
@@ -191,15 +199,25 @@ class VirtualEndpoint:
 
     def arrive(self, found: Datagrams) -> None:
         """Handles arriving datagrams, by the processor if there is one."""
-        if self._core is None:
+        if self._processor is None:
             self.take(found)
         else:
-            self._node.serve(self._core, self, found)
+            self._node.serve(self._processor, found)
 
     def take(self, found: Datagrams) -> None:
         """Makes datagrams receivable."""
         self._inbox.append(found)
-        self.wake()
+        self._wake()
+
+    def shows(self, found: Datagrams) -> npt.NDArray[np.bool_] | None:
+        """Returns (n,) which datagrams the driver has to get in time (`HostEnvironment.expect`);
+        None: all."""
+        if self.visible is None or self._inbox or not self._waiters:
+            return None
+        if self._process is not None and self._process.stopped:
+            return None
+        batch = self._framing.packets(found.frames, found.lengths, self.lanes)
+        return None if batch is None else self.visible(batch)
 
     def give_ahead(self, train: Train) -> bool:
         """Offers packets, the first of which is here; no other event happens before the last.
@@ -210,10 +228,10 @@ class VirtualEndpoint:
             return False
         if self._process is not None and self._process.stopped:
             return False
-        if self._core is not None:  # processing delays each packet
+        if self._processor is not None:  # which delays each packet
             return False
         self._ahead = train
-        self.wake()
+        self._wake()
         return True
 
     def ahead(self) -> Ahead | None:

@@ -8,7 +8,7 @@ from ipaddress import IPv4Address
 from typing import Any
 
 from hosts.data.workspace import Workspace
-from hosts.net.driver import Attachment
+from hosts.net.driver import Attachment, Visible
 from hosts.net.environment import Connection, HostEnvironment
 from hosts.net.pacer import BACKLOG, urgent_bytes
 from protocol.frames import OVERHEAD
@@ -78,11 +78,16 @@ class VirtualHostEnvironment(HostEnvironment):
             pass
         return made
 
-    def expect(self, endpoint: Attachment, expected: Callable[[], tuple[float, float]]) -> None:
+    def expect(
+        self,
+        endpoint: Attachment,
+        expected: Callable[[], tuple[float, float]],
+        visible: Visible | None = None,
+    ) -> None:
         """Implements HostEnvironment. A corrupted packet may lead to calls at any time."""
         assert isinstance(endpoint, VirtualEndpoint)
         if not self._corrupts:
-            endpoint.expected = expected
+            endpoint.expected, endpoint.visible = expected, visible
 
     def workspace(self) -> Workspace:
         """Implements HostEnvironment."""

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import copy
-import heapq
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
@@ -12,10 +11,7 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-from protocol.frames import OVERHEAD
-from protocol.header import HEADER_BYTES
-from protocol.priorities import STREAM_BYTE
-from simulation.kernel.engine import Port
+from simulation.kernel.engine import CONTROL_LATENCY, Port
 from simulation.kernel.processes import Process
 from simulation.kernel.task_node import TaskNode
 from simulation.kernel.tasks import Waiter
@@ -30,9 +26,10 @@ from simulation.links.trains import (
     joined,
     picoseconds,
 )
-from simulation.nodes.costs import Core, UrgentFirstCore, of_hosts, of_servers
+from simulation.nodes.costs import Core, of_hosts, of_servers
 from simulation.nodes.endpoint import MANY, VirtualEndpoint
 from simulation.nodes.frames import Datagrams, Demultiplexer
+from simulation.nodes.processors import FifoProcessor, Processor, UrgentFirstProcessor
 from simulation.nodes.transfers import Transfers, is_transfer
 from topologies.model.addressing import Addressing
 
@@ -76,13 +73,13 @@ class HostNode(TaskNode):
         self._computing: deque[Waiter] = deque()
         self._sending = Core(sends, self.slowdown) if sends is not None else None
         self._receiving = Core(receives, self.slowdown) if receives is not None else None
-        self.server_cost = of_servers(costs)
+        self._server_cost = of_servers(costs)
         self.interval = picoseconds(costs.interrupt_interval) or 1
-        # Work of servers' processors: time of completion, order, and datagrams.
-        self._served: list[tuple[int, int, VirtualEndpoint, Datagrams]] = []
-        self._served_count = 0
-        # Endpoints whose processors, which serve by priority, may begin with what has just come.
-        self._idle: dict[VirtualEndpoint, None] = {}
+        self._processors: dict[Processor, VirtualEndpoint] = {}
+        self._undecided: dict[Processor, None] = {}  # of which the next work is to be chosen
+        # Those that, if idle, may begin with what has just come.
+        self._supplied: dict[Processor, None] = {}
+        self._handled = NEVER  # when one of them has handled something
         if sends is not None:
             self.latency = sends.per_packet
         self._until = 0
@@ -117,9 +114,11 @@ class HostNode(TaskNode):
         """Closes a socket: what it has not received is lost."""
         self._endpoints.pop((endpoint.ipv4, endpoint.port), None)
         self._listen()
-        if any(one is endpoint for _, _, one, _ in self._served):
-            self._served = [entry for entry in self._served if entry[2] is not endpoint]
-            heapq.heapify(self._served)
+        for processor in [one for one, of in self._processors.items() if of is endpoint]:
+            del self._processors[processor]
+            self._undecided.pop(processor, None)
+            self._supplied.pop(processor, None)
+        self._handled = min((one.at for one in self._processors), default=NEVER)
 
     def slow(self, steps: Sequence[Step]) -> None:
         """Has processors take so many times as long for what begins from these times on, in place
@@ -158,6 +157,9 @@ class HostNode(TaskNode):
     def take(self, until: int) -> None:
         """Implements TaskNode."""
         self._until = until
+        for processor in self._processors:
+            if processor.open:
+                self._undecided[processor] = None
         found = self.arrivals(until)
         if len(self.ports) == 1 or len({port for _, port, _ in found}) < 2:
             self._coming(train for _, _, train in found)
@@ -189,7 +191,8 @@ class HostNode(TaskNode):
         """Implements Node."""
         super().run(until)
         # Events may be left after the arrivals, or there are none.
-        if self._receiving is not None or self.interval > 1 or self.discards is not None:
+        delays = self._receiving is not None or self.interval > 1 or self._processors
+        if delays or self.discards is not None:
             self.now = max(self.now, until)
 
     def outlook(self) -> tuple[int, int]:
@@ -211,7 +214,9 @@ class HostNode(TaskNode):
 
     def arrival(self) -> int:
         """Implements TaskNode."""
-        return min(self._head, self._served[0][0] if self._served else NEVER)
+        if self._undecided:
+            self._decide()
+        return min(self._head, self._handled)
 
     @property
     def _head(self) -> int:
@@ -221,48 +226,56 @@ class HostNode(TaskNode):
         """Implements TaskNode."""
         if not (self._incoming and self._give_ahead()):
             self._arrive_singly()
-        while self._served and self._served[0][0] <= self.now:
-            end, _, endpoint, found = heapq.heappop(self._served)
-            endpoint.take(found)
-            if endpoint.urgent_first is not None:
-                endpoint.urgent_first.end()
-                self._begin(endpoint.urgent_first, endpoint, end)
+        if self._handled <= self.now:
+            for processor in [one for one in self._processors if one.at <= self.now]:
+                self._processors[processor].take(processor.take())
+                self._undecided[processor] = None
+            self._handled = min(one.at for one in self._processors)
 
-    def serve(self, core: Core, endpoint: VirtualEndpoint, found: Datagrams) -> None:
-        """Queues datagrams at a server's processor."""
-        sizes = np.maximum(found.lengths - (OVERHEAD + HEADER_BYTES), 0)
+    def processor(self, endpoint: VirtualEndpoint) -> Processor | None:
+        """Returns the processor of a server's endpoint; None if processing takes no time."""
+        cost = self._server_cost
+        if cost is None:
+            return None
+        shows = endpoint.shows if self.trains else None
+        made: Processor
         if self.by_priority:
-            if endpoint.urgent_first is None:
-                endpoint.urgent_first = UrgentFirstCore(core.cost, _stream_of, self.slowdown)
-            endpoint.urgent_first.add(
-                sizes, [found.select(slice(row, row + 1)) for row in range(len(sizes))]
-            )
-            self._idle[endpoint] = None
-            return
-        ends = core.ends(np.full(len(sizes), self.now, np.int64), sizes)
-        for row, end in enumerate(ends.tolist()):
-            self._handled_at(end, endpoint, found.select(slice(row, row + 1)))
+            made = UrgentFirstProcessor(cost, self.slowdown, shows)
+        else:
+            made = FifoProcessor(Core(cost, self.slowdown), shows)
+        self._processors[made] = endpoint
+        return made
+
+    def serve(self, processor: Processor, found: Datagrams) -> None:
+        """Queues datagrams at a server's processor."""
+        processor.add(self.now, found)
+        self._supplied[processor] = None
+
+    def reconsider(self, processor: Processor) -> None:
+        """Chooses again what a program gets, which has changed otherwise than by datagrams."""
+        processor.forget()
+        self._undecided[processor] = None
 
     def _begin_idle(self) -> None:
-        """Has idle processors begin, each with the most urgent of all that came at one time.
+        """Has idle processors begin with what has come."""
+        for processor in self._supplied:
+            processor.begin(self.now)
+            if processor.at <= self.now:
+                self._handled = self.now
+            elif processor.at == NEVER or processor.open:
+                self._undecided[processor] = None
+        self._supplied.clear()
 
-        However the engine divided these into trains, so that times do not depend on its rounds.
-        """
-        for endpoint in self._idle:
-            if endpoint.urgent_first is not None:
-                self._begin(endpoint.urgent_first, endpoint, self.now)
-        self._idle.clear()
-
-    def _begin(self, core: UrgentFirstCore[Datagrams], endpoint: VirtualEndpoint, at: int) -> None:
-        """Has an idle processor begin with the next datagram, if one waits."""
-        begun = core.begin(at)
-        if begun is not None:
-            took, found = begun
-            self._handled_at(at + took, endpoint, found)
-
-    def _handled_at(self, end: int, endpoint: VirtualEndpoint, found: Datagrams) -> None:
-        self._served_count += 1
-        heapq.heappush(self._served, (end, self._served_count, endpoint, found))
+    def _decide(self) -> None:
+        """Chooses what programs get of what processors have, when no task is ready."""
+        # Calls from here take a while, and the tasks that they wake have no other events before.
+        limit = min(self._until, self.next_call(), self.tasks.due, self.now + CONTROL_LATENCY)
+        if self.by_priority:  # what arrives may be more urgent than what waits
+            limit = min(limit, self._head)
+        for processor in self._undecided:
+            processor.decide(limit)
+        self._undecided.clear()
+        self._handled = min(one.at for one in self._processors)
 
     def transmit(self, leaving: Sequence[tuple[int, Train]]) -> None:
         """Sends packets, handed over at these times, by the links of these numbers."""
@@ -347,7 +360,7 @@ class HostNode(TaskNode):
                 frames, lengths = frames[~mine], lengths[~mine]
                 if not len(frames):
                     return
-        served = self.server_cost is not None
+        served = self._server_cost is not None
         parts, others = self._demultiplexer.sort(frames, lengths, self.now, runs=served)
         self.unwanted += others
         for place, found in parts:
@@ -363,9 +376,3 @@ def _after_processing(core: Core, leaving: Sequence[tuple[int, Train]]) -> list[
     bounds = np.cumsum([len(train) for _, train in leaving])[:-1]
     parts = np.split(times, bounds)
     return [(n, train.at(at)) for (n, train), at in zip(leaving, parts, strict=True)]
-
-
-def _stream_of(found: Datagrams) -> int:
-    """Returns the stream of a datagram; 0 if it has none."""
-    row = found.frames[0, OVERHEAD:]
-    return int(row[STREAM_BYTE]) if len(row) > STREAM_BYTE else 0

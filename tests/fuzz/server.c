@@ -17,6 +17,7 @@ enum { MOST_STEPS = 200, JOB = 7, EPOCH = 3, STREAM = 2, NODE = 90 };
 
 int64_t root_contribute(struct root *root, struct received *received, int plain);
 void root_forecast(const struct root *root, struct received *received);
+void root_visible(struct root *root, struct received *received, int measured, bool *visible);
 void root_query(struct root *root, struct received *received);
 int64_t root_finish(struct root *root, const int64_t *slots, size_t n, int64_t *released,
                     uint8_t *packets, bool *whole);
@@ -419,6 +420,8 @@ static void contribute(bool plain) {
         forecasts = received.done_count;
         memcpy(forecast, received.done, forecasts * sizeof *forecast);
     }
+    bool *visible = exact(MOST_BATCH), measured = draw(2);
+    root_visible(root, &received, measured, visible);
     int64_t taken = root_contribute(root, &received, plain), expects = 0;
     for (; expects < n; expects++) {
         const struct packet *packet = &packets[expects];
@@ -433,6 +436,11 @@ static void contribute(bool plain) {
         bool added = place == NEWER ? !early : place == SAME && !slot->final && !has;
         if (plain && !added)
             break;
+        bool completes = added && (place == NEWER ? 0 : slot->count) + 1 == (int)root->children;
+        const struct header *first = place == NEWER ? &packet->header : &slot->copies[0].header;
+        bool held = root->holds && !root->steps && !measured && first->lanes;
+        must(visible[expects] || bad_count || place == BAD || (added && (held || !completes)),
+             "an effect of %ld was to be seen", (long)expects);
         if (place == BAD)
             bad[bad_count++] = expects;
         if (place == SAME && slot->final)
@@ -463,8 +471,8 @@ static void contribute(bool plain) {
     must(received.done_count == done_count, "%lu sums are complete", (unsigned long)done_count);
     for (uint64_t i = 0; i < done_count; i++) {
         must(is_among(done[i], received.done, (int64_t)done_count), "another slot is complete");
-        must(plain ? received.done[i] == done[i]
-                   : !i || received.done[i - 1] < received.done[i],
+        must(plain || root->holds ? received.done[i] == done[i]
+                                  : !i || received.done[i - 1] < received.done[i],
              "order of sums");
         if (sends_sums())
             slots[done[i]].final = true;
@@ -486,6 +494,7 @@ static void contribute(bool plain) {
         answered++;
     }
     must(received.again_count == answered, "another packet is answered");
+    free(visible);
     release(&received);
 }
 
@@ -533,6 +542,11 @@ static void query(void) {
     release(&received);
 }
 
+static int ascending(const void *one, const void *other) {
+    int64_t a = *(const int64_t *)one, b = *(const int64_t *)other;
+    return (a > b) - (a < b);
+}
+
 static bool is_held(int64_t at, const int64_t *missing) {
     const struct slot *slot = &root->slots[at];
     return slot->lanes && missing[root->pieces[slot->chunk]];
@@ -554,7 +568,7 @@ static void finish(void) {
             root->rows[(size_t)pending[i] * root->width + j] = slot->row[j] ^= 0x5A5A5A5A;
         own->checksum = slot->checksum ^= 0x1234;
     }
-    // Rounds leave at once; others when no chunk of their piece is missing any longer.
+    // Rounds leave at once, ascending; others when no chunk of their piece is missing any longer.
     int64_t missing[MOST_CHUNKS];
     for (uint32_t piece = 0; root->holds && piece < root->chunks; piece++)
         missing[piece] = root->missing[piece];
@@ -567,6 +581,8 @@ static void finish(void) {
         missing[root->pieces[slot->chunk]]--;
         waiting[waiting_count++] = pending[i];
     }
+    if (root->holds)
+        qsort(out, (size_t)n, sizeof *out, ascending);
     int64_t kept = 0;
     for (int64_t i = 0; i < waiting_count; i++)
         if (is_held(waiting[i], missing))

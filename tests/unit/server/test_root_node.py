@@ -327,3 +327,31 @@ def test_packets_and_counts_are_those_of_the_protocol(
         assert sent(root.on_queries(queries)) == model.query(queries)
         root.count()
         assert counters == model.counters
+
+
+@pytest.mark.parametrize("pipeline", PIPELINES.values(), ids=PIPELINES.keys())
+@settings(max_examples=50, deadline=None)
+@given(
+    before=st.lists(PACKETS, min_size=1, max_size=20),
+    packets=st.lists(PACKETS, min_size=1, max_size=40),
+    base=st.sampled_from([0, 2**32 - 8]),
+)
+def test_contributions_that_are_not_visible_are_answered_by_nothing(
+    pipeline: Pipeline, before: list[Packet], packets: list[Packet], base: int
+) -> None:
+    root = RootNode(replace(PLAN, pipeline=pipeline), ROOT, Counter())
+    for part in (before, packets):
+        batch = as_received(Batch.concatenate([packet(of, base) for of in part]))
+        batch = batch.select(ops(batch.headers) != Op.QUERY)
+        visible = root.visible(batch, measured=False).tolist()
+        for row, shown in enumerate(visible):
+            results = root.on_contributions(batch.select(slice(row, row + 1)))
+            assert shown or not results
+
+
+def test_of_a_sum_only_the_last_contribution_is_visible() -> None:
+    root = RootNode(PLAN, ROOT, Counter())
+    numbers = [(at, child, "", 0) for at in range(2) for child in range(len(CHILDREN))]
+    batch = as_received(Batch.concatenate([packet(of, 0) for of in numbers]))
+    last = [child == len(CHILDREN) - 1 for _, child, _, _ in numbers]
+    assert root.visible(batch, measured=False).tolist() == last
