@@ -15,6 +15,12 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Protocol
 
+import setproctitle
+
+# What the thread that sends and receives for a worker is called, in the kernel, too, of which slow
+# hosts make use (emulation/faults/cpu_quota.py); its rank follows.
+WORKER_THREAD = "worker-"
+
 
 class Lock(Protocol):
     """See threading.Lock and RLock."""
@@ -133,7 +139,12 @@ class _Real:
         args: tuple[Any, ...] = (),
         daemon: bool = False,
     ) -> threading.Thread:
-        return threading.Thread(target=target, name=name, args=args, daemon=daemon)
+        def run() -> None:
+            if name is not None:
+                setproctitle.setthreadtitle(name)
+            target(*args)
+
+        return threading.Thread(target=run, name=name, daemon=daemon)
 
     @staticmethod
     def timer(seconds: float, work: Callable[[], Any]) -> threading.Timer:

@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Limits the CPU time of processes by a control group (cgroups(7), versions 1 and 2).
+"""Limits the CPU time of threads by a control group (cgroups(7), versions 1 and 2).
+
+Of a process those threads are limited that process packets and compute (`processing_threads`), not
+those of gRPC: these wake up often, which would take most of a small share, and an interpreter lock
+that passes among many threads with 5 ms between two turns of them all would make a host late by
+seconds, in bursts.
 
 A sandbox has a sysfs of its own, so the hierarchy is mounted again, in the sandbox only.
 """
@@ -13,8 +18,11 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-_PERIOD_US = 10_000  # of the quota; longer where that is less than the least quota
-_LEAST_US = 1_000
+from protocol.runtime import WORKER_THREAD
+
+_PERIOD_US = 10_000  # of the quota; longer where that is less than the least quota, if it may be
+_MOST_PERIOD_US = 1_000_000
+_LEAST_US = 5_000  # so that a turn is long enough for what waits: less is spent on cold caches
 _MOUNTS: tuple[tuple[str, list[str]], ...] = (("cgroup", ["-o", "cpu"]), ("cgroup2", []))
 
 
@@ -22,10 +30,24 @@ class QuotaError(Exception):
     """CPU time cannot be limited here; the text says why."""
 
 
-class CpuQuota:
-    """A control group of processes. Raises ``QuotaError`` if there cannot be one."""
+def processing_threads(pid: int) -> list[int]:
+    """Returns the threads of a server or worker that process packets and compute: the main one, and
+    those that send and receive for workers."""
+    found = [pid]
+    for task in Path(f"/proc/{pid}/task").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended
+            if (task / "comm").read_text().startswith(WORKER_THREAD):
+                found.append(int(task.name))
+    return found
 
-    def __init__(self, pids: Iterable[int]) -> None:
+
+class CpuQuota:
+    """A control group of threads, given by their IDs; that of a process is its main thread's.
+
+    Raises ``QuotaError`` if there cannot be one.
+    """
+
+    def __init__(self, threads: Iterable[int]) -> None:
         self._root = Path(tempfile.mkdtemp(prefix="rackhub-cpu-"))
         self._mounted = False
         try:
@@ -33,10 +55,12 @@ class CpuQuota:
             self._home = self._own()
             self._group = self._home / f"rackhub-{os.getpid()}-{id(self)}"
             self._group.mkdir()
+            if not self._version_1:
+                (self._group / "cgroup.type").write_text("threaded")
             if not self._limit.exists():
                 (self._home / "cgroup.subtree_control").write_text("+cpu")
-            for pid in pids:
-                (self._group / "cgroup.procs").write_text(str(pid))
+            for thread in threads:
+                (self._group / self._members).write_text(str(thread))
         except OSError as error:
             self.close()
             raise QuotaError(f"a control group cannot limit CPU time here: {error}") from error
@@ -46,7 +70,7 @@ class CpuQuota:
 
     def set(self, factor: float) -> None:
         """Limits the group to 1 / factor of a core; 1: no limit. Raises ``QuotaError``."""
-        period = max(_PERIOD_US, round(_LEAST_US * factor))
+        period = min(max(_PERIOD_US, round(_LEAST_US * factor)), _MOST_PERIOD_US)
         quota = round(period / factor)
         try:
             if not self._version_1:
@@ -60,12 +84,12 @@ class CpuQuota:
             raise QuotaError(f"{self._limit}: {error}") from error
 
     def close(self) -> None:
-        """Moves the processes back, and removes the group. Idempotent."""
+        """Moves the threads back, and removes the group. Idempotent."""
         group = getattr(self, "_group", None)
         if group is not None and group.exists():
-            for pid in (group / "cgroup.procs").read_text().split():
+            for thread in (group / self._members).read_text().split():
                 with contextlib.suppress(OSError):  # it has ended
-                    (self._home / "cgroup.procs").write_text(pid)
+                    (self._home / self._members).write_text(thread)
             with contextlib.suppress(OSError):
                 group.rmdir()
         if self._mounted:
@@ -73,6 +97,10 @@ class CpuQuota:
             self._mounted = False
         with contextlib.suppress(OSError):
             self._root.rmdir()
+
+    @property
+    def _members(self) -> str:
+        return "tasks" if self._version_1 else "cgroup.threads"
 
     @property
     def _limit(self) -> Path:

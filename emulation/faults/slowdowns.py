@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 
-from emulation.faults.cpu_quota import CpuQuota, QuotaError
+from emulation.faults.cpu_quota import CpuQuota, QuotaError, processing_threads
 from emulation.network.emulated import Network, NetworkError
 from observability.control import ControlError
 from specs.faultfile import Fault
@@ -78,7 +78,7 @@ class Slowdowns:
 
         def make(pid: int) -> _Slow:
             with said():
-                group = CpuQuota([pid])
+                group = CpuQuota(processing_threads(pid))
             return _Slow(said()(group.set), group.close)
 
         return self._slowed({pid: partial(make, pid) for pid in pids})

@@ -34,7 +34,7 @@ from hosts.worker.transport import WorkerTransport
 from protocol import jobs_pb2
 from protocol.header import Batch
 from protocol.plan import Address
-from protocol.runtime import Condition
+from protocol.runtime import WORKER_THREAD, Condition
 from protocol.state import Arrays
 
 _log = logging.getLogger(__name__)
@@ -83,7 +83,7 @@ class Participation:
         self._due = math.inf  # deadline of `drive`
         self._wake_up = self._runtime.event()  # wakes a driver that has stopped driving
         self._stopped = False
-        self._driver = self._runtime.thread(self._run, name=f"worker-{rank}", daemon=True)
+        self._driver = self._runtime.thread(self._run, name=f"{WORKER_THREAD}{rank}", daemon=True)
         environment.expect(endpoint, self._expected)
         self.membership = Membership(
             service,

@@ -13,21 +13,21 @@ from tests.network.testbeds import Rackhub
 
 STAR = """\
 name: star
-defaults: {rate: 2 Mbit/s}
+defaults: {rate: 10 Mbit/s}
 racks: [{workers: 2, servers: 3}]
 """
 JOB = """\
 name: digits
 workload: digits
 hidden: [256]
-iterations: 18
+iterations: 40
 batch: 64
 slice_bytes: 4 KiB
 placement: ncs
 balance: psld
 """
-# Of a core a server needs about 2 ms for its share of an iteration.
-STRAGGLERS = {"link": "{link: [s0, tor0], by: 3.5}", "processing": "{host: s0, by: 300}"}
+# Of a core a server needs 3 to 5 ms for its share of an iteration, of which the links take 70.
+STRAGGLERS = {"link": "{link: [s0, tor0], by: 3.5}", "processing": "{host: s0, by: 40}"}
 
 
 @pytest.fixture
@@ -55,5 +55,5 @@ def test_load_moves_from_a_straggler(rackhub: Rackhub, slow: str, target: str) -
     assert first["slices"] > 0
     times = summary["seconds_per_iteration"]
     # The last two before it are of the straggler; the first after it may be partly of either map.
-    before, after = times[first["from_round"] - 3 : first["from_round"] - 1], times[-6:]
+    before, after = times[first["from_round"] - 3 : first["from_round"] - 1], times[-12:]
     assert statistics.median(after) < 0.85 * statistics.median(before)

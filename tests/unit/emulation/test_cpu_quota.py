@@ -10,7 +10,7 @@ from typing import cast
 
 import pytest
 
-from emulation.faults.cpu_quota import CpuQuota, QuotaError
+from emulation.faults.cpu_quota import CpuQuota, QuotaError, processing_threads
 from emulation.faults.slowdowns import Slowdowns
 from emulation.network.emulated import Network
 
@@ -53,6 +53,58 @@ def test_a_process_gets_no_more_than_its_share() -> None:
         finally:
             quota.close()
     assert 0 < used < 3 / factor  # quotas are given out by the 10 ms
+
+
+# Computes in three threads without the interpreter's lock; prints the CPU seconds of the main one,
+# of a worker's that sends and receives, and of another, in a second of real time.
+THREADS = """
+import hashlib, time
+from protocol.runtime import REAL, WORKER_THREAD
+data, used = bytes(1 << 20), {}
+def burn(name):
+    began, before = time.monotonic(), time.thread_time()
+    while time.monotonic() < began + 1:
+        hashlib.sha256(data)
+    used[name] = time.thread_time() - before
+begin = REAL.event()
+def wait_and_burn(name):
+    begin.wait()
+    burn(name)
+names = [f"{WORKER_THREAD}3", "heartbeat"]
+threads = [REAL.thread(wait_and_burn, name=name, args=(name,)) for name in names]
+for one in threads:
+    one.start()
+print(flush=True)
+input()
+begin.set()
+burn("main")
+for one in threads:
+    one.join()
+print(*(used[name] for name in ("main", *names)), flush=True)
+"""
+
+
+@pytest.mark.usefixtures("control_groups")
+def test_threads_that_only_report_are_not_limited() -> None:
+    factor = 40
+    with subprocess.Popen(
+        [sys.executable, "-c", THREADS],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdout.readline()
+        quota = CpuQuota(processing_threads(process.pid))
+        try:
+            quota.set(factor)
+            process.stdin.write("\n")
+            process.stdin.flush()
+            main, worker, other = map(float, process.stdout.read().split())
+        finally:
+            quota.close()
+    assert 0 < main + worker < 3 / factor < other
 
 
 @pytest.mark.usefixtures("control_groups")
