@@ -77,6 +77,38 @@ def test_concurrent_pushes_equal_sequential_ones(service: SmallService, server: 
                 assert mine[name].tobytes() == right[name].tobytes()
 
 
+def test_statistics_lose_no_count_when_another_thread_reads_them(
+    service: SmallService, server: Server
+) -> None:
+    rounds = 1500
+    values = gradients(1, 1, seed=4)[0][0]
+
+    def work(client: Client, rank: int) -> None:
+        done = threading.Event()
+        seen = [client.chunks_done]
+
+        def look() -> None:
+            while not done.wait(1e-5):
+                seen.append(client.chunks_done)
+
+        looker = threading.Thread(target=look)
+        looker.start()
+        try:
+            first = sum(map(len, client.push_pull(values).workers.values()))
+            for number in range(2, rounds + 1):
+                client.push_pull(values)
+                assert client.chunks_done == number * first
+        finally:
+            done.set()
+            looker.join()
+        assert seen == sorted(seen)
+        assert len(seen) > 10
+
+    nonce = create(service, 1)
+    server.command(f"join {nonce} 0")
+    in_parallel(service, nonce, 1, work)
+
+
 def test_sums_come_into_given_arrays_bit_for_bit(service: SmallService, server: Server) -> None:
     """Into the gradients' own, too; and wrong arrays are refused before anything is sent."""
     values = gradients(2, 4, seed=5)
