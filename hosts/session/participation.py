@@ -341,8 +341,7 @@ class Participation:
             return 0, 0
         if not self._calls.open:
             return math.inf, self._due
-        found = transport.statistics
-        if found.wrong_checksum or any(cause.startswith("wrong_") for cause in found.dropped):
+        if transport.met_wrong:
             return 0, 0
         return self._calls.fewest - transport.arrived, self._due
 

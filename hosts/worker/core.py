@@ -58,6 +58,7 @@ RESPONSE = np.dtype(_STRUCTURES["response"])
 _DUE = np.dtype(_STRUCTURES["due"])
 _COUNTS = [name for name, *_ in _STRUCTURES["counts"]._fields_]
 
+_WRONG = [name for name in _COUNTS if name.startswith("wrong_")]
 _KINDS, _BLOCK_BITS = 3, 6  # as in worker.h
 _CHECKS = ("wrong_workers", "wrong_lanes", "wrong_exponent", "wrong_checksum")
 # Lost packets are remembered for so many results at least.
@@ -304,6 +305,12 @@ class Core:
             if name == "completed":
                 sums.chunks += value
             setattr(counts, name, 0)
+
+    @property
+    def met_wrong(self) -> bool:
+        """True if a packet that failed a check came since the last call of `count`."""
+        counts = self._worker.counts
+        return any(getattr(counts, name) for name in _WRONG)
 
     # -- packets ----------------------------------------------------------------------------------
 

@@ -157,6 +157,16 @@ class WorkerTransport:
         return self._statistics
 
     @property
+    def met_wrong(self) -> bool:
+        """True if packets failed a check since the start of the job."""
+        found = self._statistics
+        return (
+            self._core.met_wrong
+            or found.wrong_checksum > 0
+            or any(cause.startswith("wrong_") for cause in found.dropped)
+        )
+
+    @property
     def idle(self) -> bool:
         """True if every submitted chunk is complete."""
         return self._core.incomplete == 0
@@ -233,7 +243,7 @@ class WorkerTransport:
     @property
     def arrived(self) -> int:
         """Sums that `take_completed` would return."""
-        return self._core.arrived + self._former
+        return self._core.arrived + (self._former if self._completed else 0)
 
     @property
     def _former(self) -> int:

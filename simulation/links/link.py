@@ -187,6 +187,7 @@ class Link(ctypes.Structure):
         self._lost = self._duplicated = self._reordered = self._arrived = 0
         # Trains in flight in order, and reordered packets.
         self._arriving: deque[Train] = deque()
+        self._flying = 0  # packets in `_arriving`
         self._late: list[tuple[int, int, Train]] = []
         self._late_count = 0
         # Undecided packets of a queue with priorities, as trains of one packet.
@@ -370,16 +371,19 @@ class Link(ctypes.Structure):
             found.append(first.select(slice(count)))
             arriving[0] = first.select(slice(count, None))
             break
+        count = sum([len(one.times) for one in found])
+        self._flying -= count
         if self._late and self._late[0][0] < until:
             found = self._merge_late(found, until)
+            count = sum([len(one.times) for one in found])
         self._look_ahead()
-        count = sum([len(one.times) for one in found])
         self._arrived += count
         return [joined(found)] if found and count < _SMALL * len(found) else found
 
     def put_back(self, train: Train) -> None:
         """Puts back the last packets that were taken."""
         self._arriving.appendleft(train)
+        self._flying += len(train)
         self._arrived -= len(train)
         self._look_ahead()
 
@@ -393,7 +397,11 @@ class Link(ctypes.Structure):
         if self._faulty:
             self.silent, self.news = 0, self.head
             return
-        self.silent, self.news = silent, NEVER
+        self.news = NEVER
+        if silent >= self._flying:
+            self.silent = silent - self._flying
+            return
+        self.silent = silent
         for train in self._arriving:
             self._pass_silently(train)
 
@@ -408,8 +416,7 @@ class Link(ctypes.Structure):
     @property
     def under_way(self) -> int:
         """Number of packets between the line and the receiver."""
-        late = sum(len(one) for _, _, one in self._late)
-        return late + sum(len(one) for one in self._arriving)
+        return self._flying + sum(len(one) for _, _, one in self._late)
 
     @property
     def undecided(self) -> int:
@@ -459,6 +466,7 @@ class Link(ctypes.Structure):
         if len(ends):
             train = train.at(ends + self.spec.delay)
             self._arriving.append(train)
+            self._flying += len(ends)
             self._pass_silently(train)
         if self.head == NEVER or self._faulty:
             self._look_ahead()

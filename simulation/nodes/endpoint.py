@@ -304,12 +304,14 @@ class VirtualEndpoint:
     def _waiting(self) -> tuple[float, float, float]:
         """Returns how fast the link's queue drains, at least, what waits in it, and its limit."""
         link, node = self._link, self._node
-        pace = link.spec.rate / 8 if node.immediate else 0.0
-        pace /= float(link.slowest(node.now, NEVER))
+        pace, reached = 0.0, node.now
+        if node.immediate:
+            pace = link.spec.rate / 8 / float(link.slowest(node.now, NEVER))
+        else:
+            reached = int(node.queued(np.array([node.now]), np.array([_LEAST_FRAME]))[0])
         if link.spec.framing:
             pace *= _LEAST_FRAME / (_LEAST_FRAME + FRAMING)
-        reached = node.queued(np.array([node.now]), np.array([_LEAST_FRAME]))
-        return pace, link.waiting(int(reached[0])), self._most_waiting
+        return pace, link.waiting(reached), self._most_waiting
 
     def receive(self) -> Batch | None:
         """Implements Endpoint."""
