@@ -27,7 +27,7 @@ placement: ncs
 balance: psld
 """
 # Of a core a server needs 3 to 5 ms for its share of an iteration, of which the links take 70.
-STRAGGLERS = {"link": "{link: [s0, tor0], by: 3.5}", "processing": "{host: s0, by: 40}"}
+STRAGGLERS = {"link": "{link: [s0, tor0], by: 3.5}", "processing": "{host: s0, by: 25}"}
 
 
 @pytest.fixture
