@@ -162,8 +162,8 @@ static void sort_slots(int64_t *slots, size_t n) {
 }
 
 // Finds which of these complete slots, and of those held before, hold no sum back: those of exponent
-// rounds, ascending, then those of complete pieces as they came. `released` has room for all. Returns
-// how many.
+// rounds, ascending, then those of complete pieces as they came. `released` has room for all.
+// Returns how many.
 static size_t release(struct root *root, const int64_t *slots, size_t n, int64_t *released) {
     size_t count = 0;
     for (size_t i = 0; i < n; i++) {
@@ -272,9 +272,9 @@ static void add(struct root *root, size_t at, const struct header *header, const
 // which nothing is done. Returns the number taken.
 //
 // `done` gets the slots that every child is in, each once: in order of completion with `plain` or
-// `holds`, else ascending. Where sums are results and nobody has to query them, `packets` gets those, for all
-// children, and the slots are final. Packets for a final slot go into `again`, unless the slot was
-// claimed later: who sends the newer number needs no result of the older one, nor does anybody.
+// `holds`, else ascending. Where sums are results and nobody has to query them, `packets` gets those,
+// for all children, and the slots are final. Packets for a final slot go into `again`, unless the slot
+// was claimed later: who sends the newer number needs no result of the older one, nor does anybody.
 int64_t root_contribute(struct root *root, struct received *received, int plain) {
     uint32_t every = everyone(root);
     uint64_t taken = 0, done = 0, again = 0, bad = 0;
