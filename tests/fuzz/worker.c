@@ -155,6 +155,7 @@ static void make_streams(void) {
     FILL(timeouts, streams, 0.01);
     FILL(late, streams, -INFINITY);
     FILL(lowest, streams, INFINITY);
+    FILL(nearest, streams, INFINITY);
     FILL(gap_last, streams, -INFINITY);
     FILL(gap, streams, NAN);
     FILL(gap_variation, streams, NAN);
