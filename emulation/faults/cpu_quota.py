@@ -3,8 +3,8 @@
 
 Of a process those threads are limited that process packets and compute (`processing_threads`), not
 those of gRPC. These wake up often, which would take most of a small share; and whenever a thread
-lets go of the interpreter's lock, one of them might get it, use up the share and keep the lock until
-the next turn, so that the host would be late by seconds at times.
+lets go of the interpreter's lock, one of them might get it, use up the share and keep the lock
+until the next turn, so that the host would be late by seconds at times.
 
 A sandbox has a sysfs of its own, so the hierarchy is mounted again, in the sandbox only.
 """
