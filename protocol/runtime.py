@@ -17,8 +17,8 @@ from typing import Any, Protocol
 
 import setproctitle
 
-# What the thread that sends and receives for a worker is called, in the kernel, too, of which slow
-# hosts make use (emulation/faults/cpu_quota.py); its rank follows.
+# Name of the thread that sends and receives for a worker, before its rank. The kernel has it, too,
+# so that the quota of a slow host finds it (emulation/faults/cpu_quota.py).
 WORKER_THREAD = "worker-"
 
 

@@ -348,9 +348,9 @@ int64_t root_contribute(struct root *root, struct received *received, int plain)
     return (int64_t)taken;
 }
 
-// Finds of which contributions something but later packets shows that they have arrived: not of those
-// that are added to sums which lack others still, nor, unless `measured`, of the last ones of sums
-// that are held back. Does not look at payloads.
+// Finds which contributions have an effect that anything but later packets can see: not those added
+// to sums that lack others still, nor, unless `measured`, the last ones of sums that are held back.
+// Does not look at payloads, so a corrupted one may be taken for good.
 void root_visible(struct root *root, struct received *received, int measured, bool *visible) {
     uint32_t every = everyone(root);
     int holds = root->holds && !root->steps && !measured;

@@ -107,8 +107,8 @@ class HostEnvironment:
         expected: returns how many packets arrive at least, and a time of the runtime's clock that
             is reached, before the driver calls or wakes anything but its endpoint. Called while it
             waits there.
-        visible: returns (n,) of which packets something but later ones shows that they have
-            arrived, so that the driver has to get them in time. None: of all.
+        visible: returns (n,), whether each packet has an effect that anything but later packets can
+            see. The driver may get the others as late as the next one that has. None: all have.
         """
 
     def service(self, service: str) -> Connection:

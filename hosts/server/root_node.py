@@ -154,8 +154,8 @@ class RootNode:
         return results
 
     def visible(self, batch: Batch, *, measured: bool) -> npt.NDArray[np.bool_]:
-        """Returns (n,) of which of these CONTRIBUTEs, if none is corrupted, something but later
-        packets shows that they have arrived. measured: every complete sum counts."""
+        """Returns (n,), whether each of these CONTRIBUTEs has an effect that anything but later
+        packets can see, if none is corrupted. measured: every complete sum has."""
         found = np.ones(len(batch), np.bool_)
         if self._steps is None or not self._steps.moves.expected:
             kept = self._arrive(batch)

@@ -401,8 +401,8 @@ class ServerState:
         return released
 
     def visible(self, batch: Batch) -> npt.NDArray[np.bool_]:
-        """Returns (n,) of which packets, if none is corrupted, something but later ones shows that
-        they have arrived."""
+        """Returns (n,), whether each packet has an effect that anything but later packets can see,
+        if none is corrupted."""
         job, root = self._root_of(batch.headers)
         if job is not None and root is not None:
             return root.visible(batch, measured=job.times is not None)

@@ -210,8 +210,8 @@ class VirtualEndpoint:
         self._wake()
 
     def shows(self, found: Datagrams) -> npt.NDArray[np.bool_] | None:
-        """Returns (n,) which datagrams the driver has to get in time (`HostEnvironment.expect`);
-        None: all."""
+        """Returns (n,), whether the driver has to get each datagram in time
+        (`HostEnvironment.expect`); None: all."""
         if self.visible is None or self._inbox or not self._waiters:
             return None
         if self._process is not None and self._process.stopped:

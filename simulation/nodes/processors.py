@@ -26,7 +26,8 @@ from simulation.nodes.costs import Core, ProcessingCost, UrgentFirstCore
 from simulation.nodes.frames import Datagrams
 
 Shows = Callable[[Datagrams], npt.NDArray[np.bool_] | None]
-"""Returns (n,) of which datagrams, in this order, an effect can be seen at once; None: of all."""
+"""Returns (n,), whether each datagram, handled in this order, has an effect that can be seen at
+once; None: all have."""
 
 _MOST = 64  # datagrams that are looked at together
 
