@@ -30,7 +30,9 @@
 // is late is retransmitted without a probe: that is half the hops, and each node that it reaches
 // keeps it or passes on what it has. One try in ASK_EVERY is still a probe, whose answer tells
 // losses from stragglers; a number that waits for a straggler is probed only. Retransmissions do
-// not back off.
+// not back off. A probe without an answer counts as a loss only if something that was sent to the
+// same server later was answered: a server that stalls answers nothing, and copies that nobody
+// asked for would be all that it gets to read.
 //
 // A sum that was lost between nodes is missed by all workers below: the first child of each node
 // retransmits, the others only if the next answer is the same.
@@ -181,6 +183,12 @@ static void learn(struct worker *w, double lost, int64_t answers) {
     w->lost += (1 - pow(1 - WEIGHT, (double)answers)) * (lost - w->lost);
 }
 
+// Takes an answer to what was sent for a row at `sent`.
+static void note_answered(struct worker *w, int64_t row, double sent) {
+    double *answered = &w->answered[w->server[row]];
+    *answered = larger(*answered, sent);
+}
+
 // Makes a row due that is to be retransmitted.
 static void retransmit(struct worker *w, int64_t row) {
     set_probe(w, row, false);
@@ -262,6 +270,7 @@ void detect_from_results(struct worker *w, const int64_t *packets, int64_t n,
         double *latest = &w->latest[way_of(w, row)];
         if (progress->sent == 1)
             *latest = larger(*latest, progress->sent_last);
+        note_answered(w, row, progress->sent_last);
     }
     for (int64_t i = 0; i < n; i++)
         if (w->progress[w->places[packets[i]]].sent > 1)
@@ -312,6 +321,7 @@ void detect_from_states(struct worker *w, const int64_t *packets, int64_t n,
         probing->state_children = children;
         probing->state_time = now;
         probing->probes = 0;
+        note_answered(w, row, probing->probed_last);
         int above = !direct && node != w->nodes[stream], first = w->senders[stream] == 0;
         int again = phase == FINAL || (phase == AGGREGATING && absent);
         again = again && (!above || first || (known && !moved));
@@ -438,9 +448,10 @@ void prepare_probes(struct worker *w, double now) {
                 w->probed[late++] = row;
     int64_t unanswered = 0;
     for (int64_t i = 0; i < late; i++) {
-        const struct probing *probing = probing_of(w, w->probed[i]);
-        unanswered += probing->probes > 0 &&
-                      probing->probed_last + w->timeouts[w->stream[w->probed[i]]] <= now;
+        int64_t row = w->probed[i];
+        const struct probing *probing = probing_of(w, row);
+        unanswered += probing->probes > 0 && probing->probed_last < w->answered[w->server[row]] &&
+                      probing->probed_last + w->timeouts[w->stream[row]] <= now;
     }
     if (unanswered)
         learn(w, 1, unanswered);

@@ -157,6 +157,8 @@ struct worker {
     const int64_t *stream_index;
     // By way (way_of()).
     double *latest;
+    // By server: when the last sent of all that it has answered was sent.
+    double *answered;
     // By block of 2^BLOCK_BITS rows: at most when a row in flight was last sent or heard of.
     double *heard;
     // By chunk: the state of Exponents (those of rounds by chunk and round mod `depth`), the list of

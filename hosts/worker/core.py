@@ -152,6 +152,7 @@ class Core:
             "earliest": np.full(streams, np.inf), "restarts": np.zeros(streams, np.int64),
             "backed_off": np.zeros(streams, np.int64), **congestion.columns(),
             "stream_index": stream_index, "latest": np.full(_KINDS * streams * servers, -np.inf),
+            "answered": np.full(servers, -np.inf),
             # By chunk, and by server.
             **exponents.columns(), "held_first": np.full(chunks, -1, np.int32),
             "last_headers": last_headers, "last_words": last_words,

@@ -163,6 +163,7 @@ static void make_streams(void) {
     FILL(longest, streams, -1);
     FILL(earliest, streams, INFINITY);
     FILL(latest, KINDS * streams * w->servers_count, -INFINITY);
+    FILL(answered, w->servers_count, -INFINITY);
     for (int i = 0; i < 256; i++)
         index[i] = -1;
     int64_t base = 0, late = draw(2);

@@ -302,6 +302,25 @@ def test_what_is_late_at_high_loss_is_retransmitted_without_a_query() -> None:
     assert max(tries) < 1.01 * tries[0]
 
 
+@pytest.mark.parametrize("answers", [False, True])
+def test_unanswered_queries_are_losses_only_if_others_are_answered(answers: bool) -> None:
+    """A server that stalls answers nothing; where packets are lost some answers arrive."""
+    transport = lone(window=32, rto_least=0.01)
+    contacted(transport, *range(28))
+    submit(transport, *range(16))
+    sent(transport, 1.0)
+    now, packets = 1.0, []
+    for turn in range(48):
+        _, now = transport.poll(now)
+        packets += sent(transport, now)
+        if answers and turn % 4 == 0:
+            submit(transport, 16 + turn // 4)
+            later = transport.poll(now)[0]
+            assert later is not None
+            transport.on_packets(now + 0.001, results_of(later))
+    assert any(op == Op.CONTRIBUTE for op, _, _ in packets) == answers
+
+
 def test_a_straggler_at_high_loss_is_queried_alone() -> None:
     transport, now = at_high_loss()
     questions = []
