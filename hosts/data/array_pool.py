@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A pool of large arrays that are needed repeatedly.
+"""Memory of large arrays: a pool of those needed repeatedly, and arrays of which little is used.
 
 The kernel clears memory that is new to a process, page by page, when it is first written, which
 takes longer than most of what a worker does with a gradient. So freed arrays are kept.
@@ -8,6 +8,7 @@ takes longer than most of what a worker does with a gradient. So freed arrays ar
 from __future__ import annotations
 
 import math
+import mmap
 import sys
 from collections import defaultdict
 from collections.abc import Sequence
@@ -53,3 +54,13 @@ class ArrayPool:
         self._next[size] = len(kept)
         kept.append(np.empty(size, np.uint8))
         return kept[-1]
+
+
+def sparse(n: int, kind: npt.DTypeLike) -> npt.NDArray[Any]:
+    """Returns n zeros, whose memory the kernel provides when it is written, page by page.
+
+    For arrays of which little is used: the C library may clear the memory of numpy.zeros at once.
+    """
+    size = max(1, n * np.dtype(kind).itemsize)
+    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return np.frombuffer(memory, kind, n)
