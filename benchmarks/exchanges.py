@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -129,10 +130,16 @@ def _plane(case: Case) -> DataPlane:
 
 
 class _Job:
-    """Runs a case's rounds as a job."""
+    """Runs a case's rounds as a job.
 
-    def __init__(self, case: Case, rounds: int) -> None:
+    begins: called with the number of each round when its first worker begins it.
+    """
+
+    def __init__(
+        self, case: Case, rounds: int, begins: Callable[[int], object] = lambda _: None
+    ) -> None:
         self._case, self._rounds, self.turn = case, rounds, Turn()
+        self._begins = begins
         topology = parse(case.topology)
         self._addressing = Addressing(topology)
         self._network = Network(
@@ -187,7 +194,9 @@ class _Job:
                 client.connect_service(service.nonce, rank)
                 client.init_service(self._case.sizes)
                 for number in range(self._rounds):
-                    turn.began.setdefault(number, _clocks())
+                    if number not in turn.began:
+                        self._begins(number)
+                        turn.began[number] = _clocks()
                     came = client.push_pull(self._values[rank])
                     turn.ended[number] = _clocks()
                 if rank == 0:
@@ -272,12 +281,12 @@ def measure(kind: str, chunks: int, window: int, rounds: int) -> ExchangeCost:
     with pinned(core):
         turn = run(case, rounds + 1)
         sampler = MainSampler(_STAGES, other)
-        job = _Job(case, 2)
-        sampler.start()
+        # Memory is new in the first two: as many sums are in use at once.
+        job = _Job(case, 4, lambda number: sampler.start() if number == 2 else None)
         try:
             job.run()
         finally:
-            profile = sampler.stop()
+            profile = sampler.stop() if sampler.is_alive() else {}
     whole = sum(profile.values())
     numbers = range(1, rounds + 1)
     return {

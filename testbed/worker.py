@@ -294,7 +294,7 @@ def work(
             )
 
             def push(gradients: Parameters) -> Future[Sums]:
-                return client.push(gradients, average=not at_servers)
+                return client.push(gradients, average=not at_servers, copy=False)
 
             def exchange(gradients: Parameters, meanwhile: Callable[[], object]) -> Parameters:
                 def really(given: Parameters, _: int) -> Sums:

@@ -103,12 +103,12 @@ class AsyncClient:
         average: bool = False,
         priority: int | None = None,
         out: Mapping[str, Floats] | None = None,
+        copy: bool = True,
         timeout: float | None = None,
     ) -> asyncio.Future[Sums]:
         """Begins a push, see Client.push; await the returned future for its result."""
-        future = await self._call(
-            self.client.push, values, average=average, priority=priority, out=out, timeout=timeout
-        )
+        push = functools.partial(self.client.push, priority=priority, copy=copy)
+        future = await self._call(push, values, average=average, out=out, timeout=timeout)
         return asyncio.wrap_future(future)
 
     async def pull(

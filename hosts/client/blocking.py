@@ -301,13 +301,14 @@ class Client(JobView):
         average: bool = False,
         priority: int | None = None,
         out: Mapping[str, Floats] | None = None,
+        copy: bool = True,
         timeout: float | None = None,
     ) -> Future[Sums]:
         """Begins to add each named array over all workers.
 
-        Any number of pushes may be under way, also of one key. Their values are copied; they are
-        sent in the order of the calls, and within a call in the order of declaration. A push waits
-        only for a worker that is about to join; it cannot be cancelled.
+        Any number of pushes may be under way, also of one key. They are sent in the order of the
+        calls, and within a call in the order of declaration. A push waits only for a worker that is
+        about to join; it cannot be cancelled.
 
         Args:
             values: Arrays by key, as for `push_pull`.
@@ -317,6 +318,7 @@ class Client(JobView):
                 pushes of a key, of all workers, must have the same. None: by the key's place in
                 the declaration, which is the order of the forward pass, as P3 has it.
             out: As there.
+            copy: False: the values are read until the future is done, and must not change before.
             timeout: As there.
 
         Returns:
@@ -340,7 +342,7 @@ class Client(JobView):
                 chunks, timeout, self._patience, self._on_stall, look, self._runtime.now
             )
 
-        call, submit = exchange.call(values, average, out, patience, priority)
+        call, submit = exchange.call(values, average, out, patience, priority, copy=copy)
         part.enter(call, submit, self._provide)
         return call.future
 
@@ -416,7 +418,7 @@ class Client(JobView):
             TimeoutError: `timeout` is over; this worker can only leave.
         """
         return self.push(
-            values, average=average, priority=priority, out=out, timeout=timeout
+            values, average=average, priority=priority, out=out, copy=False, timeout=timeout
         ).result()
 
     def all_reduce(

@@ -48,20 +48,23 @@ class Exchange:
         out: Mapping[str, Floats] | None,
         patience: Callable[[int], StallTimeout],
         priority: int | None = None,
+        *,
+        copy: bool = True,
     ) -> tuple[Call, Callable[[WorkerTransport], int]]:
         """Returns a call with these values, of at least one key, and a function that submits it.
 
         out: arrays for results of some keys. patience: returns the StallTimeout of a call of so
-        many chunks. priority: class of the keys, see Client.push. Raises UnknownKeyError,
-        WrongShapeError, WrongTypeError, TooLargeError, PriorityError.
+        many chunks. priority: class of the keys, see Client.push. copy: the values may change
+        before the call is done. Raises UnknownKeyError, WrongShapeError, WrongTypeError,
+        TooLargeError, PriorityError.
         """
         tensors, given, into = self.tensors, dict(values), dict(out or {})
-        names, selected, packed = tensors.pack(given)
+        names, selected, packed, sums = tensors.pack(given, copy=copy)
         check_out(into, given)
         self._check_priority(names, priority)
 
         def finish(workers: Workers, members: Members, ticket: int) -> Sums:
-            result = tensors.unpack(names, given, packed, workers)
+            result = tensors.unpack(names, given, sums, workers)
             result.members = members
             result.put(into)
             self.keep(result, ticket)
@@ -72,7 +75,7 @@ class Exchange:
         call = Call(numbers, ends, finish, patience(len(chunks)), self._runtime.future())
 
         def submit(transport: WorkerTransport) -> int:
-            return transport.submit(chunks, packed, lanes, packed, priority, averages=average)
+            return transport.submit(chunks, packed, lanes, sums, priority, averages=average)
 
         return call, submit
 
@@ -106,7 +109,7 @@ class Exchange:
     def parameters(self, initial: Mapping[str, Floats], transport: WorkerTransport) -> Sums:
         """Returns the current parameters of a worker that has joined, in the shapes of the initial
         ones."""
-        names, _, _ = self.tensors.pack(initial)
+        names, *_ = self.tensors.pack(initial)
         found = self.tensors.unpack(names, initial, *transport.parameters())
         self.keep(found, -1)
         return found

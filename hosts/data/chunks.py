@@ -13,7 +13,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from hosts.data.submissions import Scattered
 from protocol.payloads import Floats
+from switch.ports.paced_line import address
 
 Indices = npt.NDArray[np.int64]
 _MOST_SELECTED = 1024
@@ -92,6 +94,23 @@ class Layout:
         lanes[: flat.size] = flat.reshape(-1)
         lanes[flat.size :] = 0
         return packed
+
+    def scatter(self, keys: Sequence[int], tensors: Sequence[Floats]) -> Scattered:
+        """Returns where the chunks of the keys are in these contiguous float32 tensors; of chunks
+        that need padding, copies."""
+        width = self.lanes * 4
+        rows, partial = [], [key for key in keys if self.sizes[key] % self.lanes]
+        padded = np.zeros((len(partial), self.lanes), np.float32)
+        copies = iter(padded)
+        for key, tensor in zip(keys, tensors, strict=True):
+            at = address(tensor) + np.arange(self.counts[key], dtype=np.uint64) * np.uint64(width)
+            used = self.sizes[key] % self.lanes
+            if used:
+                copy = next(copies)
+                copy[:used] = tensor.reshape(-1)[-used:]
+                at[-1] = address(copy)
+            rows.append(at)
+        return Scattered(np.concatenate(rows), (*tensors, padded))
 
     def unpack(self, key: int, chunks: Floats, shape: Sequence[int] | None = None) -> Floats:
         """Inverts `pack`: returns (its chunks, lanes) float32 as the key's tensor, flat by default.

@@ -6,13 +6,31 @@ Neither is copied on the way: code that processes chunks gets their addresses.
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
+import numpy.typing as npt
 
 from protocol.payloads import Floats
 
 
+class Scattered(NamedTuple):
+    """Values of n chunks, each contiguous, wherever they are.
+
+    rows: (n,) addresses of the values of each, a chunk's lanes of float32, zero padded.
+    within: what they are addresses in, which has to stay.
+    """
+
+    rows: npt.NDArray[np.uint64]
+    within: tuple[Any, ...]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
 class Submission:
-    """Values of n chunks and the destination of their sums, (n, lanes) float32 each, contiguous.
+    """Values of n chunks and the destination of their sums, (n, lanes) float32 each, contiguous,
+    unless the values are scattered.
 
     They may be one array: a chunk's values are not read again once its sum has arrived. Raises
     ValueError for sums of another shape or type.
@@ -23,8 +41,9 @@ class Submission:
 
     __slots__ = ("averages", "missing", "sums", "values")
 
-    def __init__(self, values: Floats, sums: Floats, *, averages: bool = False) -> None:
-        if sums.shape != values.shape or sums.dtype != np.float32 or not sums.flags.c_contiguous:
-            raise ValueError(f"sums of {values.shape} float32 do not come into {sums.shape}")
+    def __init__(self, values: Floats | Scattered, sums: Floats, *, averages: bool = False) -> None:
+        shape = (len(values), *sums.shape[1:]) if isinstance(values, Scattered) else values.shape
+        if sums.shape != shape or sums.dtype != np.float32 or not sums.flags.c_contiguous:
+            raise ValueError(f"sums of {shape} float32 do not come into {sums.shape}")
         self.values, self.sums, self.averages = values, sums, averages
         self.missing = len(values)

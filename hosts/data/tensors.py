@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from hosts.data.array_pool import ArrayPool
 from hosts.data.chunks import Layout, Selected
+from hosts.data.submissions import Scattered
 from hosts.errors import TooLargeError, UnknownKeyError, WrongShapeError, WrongTypeError
 from protocol import jobs_pb2
 from protocol.payloads import Floats
@@ -172,10 +173,13 @@ class Tensors:
             raise UnknownKeyError(f"{name!r} is not a key of this job, those are {known}")
         return self._keys[name]
 
-    def pack(self, values: Mapping[str, Floats]) -> tuple[list[str], Selected, Floats]:
-        """Returns the names, of at least one key, in the order declared, their chunks, and the
-        values in them (n, lanes).
+    def pack(
+        self, values: Mapping[str, Floats], *, copy: bool = True
+    ) -> tuple[list[str], Selected, Floats | Scattered, Floats]:
+        """Returns the names, of at least one key, in the order declared, their chunks, the values
+        in them, and memory for their sums (n, lanes).
 
+        copy: the values are in that memory, too; else where they are, which must not change.
         Raises UnknownKeyError, WrongShapeError, WrongTypeError, TooLargeError.
         """
         given = {name: self._checked(name, value) for name, value in values.items()}
@@ -183,13 +187,17 @@ class Tensors:
         numbers = tuple(self._keys[name] for name in names)
         selected = self.layout.select(numbers)
         n, width = len(selected.chunks), self.layout.lanes if self._payload else 0
-        packed = self._memory.empty((n, width), np.float32)
+        sums = self._memory.empty((n, width), np.float32)
+        if not width:
+            return names, selected, sums, sums
+        arrays = [np.require(given[name], requirements=["C", "ALIGNED"]) for name in names]
+        if not copy:
+            return names, selected, self.layout.scatter(numbers, arrays), sums
         begin = 0
-        for name, number, end in zip(names, numbers, selected.ends.tolist(), strict=True):
-            if width:
-                self.layout.pack(number, given[name], packed[begin:end])
+        for array, number, end in zip(arrays, numbers, selected.ends.tolist(), strict=True):
+            self.layout.pack(number, array, sums[begin:end])
             begin = end
-        return names, selected, packed
+        return names, selected, sums, sums
 
     def unpack(
         self,

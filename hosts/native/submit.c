@@ -71,7 +71,8 @@ int64_t worker_submit(struct worker *w, const struct submitted *s) {
             .ticket = s->ticket + i,
         };
         if (!w->is_asynchronous) // else all goes in float32
-            data.own = (int16_t)own_exponent(s->values + i * w->width, w->width, &data.unfit);
+            data.own = (int16_t)own_exponent((const float *)values_at(w, &data), w->width,
+                                             &data.unfit);
         struct entry *into = &s->entries[ends[s->streams[i]]];
         ends[s->streams[i]] += 1 + first;
         if (first) {

@@ -40,17 +40,18 @@ struct entry {
     int64_t ticket, order;
 };
 
-// Where a submission has its values and its sums, of which each chunk has a row. averages: means
-// over the workers take the place of sums.
+// Where a submission has its values and its sums, of which each chunk has a row. scattered: where
+// each row of values is; NULL: one after the other. averages: means over the workers take the place
+// of sums.
 struct submission {
     uint64_t values_at, sums_at, averages;
+    const uint64_t *scattered;
 };
 
 // The n chunks of a submission, in the order of the call. arranged: that in which they get numbers.
 struct submitted {
     const int64_t *chunks, *arranged, *streams;
     const uint16_t *lanes, *servers;
-    const float *values;
     int64_t n, ticket, order, place; // of the first chunk, of the first number, in `submissions`
     struct entry *entries;           // room for 2n
     int64_t *ends;                   // by stream
@@ -281,7 +282,10 @@ static inline void clear_probes(struct worker *w, int64_t row) {
 
 // Addresses of the values of a number's chunk, and of its sums.
 static inline uint64_t values_at(const struct worker *w, const struct entry *entry) {
-    return w->submissions[entry->submission].values_at + (uint64_t)(4 * w->width * entry->row);
+    const struct submission *submission = &w->submissions[entry->submission];
+    if (submission->scattered)
+        return submission->scattered[entry->row];
+    return submission->values_at + (uint64_t)(4 * w->width * entry->row);
 }
 
 static inline uint64_t sums_at(const struct worker *w, const struct entry *entry) {

@@ -45,7 +45,6 @@ from protocol.header import (
     blank,
     packet_bytes,
 )
-from protocol.payloads import Floats
 from protocol.plan import WorkerPlan
 from switch.ports.paced_line import address
 
@@ -223,17 +222,18 @@ class Core:
         count: int = self._worker.incomplete
         return count
 
-    def submit(self, given: CallChunks, values: Floats, ticket: int, order: int, place: int) -> int:
+    def submit(self, given: CallChunks, ticket: int, order: int, place: int) -> int:
         """Begins a round of each chunk, and appends its numbers to the queues.
 
-        values: of the chunks (n, width). ticket: of the first chunk. order: of the first number.
-        place: of the submission. Returns how many numbers there are.
+        ticket: of the first chunk. order: of the first number. place: of the submission. Returns
+        how many numbers there are.
         """
         n = len(given.chunks)
         entries = self._workspace.entries(2 * n, ENTRY)
+        self._point_at_submissions()
         submitted = _Submitted(
-            **given.addresses, values=address(values), n=n, ticket=ticket, order=order,
-            place=place, entries=address(entries), ends=address(self._ends),
+            **given.addresses, n=n, ticket=ticket, order=order, place=place,
+            entries=address(entries), ends=address(self._ends),
         )  # fmt: skip
         count: int = self._lib.worker_submit(self._at, ctypes.addressof(submitted))
         made, begin = shared(entries[:count]), 0
@@ -246,10 +246,13 @@ class Core:
 
     def note_submitted(self, numbers: int) -> None:
         """Records that numbers were added to the queues."""
-        self._arrays["submissions"] = table = self._slots.submissions.table
-        self._worker.submissions = address(table)
+        self._point_at_submissions()
         self._worker.incomplete += numbers
         self._worker.moved = 1
+
+    def _point_at_submissions(self) -> None:
+        self._arrays["submissions"] = table = self._slots.submissions.table
+        self._worker.submissions = address(table)
 
     def redirect(self, servers: Numbers) -> None:
         """Sends what is in the windows to these servers (chunks,)."""

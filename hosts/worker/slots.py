@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hosts.data.array_pool import sparse
-from hosts.data.submissions import Submission
+from hosts.data.submissions import Scattered, Submission
 from hosts.native.structures import structures
 from hosts.worker.chunk_queues import ENTRY
 from protocol.header import HEADER, LANE, Array, Words
@@ -58,8 +58,11 @@ class Submissions:
             self._free = [*range(2 * size - 1, size - 1, -1)]
         place = self._free.pop()
         self._held[place] = submission
-        values, sums = address(submission.values), address(submission.sums)
-        self.table[place] = values, sums, submission.averages
+        values, sums = submission.values, address(submission.sums)
+        if isinstance(values, Scattered):
+            self.table[place] = 0, sums, submission.averages, address(values.rows)
+        else:
+            self.table[place] = address(values), sums, submission.averages, 0
         return place
 
     def take(self, place: int, sums: int) -> Submission:

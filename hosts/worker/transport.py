@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hosts.data.reports import Completed, EpochSums, Failure, Statistics, Sums
-from hosts.data.submissions import Submission
+from hosts.data.submissions import Scattered, Submission
 from hosts.data.workspace import Workspace
 from hosts.net.arrivals import Clock, Enough, Released, Seconds
 from hosts.net.driver import Turn
@@ -174,7 +174,7 @@ class WorkerTransport:
     def submit(
         self,
         chunks: Any,
-        values: Floats,
+        values: Floats | Scattered,
         lanes: Any,
         into: Floats | None = None,
         priority: int | None = None,
@@ -186,8 +186,8 @@ class WorkerTransport:
 
         chunks: (n,) distinct indices; if neither they nor the lanes are writeable, the same arrays
             again are the same.
-        values: (n, lanes of the plan) float32, zero padded; not copied, so they must stay unchanged
-            until the sums have arrived.
+        values: (n, lanes of the plan) float32, zero padded, or scattered, with payload and `into`
+            alone; not copied, so they must stay unchanged until the sums have arrived.
         lanes: (n,) valid lanes of each.
         into: destination of the sums, contiguous and shaped like `values`, which it may be: each
             sum then replaces its values.
@@ -199,16 +199,17 @@ class WorkerTransport:
         """
         given = self._call_chunks(chunks, lanes, priority)
         n = len(given.chunks)
-        if values.shape != (n, self._slots.width):
-            raise ValueError(f"values must be ({n}, {self._slots.width}), got {values.shape}")
-        values = np.ascontiguousarray(values, np.float32)
-        sums = np.empty_like(values) if into is None else into
+        if not isinstance(values, Scattered):
+            if values.shape != (n, self._slots.width):
+                raise ValueError(f"values must be ({n}, {self._slots.width}), got {values.shape}")
+            values = np.ascontiguousarray(values, np.float32)
+        sums = np.empty((n, self._slots.width), np.float32) if into is None else into
         submission = Submission(values, sums, averages=averages)
         ticket = self._tickets
         if n:
             self._tickets += n
             place = self._slots.submissions.add(submission)
-            self._order += self._core.submit(given, values, ticket, self._order, place)
+            self._order += self._core.submit(given, ticket, self._order, place)
         return ticket
 
     def _call_chunks(self, chunks: Any, lanes: Any, priority: int | None) -> CallChunks:

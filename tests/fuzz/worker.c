@@ -55,6 +55,7 @@ static int64_t mode, delivered, moved_direct, contributions, queries, reports;
 static int64_t windows[MOST_STREAMS], begun[MOST_CHUNKS], starting[MOST_STREAMS];
 static struct number numbers[MOST_NUMBERS], *numbered[MOST_STREAMS][MOST_NUMBERS];
 static struct submission places[MOST_NUMBERS];
+static uint64_t scattered[MOST_NUMBERS];
 static int64_t count, counted[MOST_STREAMS], orders;
 // By chunk: the results of its rounds before this epoch, and in it, and the exponent round's.
 static int64_t preset[MOST_CHUNKS];
@@ -340,6 +341,12 @@ static void add(struct entry entry, int64_t kind) {
     entry.submission = (int32_t)count;
     places[count] = (struct submission){(uint64_t)(uintptr_t)number->values - before,
                                         (uint64_t)(uintptr_t)number->sums - before};
+    if (kind & 2) { // rows of values wherever they are
+        scattered[count] = (uint64_t)(uintptr_t)number->values;
+        uintptr_t table = (uintptr_t)&scattered[count] - sizeof *scattered * (uintptr_t)entry.row;
+        places[count].values_at = 0;
+        places[count].scattered = (const uint64_t *)table;
+    }
     measure(&entry, number->values);
     if (entry.exponent_round)
         entry.unfit = 0;

@@ -46,14 +46,22 @@ def ones(value: float = 1.0) -> dict[str, np.ndarray]:
 
 
 def test_concurrent_pushes_equal_sequential_ones(service: SmallService, server: Server) -> None:
-    """Layer by layer and round after round, without waiting for any, and in one call each."""
+    """Layer by layer and round after round, without waiting for any, and in one call each; from
+    arrays that change right after a push, that stay as they are, and that are not contiguous."""
     world, rounds = 2, 6
     values = gradients(world, rounds, seed=3)
 
     def at_once(client: Client, rank: int) -> list[dict[str, np.ndarray]]:
+        def pushed(name: str, value: np.ndarray) -> Future[Sums]:
+            if name == "b":
+                return client.push({name: value}, copy=False)
+            mine = value.copy()
+            future = client.push({name: mine})
+            mine.fill(np.nan)
+            return future
+
         pushes = [
-            {name: client.push({name: mine[name]}) for name in reversed(KEYS)}
-            for mine in values[rank]
+            {name: pushed(name, mine[name]) for name in reversed(KEYS)} for mine in values[rank]
         ]
         wait([future for one in pushes for future in one.values()], timeout=50)
         last = client.pull()
@@ -64,7 +72,10 @@ def test_concurrent_pushes_equal_sequential_ones(service: SmallService, server: 
         return [{name: one[name].result()[name] for name in KEYS} for one in pushes]
 
     def one_by_one(client: Client, rank: int) -> list[Sums]:
-        return [client.push_pull(mine) for mine in values[rank]]
+        return [
+            client.push_pull({name: np.asfortranarray(array) for name, array in mine.items()})
+            for mine in values[rank]
+        ]
 
     got = []
     for work in (at_once, one_by_one):

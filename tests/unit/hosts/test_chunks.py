@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import warnings
 from contextlib import nullcontext
 from pathlib import Path
@@ -13,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hosts.data.chunks import Layout
-from hosts.data.submissions import Submission
+from hosts.data.submissions import Scattered, Submission
 from hosts.data.tensors import DTYPES, Tensors, dtype_of
 from hosts.optimizers import Optimizer
 from hosts.server.conflict_free_batches import waves
@@ -40,6 +41,27 @@ def test_tensors_survive_and_no_chunk_spans_two_keys(sizes: list[int], lanes: in
     assert seen == list(range(layout.chunks))
 
 
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=6), st.integers(1, 16))
+@settings(max_examples=60, deadline=None)
+def test_values_where_they_are_are_those_of_copies(sizes: list[int], lanes: int) -> None:
+    """Also of tensors that are not contiguous, and zeros behind those that do not fill a chunk."""
+    tensors = Tensors({str(key): size for key, size in enumerate(sizes)}, lanes)
+    values = {
+        str(key): np.arange(2 * size, dtype=np.float32)[:: 1 + key % 2][:size]
+        for key, size in enumerate(sizes)
+    }
+    *_, copies, sums = tensors.pack(values)
+    *_, places, others = tensors.pack(values, copy=False)
+    assert isinstance(places, Scattered)
+    assert copies is sums
+    assert sums.shape == others.shape == (len(places), lanes)
+    found = [ctypes.string_at(at, 4 * lanes) for at in places.rows.tolist()]
+    assert b"".join(found) == sums.tobytes()
+    Submission(places, others)
+    with pytest.raises(ValueError, match="do not come into"):
+        Submission(places, others[1:])
+
+
 def test_shapes_come_back_and_wrong_ones_are_refused() -> None:
     layout = Layout([6], 4)
     tensor = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -62,7 +84,7 @@ def test_gradients_of_any_type_go_in_as_the_float32_that_they_are(name: str) -> 
     tensors = Tensors({"w": given, "n": 2}, 4)
     warned = pytest.warns(UserWarning, match="^n: ") if name == "float64" else nullcontext()
     with warned:
-        names, selected, packed = tensors.pack({"n": np.ones(2, dtype), "w": given})
+        names, selected, packed, _ = tensors.pack({"n": np.ones(2, dtype), "w": given})
     assert (names, selected.chunks.tolist(), packed.dtype) == (["w", "n"], [0, 1, 2], np.float32)
     assert packed.reshape(-1)[:6].tolist() == [float(one) for one in given.reshape(-1)]
     sums = tensors.unpack(names, {"w": given, "n": np.ones(2, dtype)}, packed, np.ones(3, int))
@@ -146,7 +168,7 @@ def test_places_of_submissions_are_theirs_until_all_sums_are_there(steps: list[i
             if missing > 1:
                 there[place] = one, missing - 1
         for place, (one, missing) in there.items():
-            at = one.values.ctypes.data, one.sums.ctypes.data, 0
+            at = one.values.ctypes.data, one.sums.ctypes.data, 0, 0
             assert submissions.table[place].tolist() == at
             assert one.missing == missing
 
