@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from controller.p4rt.dataplane import DataPlane
+from hosts.data.array_pool import keep_freed
 from hosts.data.workspace import Workspace
 from hosts.server.process import ServerProcess
 from hosts.session.job_service import Service
@@ -66,6 +67,7 @@ class Network:
         engine: Engine | None = None,
         host: type[HostNode] = HostNode,
     ) -> None:
+        keep_freed()
         self.topology, self.addressing = topology, addressing
         self.together = True
         ends = [end for link in topology.links for end in (link.forward, link.backward)]

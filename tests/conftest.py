@@ -52,6 +52,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "TERM": "xterm-256color",
         "LC_ALL": "C.UTF-8",
         "no_proxy": "localhost,127.0.0.1,::1",
+        "OPENBLAS_NUM_THREADS": "1",  # others would spin on the cores that tests share
     }
     for name in UNSET:
         os.environ.pop(name, None)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory of large arrays: a pool of those needed repeatedly, and arrays of which little is used.
+"""Memory of large arrays: freed memory that is kept, and arrays of which little is used.
 
 The kernel clears memory that is new to a process, page by page, when it is first written, which
 takes longer than most of what a worker does with a gradient. So freed arrays are kept.
@@ -7,6 +7,8 @@ takes longer than most of what a worker does with a gradient. So freed arrays ar
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import math
 import mmap
 import sys
@@ -21,6 +23,9 @@ import numpy.typing as npt
 _UNUSED = 2
 _LOOKS = 64  # arrays that are looked at for an unused one
 _SMALL = 1 << 16  # bytes; the C library keeps freed memory of smaller arrays itself
+_LARGE = 32 << 20  # bytes of an array whose memory the C library takes from the kernel, and returns
+_KEPT = 256 << 20  # bytes of freed memory that it keeps at most
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # options of mallopt(3), from glibc's malloc.h
 
 
 class ArrayPool:
@@ -64,3 +69,17 @@ def sparse(n: int, kind: npt.DTypeLike) -> npt.NDArray[Any]:
     size = max(1, n * np.dtype(kind).itemsize)
     memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     return np.frombuffer(memory, kind, n)
+
+
+@functools.cache
+def keep_freed() -> None:
+    """Lets the C library keep freed memory of arrays, up to 256 MiB in all; has no effect without
+    glibc.
+
+    By default it returns memory to the kernel whenever a few arrays at the end of its heap are
+    free, which many of a virtual network's are at a time.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_MMAP_THRESHOLD, _LARGE)
+        mallopt(_TRIM_THRESHOLD, _KEPT)

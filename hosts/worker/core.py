@@ -66,7 +66,6 @@ _LOSSY = 4096
 _OF_CODEC = ("sum_digits", "finest_scale", "least_digits", "least_exponent", "most_exponent")
 _OF_TRIPS = ("smoothed", "variation", "timeouts", "late", "lowest")
 _OF_GAPS = ("gap_last", "gap", "gap_variation")
-_LARGE = 1 << 16  # bytes
 _SPARE = 64  # packets that a batch of arrivals may lead to, beside two for each
 
 _ADAPT = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int64)
@@ -345,9 +344,9 @@ class Core:
         inbox = receiver.inbox
         turn.inbox, most = receiver.at, sum(self._slots.windows)
         if self._window is None:
-            self._window = self._depart(most)
-        assert self._window is not None
-        self._out.packets, self._out.room = address(self._window), most
+            # Not of the workspace, as it is kept from call to call.
+            self._window = np.empty((most, self._out.stride), np.uint8)
+        self._send_from(self._window)
         self._make_room(receiver.most_packets, enough)
         blocked = not endpoint.flush()
         turn.socket, turn.wakeup, turn.most = (*endpoint.files, endpoint.train_packets)
@@ -467,30 +466,31 @@ class Core:
 
     def _depart(self, most: int) -> Wire | None:
         """Returns memory for so many packets to send; None for none."""
-        out = self._out
-        out.count, out.room = 0, most
         if not most:
+            self._out.count = self._out.room = 0
             return None
-        space = self._workspace
-        space.make_room_to_send(most)
-        out.full, out.times, out.peers = space.sent_at
-        room = space.pool.empty((most, out.stride), np.uint8)
-        out.packets = address(room) + self._header_room
+        room = self._workspace.packets(most, self._out.stride)
+        self._send_from(room)
         return room
 
+    def _send_from(self, room: Wire) -> None:
+        """Points to memory for packets to send."""
+        out, space = self._out, self._workspace
+        out.count, out.room = 0, len(room)
+        space.make_room_to_send(len(room))
+        out.full, out.times, out.peers = space.sent_at
+        out.packets = address(room) + self._header_room
+
     def _departed(self, room: Wire | None) -> Batch | None:
-        """Returns the packets that were written to memory of `_depart`."""
-        n = self._out.count
+        """Returns the packets that were written to memory of `_depart`, or to the window."""
+        n, space = self._out.count, self._workspace
         if room is None or not n:
             return None
-        if 2 * n < len(room) and room.nbytes > _LARGE:  # not to hold all of it until they are sent
-            kept = self._workspace.pool.empty((n, room.shape[1]), np.uint8)
-            kept[:] = room[:n]
-            room = kept
-        room = room[:n]
-        wire = room[:, self._header_room :]
-        space = self._workspace
-        return WireBatch(wire, space.full[:n].copy(), space.peers[:n].copy(), room)
+        kept = room[:n]
+        if room is not self._window:
+            space.hold(kept)
+        wire = kept[:, self._header_room :]
+        return WireBatch(wire, space.full[:n].copy(), space.peers[:n].copy(), kept)
 
 
 def _common(plan: WorkerPlan) -> Array:
