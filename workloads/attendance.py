@@ -12,6 +12,7 @@ it never reports these.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Annotated
@@ -25,6 +26,10 @@ Part = tuple[tuple[int, ...], tuple[int, ...] | None]
 Entry = tuple[Part, ...]
 
 
+# Ranks that follow one another, from the first to the last: all workers of a job are one pair.
+Runs = tuple[tuple[int, int], ...]
+
+
 class ParticipationReport(TypedDict):
     """A worker's report of the entries that are certain (``ParticipationLog.tell``)."""
 
@@ -32,8 +37,8 @@ class ParticipationReport(TypedDict):
     """Last iteration that was reported before."""
     until: int
     """Last iteration that this reports."""
-    changes: list[tuple[int, Entry]]
-    """Iterations whose entries differ from the one before, with these."""
+    changes: list[tuple[int, tuple[tuple[Runs, tuple[int, ...] | None], ...]]]
+    """Iterations whose entries differ from the one before, with these, ranks as runs."""
 
 
 class Participants(TypedDict):
@@ -87,10 +92,11 @@ class ParticipationLog:
         """Returns the certain entries that were not reported yet: iterations after ``after`` up to
         ``until``, and ``changes``, the entries that differ from the one before."""
         until = self._noted if all_of_it else max(self._reported, self._noted - 1)
-        changes: list[tuple[int, Entry]] = []
+        changes = []
         for iteration, entry in self._waiting:
             if iteration <= until and entry != self._last:
-                changes.append((iteration, entry))
+                runs = tuple((_runs(ranks), chunks) for ranks, chunks in entry)
+                changes.append((iteration, runs))
                 self._last = entry
         self._waiting = [one for one in self._waiting if one[0] > until]
         after, self._reported = self._reported, until
@@ -111,7 +117,10 @@ class Attendance:
 
     def take(self, rank: int, report: ParticipationReport) -> None:
         """Takes a report of ``ParticipationLog.tell``."""
-        changes = {iteration: _entry(given) for iteration, given in report["changes"]}
+        changes = {
+            iteration: _entry(tuple((_ranks(tuple(map(tuple, one))), at) for one, at in given))
+            for iteration, given in report["changes"]
+        }
         for iteration in range(report["after"] + 1, report["until"] + 1):
             self._last[rank] = changes.get(iteration, self._last.get(rank, ()))
             self._entries[iteration] = self._last[rank]
@@ -191,6 +200,24 @@ def entries(
         for _ in range(iteration, last + 1):
             yield entry
         iteration = last + 1
+
+
+@functools.lru_cache(maxsize=16)
+def _runs(ranks: tuple[int, ...]) -> Runs:
+    """Returns ranks as runs, in their order."""
+    runs: list[list[int]] = []
+    for rank in ranks:
+        if runs and rank == runs[-1][1] + 1:
+            runs[-1][1] = rank
+        else:
+            runs.append([rank, rank])
+    return tuple((first, last) for first, last in runs)
+
+
+@functools.lru_cache(maxsize=16)
+def _ranks(runs: Runs) -> tuple[int, ...]:
+    """Inverts `_runs`; equal runs give the same tuple, which is compared at once."""
+    return tuple(rank for first, last in runs for rank in range(first, last + 1))
 
 
 def _entry(given: Entry) -> Entry:

@@ -251,7 +251,9 @@ class Epochs:
         self.journal.keep(job, results)
         self.journal.save_member(job, place)
         change = job.change
-        if not any(m.active and p.role is Role.WORKER for p, m in job.members.items()):
+        # Mostly from the first rank to the last, so one that is active is found soon.
+        found = reversed(job.members.items())
+        if not any(m.active and p.role is Role.WORKER for p, m in found):
             self.go_on(job, "")
         elif change is not None and not change.settled:
             change.pool.add(results)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from controller.jobs.joining import Join
@@ -29,6 +30,8 @@ from protocol.propagation import USUAL as USUAL_PROPAGATION
 from protocol.propagation import Propagation
 from protocol.server_pipelines import USUAL, Pipeline
 from topologies.model.replica_order import host_of, interleaved
+
+_JOINING = attrgetter("joining")
 
 __all__ = [
     "Job",
@@ -291,12 +294,15 @@ class Job:
         """True if no member is `absent`."""
         if len(self.members) < len(self.workers) + len(self.servers):
             return False
-        found = self.members.items()
+        # Mostly from the first rank to the last, so one that is missing is found soon.
+        found = reversed(self.members.items())
         return all(member.initialised or place.role is Role.SERVER for place, member in found)
 
     @property
     def joiners(self) -> list[Membership]:
         """Workers that wait to join and have declared their keys."""
+        if not any(map(_JOINING, self.members.values())):  # which is quick, and asked often
+            return []
         found = self.members.items()
         return [place for place, member in found if member.waiting and member.initialised]
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -170,7 +171,7 @@ class WorkerEpochs(EpochMember):
                 transport.keep(self.joined.headers, self.joined.payloads)
                 self.joined = self.joined._replace(headers=b"", payloads=b"")
             self.transport = transport
-        self.members[plan.world] = plan.members or tuple(range(plan.world))
+        self.members[plan.world] = plan.members or _all_of(plan.world)
         self.barrier.maps.drop()
         self.barrier.release()
 
@@ -212,3 +213,9 @@ class WorkerEpochs(EpochMember):
         except ValueError as error:  # StateError included
             restored.unable = str(error)
         return jobs_pb2.ResyncRequest(epoch=epoch, restored=restored)
+
+
+@functools.lru_cache(maxsize=4)
+def _all_of(world: int) -> tuple[int, ...]:
+    """Returns all ranks; the workers of a process share them."""
+    return tuple(range(world))

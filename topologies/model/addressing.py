@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import copy
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network
 
@@ -164,13 +164,14 @@ class Addressing:
         self._missing: frozenset[str] = frozenset()
         self._whole = self  # with no switch missing
         self._distances: dict[str, dict[str, int]] = {}
+        self._prefixes: dict[str, Mapping[IPv4Network, Route]] = {}
         self._parts: dict[str, str] = {}  # connected component of each switch, named by a member
 
     def without(self, switches: Collection[str]) -> Addressing:
         """Returns the same plan with routes that avoid these switches, and only these."""
         other = copy.copy(self)
         other._missing = frozenset(switches)
-        other._distances, other._parts = {}, {}
+        other._distances, other._parts, other._prefixes = {}, {}, {}
         return other
 
     @property
@@ -254,9 +255,12 @@ class Addressing:
         """
         return {d: way for d, way in self._ways(switch).items() if way is not None}
 
-    def prefixes(self, switch: str) -> dict[IPv4Network, Route]:
+    def prefixes(self, switch: str) -> Mapping[IPv4Network, Route]:
         """Returns the routes as few prefixes (``aggregated``)."""
-        return aggregated(self._ways(switch))
+        found = self._prefixes.get(switch)
+        if found is None:
+            found = self._prefixes[switch] = aggregated(self._ways(switch))
+        return found
 
     @property
     def most_prefixes(self) -> int:

@@ -50,6 +50,17 @@ def test_iteration_is_reported_after_next_completes() -> None:
     assert [attendance.absent(rank) for rank in range(3)] == [False, True, False]
 
 
+def test_a_report_does_not_grow_with_the_number_of_workers() -> None:
+    """All of a job's workers send one each."""
+    participation, attendance = ParticipationLog(), Attendance()
+    all_but_one = (*range(17), *range(18, 4000))
+    participation.note(((all_but_one, None),))
+    report = passed(participation.tell(all_of_it=True))
+    assert len(json.dumps(report)) < 200
+    attendance.take(0, report)
+    assert attendance.spans() == [(1, 1, ((all_but_one, None),))]
+
+
 def test_rejoined_worker_reports_own_iterations() -> None:
     attendance = Attendance()
     first, back = ParticipationLog(), ParticipationLog(before=3)
