@@ -233,6 +233,13 @@ def blank(n: int, op: Op) -> Array:
     return headers
 
 
+def distinct(column: npt.NDArray[Any]) -> list[int]:
+    """Returns the distinct values of a column, mostly one."""
+    first = column[:1]
+    found: list[int] = (first if (column == first).all() else np.unique(column)).tolist()
+    return found
+
+
 def ops(headers: Array) -> npt.NDArray[np.uint8]:
     """Returns the op (n,) of each header."""
     return np.asarray(headers["version_op"] & _OP_BITS, np.uint8)

@@ -318,7 +318,8 @@ class Client(JobView):
                 pushes of a key, of all workers, must have the same. None: by the key's place in
                 the declaration, which is the order of the forward pass, as P3 has it.
             out: As there.
-            copy: False: the values are read until the future is done, and must not change before.
+            copy: False: the values are read until the future is done, with a result or an error,
+                and must not change before.
             timeout: As there.
 
         Returns:
@@ -417,9 +418,16 @@ class Client(JobView):
             StalledError: No sum arrived within the patience; this worker can only leave.
             TimeoutError: `timeout` is over; this worker can only leave.
         """
-        return self.push(
+        pushed = self.push(
             values, average=average, priority=priority, out=out, copy=False, timeout=timeout
-        ).result()
+        )
+        try:
+            return pushed.result()
+        except (KeyboardInterrupt, SystemExit):  # which do not end the push
+            part, _ = self._running()
+            with part.turn:
+                part.own_values()
+            raise
 
     def all_reduce(
         self,

@@ -24,7 +24,7 @@ _UNUSED = 2
 _LOOKS = 64  # arrays that are looked at for an unused one
 _SMALL = 1 << 16  # bytes; the C library keeps freed memory of smaller arrays itself
 _LARGE = 32 << 20  # bytes of an array whose memory the C library takes from the kernel, and returns
-_KEPT = 256 << 20  # bytes of freed memory that it keeps at most
+_KEPT = 256 << 20  # bytes at the end of the heap that it keeps at most
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # options of mallopt(3), from glibc's malloc.h
 
 
@@ -56,7 +56,8 @@ class ArrayPool:
             if sys.getrefcount(kept[place]) == _UNUSED:
                 self._next[size] = place
                 return kept[place]
-        self._next[size] = len(kept)
+        # The next time at others, if there are: these may be in use for long.
+        self._next[size] = (first + _LOOKS) % (len(kept) + 1)
         kept.append(np.empty(size, np.uint8))
         return kept[-1]
 
@@ -73,8 +74,8 @@ def sparse(n: int, kind: npt.DTypeLike) -> npt.NDArray[Any]:
 
 @functools.cache
 def keep_freed() -> None:
-    """Lets the C library keep freed memory of arrays, up to 256 MiB in all; has no effect without
-    glibc.
+    """Lets the C library keep freed memory of arrays below 32 MiB, at the end of its heap up to 256
+    MiB; has no effect without glibc.
 
     By default it returns memory to the kernel whenever a few arrays at the end of its heap are
     free, which many of a virtual network's are at a time.

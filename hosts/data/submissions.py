@@ -6,6 +6,7 @@ Neither is copied on the way: code that processes chunks gets their addresses.
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,3 +48,13 @@ class Submission:
             raise ValueError(f"sums of {shape} float32 do not come into {sums.shape}")
         self.values, self.sums, self.averages = values, sums, averages
         self.missing = len(values)
+
+    def own(self) -> None:
+        """Copies the values if they are scattered, so that they may change where they were."""
+        if not isinstance(self.values, Scattered):
+            return
+        copy = np.empty_like(self.sums)
+        stride = copy.strides[0]
+        for row, at in enumerate(self.values.rows.tolist()):
+            ctypes.memmove(copy.ctypes.data + row * stride, at, stride)
+        self.values = copy

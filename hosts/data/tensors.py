@@ -190,7 +190,7 @@ class Tensors:
         sums = self._memory.empty((n, width), np.float32)
         if not width:
             return names, selected, sums, sums
-        arrays = [np.require(given[name], requirements=["C", "ALIGNED"]) for name in names]
+        arrays = [np.require(np.asarray(given[name]), requirements=("C", "A")) for name in names]
         if not copy:
             return names, selected, self.layout.scatter(numbers, arrays), sums
         begin = 0

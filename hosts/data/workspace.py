@@ -11,7 +11,7 @@ from hosts.data.array_pool import ArrayPool
 from protocol.header import PEER, Array, Wire
 from switch.ports.paced_line import address
 
-_BLOCK = 1 << 20  # bytes
+_BLOCK = 1 << 18  # bytes; one packet that stays keeps all of it
 _ALIGNED = 64
 
 

@@ -30,9 +30,9 @@
 // is late is retransmitted without a probe: that is half the hops, and each node that it reaches
 // keeps it or passes on what it has. One try in ASK_EVERY is still a probe, whose answer tells
 // losses from stragglers; a number that waits for a straggler is probed only. Retransmissions do
-// not back off. A probe without an answer counts as a loss only if something that was sent to the
-// same server later was answered: a server that stalls answers nothing, and copies that nobody
-// asked for would be all that it gets to read.
+// not back off. Where few answers have shown losses (`lost` below OFTEN) a probe without an answer
+// counts as a loss only if something that was sent to the same server later was answered: a server
+// that stalls answers nothing, and copies that nobody asked for would be all that it gets to read.
 //
 // A sum that was lost between nodes is missed by all workers below: the first child of each node
 // retransmits, the others only if the next answer is the same.
@@ -406,21 +406,26 @@ static void probe_block(struct worker *w, int64_t stream, int64_t block) {
 }
 
 // Marks rows for probing that sums of later numbers have overtaken. `heard` is at most the earliest
-// time at which a row in flight of a block was last heard of, so only the blocks of the oldest
-// numbers are looked at.
+// time at which a row in flight of a block was last heard of, and `unheard` the least of a stream's,
+// so only the blocks of the oldest numbers are looked at, and not with each sum.
 static void probe_overtaken(struct worker *w) {
     w->news = 0;
     for (int64_t stream = 0; stream < w->streams; stream++) {
         int64_t ways = KINDS * w->servers_count;
         const double *latest = &w->latest[stream * ways];
-        double last = -INFINITY;
+        double last = -INFINITY, margin = w->lowest[stream] / 4, least = INFINITY;
         for (int64_t way = 0; way < ways; way++)
             last = larger(last, latest[way]);
+        if (!(last > w->unheard[stream] + margin))
+            continue;
         int64_t first = w->bases[stream] >> BLOCK_BITS;
         int64_t end = (w->bases[stream] + w->masks[stream]) >> BLOCK_BITS;
-        for (int64_t block = first; block <= end; block++)
-            if (last > w->heard[block] + w->lowest[stream] / 4)
+        for (int64_t block = first; block <= end; block++) {
+            if (last > w->heard[block] + margin)
                 probe_block(w, stream, block);
+            least = smaller(least, w->heard[block]);
+        }
+        w->unheard[stream] = least;
     }
 }
 
@@ -450,7 +455,8 @@ void prepare_probes(struct worker *w, double now) {
     for (int64_t i = 0; i < late; i++) {
         int64_t row = w->probed[i];
         const struct probing *probing = probing_of(w, row);
-        unanswered += probing->probes > 0 && probing->probed_last < w->answered[w->server[row]] &&
+        int known = w->lost > OFTEN || probing->probed_last < w->answered[w->server[row]];
+        unanswered += probing->probes > 0 && known &&
                       probing->probed_last + w->timeouts[w->stream[row]] <= now;
     }
     if (unanswered)

@@ -114,7 +114,8 @@ static void note_sent(struct worker *w, int64_t row, double leave) {
     set_backoff(w, row, 0);
     w->due[row] = false;
     double *heard = &w->heard[row >> BLOCK_BITS];
-    *heard = fmin(*heard, leave);
+    *heard = smaller(*heard, leave);
+    w->unheard[w->stream[row]] = smaller(w->unheard[w->stream[row]], leave);
     set_deadline(w, row, leave + w->timeouts[w->stream[row]]);
     w->counts.sent++;
     w->counts.retransmitted += again;

@@ -152,13 +152,14 @@ struct worker {
     double *gap_last, *gap, *gap_variation;
     double *ring, *ring_timeout, *longest, *earliest;
     double *nearest; // no deadline that was set since the stream's timer restarted is earlier
+    double *unheard; // at most when a row in flight was last sent or heard of
     int64_t *restarts, *backed_off;
     int64_t *met, *marked, *retransmitted, *trip_ends; // of the round trip (CongestionControl)
     // By stream number in packets: the stream; -1: none.
     const int64_t *stream_index;
     // By way (way_of()).
     double *latest;
-    // By server: when the last sent of all that it has answered was sent.
+    // By server: the latest time at which a row that it has answered had been sent or probed.
     double *answered;
     // By block of 2^BLOCK_BITS rows: at most when a row in flight was last sent or heard of.
     double *heard;
@@ -196,7 +197,7 @@ struct worker {
     int64_t small, large; // bytes on the wire of packets without and with payload
     // Loss detection.
     double least, most; // bounds of timeouts
-    double lost;        // share of probes that no answer or a loss followed
+    double lost;        // share of answers that showed a loss, known missing ones included
     double soonest;     // no deadline is earlier
     int64_t since_loss, memory, news, pending; // pending: rows with probe_pending
     // Lengths and flags.

@@ -5,10 +5,8 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from hosts.server.asynchronous_node import AsynchronousNode
 from hosts.server.direct_sums import DirectStream
@@ -17,7 +15,7 @@ from hosts.server.shards import Shards
 from hosts.server.times import ServerTimes, Watch
 from hosts.server.update_pipeline import UpdatePipeline
 from protocol import jobs_pb2
-from protocol.header import Batch, Flag, Op, ops, peer_array, peer_keys
+from protocol.header import Batch, Flag, Op, distinct, ops, peer_array, peer_keys
 from protocol.partition import Moved
 from protocol.plan import ServerPlan
 
@@ -212,10 +210,3 @@ class ServedJob:
     def _count(self, outcome: str, n: int) -> None:
         if n:
             self.counters[outcome] += n
-
-
-def distinct(column: npt.NDArray[Any]) -> list[int]:
-    """Returns the distinct values of a column, mostly one."""
-    first = column[:1]
-    found: list[int] = (first if (column == first).all() else np.unique(column)).tolist()
-    return found

@@ -22,12 +22,12 @@ from hosts.native.loader import contributed_to, load_native
 from hosts.net.arrivals import Clock, Released, Seconds
 from hosts.server.chunk_fetches import MoveTask
 from hosts.server.root_node import RootNode
-from hosts.server.served_job import ServedJob, distinct
+from hosts.server.served_job import ServedJob
 from hosts.server.shards import Shards
 from hosts.server.times import Watch
 from protocol import jobs_pb2, shards_pb2
 from protocol.frames import OVERHEAD
-from protocol.header import HEADER_BYTES, LANE_BYTES, Array, Batch
+from protocol.header import HEADER_BYTES, LANE_BYTES, Array, Batch, distinct
 from protocol.optimizer_plan import OptimizerPlan
 from protocol.partition import Moved
 from protocol.plan import Address, ServerPlan, backup_of

@@ -20,6 +20,7 @@ from hosts.data.reports import Completed
 from hosts.data.tensors import Sums
 from hosts.errors import StalledError
 from hosts.session.stall_timeout import StallTimeout
+from protocol.header import distinct
 
 Members = dict[int, tuple[int, ...]]
 Workers = npt.NDArray[np.int64]
@@ -71,8 +72,7 @@ class Call:
     @property
     def workers(self) -> list[int]:
         """Returns the distinct numbers of workers in its sums."""
-        found: list[int] = np.unique(self._workers).tolist()
-        return found
+        return distinct(self._workers)
 
     @property
     def awaited(self) -> int:

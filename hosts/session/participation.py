@@ -458,6 +458,7 @@ class Participation:
         """
         if self.broken is None:
             self.broken = error
+        self.own_values()  # callers that get an error may change them
         for call in self._calls.clear():
             about = of is None or call is of
             self._settled.append((call, error if about else self._earlier()))
@@ -472,6 +473,11 @@ class Participation:
                 call.settle(error)
                 with self.turn:
                     self._unsettled.remove(call)
+
+    def own_values(self) -> None:
+        """Copies what calls under way still read from their callers' arrays; hold the turn."""
+        if self.transport is not None:
+            self.transport.own_values()
 
     def _on_change(self) -> None:
         self._wake_up.set()

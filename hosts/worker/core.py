@@ -146,7 +146,7 @@ class Core:
             **dict(zip(_OF_TRIPS, trips.state, strict=True)),
             **dict(zip(_OF_GAPS, gaps, strict=True)),
             "ring": np.zeros(streams), "ring_timeout": np.zeros(streams),
-            "nearest": np.full(streams, np.inf),
+            "nearest": np.full(streams, np.inf), "unheard": np.full(streams, np.inf),
             "heard": np.full(1 + (rows >> _BLOCK_BITS), np.inf), "longest": np.full(streams, -1.0),
             "earliest": np.full(streams, np.inf), "restarts": np.zeros(streams, np.int64),
             "backed_off": np.zeros(streams, np.int64), **congestion.columns(),

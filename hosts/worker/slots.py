@@ -58,12 +58,21 @@ class Submissions:
             self._free = [*range(2 * size - 1, size - 1, -1)]
         place = self._free.pop()
         self._held[place] = submission
+        self._point(place, submission)
+        return place
+
+    def own(self) -> None:
+        """Copies scattered values of all submissions."""
+        for place, submission in self._held.items():
+            submission.own()
+            self._point(place, submission)
+
+    def _point(self, place: int, submission: Submission) -> None:
         values, sums = submission.values, address(submission.sums)
         if isinstance(values, Scattered):
             self.table[place] = 0, sums, submission.averages, address(values.rows)
         else:
             self.table[place] = address(values), sums, submission.averages, 0
-        return place
 
     def take(self, place: int, sums: int) -> Submission:
         """Returns a submission of which so many more sums are there; removes a complete one."""

@@ -199,7 +199,10 @@ class WorkerTransport:
         """
         given = self._call_chunks(chunks, lanes, priority)
         n = len(given.chunks)
-        if not isinstance(values, Scattered):
+        if isinstance(values, Scattered):
+            if len(values) != n or into is None or into.shape != (n, self._slots.width):
+                raise ValueError(f"values of {n} chunks, and memory for sums, are needed")
+        else:
             if values.shape != (n, self._slots.width):
                 raise ValueError(f"values must be ({n}, {self._slots.width}), got {values.shape}")
             values = np.ascontiguousarray(values, np.float32)
@@ -296,6 +299,10 @@ class WorkerTransport:
         return unanswered(self._slots, now)
 
     # -- from epoch to epoch (see hosts.worker.epoch_transfer) ------------------------------------
+
+    def own_values(self) -> None:
+        """Copies values that are not copied yet: from now on they may change."""
+        self._slots.submissions.own()
 
     def freeze(self) -> None:
         """Stops the transport: packets are counted and dropped, none are sent, and `submit` only

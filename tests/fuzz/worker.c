@@ -157,6 +157,7 @@ static void make_streams(void) {
     FILL(late, streams, -INFINITY);
     FILL(lowest, streams, INFINITY);
     FILL(nearest, streams, INFINITY);
+    FILL(unheard, streams, INFINITY);
     FILL(gap_last, streams, -INFINITY);
     FILL(gap, streams, NAN);
     FILL(gap_variation, streams, NAN);

@@ -132,7 +132,9 @@ def reference(values: list[list[dict[str, np.ndarray]]]) -> list[dict[str, np.nd
     return rounds
 
 
-def stuck(service: SmallService, server: Server, **options: Any) -> tuple[str, Client, Client]:
+def stuck(
+    service: SmallService, server: Server, size: int = 30, **options: Any
+) -> tuple[str, Client, Client]:
     """A job of two workers that are ready; the sums of one wait for the other."""
     nonce = create(service, 2)
     server.command(f"join {nonce} 0")
@@ -140,5 +142,5 @@ def stuck(service: SmallService, server: Server, **options: Any) -> tuple[str, C
     for rank, client in enumerate(clients):
         client.connect_service(nonce, rank)
     with ThreadPoolExecutor(2) as pool:
-        list(pool.map(lambda client: client.init_service({"b": 30}), clients))
+        list(pool.map(lambda client: client.init_service({"b": size}), clients))
     return nonce, clients[0], clients[1]

@@ -17,7 +17,7 @@ import pytest
 
 from hosts.client import Stall
 from hosts.errors import ClientError, PlanWithdrawnError, ServiceUnavailableError, StalledError
-from tests.unit.client.small_client import Server, server, service, stuck
+from tests.unit.client.small_client import LANES, Server, server, service, stuck
 from tests.unit.controller.small_service import SmallService
 
 __all__ = ["server", "service"]  # fixtures
@@ -67,6 +67,19 @@ def test_a_timeout_says_what_is_missing(service: SmallService, server: Server) -
     with pytest.raises(TimeoutError, match=r"1 chunks without a sum after 0\.3 s.*exponent round"):
         waiting.push_pull({"b": np.ones(30, np.float32)}, timeout=0.3)
     assert waiting.explain()[0].kind == "exponent round"
+    other.leave()
+    waiting.leave()
+
+
+def test_arrays_of_a_call_that_failed_may_change(service: SmallService, server: Server) -> None:
+    """The worker still answers for them, so that others get their sums."""
+    values = np.ones(40 * LANES, np.float32)
+    _, waiting, other = stuck(service, server, values.size)
+    with pytest.raises(TimeoutError):
+        waiting.push_pull({"b": values}, timeout=0.3)
+    values.fill(1000)
+    sums = other.push_pull({"b": np.ones_like(values)}, timeout=20)
+    assert (sums["b"] == 2).all()
     other.leave()
     waiting.leave()
 

@@ -41,15 +41,18 @@ def test_tensors_survive_and_no_chunk_spans_two_keys(sizes: list[int], lanes: in
     assert seen == list(range(layout.chunks))
 
 
+@pytest.mark.filterwarnings("ignore:the matrix subclass")
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=6), st.integers(1, 16))
 @settings(max_examples=60, deadline=None)
 def test_values_where_they_are_are_those_of_copies(sizes: list[int], lanes: int) -> None:
-    """Also of tensors that are not contiguous, and zeros behind those that do not fill a chunk."""
+    """Also of tensors that are not contiguous, zeros behind those that do not fill a chunk, and
+    after the tensors have changed if they were copied before."""
     tensors = Tensors({str(key): size for key, size in enumerate(sizes)}, lanes)
     values = {
         str(key): np.arange(2 * size, dtype=np.float32)[:: 1 + key % 2][:size]
         for key, size in enumerate(sizes)
     }
+    values["0"] = np.matrix(values["0"]).T  # whose rows have two dimensions
     *_, copies, sums = tensors.pack(values)
     *_, places, others = tensors.pack(values, copy=False)
     assert isinstance(places, Scattered)
@@ -57,7 +60,11 @@ def test_values_where_they_are_are_those_of_copies(sizes: list[int], lanes: int)
     assert sums.shape == others.shape == (len(places), lanes)
     found = [ctypes.string_at(at, 4 * lanes) for at in places.rows.tolist()]
     assert b"".join(found) == sums.tobytes()
-    Submission(places, others)
+    one = Submission(places, others)
+    one.own()
+    for value in values.values():
+        value[:] = -1
+    assert one.values.tobytes() == sums.tobytes()
     with pytest.raises(ValueError, match="do not come into"):
         Submission(places, others[1:])
 

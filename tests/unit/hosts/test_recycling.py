@@ -33,6 +33,13 @@ def test_referenced_buffers_are_not_reused(part):
     assert (np.frombuffer(np.ascontiguousarray(kept), np.float32) == 1).all()
 
 
+def test_buffers_that_stay_in_use_do_not_hide_others():
+    memory = ArrayPool()
+    kept = [memory.empty((1 << 16,), np.uint8) for _ in range(100)]
+    places = {memory.empty((1 << 16,), np.uint8).ctypes.data for _ in range(1000)}
+    assert len(places) < len(kept)
+
+
 def test_released_buffers_are_reused():
     memory = ArrayPool()
     first = memory.empty((10, 4096), np.float32)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hosts.data.submissions import Scattered
 from hosts.optimizers import mean_of
 from hosts.worker.transport import WorkerTransport
 from protocol.exponents import Exponents
@@ -22,6 +23,16 @@ LANES = 4
 def pending(transport: WorkerTransport) -> Array:
     """Entries of the first stream."""
     return transport._queues.pending(0)
+
+
+def test_scattered_values_of_another_number_of_chunks_are_refused() -> None:
+    values = np.ones((4, LANES), np.float32)
+    rows = values.ctypes.data + 4 * LANES * np.arange(4, dtype=np.uint64)
+    transport, sums = lone(), np.empty((4, LANES), np.float32)
+    for given_rows, into in [(rows[:2], sums), (rows[:2], sums[:2]), (rows, None)]:
+        with pytest.raises(ValueError, match="values of 4 chunks, and memory"):
+            transport.submit(np.arange(4), Scattered(given_rows, (values,)), np.full(4, 4), into)
+    assert transport.submit(np.arange(4), Scattered(rows, (values,)), np.full(4, 4), sums) == 0
 
 
 @given(st.lists(st.lists(st.integers(0, 2**32 - 1), min_size=LANES, max_size=LANES), min_size=1))
