@@ -62,7 +62,7 @@ class ArrayPool:
         return kept[-1]
 
 
-def sparse(n: int, kind: npt.DTypeLike) -> npt.NDArray[Any]:
+def demand_zeros(n: int, kind: npt.DTypeLike) -> npt.NDArray[Any]:
     """Returns n zeros, whose memory the kernel provides when it is written, page by page.
 
     For arrays of which little is used: the C library may clear the memory of numpy.zeros at once.

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from hosts.data.array_pool import sparse
+from hosts.data.array_pool import demand_zeros
 from hosts.data.reports import Failure, Statistics, Sums
 from hosts.data.workspace import Workspace
 from hosts.native.loader import check_constants, load_native
@@ -120,7 +120,7 @@ class Core:
         gaps = np.full((3, streams), np.nan)
         gaps[0] = -np.inf
         small, large = wire_bytes(plan.lanes)
-        self._failed = sparse(rows, _FAILURE)
+        self._failed = demand_zeros(rows, _FAILURE)
         self._responses = np.zeros(servers, RESPONSE)
         self._responses["first"] = np.inf
         self._arrays: dict[str, Any] = {
@@ -134,7 +134,7 @@ class Core:
             "progress": slots.progress, "probing": slots.probing, "deadline": np.full(rows, np.inf),
             "results": slots.result_headers, "words": slots.result_words,
             "stream": slots.stream, "probed": np.zeros(rows, np.int64),
-            "chosen": np.zeros(rows, np.int64), "heap": sparse(2 * rows + 1, _DUE),
+            "chosen": np.zeros(rows, np.int64), "heap": demand_zeros(2 * rows + 1, _DUE),
             "failed": self._failed, "submissions": slots.submissions.table,
             # By stream.
             "common": _common(plan), "bases": slots.bases, "masks": slots.masks,

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hosts.data.array_pool import sparse
+from hosts.data.array_pool import demand_zeros
 from hosts.data.submissions import Scattered, Submission
 from hosts.native.structures import structures
 from hosts.worker.chunk_queues import ENTRY
@@ -110,7 +110,7 @@ class Slots:
         self.round = self.entry["round"]
         self.order = self.entry["order"]
         self.progress: Array = np.zeros(n, PROGRESS)
-        self.probing: Array = sparse(n, PROBING)  # see `probing_of`
+        self.probing: Array = demand_zeros(n, PROBING)  # see `probing_of`
         self.sent = self.progress["sent"]
         # The result, kept until the row is used again.
         self.result_headers: Array = np.zeros(n, HEADER)
