@@ -126,7 +126,7 @@ class LinkCounters:
 class Link(ctypes.Structure):
     """One direction, from `send` to `take`.
 
-    Its fields are struct link of native/rounds.c, from which the engine computes horizons.
+    Its fields are struct link of native/link.h, from which the engine computes horizons.
 
     name: such as `w0:0->tor0:1`; seeds the draws of its faults.
     number: the engine's number; orders simultaneous arrivals from several links.

@@ -6,15 +6,11 @@
 // Calls may go from any node to any other, and are bounded by when packets may lead to one.
 
 #include <stdbool.h>
-#include <stdint.h>
+
+#include "link.h"
 
 #define NEVER INT64_MAX
 #define LONG (NEVER / 4)
-
-// One direction of a link: class Link of simulation/links/link.py, which says what is what.
-struct link {
-    int64_t latency, interval, least, shortest, free, head, news, silent, pending;
-};
 
 struct way {
     const struct link *link;
@@ -251,5 +247,5 @@ uint64_t rounds_choose(struct network *network, struct turn *turns) {
 }
 
 // Checked by simulation/kernel/rounds.py.
-const int64_t link_bytes = sizeof(struct link), way_bytes = sizeof(struct way);
+const int64_t way_bytes = sizeof(struct way);
 const int64_t node_bytes = sizeof(struct node), network_bytes = sizeof(struct network);

@@ -190,6 +190,12 @@ class SwitchNode(Node):
         if arrivals or self.lines.next() < until:
             self.departed(self.lines.run(arrivals, until))
 
+    @property
+    def holds(self) -> bool:
+        """True if it may have packets that arrive by no link: from the CPU, or while it was
+        stopped."""
+        return bool(self._packet_outs or self.held_until)
+
     def taken(self, until: int) -> list[Arrivals]:
         """Takes all packets that arrive before a time.
 

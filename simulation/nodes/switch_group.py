@@ -17,6 +17,7 @@ from functools import partial
 import numpy as np
 
 from simulation.kernel.engine import Node
+from simulation.links.fields import LinkFields
 from simulation.links.link import Link
 from simulation.links.trains import NEVER, Train
 from simulation.nodes.switch import SwitchNode
@@ -49,7 +50,7 @@ class SwitchGroup(Node):
         self._lookahead = min((link.latency + link.least for *_, link in between), default=NEVER)
         # See TimedPorts.set_echoes.
         self._echoes = np.full((len(switches), PORTS + 1, ECHO), NEVER, np.int64)
-        self._hosts: list[tuple[Link, Link]] = []
+        hosts: list[tuple[Link, Link]] = []
         places: list[tuple[int, int]] = []
         for row, (echoes, switch) in enumerate(zip(self._echoes, switches, strict=True)):
             switch.lines.set_echoes(echoes)
@@ -60,8 +61,11 @@ class SwitchGroup(Node):
                     echo[3:5] = port.into.latency, port.into.least
                     echo[6] = control_latency
                     places.append((row, port.number))
-                    self._hosts.append((port.into, port.out))
+                    hosts.append((port.into, port.out))
         self._places = np.array(places, np.intp).reshape(-1, 2).T
+        self._heads = LinkFields([into for into, _ in hosts], "head")
+        self._free = LinkFields([into for into, _ in hosts], "free")
+        self._silent = LinkFields([out for _, out in hosts], "silent")
         for sender, number, receiver, to, link in between:
             sender.lines.wire(number, receiver.lines, to, link.spec.delay, link.number)
             link.passed = partial(sender.lines.carried, number)
@@ -114,18 +118,19 @@ class SwitchGroup(Node):
 
         Returns that time, and whether there were any packets.
         """
+        row, port = self._places
+        reached = set(row[self._heads.read() < until].tolist())
         parts: list[tuple[SwitchNode, list[Arrivals]]] = []
         there = False
-        for switch in self._switches:
-            arrivals = switch.taken(until)
+        for number, switch in enumerate(self._switches):
+            arrivals = switch.taken(until) if number in reached or switch.holds else []
             there = there or bool(arrivals) or switch.lines.next() < until
             parts.append((switch, arrivals))
         if not there:
             return until, False
         self.moved = True
-        row, port = self._places
-        self._echoes[row, port, 0] = [into.free for into, _ in self._hosts]
-        self._echoes[row, port, 5] = [out.silent for _, out in self._hosts]
+        self._echoes[row, port, 0] = self._free.read()
+        self._echoes[row, port, 5] = self._silent.read()
         given = [(switch.lines, arrivals) for switch, arrivals in parts]
         came = run_together(given, self._lookahead, until)
         for (switch, arrivals), departures, taken in zip(
