@@ -52,22 +52,20 @@ def levels_of(slots: Slots, rows: Rows) -> Levels:
     return np.where(slots.exponent_round[rows], 1, slots.round[rows].astype(np.int64) + 2)
 
 
-def last_kept(
-    plan: WorkerPlan, slots: Slots, levels: npt.NDArray[np.uint32]
-) -> list[tuple[int, int]]:
-    """Returns (chunk, level) of the chunks whose last result is among the last W of its stream and
-    that this worker hands over: all of them if there are few workers, or a payload.
+def last_kept(plan: WorkerPlan, slots: Slots, levels: npt.NDArray[np.uint32]) -> Rows:
+    """Returns the rows of the chunks whose last result is among the last W of its stream and that
+    this worker hands over: all of them if there are few workers, or a payload.
 
     levels: (chunks,). Older results have reached every worker, as their successors were sent.
     """
     rows = np.flatnonzero(slots.stage == DONE)
+    if not slots.width:
+        rows = rows[hands_over(slots.chunk[rows], plan.rank, plan.world)]
     following = slots.next[slots.stream[rows]]
     age = (following - slots.seq[rows]) & 0xFFFFFFFF
     recent = age <= np.array(slots.windows)[slots.stream[rows]]
-    last = rows[recent & (levels_of(slots, rows) == levels[slots.chunk[rows]])]
-    if not slots.width:
-        last = last[hands_over(slots.chunk[last], plan.rank, plan.world)]
-    return list(zip(slots.chunk[last].tolist(), levels_of(slots, last).tolist(), strict=True))
+    last: Rows = rows[recent & (levels_of(slots, rows) == levels[slots.chunk[rows]])]
+    return last
 
 
 def hands_over(chunks: npt.NDArray[Any], rank: int, world: int) -> npt.NDArray[np.bool_]:
@@ -88,17 +86,28 @@ def kept(slots: Slots, wants: Iterable[tuple[int, int]]) -> list[jobs_pb2.Result
     rows = rows[np.isin(slots.chunk[rows], [chunk for chunk, _ in wants])]
     names = zip(slots.chunk[rows].tolist(), levels_of(slots, rows).tolist(), strict=True)
     row_of = dict(zip(names, rows.tolist(), strict=True))
-    results = []
     for chunk, level in wants:
-        row = row_of.get((chunk, level))
-        if row is None:
+        if (chunk, level) not in row_of:
             raise KeyError(f"chunk {chunk}: the result that leads to level {level} is not here")
-        headers = slots.result_headers[row : row + 1]
-        payload = slots.result_words[row].tobytes() if carries_payload(headers)[0] else b""
-        results.append(
-            jobs_pb2.Result(chunk=chunk, level=level, header=headers.tobytes(), payload=payload)
+    return results_of(slots, np.array([row_of[want] for want in wants], np.intp))
+
+
+def results_of(slots: Slots, rows: Rows) -> list[jobs_pb2.Result]:
+    """Returns the results in these rows (n,)."""
+    headers = slots.result_headers[rows]
+    return [
+        jobs_pb2.Result(
+            chunk=chunk,
+            level=level,
+            header=header.tobytes(),
+            payload=slots.result_words[row].tobytes() if full else b"",
         )
-    return results
+        for row, chunk, level, header, full in zip(
+            *(rows.tolist(), slots.chunk[rows].tolist(), levels_of(slots, rows).tolist()),
+            *(headers, carries_payload(headers).tolist()),
+            strict=True,
+        )
+    ]
 
 
 def lacking(

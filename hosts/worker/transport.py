@@ -43,6 +43,7 @@ from hosts.worker.epoch_transfer import (
     lacking,
     last_kept,
     last_of,
+    results_of,
 )
 from hosts.worker.explanation import Outline, Waiting, explain, streams_of, unanswered
 from hosts.worker.round_trips import RoundTrips
@@ -334,7 +335,7 @@ class WorkerTransport:
         if wants is None and self.plan.is_asynchronous:
             return []  # no other worker can use them
         if wants is None:
-            return kept(self._slots, last_kept(self.plan, self._slots, self.levels()))
+            return results_of(self._slots, last_kept(self.plan, self._slots, self.levels()))
         if self.plan.optimizer is None:
             return kept(self._slots, wants)
         levels, results = self.levels(), []
