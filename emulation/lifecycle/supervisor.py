@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import resource
@@ -24,6 +25,7 @@ from typing import Any
 from emulation.network.namespaces import SandboxError, settle
 
 if __name__ == "__main__":
+    gc.disable()  # modules make many objects, and nearly all of them stay
     # Before Mininet is imported, which inspects the system.
     try:
         settle()
@@ -151,4 +153,9 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    gc.freeze()
+    gc.enable()
+    try:
+        sys.exit(main(sys.argv[1:]))
+    finally:
+        gc.freeze()  # all memory is about to be freed: not first looked through, several times

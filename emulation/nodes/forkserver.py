@@ -41,6 +41,7 @@ MODULES = {
     "hosts.server": "hosts.server.__main__",
     "testbed.worker": "testbed.worker",
     "workloads.reference": "workloads.reference",
+    "simulation.replay": "simulation.replay",
 }
 FRESH = "RACKHUB_FRESH"
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER, linux/prctl.h
@@ -200,6 +201,7 @@ def main(arguments: Sequence[str]) -> None:
     """Imports the modules, then forks for each order until the socket is closed. Returns in each
     child, too, after its module has run."""
     connection = socket.socket(fileno=int(arguments[0]))
+    gc.disable()  # modules make many objects, and nearly all of them stay
     for module in MODULES.values():
         importlib.import_module(module)
     loader.load_native()  # compiled or loaded once, for all children
@@ -211,6 +213,7 @@ def main(arguments: Sequence[str]) -> None:
     setproctitle.setproctitle("rackhub fork server")
     gc.collect()
     gc.freeze()
+    gc.enable()
     connection.send(b"{}")
     while True:
         data, files, _, _ = socket.recv_fds(connection, _MOST_BYTES, 3)
@@ -280,8 +283,11 @@ def become(order: Order, files: Sequence[int], pid_pipe: int) -> None:
     sys.argv = ["-m", *words[3:]]
     # runpy warns if the module that it is to run as __main__ is already imported.
     sys.modules.pop(words[2], None)
-    gc.unfreeze()
-    runpy.run_module(words[2], run_name="__main__", alter_sys=True)
+    # What the fork server imported stays frozen: looking through it would copy all of its memory.
+    try:
+        runpy.run_module(words[2], run_name="__main__", alter_sys=True)
+    finally:
+        gc.freeze()  # all memory is about to be freed: not first looked through, several times
 
 
 def _enter(pid: int) -> None:
