@@ -347,7 +347,7 @@ class EmulatedJob(JobRun):
         ]
         if self._restored_from is not None:
             arguments += ["--restore", str(self._restored_from)]
-        processes = Processes(run.logs, run.path)  # whose failure is not the job's
+        processes = self._processes.beside()  # whose failure is not the job's
         try:
             return await replay(self._process_name("replay"), arguments, processes)
         except ProcessError:

@@ -185,7 +185,7 @@ class Testbed:
         name = self._free_name(file.spec.name)
         emit({"event": "starting", "job": name})
         chaos = Chaos(self.context, faults, emit)
-        processes = Processes(self.run.logs, self.run.path, self.fork_server)
+        processes = self.processes.beside()
         job = self.jobs[name] = EmulatedJob(
             self.context, file, name, placement, processes, chaos.forward
         )

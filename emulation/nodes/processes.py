@@ -247,6 +247,10 @@ class Processes:
         # Marks the exception as retrieved: not every group is waited for.
         self.failure.add_done_callback(lambda f: f.cancelled() or f.exception())
 
+    def beside(self) -> Processes:
+        """Returns a new group whose processes start in the same way."""
+        return Processes(self._logs, self._cwd, self._fork_server)
+
     def start(
         self,
         name: str,
