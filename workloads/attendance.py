@@ -15,12 +15,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import numpy as np
-import numpy.typing as npt
 from pydantic import Field
 from typing_extensions import TypedDict  # pydantic needs this one before Python 3.12
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 Part = tuple[tuple[int, ...], tuple[int, ...] | None]
 Entry = tuple[Part, ...]
@@ -68,6 +70,8 @@ def entry_of(workers: npt.NDArray[np.int64], members: Mapping[int, Sequence[int]
     workers: (chunks,), number of workers in the sum of each chunk.
     members: ranks in a sum, by their number.
     """
+    import numpy as np  # slow to import, and every command imports this file
+
     counts = [*members] if len(members) == 1 else np.unique(workers)[::-1].tolist()
     if len(counts) == 1:
         return ((tuple(members[counts[0]]), None),)

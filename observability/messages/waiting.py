@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
-from hosts.worker.explanation import Outline
+if TYPE_CHECKING:  # slow to import, and most commands import this file
+    from hosts.worker.explanation import Outline
 
 
 @dataclass(frozen=True)

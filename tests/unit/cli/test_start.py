@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests Ctrl-C while the command line imports modules."""
+"""Tests what the command line imports, and Ctrl-C meanwhile."""
 
 from __future__ import annotations
 
@@ -53,3 +53,13 @@ def test_ctrl_c_during_import_leaves_no_traceback(
     )
     assert result.returncode == status
     assert result.stderr == ""
+
+
+def test_commands_about_running_testbeds_import_no_numerics() -> None:
+    # Each takes longer to import than such a command takes otherwise.
+    slow = "{'google.protobuf', 'grpc', 'matplotlib', 'mininet', 'numpy'}"
+    code = f"import sys, cli.main, cli.commands.control; print({slow} & sys.modules.keys())"
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=60
+    )
+    assert (result.stdout, result.stderr) == ("set()\n", "")
