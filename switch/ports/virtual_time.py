@@ -141,7 +141,7 @@ class _Carried(ctypes.Structure):
     )  # fmt: skip
 
 
-_PORT_FIELDS = 6  # 64-bit fields of struct timed_port
+_PORT_FIELDS = 7  # 64-bit fields of struct timed_port
 
 
 _FUNCTIONS: Functions = {
@@ -165,12 +165,26 @@ _FUNCTIONS: Functions = {
     "timed_wire": (c_int, [pointer, c_uint32, pointer, c_uint32, c_int64, c_uint64]),
     "timed_wire_read": (c_int, [pointer, c_uint32, POINTER(_Carried)]),
     "timed_collect": (None, [pointer, POINTER(_Departures)]),
+    "timed_free": (None, [pointer]),
 }
 
 
 @cache
 def _library() -> ctypes.CDLL:
     return declare(load_driver(), _FUNCTIONS)
+
+
+class _Given:
+    """Frames that C has given: bytes of a shape, freed with the last array that refers to them."""
+
+    def __init__(self, at: int, shape: tuple[int, int]) -> None:
+        self._at, self._free = at, _library().timed_free
+        self.__array_interface__ = {
+            "version": 3, "typestr": "|u1", "shape": shape, "data": (at, False),
+        }  # fmt: skip
+
+    def __del__(self) -> None:
+        self._free(self._at)
 
 
 class TimedPorts:
@@ -364,17 +378,19 @@ class TimedPorts:
         came = numbers[3] if self._watched else None
         found: list[Departures] = []
         at = used = 0
-        for port, packets, width, size, wire, free in ports.tolist():
+        for port, packets, width, size, wire, free, given in ports.tolist():
             rows = slice(at, at + packets)
-            kept = packets * width
-            frames = content[used : used + kept].reshape(-1, width)
+            if given:
+                frames = np.asarray(_Given(given, (packets, width)))
+            else:
+                frames = content[used : used + packets * width].reshape(-1, width)
+                used += packets * width
             one = Departures(
                 port, times[rows], frames, lengths[rows], inputs[rows], priorities[rows], size,
                 wire, free, came[rows] if came is not None else None,
             )  # fmt: skip
             found.append(one)
             at += packets
-            used += kept
         return found
 
 

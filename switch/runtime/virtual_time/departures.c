@@ -5,6 +5,7 @@
 #include "departures.h"
 
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "grow.h"
@@ -15,6 +16,7 @@ enum { FIRST_ROOM = 64 }; // packets
 // but of thousands of ports each would keep as much as it ever sent at once.
 static _Atomic uint64_t held;
 enum { MOST_HELD = 256 << 20 };
+enum { GIVEN = 32 << 10 }; // bytes whose copy would take longer than to make an array of them
 
 static uint64_t size_of(const struct departed *departed) {
     uint64_t packet = 3 * sizeof(int64_t) + sizeof(uint32_t) + 1;
@@ -37,7 +39,8 @@ void departed_clear(struct departed *departed) {
     free(departed->stored);
     free(departed->priorities);
     free(departed->frames);
-    *departed = (struct departed){.watched = departed->watched, .least = UINT32_MAX};
+    *departed = (struct departed){
+        .watched = departed->watched, .given = departed->given, .least = UINT32_MAX};
 }
 
 void departed_spare(struct departed *departed) {
@@ -62,6 +65,8 @@ bool departed_room(struct departed *departed) {
     }
     if (departed->kept + SW_MAX_FRAME > departed->frames_room) {
         uint64_t room = 2 * departed->frames_room + SW_MAX_FRAME;
+        if (room < departed->given + SW_MAX_FRAME) // mostly it is as much again
+            room = departed->given + SW_MAX_FRAME;
         if (!grow((void **)&departed->frames, 1, room))
             return false;
         held += room - departed->frames_room;
@@ -85,12 +90,23 @@ void departed_add(struct departed *departed, const struct departure *one) {
     departed->bytes += one->length;
 }
 
-static void copy_frames(const struct departed *departed, uint8_t *rows) {
+void departed_copy(const struct departed *departed, const struct timed_departures *into,
+                   uint64_t at) {
+    uint64_t n = departed->count;
+    memcpy(into->ends + at, departed->ends, n * sizeof *departed->ends);
+    memcpy(into->lengths + at, departed->lengths, n * sizeof *departed->lengths);
+    memcpy(into->inputs + at, departed->inputs, n * sizeof *departed->inputs);
+    if (departed->watched)
+        memcpy(into->came + at, departed->came, n * sizeof *departed->came);
+    memcpy(into->priorities + at, departed->priorities, n * sizeof *departed->priorities);
+}
+
+bool departed_gives(const struct departed *departed) {
+    return departed->most == departed->least && departed->kept >= GIVEN;
+}
+
+void departed_copy_frames(const struct departed *departed, uint8_t *rows) {
     const uint8_t *frame = departed->frames;
-    if (departed->most == departed->least) {
-        memcpy(rows, frame, departed->kept);
-        return;
-    }
     for (uint64_t i = 0; i < departed->count; i++) {
         uint32_t stored = departed->stored[i];
         memcpy(rows, frame, stored);
@@ -100,14 +116,11 @@ static void copy_frames(const struct departed *departed, uint8_t *rows) {
     }
 }
 
-void departed_copy(const struct departed *departed, const struct timed_departures *into,
-                   uint64_t at, uint64_t kept) {
-    uint64_t n = departed->count;
-    memcpy(into->ends + at, departed->ends, n * sizeof *departed->ends);
-    memcpy(into->lengths + at, departed->lengths, n * sizeof *departed->lengths);
-    memcpy(into->inputs + at, departed->inputs, n * sizeof *departed->inputs);
-    if (departed->watched)
-        memcpy(into->came + at, departed->came, n * sizeof *departed->came);
-    memcpy(into->priorities + at, departed->priorities, n * sizeof *departed->priorities);
-    copy_frames(departed, into->bytes + kept);
+uint8_t *departed_give(struct departed *departed) {
+    uint8_t *frames = departed->frames;
+    held -= departed->frames_room;
+    departed->given = departed->kept;
+    departed->frames = NULL;
+    departed->frames_room = 0;
+    return frames;
 }

@@ -4,7 +4,8 @@
 // timed_collect.
 //
 // Columns of `room` packets, and the stored bytes of all frames one after the other. `most` and
-// `least` bound the stored bytes of a frame: if they are equal, frames are copied as one block.
+// `least` bound the stored bytes of a frame: if they are equal, frames are rows as they are, and many
+// bytes of them are given to the caller instead of copied. `given`: bytes that were last.
 
 #ifndef RACKHUB_DEPARTURES_H
 #define RACKHUB_DEPARTURES_H
@@ -27,7 +28,7 @@ struct departed {
     int64_t *ends, *lengths, *inputs, *came;
     uint32_t *stored;
     uint8_t *priorities, *frames;
-    uint64_t kept, frames_room; // bytes of frames
+    uint64_t kept, frames_room, given; // bytes of frames
     uint32_t most, least;       // bytes stored of a frame
     uint64_t bytes;             // of packets, stored or not
 };
@@ -46,9 +47,14 @@ static inline uint8_t *departed_end(const struct departed *departed) {
 
 void departed_add(struct departed *departed, const struct departure *one);
 
-// Copies all of it behind `at` packets and `kept` bytes of other ports. Rows have the length of the
-// longest frame, padded with zeros.
+// Copies all columns behind `at` packets of other ports.
 void departed_copy(const struct departed *departed, const struct timed_departures *into,
-                   uint64_t at, uint64_t kept);
+                   uint64_t at);
+
+// True if its frames are to be given; the caller frees them. Else they are copied to rows of the
+// length of the longest one, padded with zeros.
+bool departed_gives(const struct departed *departed);
+uint8_t *departed_give(struct departed *departed);
+void departed_copy_frames(const struct departed *departed, uint8_t *rows);
 
 #endif

@@ -37,10 +37,12 @@ struct timed_train {
 };
 
 // The departures of one port in one call: `count` packets, `stored` bytes of each, `bytes` in all,
-// `wire` with the line's overhead. free: when the line is free.
+// `wire` with the line's overhead. free: when the line is free. given: its frames, which the caller
+// frees by timed_free; NULL if they are in struct timed_departures.
 struct timed_port {
     uint64_t port, count, stored, bytes, wire;
     int64_t free;
+    uint8_t *given;
 };
 
 // All departures of one call, port by port. ends[i]: when the last bit left. inputs[i]: the index
@@ -53,7 +55,7 @@ struct timed_departures {
     uint8_t *priorities, *bytes;
 };
 
-// The sizes of the arrays of timed_departures.
+// The sizes of the arrays of timed_departures; bytes: of frames that are not given.
 struct timed_totals {
     uint64_t ports, packets, bytes;
 };
@@ -147,7 +149,8 @@ struct timed_part {
 // priority, but its line serves packets as they come.
 int timed_run(struct timed_part *parts, uint64_t count, int64_t lookahead, int64_t *until);
 
-// Copies the departures of the last call, and drops them.
+// Copies or gives the departures of the last call, and drops them.
 void timed_collect(struct timed *timed, const struct timed_departures *into);
+void timed_free(uint8_t *given);
 
 #endif

@@ -9,6 +9,8 @@
 
 #include "timed_state.h"
 
+#include <stdlib.h>
+
 #include "grow.h"
 
 static void arrive_by_train(struct timed *timed, struct head *head) {
@@ -99,7 +101,7 @@ static void add_up(const struct timed *timed, struct timed_totals *totals) {
         const struct departed *departed = &timed->outlets[timed->ports[i]]->departed;
         totals->ports += departed->count > 0;
         totals->packets += departed->count;
-        totals->bytes += departed->count * departed->most;
+        totals->bytes += departed_gives(departed) ? 0 : departed->count * departed->most;
     }
 }
 
@@ -198,7 +200,12 @@ void timed_collect(struct timed *timed, const struct timed_departures *into) {
         struct departed *departed = &outlet->departed;
         if (!departed->count)
             continue;
-        departed_copy(departed, into, at, kept);
+        departed_copy(departed, into, at);
+        bool gives = departed_gives(departed);
+        if (!gives) {
+            departed_copy_frames(departed, into->bytes + kept);
+            kept += departed->count * departed->most;
+        }
         into->ports[ports++] = (struct timed_port){
             .port = timed->ports[i],
             .count = departed->count,
@@ -206,9 +213,13 @@ void timed_collect(struct timed *timed, const struct timed_departures *into) {
             .bytes = departed->bytes,
             .wire = outlet->occupied,
             .free = outlet->line.free,
+            .given = gives ? departed_give(departed) : NULL,
         };
         at += departed->count;
-        kept += departed->count * departed->most;
         departed_spare(departed);
     }
+}
+
+void timed_free(uint8_t *given) {
+    free(given);
 }
