@@ -158,14 +158,26 @@ class Addressing:
             for name, ports in self._ports.items()
         }
         self._rank = self._ranks()
-        self._attached: dict[str, list[IPv4Address]] = {n.name: [] for n in topology.switches}
-        for destination in self.destinations:
-            self._attached[self.attached_to(destination)].append(destination)
+        self._ascending = sorted(self.destinations)
+        self._numbers = [int(destination) for destination in self._ascending]
+        self._blocks = self._blocks_of(self._ascending)
         self._missing: frozenset[str] = frozenset()
         self._whole = self  # with no switch missing
         self._distances: dict[str, dict[str, int]] = {}
         self._prefixes: dict[str, Mapping[IPv4Network, Route]] = {}
         self._parts: dict[str, str] = {}  # connected component of each switch, named by a member
+
+    def _blocks_of(self, ascending: list[IPv4Address]) -> list[tuple[int, int, str]]:
+        """Returns the blocks of neighbouring addresses at one switch: the index of the first, that
+        behind the last, and the switch."""
+        blocks: list[tuple[int, int, str]] = []
+        for at, destination in enumerate(ascending):
+            target = self.attached_to(destination)
+            if blocks and blocks[-1][2] == target:
+                blocks[-1] = blocks[-1][0], at + 1, target
+            else:
+                blocks.append((at, at + 1, target))
+        return blocks
 
     def without(self, switches: Collection[str]) -> Addressing:
         """Returns the same plan with routes that avoid these switches, and only these."""
@@ -253,13 +265,20 @@ class Addressing:
 
         Where no such path exists, the next hop is that of the whole network.
         """
-        return {d: way for d, way in self._ways(switch).items() if way is not None}
+        runs = self._runs(switch)
+        ends = [*(start for start, _ in runs[1:]), len(self._ascending)]
+        return {
+            destination: way
+            for (start, way), end in zip(runs, ends, strict=True)
+            if way is not None
+            for destination in self._ascending[start:end]
+        }
 
     def prefixes(self, switch: str) -> Mapping[IPv4Network, Route]:
         """Returns the routes as few prefixes (``aggregated``)."""
         found = self._prefixes.get(switch)
         if found is None:
-            found = self._prefixes[switch] = aggregated(self._ways(switch))
+            found = self._prefixes[switch] = aggregated(self._numbers, self._runs(switch))
         return found
 
     @property
@@ -275,25 +294,38 @@ class Addressing:
         shared = [count - 1 for count in self._workers if count]
         return others - sum(shared) + max(shared, default=0)
 
-    def _ways(self, switch: str) -> dict[IPv4Address, Route | None]:
-        """Maps every address to its next hop; None for the switch's own.
+    def _runs(self, switch: str) -> list[tuple[int, Route | None]]:
+        """Returns next hops of all addresses, in their order: the index of the first one of a run,
+        and the next hop of the run; None for the switch's own.
 
         Unrestricted and restricted routes form no loop: where a switch has no path left, neither
         has any neighbour but the missing ones.
         """
-        ways: dict[IPv4Address, Route | None] = {}
-        for target, there in self._attached.items():
-            nearer = self._nearer(switch, target) or self._whole._nearer(switch, target)
-            routes = [Route(port.number, port.peer_mac) for port in nearer]
-            for destination in there:
-                if routes:
-                    ways[destination] = routes[self._rank[destination] % len(routes)]
-                elif target == switch and destination in self._interface_of:
-                    host = self._interface_of[destination]
-                    ways[destination] = Route(host.switch_port, host.mac)
-                else:
-                    ways[destination] = None
-        return ways
+        runs: list[tuple[int, Route | None]] = []
+        routes_to: dict[str, list[Route]] = {}
+        for first, end, target in self._blocks:
+            routes = routes_to.get(target)
+            if routes is None:
+                nearer = self._nearer(switch, target) or self._whole._nearer(switch, target)
+                routes = [Route(port.number, port.peer_mac) for port in nearer]
+                routes_to[target] = routes
+            # One route leads to all addresses of a block.
+            for at in range(first, first + 1 if len(routes) == 1 else end):
+                way = self._way(switch, target, self._ascending[at], routes)
+                if not runs or runs[-1][1] != way:
+                    runs.append((at, way))
+        return runs
+
+    def _way(
+        self, switch: str, target: str, destination: IPv4Address, routes: list[Route]
+    ) -> Route | None:
+        """Returns the next hop to an address at a target, one of the routes to it."""
+        if routes:
+            return routes[self._rank[destination] % len(routes)]
+        if target == switch and destination in self._interface_of:
+            host = self._interface_of[destination]
+            return Route(host.switch_port, host.mac)
+        return None
 
     def route(self, switch: str, destination: IPv4Address) -> Route:
         """Returns the next hop towards an address.

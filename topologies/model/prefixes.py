@@ -3,40 +3,39 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Mapping
-from ipaddress import IPv4Address, IPv4Network
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from ipaddress import IPv4Network
 from typing import TypeVar
 
 _BITS = 32
 Way = TypeVar("Way")
 
 
-def aggregated(ways: Mapping[IPv4Address, Way | None]) -> dict[IPv4Network, Way]:
+def aggregated(
+    numbers: Sequence[int], runs: Sequence[tuple[int, Way | None]]
+) -> dict[IPv4Network, Way]:
     """Computes prefixes that route all these addresses like the single routes.
 
-    ways: next hop by address; no prefix covers an address with None.
+    numbers: of the addresses, ascending.
+    runs: each with the index of its first address, and the next hop of all up to the next run; no
+        prefix covers an address with None. Neighbours differ.
 
     Prefixes do not overlap, each is as long as its addresses allow, and no two adjacent ones could
     be merged. Other addresses may fall under a prefix. If next hops are those of shortest paths,
     their packets do not loop: each hop is nearer to all addresses of the prefix used there, and the
     longest of the prefixes that a packet meets has addresses that are in all of them.
     """
-    known = sorted((int(address), way) for address, way in ways.items())
-    if not known:
-        return {}
-    numbers = [number for number, _ in known]
-    ends = [len(known)] * len(known)  # end of the run with the same next hop
-    for at in range(len(known) - 2, -1, -1):
-        ends[at] = ends[at + 1] if known[at][1] == known[at + 1][1] else at + 1
+    starts = [start for start, _ in runs]
     found: dict[IPv4Network, Way] = {}
-    parts = [(0, len(known))]
+    parts = [(0, len(numbers))] if numbers else []
     while parts:
         first, end = parts.pop()
         low, high = numbers[first], numbers[end - 1]
         host_bits = (low ^ high).bit_length()
-        way = known[first][1]
-        if ends[first] < end:
+        following = bisect_right(starts, first)
+        way = runs[following - 1][1]
+        if following < len(starts) and starts[following] < end:
             middle = high >> host_bits - 1 << host_bits - 1
             cut = bisect_left(numbers, middle, first, end)
             parts += [(cut, end), (first, cut)]
