@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from controller.jobs.joining import Join
 from controller.jobs.measuring import Rounds
-from controller.jobs.members import Member, Membership, Role
+from controller.jobs.members import Member, Members, Membership, Role
 from controller.jobs.moves import MoveRecord
 from controller.jobs.remapping import Remap
 from controller.jobs.resync import Change, Pool
@@ -188,7 +188,7 @@ class Job:
     avoid: frozenset[str] = frozenset()  # switches excluded from trees by request
     state: State = State.CREATED
     reason: str = ""
-    members: dict[Membership, Member] = field(default_factory=dict)
+    members: Members = field(default_factory=Members)
     keys: tuple[Key, ...] = ()
     optimizer: OptimizerPlan | None = None  # that its servers run
     pipeline: Pipeline = USUAL

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from protocol.plan import Address
 
-__all__ = ["Member", "Membership", "Role"]
+__all__ = ["Member", "Members", "Membership", "Role"]
 
 
 class Role(Enum):
@@ -57,3 +57,23 @@ class Member:
     def waiting(self) -> bool:
         """True if it is alive and waits to join."""
         return self.joining and not self.lost
+
+
+class Members(dict[Membership, Member]):
+    """The members of a job by place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._known: set[int] = set()  # IPv4 addresses of all that are or were members
+
+    def __setitem__(self, place: Membership, member: Member) -> None:
+        self._known.add(member.address.ipv4)
+        super().__setitem__(place, member)
+
+    def at(self, address: Address) -> list[Membership]:
+        """Returns the places of all members at an address that are not lost. Quick if no member was
+        ever on that host, as when each of thousands connects for the first time."""
+        if address.ipv4 not in self._known:
+            return []
+        found = self.items()
+        return [place for place, one in found if one.address == address and not one.lost]

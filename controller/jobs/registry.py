@@ -209,10 +209,8 @@ class JobTable:
             job, place = self._alive(nonce, role, rank)
             check_address(self.fabric.addressing, job, place, address)
             known = job.members.get(place)
-            for other, member in job.members.items():
-                if member.address.ipv4 != address.ipv4:
-                    continue  # without a comparison of all that the two are
-                if other != place and member.address == address and not member.lost:
+            for other in job.members.at(address):
+                if other != place:
                     text = f"{job}: {job.name(other)} listens at {address} already"
                     raise JobError(Refusal.ALREADY_EXISTS, text)
             if known is not None and known.process != process:
