@@ -16,7 +16,7 @@ import numpy as np
 from observability.pcap import Writer
 from protocol.priorities import PRIORITIES
 from simulation.kernel.engine import Node, Port
-from simulation.links.trains import NEVER, Train
+from simulation.links.trains import Train
 from switch.p4runtime.device import Device
 from switch.pipeline import Pipeline
 from switch.ports.paced_line import Line
@@ -163,8 +163,11 @@ class SwitchNode(Node):
     def next(self) -> int:
         """Returns the time of the first call, recirculated packet, or packet that waited while it
         was stopped."""
-        held = self.held_until if self._held else NEVER
-        return min(self.next_call(), self.lines.next(), held)
+        return min(self.next_handled(), self.lines.next())
+
+    def next_handled(self) -> int:
+        """Returns the time of the first event that is no packet's in its program or queues."""
+        return min(self.next_call(), self.held_until) if self._held else self.next_call()
 
     def outlook(self) -> tuple[int, int]:
         """Implements Node: it makes no calls but answers."""

@@ -21,7 +21,7 @@ from simulation.links.fields import LinkFields
 from simulation.links.link import Link
 from simulation.links.trains import NEVER, Train
 from simulation.nodes.switch import SwitchNode
-from switch.ports.virtual_time import ECHO, PORTS, Arrivals, run_together
+from switch.ports.virtual_time import ECHO, PORTS, Arrivals, FirstEvent, run_together
 
 
 class SwitchGroup(Node):
@@ -63,6 +63,7 @@ class SwitchGroup(Node):
                     places.append((row, port.number))
                     hosts.append((port.into, port.out))
         self._places = np.array(places, np.intp).reshape(-1, 2).T
+        self._first = FirstEvent([switch.lines for switch in switches])
         self._heads = LinkFields([into for into, _ in hosts], "head")
         self._free = LinkFields([into for into, _ in hosts], "free")
         self._silent = LinkFields([out for _, out in hosts], "silent")
@@ -86,7 +87,7 @@ class SwitchGroup(Node):
 
     def next(self) -> int:
         """Returns the time of the members' first event."""
-        return min(switch.next() for switch in self._switches)
+        return min(self._first.next(), *(switch.next_handled() for switch in self._switches))
 
     def outlook(self) -> tuple[int, int]:
         """Implements Node: its members make no calls but answers."""
@@ -124,9 +125,9 @@ class SwitchGroup(Node):
         there = False
         for number, switch in enumerate(self._switches):
             arrivals = switch.taken(until) if number in reached or switch.holds else []
-            there = there or bool(arrivals) or switch.lines.next() < until
+            there = there or bool(arrivals)
             parts.append((switch, arrivals))
-        if not there:
+        if not there and self._first.next() >= until:
             return until, False
         self.moved = True
         self._echoes[row, port, 0] = self._free.read()

@@ -99,6 +99,7 @@ uint64_t timed_no_program(const struct timed *timed);
 // Returns the time of the next recirculation, arrival by a wire or start of a packet that waits by
 // priority; TIMED_NEVER without one.
 int64_t timed_next(const struct timed *timed);
+int64_t timed_first(const struct timed *const *all, uint64_t count); // of several
 
 // Returns when the first of the packets came that wait by priority; TIMED_NEVER without one.
 int64_t timed_since(const struct timed *timed);

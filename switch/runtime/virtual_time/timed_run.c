@@ -45,6 +45,15 @@ int64_t timed_next(const struct timed *timed) {
     return next;
 }
 
+int64_t timed_first(const struct timed *const *all, uint64_t count) {
+    int64_t first = TIMED_NEVER;
+    for (uint64_t i = 0; i < count; i++) {
+        int64_t next = timed_next(all[i]);
+        first = next < first ? next : first;
+    }
+    return first;
+}
+
 // Heads of trains and wires, by rank.
 static bool set_heads(struct timed *timed, struct timed_train *trains, uint64_t count) {
     uint64_t total = count + timed->wire_count;
