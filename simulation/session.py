@@ -115,10 +115,14 @@ class Session:
 
         Raises JobError for the first job that failed, VirtualError.
         """
+        with _rare_garbage_collection():
+            return self._execute()
+
+    def _execute(self) -> bool:
         began = time.monotonic()
         failure: VirtualError | None = None
         stopped = False
-        with _log_to_file(self.run.logs / "virtual.log", self.network), _rare_garbage_collection():
+        with _log_to_file(self.run.logs / "virtual.log", self.network):
             try:
                 self.network.controller.begin()
                 self.network.operator.tasks.thread(self._run_jobs, name="run").start()

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from typing import Any, cast
 
@@ -59,6 +60,7 @@ def run_command(
             from simulation.running import run_virtually  # slow to import
 
             directory, matches = run_virtually(topology, files, view, trace=trace, **options)
+            gc.freeze()  # the process ends soon: what a network leaves is not looked through
         elif trace is not None:
             raise LaunchError(
                 f"--trace {trace}: only simulated time can be traced; use --clock virtual as well"
