@@ -65,11 +65,11 @@ def replay(
     topology = replace(topology, costs=Costs())
     spec = file.spec.model_copy(update={"compute": ComputeSpec()})
     file = replace(file, spec=spec, layer_times=None)
-    most = min(spec.iterations, 1 + _VARYING)
     in_network = spec.propagation.in_network
     network = Network(topology, Addressing(topology), dataplane, priorities=in_network)
     with tempfile.TemporaryDirectory(prefix="rackhub-replay-") as folder:
         job = _Replayed(network, dataplane, file, Path(folder))
+        most = min(spec.iterations - job.forecast.before, 1 + _VARYING)
         try:
             network.controller.begin()
             running = network.operator.tasks.thread(job.run, name=job.name)

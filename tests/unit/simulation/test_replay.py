@@ -63,6 +63,19 @@ def test_single_iteration_says_nothing() -> None:
     assert replayed(topology(), JOB.replace(str(ITERATIONS), "1")) == []
 
 
+def test_a_resumed_job_ends_with_its_iterations(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has fewer than its file says; with losses none of them are alike."""
+    job, before = JOB + "checkpoint: {every: 4}\n", 4
+    files = {"topology.yaml": topology(0.02), "job.yaml": job}
+    directory = run(tmp_path, monkeypatch, files).run
+    restore = directory.path / directory.read_summary()["checkpoints"][0]["file"]
+    file = jobfile.load(tmp_path / "job.yaml", restore)
+    found = replay(parse(topology(0.02)), program_for([])[2], file, 1e6)
+    assert len(found) == ITERATIONS - before - 1
+
+
 def test_time_limit_ends_it() -> None:
     assert replayed(topology(), seconds=0.0) == []
 
