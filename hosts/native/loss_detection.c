@@ -155,7 +155,7 @@ static void restart(struct worker *w, int64_t stream, double now) {
     w->nearest[stream] = INFINITY;
     w->ring_timeout[stream] = timeout;
     w->restarts[stream]++;
-    w->soonest = fmin(w->soonest, ring);
+    w->soonest = smaller(w->soonest, ring);
 }
 
 // Returns the earliest deadline of a stream. Without backoffs none is before `ring` and `nearest`,
@@ -198,8 +198,11 @@ static void retransmit(struct worker *w, int64_t row) {
 
 // When a row was last sent or probed, or heard of.
 static double heard_last(const struct worker *w, int64_t row) {
-    const struct probing *probing = probing_of(w, row);
-    return fmax(larger(w->progress[row].sent_last, probing->probed_last), probing->state_time);
+    const struct progress *progress = &w->progress[row];
+    if (!progress->probed)
+        return progress->sent_last;
+    const struct probing *probing = &w->probing[row];
+    return fmax(larger(progress->sent_last, probing->probed_last), probing->state_time);
 }
 
 // Marks rows for probing that the retransmission of a row overtook.
@@ -232,7 +235,7 @@ void detect_from_results(struct worker *w, const int64_t *packets, int64_t n,
             struct response *response = &w->responses[w->server[row]];
             response->sums++;
             response->waited += larger(now - progress->sent_first, 0.0);
-            response->first = fmin(response->first, progress->sent_first);
+            response->first = smaller(response->first, progress->sent_first);
             response->sent = larger(response->sent, progress->sent_first);
             response->last = larger(response->last, now);
         }
@@ -240,7 +243,7 @@ void detect_from_results(struct worker *w, const int64_t *packets, int64_t n,
             w->lowest[stream] = took;
         if (own && a->full[packets[i]])
             w->longest[stream] = larger(w->longest[stream], took);
-        w->earliest[stream] = fmin(w->earliest[stream], progress->sent_last);
+        w->earliest[stream] = smaller(w->earliest[stream], progress->sent_last);
     }
     w->since_loss += n;
     int64_t urgent = 0; // the last streams are the most urgent
@@ -390,16 +393,18 @@ static void choose_overdue(struct worker *w, double now) {
     }
 }
 
-// Marks the rows of a stream among a block of rows that sums of later numbers have overtaken.
-static void probe_block(struct worker *w, int64_t stream, int64_t block) {
+// Marks the rows of a stream among a block of rows that sums of later numbers have overtaken. last:
+// the latest of all its ways.
+static void probe_block(struct worker *w, int64_t stream, int64_t block, double last) {
     int64_t end = (block + 1) << BLOCK_BITS;
     double margin = w->lowest[stream] / 4, heard = INFINITY;
     for (int64_t row = block << BLOCK_BITS; row < end && row < w->rows; row++) {
         if (!in_flight(w, row))
             continue;
         double one = heard_last(w, row);
-        heard = fmin(heard, one);
-        if (w->stream[row] == stream && w->latest[way_of(w, row)] > one + margin)
+        heard = smaller(heard, one);
+        if (last > one + margin && w->stream[row] == stream &&
+            w->latest[way_of(w, row)] > one + margin)
             set_probe(w, row, true);
     }
     w->heard[block] = heard;
@@ -422,7 +427,7 @@ static void probe_overtaken(struct worker *w) {
         int64_t end = (w->bases[stream] + w->masks[stream]) >> BLOCK_BITS;
         for (int64_t block = first; block <= end; block++) {
             if (last > w->heard[block] + margin)
-                probe_block(w, stream, block);
+                probe_block(w, stream, block, last);
             least = smaller(least, w->heard[block]);
         }
         w->unheard[stream] = least;
