@@ -127,6 +127,39 @@ def test_sums_leave_when_the_last_contribution_is_in(switch: Switch) -> None:
     assert sorted(one.port for one in found) == [1, 2, 3, 4]
 
 
+def test_departures_stay_as_they_are_while_the_switch_goes_on() -> None:
+    """However many leave a port in a call: their memory is not that of the next ones, or of the
+    switch."""
+    switch, few = Switch(), Switch()
+    numbers, rounds = 400, []
+    for one in (switch, few):
+        one.lines_of(1 << 24)
+    for first in (0, numbers):
+        times = [10**6 * (1 + 4 * n) for n in range(first, first + numbers)]
+        sent = [
+            arrivals(worker + 1, [at + 10**6 * worker for at in times],
+                     contributions(worker, range(first, first + numbers)))
+            for worker in range(4)
+        ]  # fmt: skip
+        rounds.append(switch.lines.run(sent, times[-1] + 10**7))
+        alone: dict[int, list[tuple[int, int, bytes]]] = {}
+        for n in range(numbers):
+            part = [Arrivals(o.port, o.times[n : n + 1], o.frames[n : n + 1], o.lengths[n : n + 1])
+                    for o in sent]  # fmt: skip
+            for port, packets in departed_packets(
+                few.lines.run(part, times[n] + 10**6 * 4)
+            ).items():
+                alone.setdefault(port, []).extend(packets)
+        assert departed_packets(rounds[-1]) == alone
+    for one in (switch, few):
+        one.connection.close()
+        one.node.close()
+    for found in rounds:
+        assert sorted(one.port for one in found) == [1, 2, 3, 4]
+        assert all(len(one.frames) == numbers for one in found)
+        assert all(traffic.wrong_sum(f.tobytes()) is None for one in found for f in one.frames)
+
+
 def test_departures_match_untimed_target(switch: Switch) -> None:
     """The same packets through the pipeline back to back: same outputs, port by port."""
     switch.lines_of(1 << 24)
