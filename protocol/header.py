@@ -137,8 +137,7 @@ class Batch:
         batch if a mask takes all."""
         if isinstance(rows, np.ndarray) and rows.dtype == np.bool_ and rows.all():
             return self
-        headers = opaque(self.headers)[rows].view(HEADER)
-        peers = opaque(self.peers)[rows].view(PEER)
+        headers, peers = picked(self.headers, rows), picked(self.peers, rows)
         return Batch(headers, self.payloads[rows], self.full[rows], peers)
 
     @staticmethod
@@ -148,10 +147,10 @@ class Batch:
             return batches[0]
         # By default numpy concatenates big-endian arrays into one of native byte order.
         return Batch(
-            np.concatenate([batch.headers for batch in batches], dtype=HEADER),
+            joined([batch.headers for batch in batches]),
             np.concatenate([batch.payloads for batch in batches], dtype=LANE),
             np.concatenate([batch.full for batch in batches]),
-            np.concatenate([batch.peers for batch in batches], dtype=PEER),
+            joined([batch.peers for batch in batches]),
         )
 
     @staticmethod
@@ -212,6 +211,22 @@ def opaque(items: Array) -> Array:
     """Returns the same memory as items without fields: numpy copies structured items field by
     field."""
     return items.view(_opaque_type(items.dtype.itemsize))
+
+
+def picked(items: Array, rows: Any) -> Array:
+    """Returns structured items of `rows` (an index array, mask or slice): a copy unless a slice."""
+    found: Array = opaque(items)[rows].view(items.dtype)
+    return found
+
+
+def copied(items: Array) -> Array:
+    """Returns a contiguous copy of structured items."""
+    return opaque(items).copy().view(items.dtype)
+
+
+def joined(parts: Sequence[Array]) -> Array:
+    """Returns all items of structured arrays of one type, at least one, in order."""
+    return np.concatenate([opaque(part) for part in parts]).view(parts[0].dtype)
 
 
 @lru_cache
@@ -383,7 +398,7 @@ def decode_wire(wire: Wire, peers: Array) -> tuple[Batch, int]:
     """
     headers, words = parts_of(wire)
     # Many columns are read later: in `wire` each packet would be a cache miss.
-    headers = opaque(headers).copy().view(HEADER)
+    headers = copied(headers)
     batch = Batch(headers, words, carries_payload(headers), peers)
     return _well_formed(batch, wire.shape[1])
 
@@ -405,7 +420,7 @@ def decode_rows(
         words = rows[:, HEADER_BYTES : packet_bytes(lanes)].view(LANE)
     else:  # payloads are absent or truncated
         words = np.empty((n, lanes), LANE)
-    headers = opaque(rows[:, :HEADER_BYTES].view(HEADER)[:, 0]).copy().view(HEADER)
+    headers = copied(rows[:, :HEADER_BYTES].view(HEADER)[:, 0])
     return _well_formed(Batch(headers, words, carries_payload(headers), peers), lengths, lanes)
 
 

@@ -10,7 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from protocol import shards_pb2
-from protocol.header import HEADER, Array
+from protocol.header import (
+    HEADER,
+    Array,
+    joined,
+    picked,
+)
 from protocol.payloads import Floats
 
 Chunks = npt.NDArray[np.int64]
@@ -53,7 +58,7 @@ class Snapshot:
         return Snapshot(
             self.chunks[rows],
             self.levels[rows],
-            self.headers[rows],
+            picked(self.headers, rows),
             self.parameters[rows],
             self.state[:, rows],
             None if self.ledger is None else self.ledger[rows],
@@ -67,7 +72,7 @@ class Snapshot:
         return Snapshot(
             np.concatenate([part.chunks for part in parts]),
             np.concatenate([part.levels for part in parts]),
-            np.concatenate([part.headers for part in parts], dtype=HEADER),
+            joined([part.headers for part in parts]),
             np.concatenate([part.parameters for part in parts]),
             np.concatenate([part.state for part in parts], axis=1),
             np.concatenate([part.rows for part in parts]),

@@ -19,6 +19,7 @@ from protocol.header import (
     HEADER_BYTES,
     PEER,
     Batch,
+    copied,
     decode,
     decode_wire,
     opaque,
@@ -90,7 +91,7 @@ class Receiver:
             return self._sort_out(inbox.trains_length, lanes)
         wire = self._arena[: n * wide].reshape(n, wide)
         headers = self._headers[:n].copy().view(HEADER)[:, 0]
-        sources = opaque(self._sources)[:n].copy().view(PEER)
+        sources = copied(self._sources[:n])
         batch = Batch(headers, parts_of(wire)[1], self._full[:n].copy(), sources)
         return Arrived(batch, 0, inbox.trains_length)
 

@@ -30,7 +30,18 @@ from hosts.server.chunk_fetches import MoveTask
 from hosts.server.conflict_free_batches import Indices, Mask, waves
 from hosts.server.shards import Shards
 from hosts.server.update_pipeline import UpdatePipeline
-from protocol.header import LANE, PHASE_SHIFT, Array, Batch, Flag, Op, Phase, blank, peer_array
+from protocol.header import (
+    LANE,
+    PHASE_SHIFT,
+    Array,
+    Batch,
+    Flag,
+    Op,
+    Phase,
+    blank,
+    peer_array,
+    picked,
+)
 from protocol.payloads import NO_EXPONENT, chunk_hash, float_words, floats_of, sum_checks, word_sums
 from protocol.plan import ServerPlan
 
@@ -116,7 +127,7 @@ class AsynchronousNode:
             self._custody.need(numbers[away])
             self._counters["query_moving"] += int(np.count_nonzero(away))
             good[np.flatnonzero(good)[away]] = False
-        headers, ranks = batch.headers[good], ranks[good]
+        headers, ranks = picked(batch.headers, good), ranks[good]
         chunks = headers["chunk"].astype(np.int64)
         number = headers["children"].astype(np.int64)
         counted = self._counted(chunks)
@@ -124,7 +135,7 @@ class AsynchronousNode:
         live = (behind == 0) | (behind == 1)
         self._count("query_stale", ~live)
         self._count("query_answered", live)
-        headers, ranks, chunks = headers[live], ranks[live], chunks[live]
+        headers, ranks, chunks = picked(headers, live), ranks[live], chunks[live]
         if not len(headers):
             return []
         number, counted, behind = number[live], counted[live], behind[live]
@@ -143,7 +154,7 @@ class AsynchronousNode:
         states["flags"] = phase << PHASE_SHIFT | Flag.DIRECT
         words = np.zeros((len(states), self._plan.lanes), LANE)
         full = np.zeros(len(states), np.bool_)
-        return [Batch(states, words, full, self._addresses[ranks])]
+        return [Batch(states, words, full, picked(self._addresses, ranks))]
 
     def _well_addressed(self, headers: Array, ranks: Indices) -> Mask:
         named = (headers["sender"] == (ranks & 0xFF)) & (headers["workers"] == 1)
@@ -282,7 +293,8 @@ class AsynchronousNode:
         headers["checksum"] = word_sums(words) + chunk_hash(
             self._plan.job, headers["stream"], headers["seq"], headers["chunk"], 0
         )
-        return [Batch(headers, words, np.ones(len(at), np.bool_), self._addresses[ranks])]
+        full, peers = np.ones(len(at), np.bool_), picked(self._addresses, ranks)
+        return [Batch(headers, words, full, peers)]
 
     def _count(self, outcome: str, packets: Mask) -> None:
         n = int(np.count_nonzero(packets))

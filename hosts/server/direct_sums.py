@@ -26,6 +26,7 @@ from protocol.header import (
     Phase,
     blank,
     peer_array,
+    picked,
 )
 from protocol.payloads import (
     Floats,
@@ -126,7 +127,7 @@ class DirectStream:
         self._count("query_answered", int(np.count_nonzero(answered)))
         if not answered.any():
             return []
-        headers, ranks = batch.headers[answered], ranks[answered]
+        headers, ranks = picked(batch.headers, answered), ranks[answered]
         slots, current = match.slots[answered], match.current[answered]
         states = blank(len(headers), Op.STATE)
         for name in ("job", "epoch", "stream", "sender", "seq", "chunk", "node", "workers"):
@@ -139,7 +140,7 @@ class DirectStream:
             np.zeros((len(states), self._plan.lanes), LANE),
             np.zeros(len(states), np.bool_),
         )
-        return [Batch(states, words, full, self._addresses[ranks])]
+        return [Batch(states, words, full, picked(self._addresses, ranks))]
 
     def _well_addressed(self, batch: Batch, ranks: Indices) -> Mask:
         headers = batch.headers
@@ -225,9 +226,8 @@ class DirectStream:
     def _results(self, slots: Indices, ranks: Indices) -> Batch:
         headers = self._sum_headers(slots)
         headers["sender"] = ranks & 0xFF
-        return Batch(
-            headers, self._sums[slots], np.ones(len(slots), np.bool_), self._addresses[ranks]
-        )
+        full, peers = np.ones(len(slots), np.bool_), picked(self._addresses, ranks)
+        return Batch(headers, self._sums[slots], full, peers)
 
     def _sum_headers(self, slots: Indices) -> Array:
         """Returns the headers of RESULTs of `slots`, without their receivers."""

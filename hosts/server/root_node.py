@@ -49,6 +49,7 @@ from protocol.header import (
     parts_of,
     peer_array,
     peer_keys,
+    picked,
 )
 from protocol.payloads import float_words, header_hashes, word_sums
 from protocol.plan import RootStream, ServerPlan
@@ -150,7 +151,9 @@ class RootNode:
             self._on_bad(batch.headers[self._found[_BAD, : received.bad_count]])
         results = self._results_of() if received.done_count else []
         if received.again_count:
-            results += self._answers(batch.headers[self._found[_AGAIN, : received.again_count]])
+            results += self._answers(
+                picked(batch.headers, self._found[_AGAIN, : received.again_count])
+            )
         return results
 
     def visible(self, batch: Batch, *, measured: bool) -> npt.NDArray[np.bool_]:
@@ -218,11 +221,11 @@ class RootNode:
                 if key in self._failed:
                     seq, failures, _ = self._failed[key]
                     self._failed[key] = seq, failures, True
-        answers = self._answers(batch.headers[again])
+        answers = self._answers(picked(batch.headers, again))
         if len(done):
             headers, _ = parts_of(packets[: len(done)])
             words, full = np.zeros((len(done), self._width), LANE), np.zeros(len(done), np.bool_)
-            answers.append(Batch(headers, words, full, batch.peers[done]))
+            answers.append(Batch(headers, words, full, picked(batch.peers, done)))
         return answers
 
     def count(self) -> None:
@@ -333,7 +336,7 @@ class RootNode:
             self._at[0], address(slots), len(slots), address(senders), address(packets),
             address(whole),
         )  # fmt: skip
-        return [Batch(*parts_of(packets), whole, self._addresses[senders], packets)]
+        return [Batch(*parts_of(packets), whole, picked(self._addresses, senders), packets)]
 
     def _optimize(self, steps: UpdatePipeline, slots: Slots) -> list[Batch]:
         """Turns complete sums of gradients into parameters."""

@@ -19,7 +19,12 @@ import numpy.typing as npt
 
 from hosts.data.snapshot import STARTED, Chunks, Ledger, Levels, Snapshot
 from hosts.optimizers import at_step, rule_of
-from protocol.header import HEADER, Array
+from protocol.header import (
+    HEADER,
+    Array,
+    opaque,
+    picked,
+)
 from protocol.optimizer_plan import OptimizerPlan
 from protocol.payloads import Floats
 
@@ -85,7 +90,7 @@ class Shards:
 
     def note(self, chunks: Chunks, headers: Array) -> None:
         """Stores the headers (n,) of the results that the chunks' parameters go out in."""
-        self._headers[chunks] = headers
+        opaque(self._headers)[chunks] = opaque(headers)
 
     def snapshot(self, chunks: Chunks) -> Snapshot:
         """Copies these chunks. Raises KeyError for one that is not held."""
@@ -99,7 +104,7 @@ class Shards:
         return Snapshot(
             chunks,
             self.levels[chunks],
-            self._headers[chunks],
+            picked(self._headers, chunks),
             self._parameters[chunks],
             self._state[:, chunks],
             self.ledger[chunks],
@@ -125,7 +130,7 @@ class Shards:
         news = snapshot.select(newer)
         chunks = news.chunks
         self.levels[chunks] = news.levels
-        self._headers[chunks] = news.headers
+        opaque(self._headers)[chunks] = opaque(news.headers)
         self._parameters[chunks] = news.parameters
         self._state[:, chunks] = news.state
         self.ledger[chunks] = news.rows
@@ -190,7 +195,7 @@ class Shards:
             self.ledger[chunks, 0] = _ANY_MEETING
             self.ledger[chunks, 1:] = applied
         self.levels[chunks] = levels
-        self._headers[chunks] = headers
+        opaque(self._headers)[chunks] = opaque(headers)
         self._parameters[chunks] = parameters
         self._state[:, chunks] = 0
 

@@ -65,9 +65,10 @@ class Call:
     def take(self, tickets: npt.NDArray[np.int64], workers: int) -> None:
         """Takes sums of so many workers, by their tickets, of which some may be this call's."""
         at = tickets - self.first
-        mine = (at >= 0) & (at < len(self._workers))
-        self._workers[at[mine]] = workers
-        self.missing -= int(np.count_nonzero(mine))
+        if len(at) and (at.min() < 0 or at.max() >= len(self._workers)):
+            at = at[(at >= 0) & (at < len(self._workers))]
+        self._workers[at] = workers
+        self.missing -= len(at)
 
     @property
     def workers(self) -> list[int]:

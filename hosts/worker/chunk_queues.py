@@ -15,7 +15,11 @@ import numpy.typing as npt
 
 from hosts.native.structures import structures
 from hosts.worker.scheduling.scheduler import Numbers
-from protocol.header import Array
+from protocol.header import (
+    Array,
+    copied,
+    opaque,
+)
 from switch.ports.paced_line import address
 
 # One number in a stream. `row` is that of its chunk in `submission`; `own` is the chunk's own
@@ -48,14 +52,14 @@ class Queues:
         # No room behind, or in use by others: make some, without what was taken.
         if at + len(entries) > len(kept) or not kept.flags.writeable:
             kept, at = np.empty(2 * (len(pending) + len(entries)), ENTRY), len(pending)
-            kept[:at] = pending
+            opaque(kept)[:at] = opaque(pending)
             self._set(stream, kept, at)
-        kept[at : at + len(entries)] = entries
+        opaque(kept)[at : at + len(entries)] = opaque(entries)
         self.table["tail"][stream] = at + len(entries)
 
     def redirect(self, stream: int, servers: Numbers) -> None:
         """Sets the servers of a stream's entries, by chunk."""
-        entries = self.pending(stream).copy()
+        entries = copied(self.pending(stream))
         entries["server"] = servers[entries["chunk"]]
         self._set(stream, entries, len(entries))
 
@@ -80,7 +84,7 @@ def shared(entries: Array) -> Array:
     global _last
     last = _last
     if len(last) != len(entries) or not np.array_equal(_numbers(last), _numbers(entries)):
-        last = _last = entries.copy()
+        last = _last = copied(entries)
         last.flags.writeable = False
     return last
 

@@ -43,6 +43,8 @@ from protocol.header import (
     WireBatch,
     Words,
     blank,
+    copied,
+    opaque,
     packet_bytes,
 )
 from protocol.plan import WorkerPlan
@@ -271,7 +273,7 @@ class Core:
     def take_sums(self) -> Array:
         """Returns the sums (n,) SUM that arrived since the last call."""
         n, self._worker.sums_length = self._worker.sums_length, 0
-        return self._sums[:n].copy()
+        return copied(self._sums[:n])
 
     def take_responses(self) -> Array:
         """Returns what came from each server (servers,) RESPONSE since the last call."""
@@ -461,7 +463,8 @@ class Core:
         needed = packets + max(held, sums)
         if needed > len(self._sums):
             room = np.empty(2 * needed, SUM)
-            room[:held] = self._sums[:held]
+            if held:
+                opaque(room)[:held] = opaque(self._sums[:held])
             self._sums, worker.sums = room, address(room)
 
     def _depart(self, most: int) -> Wire | None:
@@ -490,7 +493,7 @@ class Core:
         if room is not self._window:
             space.hold(kept)
         wire = kept[:, self._header_room :]
-        return WireBatch(wire, space.full[:n].copy(), space.peers[:n].copy(), kept)
+        return WireBatch(wire, space.full[:n].copy(), copied(space.peers[:n]), kept)
 
 
 def _common(plan: WorkerPlan) -> Array:

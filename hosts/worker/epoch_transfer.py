@@ -35,6 +35,7 @@ from protocol.header import (
     Op,
     Words,
     carries_payload,
+    picked,
 )
 from protocol.payloads import sum_checks
 from protocol.plan import WorkerPlan
@@ -94,7 +95,7 @@ def kept(slots: Slots, wants: Iterable[tuple[int, int]]) -> list[jobs_pb2.Result
 
 def results_of(slots: Slots, rows: Rows) -> list[jobs_pb2.Result]:
     """Returns the results in these rows (n,)."""
-    headers = slots.result_headers[rows]
+    headers = picked(slots.result_headers, rows)
     return [
         jobs_pb2.Result(
             chunk=chunk,

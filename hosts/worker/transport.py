@@ -52,7 +52,7 @@ from hosts.worker.scheduling.scheduler import Numbers
 from hosts.worker.slots import Slots
 from protocol import jobs_pb2
 from protocol.exponents import Exponents
-from protocol.header import HEADER, LANE, Array, Batch, Words, peer_array
+from protocol.header import HEADER, LANE, Array, Batch, Words, distinct, peer_array
 from protocol.partition import Moved
 from protocol.payloads import Floats, floats_of
 from protocol.plan import WorkerPlan
@@ -270,9 +270,10 @@ class WorkerTransport:
 
     def _complete(self, found: Array) -> EpochSums:
         """Returns sums (n,) SUM as the caller gets them; forgets submissions that are complete."""
-        counts = np.bincount(found["submission"]).tolist()
-        take = self._slots.submissions.take
-        taken = {place: take(place, count) for place, count in enumerate(counts) if count}
+        column, take = found["submission"], self._slots.submissions.take
+        places = distinct(column)  # mostly one
+        counts = [len(found)] if len(places) == 1 else np.bincount(column)[places].tolist()
+        taken = {place: take(place, count) for place, count in zip(places, counts, strict=True)}
         return EpochSums(found, taken, self.plan.world)
 
     def take_responses(self) -> Array:
