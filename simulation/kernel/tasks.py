@@ -90,10 +90,14 @@ class Tasks:
 
     def due_beside(self, alarm: Alarm | None) -> int:
         """Returns the time of the first alarm (ps) other than `alarm`."""
-        first = NEVER  # no generator: it is called twice whenever a host runs
-        for at, _, one in self._alarms:
-            if at < first and one is not alarm and not one.over:
-                first = at
+        alarms, first = self._alarms, NEVER
+        places = [0]
+        for place in places:  # of a heap, so only behind one that does not count can be an earlier
+            if place < len(alarms) and alarms[place][0] < first:
+                if alarms[place][2] is alarm or alarms[place][2].over:
+                    places += 2 * place + 1, 2 * place + 2
+                else:
+                    first = alarms[place][0]
         return first
 
     def run(self) -> None:

@@ -10,6 +10,8 @@ from concurrent.futures import TimeoutError as NotYetError
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from protocol.runtime import REAL, Runtime
 from simulation.kernel.processes import Process
@@ -326,3 +328,24 @@ def test_alarms_that_are_given_up_take_no_memory():
         most = max(most, len(runtime._alarms))
     gc.collect()
     assert most < 300
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 20), st.booleans()), max_size=40),
+    st.integers(0, 50),
+)
+def test_the_first_alarm_beside_one_is_the_least_that_counts(
+    alarms: list[tuple[int, bool]], beside: int
+) -> None:
+    tasks = Tasks(lambda: 0)
+    made = [tasks.alarm(at, lambda: None) for at, _ in alarms]
+    for alarm, (_, given_up) in zip(made, alarms, strict=True):
+        if given_up:
+            tasks.give_up(alarm)
+    left_out = made[beside] if beside < len(made) else None
+    counting = [
+        at
+        for (at, given_up), one in zip(alarms, made, strict=True)
+        if not given_up and one is not left_out
+    ]
+    assert tasks.due_beside(left_out) == min(counting, default=NEVER)
