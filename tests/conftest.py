@@ -21,8 +21,11 @@ from testbed.targets import bmv2
 
 ROOT = Path(__file__).resolve().parent.parent
 ORDER = ("unit", "packet", "network")
-# The longest test file, which uses all cores.
-LONGEST = ROOT / "tests" / "packet" / "jobs" / "test_protocol.py"
+# The longest test files, each of a minute or more of CPU time; the first uses all cores.
+LONGEST = [
+    ROOT / "tests" / name
+    for name in ("packet/jobs/test_protocol.py", "unit/worker/test_sanitized.py", "unit/test_p3.py")
+]
 # All testbed tests start before this share of the other files.
 BEFORE = 0.5
 STUCK_SECONDS = 60
@@ -82,7 +85,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks tests by their folder, quick ones first; skips what cannot run here, saying why.
 
     Where files are shared out over processes, whole testbeds, each of which takes all processors,
-    are spread evenly among the others, which wait more often; the longest comes first, so that all
+    are spread evenly among the others, which wait more often; the longest come first, so that all
     end together.
     """
     items.sort(key=lambda item: ORDER.index(_kind(item)))
@@ -96,7 +99,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             )
             for number, file in enumerate(group)
         }
-        items.sort(key=lambda item: (item.path != LONGEST, place[item.path]))
+        items.sort(key=lambda item: (item.path not in LONGEST, place[item.path]))
     for item in items:
         item.add_marker(_kind(item))
     if any(item.get_closest_marker("network") for item in items):
