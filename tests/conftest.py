@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import faulthandler
+import gc
 import os
 import resource
 import shutil
@@ -43,6 +44,7 @@ UNSET = (
 def pytest_configure(config: pytest.Config) -> None:
     """Gives tests and their processes a fixed environment, independent of the caller's terminal,
     locale, home, umask, limit on open files and ignored signals."""
+    gc.disable()  # test modules and items are many objects, and all of them stay
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path(os.path.expanduser("~"), ".cache"))  # noqa: PTH111  # expanduser() raises where there is no home
     home = tempfile.mkdtemp(prefix="rackhub-home-")
     config.add_cleanup(lambda: shutil.rmtree(home, ignore_errors=True))
@@ -65,6 +67,17 @@ def pytest_configure(config: pytest.Config) -> None:
     # A shell that starts a command in the background has it ignore interrupts, which is inherited.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish() -> None:
+    """Has the garbage collector look at what tests make, and never through what was collected."""
+    gc.freeze()
+    gc.enable()
+
+
+def pytest_unconfigure() -> None:
+    """Leaves it to the end of the process to free all memory at once."""
+    gc.freeze()
 
 
 def _can_write(folder: Path) -> bool:
