@@ -134,13 +134,15 @@ class _Round:
                         self._take()
                     if self._shared.stop:
                         break
-                    self._send(buffers, first, to)
+                    self._send(buffers, first, to, answered)
         patience = time.perf_counter() + _PATIENCE_SECONDS
         while answered and self._results < self._sent and time.perf_counter() < patience:
             self._take()
         return {"sent": self._sent, "results": self._results}
 
-    def _send(self, buffers: list[memoryview], first: int, to: tuple[str, int]) -> None:
+    def _send(
+        self, buffers: list[memoryview], first: int, to: tuple[str, int], answered: bool
+    ) -> None:
         """Sends a window of each worker, alternating by train."""
         traffic = self._traffic
         size = traffic.packet_bytes
@@ -152,7 +154,8 @@ class _Round:
                 part = buffer[at * size : (at + count) * size]
                 sender.sendmsg([part], ancillary if count > 1 else [], 0, to)
             self._sent += count * traffic.workers
-            self._take()
+            if answered:
+                self._take()
 
     def _take(self) -> None:
         """Receives results; short buffers make the kernel copy only their beginnings."""

@@ -226,6 +226,7 @@ def copied(items: Array) -> Array:
 
 def joined(parts: Sequence[Array]) -> Array:
     """Returns all items of structured arrays of one type, at least one, in order."""
+    assert all(part.dtype == parts[0].dtype for part in parts)
     return np.concatenate([opaque(part) for part in parts]).view(parts[0].dtype)
 
 

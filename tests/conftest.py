@@ -112,7 +112,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             )
             for number, file in enumerate(group)
         }
-        items.sort(key=lambda item: (item.path not in LONGEST, place[item.path]))
+        first = {path: at for at, path in enumerate(LONGEST)}
+        items.sort(key=lambda item: (first.get(item.path, len(first)), place[item.path]))
     for item in items:
         item.add_marker(_kind(item))
     if any(item.get_closest_marker("network") for item in items):

@@ -203,6 +203,7 @@ class TimedPorts:
             raise MemoryError("no memory for the ports of a switch")
         self._open: pointer | None = pointer(handle)
         self._watched = False
+        self._asked_by: list[FirstEvent] = []
         self._ports: list[int] = []
         self._last: dict[int, LineCounters] = {}  # of closed ports
         self._last_overflowed = 0
@@ -212,6 +213,8 @@ class TimedPorts:
         if self._open is not None:
             self._last = {port: self.counters(port) for port in self._ports}
             self._last_overflowed = self.overflowed
+            for one in self._asked_by:
+                one.close()
             self._native.timed_destroy(self._open)
             self._open = None
 
@@ -396,17 +399,26 @@ class TimedPorts:
 
 
 class FirstEvent:
-    """When the first event of several switches comes, none of which may be closed.
+    """When the first event of several switches comes.
 
     Asked in each round of a network of hundreds of switches.
     """
 
     def __init__(self, ports: Sequence[TimedPorts]) -> None:
         self._native = _library()
-        self._handles = (pointer * len(ports))(*(one._handle.value for one in ports))
+        self._handles: Any = (pointer * len(ports))(*(one._handle.value for one in ports))
+        for one in ports:
+            one._asked_by.append(self)
+
+    def close(self) -> None:
+        """Called when one of the switches is closed."""
+        self._handles = None
 
     def next(self) -> int:
-        """Returns the first time (ps) that `next` of one of them returns; NEVER without one."""
+        """Returns the first time (ps) that `next` of one of them returns; NEVER without one. Raises
+        TimedPortsError if one is closed."""
+        if self._handles is None:
+            raise TimedPortsError("the ports are closed")
         return int(self._native.timed_first(self._handles, len(self._handles)))
 
 

@@ -22,7 +22,7 @@ from simulation.links.link import Link, LinkSpec
 from simulation.links.trains import NEVER, Train, train
 from simulation.nodes.switch import SwitchNode
 from switch.ports.paced_line import Line
-from switch.ports.virtual_time import Arrivals, Departures, TimedPortsError
+from switch.ports.virtual_time import Arrivals, Departures, FirstEvent, TimedPortsError
 from testbed.targets import CPU_PORT
 
 WINDOW = 64
@@ -158,6 +158,17 @@ def test_departures_stay_as_they_are_while_the_switch_goes_on() -> None:
         assert sorted(one.port for one in found) == [1, 2, 3, 4]
         assert all(len(one.frames) == numbers for one in found)
         assert all(traffic.wrong_sum(f.tobytes()) is None for one in found for f in one.frames)
+
+
+def test_closed_switches_have_no_first_event() -> None:
+    open_one, closed = Switch(), Switch()
+    first = FirstEvent([open_one.lines, closed.lines])
+    assert first.next() == NEVER
+    for one in (closed, open_one):
+        one.connection.close()
+        one.node.close()
+        with pytest.raises(TimedPortsError, match="closed"):
+            first.next()
 
 
 def test_departures_match_untimed_target(switch: Switch) -> None:
