@@ -107,6 +107,10 @@ bool departed_gives(const struct departed *departed) {
 
 void departed_copy_frames(const struct departed *departed, uint8_t *rows) {
     const uint8_t *frame = departed->frames;
+    if (departed->most == departed->least) {
+        memcpy(rows, frame, departed->kept);
+        return;
+    }
     for (uint64_t i = 0; i < departed->count; i++) {
         uint32_t stored = departed->stored[i];
         memcpy(rows, frame, stored);
