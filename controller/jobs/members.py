@@ -60,7 +60,7 @@ class Member:
 
 
 class Members(dict[Membership, Member]):
-    """The members of a job by place, each set by its place alone: another has another address."""
+    """The members of a job by place. Set them one by one; their addresses do not change."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -12,15 +12,11 @@ from ctypes import POINTER, byref, c_int64, c_uint8, c_uint64, sizeof
 from ctypes import c_void_p as pointer
 from functools import cache
 from itertools import accumulate
-from pathlib import Path
 
 from hosts.native.loader import check_constants
-from simulation.errors import VirtualError
 from simulation.links.link import Link
+from simulation.links.native import load_native
 from simulation.links.trains import NEVER
-from switch.compiler import CompilerError, load_library
-
-_FOLDER = Path(__file__).parents[1] / "native"
 
 
 class NodeState(ctypes.Structure):
@@ -69,18 +65,13 @@ class _Network(ctypes.Structure):
 @cache
 def _library() -> ctypes.CDLL:
     network = POINTER(_Network)
-    try:
-        library = load_library(
-            "simulation",
-            _FOLDER,
-            {
-                "rounds_due": (c_int64, [network]),
-                "rounds_begin": (None, [network]),
-                "rounds_choose": (c_uint64, [network, pointer]),
-            },
-        )
-    except CompilerError as error:
-        raise VirtualError(str(error)) from error
+    library = load_native(
+        {
+            "rounds_due": (c_int64, [network]),
+            "rounds_begin": (None, [network]),
+            "rounds_choose": (c_uint64, [network, pointer]),
+        }
+    )
     mirrored: dict[str, type[ctypes.Structure]]
     mirrored = {"link": Link, "way": _Way, "node": NodeState, "network": _Network}
     check_constants(library, {f"{name}_bytes": sizeof(one) for name, one in mirrored.items()})

@@ -8,27 +8,19 @@ from collections.abc import Sequence
 from ctypes import c_size_t
 from ctypes import c_void_p as pointer
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from hosts.native.loader import check_constants
-from simulation.errors import VirtualError
 from simulation.links.link import Link
-from switch.compiler import CompilerError, load_library
+from simulation.links.native import load_native
 from switch.ports.paced_line import address
-
-_FOLDER = Path(__file__).parents[1] / "native"
 
 
 @cache
 def _library() -> ctypes.CDLL:
-    functions = {"link_fields": (None, [pointer, c_size_t, c_size_t, pointer])}
-    try:
-        library = load_library("simulation", _FOLDER, functions)
-    except CompilerError as error:
-        raise VirtualError(str(error)) from error
+    library = load_native({"link_fields": (None, [pointer, c_size_t, c_size_t, pointer])})
     check_constants(library, {"link_bytes": ctypes.sizeof(Link)})
     return library
 

@@ -19,22 +19,21 @@ from collections import deque
 from ctypes import POINTER, byref, c_int, c_int64, c_uint32, c_uint64
 from ctypes import c_void_p as pointer
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 
 from protocol.ethernet import TCP_HEADERS
 from protocol.frames import ETHERTYPE_IPV4, Interface
 from simulation.errors import VirtualError
+from simulation.links.native import load_native
 from simulation.links.trains import Frames, Lengths, Times, Train
-from switch.compiler import CompilerError, Functions, load_library
+from switch.compiler import Functions
 from switch.ports.paced_line import address
 
 __all__ = ["Content", "StreamError", "Streams", "head"]
 
 _TCP = 6
 _NO_MEMORY, _MISSING = -1, -2
-_FOLDER = Path(__file__).parents[1] / "native"
 
 
 class StreamError(VirtualError):
@@ -56,10 +55,7 @@ def _library() -> ctypes.CDLL:
         "streams_leaving": (size, [pointer, size]),
         "streams_leave": (None, [pointer, size, pointer, pointer, pointer]),
     }
-    try:
-        return load_library("simulation", _FOLDER, functions)
-    except CompilerError as error:
-        raise VirtualError(str(error)) from error
+    return load_native(functions)
 
 
 class Streams:
