@@ -65,7 +65,7 @@ _STAGES = {
     Link.take.__code__: "links",
     Engine._round.__code__: "engine",
     HostNode.run.__code__: "hosts: tasks and packets that arrive",
-    VirtualEndpoint.ahead.__code__: "hosts: packets that arrive",
+    VirtualEndpoint.give_ahead.__code__: "hosts: packets that arrive",
     Framing.frames.__code__: "hosts: frames",
     Demultiplexer.sort.__code__: "hosts: packets that arrive",
     Core.run.__code__: "transport: trains of packets",

@@ -48,9 +48,10 @@ class Released(NamedTuple):
 
     taken: arrivals that were processed.
     batch: packets to send, None if there are none.
-    times: (n,) when each of them leaves.
+    times: (n,) when each of them leaves, no later than the last of these arrivals.
     sent: true if a packet left at the time of the last processed arrival.
     following: time of the next poll; None: now.
+    ends: what the driver waits for may have happened.
     """
 
     taken: int
@@ -58,3 +59,4 @@ class Released(NamedTuple):
     times: Seconds
     sent: bool
     following: float | None
+    ends: bool = False

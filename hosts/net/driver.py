@@ -44,25 +44,6 @@ class Counters:
     malformed: int = 0
 
 
-class Ahead(NamedTuple):
-    """Packets whose arrival times are certain, of which some have not arrived yet.
-
-    No other packet arrives before the last of them.
-
-    times: (n,) arrival times.
-    done: call it when some were taken, and what it returns once nothing refers to packets. It sends
-        what is released; the others are returned by a later call. What it returns advances time to
-        the last packet taken.
-    refuse: call it when the first packet must be received singly.
-    """
-
-    times: Seconds
-    batch: Batch
-    clock: Clock
-    done: Callable[[Released], Callable[[], None]]
-    refuse: Callable[[], None]
-
-
 class Turn(NamedTuple):
     """When a machine that took a turn at its endpoint needs the next one.
 
@@ -78,6 +59,29 @@ class Turn(NamedTuple):
 
 OnTrain = Callable[[Seconds, Batch, Clock], Released | None]
 Visible = Callable[[Batch], npt.NDArray[np.bool_]]  # see HostEnvironment.expect
+
+
+class Ahead(NamedTuple):
+    """Takes packets whose arrival times are certain, of which some have not arrived yet, while the
+    driver waits.
+
+    on_train: takes them, or returns None if the first must be received singly.
+    deadline: of the driver.
+    """
+
+    on_train: OnTrain
+    deadline: float
+
+    def goes_on(self, released: Released, now: float, tick: float) -> float | None:
+        """Returns for how many seconds the driver waits from now on, the time of the last packet
+        taken; None: it has something to do.
+
+        tick: see Attachment.
+        """
+        if released.ends or released.following is None:
+            return None
+        idle = max(0.0 if released.sent else tick, released.following - now)
+        return _span(idle, self.deadline - now, tick)
 
 
 class Attachment(Protocol):
@@ -118,7 +122,8 @@ class Attachment(Protocol):
 
     def receive(self) -> Batch | None: ...
 
-    def ahead(self) -> Ahead | None: ...
+    def look_ahead(self, ahead: Ahead) -> None:
+        """Lets `ahead` take packets from now on, while `wait` waits, where that is possible."""
 
     def close(self) -> None: ...
 
@@ -138,11 +143,12 @@ def drive(
 
     `until` is evaluated after every arrival, timer and `Endpoint.wake`. `deadline` is a time of
     `clock`. While the socket's send buffer is full the machine is not polled, so urgent packets do
-    not queue behind others, unless they overtake them in the endpoint. on_train: takes packets that
-    an endpoint gives ahead of time, see Ahead. on_turn: receives, polls and sends in one call;
-    returns None if the machine has to be driven step by step. Raises what `machine`, `until` and
-    sending raise.
+    not queue behind others, unless they overtake them in the endpoint. on_train: see Ahead; `until`
+    may be true only after what `ends`. on_turn: receives, polls and sends in one call; returns None
+    if the machine has to be driven step by step. Raises what `machine`, `until` and sending raise.
     """
+    if on_train is not None:
+        endpoint.look_ahead(Ahead(on_train, deadline))
     while not until():
         turn = None if on_turn is None else on_turn()
         if turn is not None:
@@ -154,27 +160,7 @@ def drive(
             idle = max(endpoint.tick, turn.following - now)
             endpoint.wait(_span(idle, deadline - now, endpoint.tick), turn.unhurried)
             continue
-        ahead = None if on_train is None else endpoint.ahead()
-        taken = False
-        if ahead is not None and on_train is not None:
-            released = on_train(ahead.times, ahead.batch, ahead.clock)
-            if released is not None:
-                taken, following, sent = True, released.following, released.sent
-                advance = ahead.done(released)
-                # Hold no packets while waiting: many drivers may share a process.
-                released = ahead = None
-                advance()
-                if until():
-                    return True
-                now = clock()
-                if following is not None:
-                    idle = max(0.0 if sent else endpoint.tick, following - now)
-                    endpoint.wait(_span(idle, deadline - now, endpoint.tick))
-                    continue
-            else:
-                ahead.refuse()
-                ahead = None
-        batch = None if taken else endpoint.receive()
+        batch = endpoint.receive()
         now = clock()
         arrived = batch is not None
         if batch is not None:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hosts.native.loader import load_native
-from hosts.net.driver import Counters
+from hosts.net.driver import Ahead, Counters
 from hosts.net.offload import (
     MAX_SEGMENTS,
     REFUSALS,
@@ -307,8 +307,8 @@ class Endpoint:
             self._pending.popleft()
         return True
 
-    def ahead(self) -> None:
-        """Returns None: sockets cannot read ahead."""
+    def look_ahead(self, ahead: Ahead) -> None:
+        """Does nothing, as sockets cannot read ahead."""
 
     def receive(self) -> Batch | None:
         """Returns packets that have arrived, in order, up to about 2 MiB or 4,096 datagrams.

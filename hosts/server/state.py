@@ -349,6 +349,11 @@ class ServerState:
         """Returns the number of packets (or chunks) of each outcome. Raises KeyError."""
         return dict(self._jobs[job].counted())
 
+    @property
+    def has_failures(self) -> bool:
+        """Returns true if `take_failures` would return one."""
+        return any(node.failures for job in self._jobs.values() for node in job.nodes)
+
     def take_failures(self) -> list[tuple[int, Failure]]:
         """Returns chunks that failed for good since the last call, with their jobs."""
         failures: list[tuple[int, Failure]] = []
@@ -398,6 +403,8 @@ class ServerState:
                 float(times[0]), batch.select(slice(released.taken)), root.sums(), queued=False
             )
             job.times.gave([] if released.batch is None else [released.batch])
+        if released is not None and (self.has_updates or self.has_reports or self.has_failures):
+            released = released._replace(ends=True)
         return released
 
     def visible(self, batch: Batch) -> npt.NDArray[np.bool_]:

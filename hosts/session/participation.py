@@ -274,7 +274,16 @@ class Participation:
             if transport is not None and self._calls.fewest - transport.arrived <= len(times):
                 self._collect(every=True)  # `until_done` counts what is missing
                 enough = self._calls.until_done
-            return self.follower.on_train(times, batch, clock, enough)
+            released = self.follower.on_train(times, batch, clock, enough)
+            if released is None or transport is None:
+                return None
+            if transport.arrived != self._arrived:
+                self._arrived, self._arrived_at = (
+                    transport.arrived,
+                    float(times[released.taken - 1]),
+                )
+            ends = transport.failing or transport.arrived >= self._calls.fewest
+            return released._replace(ends=True) if ends else released
 
     def on_turn(self) -> Turn | None:
         """Takes turns at the socket until the sums of a call are there, as long as no other thread

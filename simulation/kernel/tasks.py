@@ -199,12 +199,7 @@ class Tasks:
         if task is None:
             raise RuntimeError("only a task can wait, and none is running")
         waiter = Waiter(task)
-        if timeout is not None:
-            # At least 1 ps, so that a wait for a later time does not end at the current one.
-            least = 1 if timeout > 0 else 0
-            at = min(self.clock() + max(least, picoseconds(max(0.0, timeout))), NEVER)
-            if at < NEVER:
-                waiter.alarm = self.alarm(at, lambda: self._expire(waiter))
+        self.prolong(waiter, timeout)
         waiters.append(waiter)
         try:
             self._hub.switch()
@@ -215,6 +210,18 @@ class Tasks:
             if waiter.alarm is not None:
                 self.give_up(waiter.alarm)
         return waiter.woken
+
+    def prolong(self, waiter: Waiter, timeout: float | None) -> None:
+        """Lets the timeout (s) of a wait begin now, in place of an earlier one; None: none."""
+        if waiter.alarm is not None:
+            self.give_up(waiter.alarm)
+            waiter.alarm = None
+        if timeout is not None:
+            # At least 1 ps, so that a wait for a later time does not end at the current one.
+            least = 1 if timeout > 0 else 0
+            at = min(self.clock() + max(least, picoseconds(max(0.0, timeout))), NEVER)
+            if at < NEVER:
+                waiter.alarm = self.alarm(at, lambda: self._expire(waiter))
 
     def wake_first(self, waiters: deque[Waiter]) -> Task | None:
         """Wakes the task that has waited for longest; None if there is none."""

@@ -6,14 +6,13 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from hosts.native.loader import load_native
-from hosts.net.arrivals import Clock, Released, Seconds
+from hosts.net.arrivals import Clock, Seconds
 from hosts.net.driver import Ahead, Counters, Visible
 from hosts.net.pacer import urgent_bytes, wire_bytes
 from hosts.net.priority_queue import PriorityQueue
@@ -128,8 +127,8 @@ class VirtualEndpoint:
         self._pending: deque[_Sendable] | PriorityQueue[_Sendable] = deque()
         self._woken = False
         self._waiters: deque[Waiter] = deque()
-        self._ahead: Train | None = None
-        self._asked = False  # the driver accepts packets ahead of time
+        self._ahead: Ahead | None = None
+        self._failed: Exception | None = None  # of the last packets that were taken ahead of time
         # See HostEnvironment.expect.
         self.expected: Callable[[], tuple[float, float]] | None = None
         self.visible: Visible | None = None
@@ -188,6 +187,9 @@ class VirtualEndpoint:
         if not self._woken:
             self._node.tasks.pause(self._waiters, None if timeout == math.inf else timeout)
         self._woken = False
+        if self._failed is not None:
+            error, self._failed = self._failed, None
+            raise error
 
     def outlook(self) -> tuple[int, int] | None:
         """Returns when its driver, and with how many packets before, may call or wake others; None
@@ -219,62 +221,54 @@ class VirtualEndpoint:
         batch = self._framing.packets(found.frames, found.lengths, self.lanes)
         return None if batch is None else self.visible(batch)
 
-    def give_ahead(self, train: Train) -> bool:
-        """Offers packets, the first of which is here; no other event happens before the last.
+    def look_ahead(self, ahead: Ahead) -> None:
+        """Implements Attachment."""
+        self._ahead = ahead
 
-        Returns whether a task waits here and all packets are for this endpoint.
+    def give_ahead(self, train: Train) -> bool:
+        """Offers packets, the first of which is here, to the driver; no other event happens before
+        the last. Time advances to the last packet that is taken.
+
+        Returns whether a driver waits for such; what it refuses was given back.
         """
-        if not self._asked or self._inbox or self._pending or not self._waiters:
+        ahead = self._ahead
+        if ahead is None or self._inbox or self._pending or not self._waiters:
             return False
         if self._process is not None and self._process.stopped:
             return False
         if self._processor is not None:  # which delays each packet
             return False
-        self._ahead = train
-        self._wake()
-        return True
-
-    def ahead(self) -> Ahead | None:
-        """Implements Attachment."""
-        self._asked = True
-        train = self._ahead
-        if train is None:
-            return None
-        self._ahead = None
-        node = self._node
+        node, released = self._node, None
         batch = self._framing.packets(train.frames, train.lengths, self.lanes)
-        if batch is None:
+        if batch is not None:
+            clock = Clock(SECOND, self.tick, self._room, self._waiting)
+            try:
+                released = ahead.on_train(train.times / SECOND, batch, clock)
+            except Exception as error:  # the driver's, which `wait` raises
+                self._failed = error
+                self._wake()
+                return True
+        if released is None:
             node.give_back(train)
-            self._woken = False
-            return None
-
-        def done(released: Released) -> Callable[[], None]:
-            self.counters.receive_calls += 1
-            self.counters.received += released.taken
-            node.wanted(train, released.taken)
+            return True
+        counters, taken = self.counters, released.taken
+        counters.receive_calls += 1
+        counters.received += taken
+        node.wanted(train, taken)
+        last = int(train.times[taken - 1])
+        if released.batch is not None:
+            written = self._framing.frames(released.batch)
             times = np.rint(released.times * SECOND).astype(np.int64)
-            if released.batch is not None:
-                written = self._framing.frames(released.batch)
-                node.transmit([(self._number, Train(times, written.frames, written.lengths))])
-                self.counters.send_calls += 1
-                self.counters.sent += len(times)
-            last = int(train.times[released.taken - 1])
-            if len(times):
-                last = max(last, int(times[-1]))
-            return partial(self._advance, last)
-
-        def refuse() -> None:
-            node.give_back(train)
-            self._woken = False  # the caller is awake
-
-        clock = Clock(SECOND, self.tick, self._room, self._waiting)
-        return Ahead(train.times / SECOND, batch, clock, done, refuse)
-
-    def _advance(self, until: int) -> None:
-        """Waits until a time (ps), if it is to come."""
-        node = self._node
-        if until > node.now:
-            node.tasks.pause(deque(), (until - node.now) / SECOND)
+            node.transmit([(self._number, Train(times, written.frames, written.lengths))])
+            counters.send_calls += 1
+            counters.sent += len(times)
+        node.now = max(node.now, last)
+        waits = ahead.goes_on(released, node.now / SECOND, self.tick)
+        if waits is None:
+            self._wake()
+        else:
+            node.tasks.prolong(self._waiters[0], None if waits == math.inf else waits)
+        return True
 
     def _room(self, times: Seconds, sizes: Lengths) -> bool:
         """True if frames of these bytes fit into the link's queue, with a small margin."""

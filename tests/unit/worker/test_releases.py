@@ -12,11 +12,15 @@ import pytest
 
 from controller.p4rt.dataplane import DataPlane
 from hosts.client import Client
+from hosts.errors import PolicyError
 from hosts.server.root_node import RootNode
 from hosts.session.job_service import Service, create_service
+from hosts.worker.congestion.registry import WINDOWS
+from hosts.worker.congestion.window import CongestionWindow, RoundTrip
 from hosts.worker.scheduling.registry import SCHEDULERS
 from hosts.worker.scheduling.scheduler import ChunkScheduler
 from hosts.worker.transport import WorkerTransport
+from protocol.plan import FIXED
 from protocol.propagation import FIFO
 from simulation.kernel.calls import ask
 from simulation.kernel.engine import Engine
@@ -246,6 +250,28 @@ def test_batches_follow_any_scheduler(monkeypatch: pytest.MonkeyPatch):
     assert together.left != usual.left
     sums = {key: values for key, (_, values) in usual.sums.items()}
     assert {key: values for key, (_, values) in together.sums.items()} == sums
+
+
+class Failing(CongestionWindow):
+    """Fails in the third round trip."""
+
+    def first(self) -> int:
+        self._trips = 0
+        return 16
+
+    def following(self, trip: RoundTrip) -> int:
+        self._trips += 1
+        return 16 // (3 - self._trips)
+
+
+@pytest.mark.parametrize("trains", [True, False], ids=["batch", "one-by-one"])
+def test_error_of_a_policy_reaches_the_caller(
+    trains: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.setitem(WINDOWS, FIXED, Failing)
+    with pytest.raises(PolicyError, match=r"congestion window Failing.*ZeroDivisionError"):
+        Played(Case("1 Gbit/s", "0.005 ms", late=0.0001), trains=trains)
+    assert "this worker can only leave" in caplog.text  # it did not end the simulation itself
 
 
 def unlike(seed: int) -> Case:
