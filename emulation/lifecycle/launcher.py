@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 import click
 
 from emulation.network.namespaces import command, through_sudo
+from emulation.nodes.forkserver import ROOM
 from emulation.nodes.processes import describe, environment, python
 from observability import control, record
 from observability.control import SOCKET, ControlError, SupervisorGoneError, connect
@@ -251,7 +252,7 @@ def launch(
             )
         with (run.logs / "supervisor.log").open("wb") as log, run.lock() as lock:
             process = subprocess.Popen(
-                [*start, str(run.path)],
+                [*start, str(run.path), ROOM],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The first process of a sandbox: runs a testbed from its start to its end.
 
-``python -m emulation.lifecycle.supervisor RUN_DIRECTORY``, started by
-``emulation.lifecycle.launcher``. The directory's ``testbed.json`` describes the testbed. The
-process serves requests (``observability.control``) until ``down`` is requested, a process of the
-testbed fails, or the process that started it ends.
+``python -m emulation.lifecycle.supervisor RUN_DIRECTORY ROOM``, started by
+``emulation.lifecycle.launcher``; ``ROOM`` is for what it forks (``emulation.nodes.forkserver``).
+The directory's ``testbed.json`` describes the testbed. The process serves requests
+(``observability.control``) until ``down`` is requested, a process of the testbed fails, or the
+process that started it ends.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from emulation.lifecycle.execution import ExecutionServer
 from emulation.lifecycle.requests import Requests
 from emulation.lifecycle.testbed import Testbed
 from emulation.network.emulated import NetworkError
+from emulation.nodes import forkserver
 from emulation.nodes.processes import ProcessError
 from observability.control import SOCKET, serve
 from observability.record import RunDirectory
@@ -56,10 +58,12 @@ async def _serving(testbed: Testbed, owner: tuple[int, int] | None) -> AsyncIter
         execution.close()
 
 
-async def supervise(run: RunDirectory, lifeline: Lifeline) -> int:
+async def supervise(
+    run: RunDirectory, lifeline: Lifeline, fork_server: forkserver.ForkServer | None
+) -> int:
     """Brings the testbed up and runs it to its end; returns the exit status."""
     try:
-        testbed = Testbed(run)
+        testbed = Testbed(run, fork_server)
     except (NetworkError, OSError, ValueError) as error:
         text = f"supervisor cannot build the network: {error}"
         (run.path / "failure.txt").write_text(f"{text}\n")
@@ -139,6 +143,9 @@ class Lifeline(threading.Thread):
 def main(arguments: list[str]) -> int:
     """Runs the supervisor of a run directory; returns the exit status."""
     run = RunDirectory(Path(arguments[0]).resolve())
+    # Before there are threads, and locks that they hold.
+    fresh = os.environ.get(forkserver.FRESH)
+    fork_server = None if fresh else forkserver.fork(run.logs / "forkserver.log")
     logging.basicConfig(
         level="INFO", stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
@@ -149,7 +156,7 @@ def main(arguments: list[str]) -> int:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     os.chdir(run.path)
     with run.lock():
-        return asyncio.run(supervise(run, lifeline))
+        return asyncio.run(supervise(run, lifeline, fork_server))
 
 
 if __name__ == "__main__":

@@ -22,9 +22,9 @@ from emulation.jobs.recovery import FaultLog
 from emulation.jobs.snapshot import Observer
 from emulation.network.emulated import Network
 from emulation.nodes import counters, link_counters
-from emulation.nodes.forkserver import FRESH, ForkServer
+from emulation.nodes.forkserver import ForkServer
 from emulation.nodes.process_supervisor import JOBS_ADDRESS, ProcessSupervisor
-from emulation.nodes.processes import ProcessError, Processes, environment
+from emulation.nodes.processes import ProcessError, Processes
 from emulation.nodes.switchprocess import SwitchProcess, complete_captures
 from hosts.session.testbed_environment import ADDRESS, HOST, QUEUE_BYTES, SERVICE
 from observability import links, outcomes, transmissions
@@ -62,11 +62,10 @@ class Testbed:
     ready: future that is done when everything runs, or failed.
     """
 
-    def __init__(self, run: RunDirectory) -> None:
+    def __init__(self, run: RunDirectory, fork_server: ForkServer | None) -> None:
         self.run = run
         self.facts = run.facts
-        env = environment()
-        self.fork_server = None if env.get(FRESH) else ForkServer(run.logs / "forkserver.log", env)
+        self.fork_server = fork_server
         self.processes = Processes(run.logs, run.path, self.fork_server)
         read = read_topology(self.facts["topology"])
         self.topology = read.seeded(self.facts["topology_seed"]).topology

@@ -2,10 +2,11 @@
 """Starts Python processes by forking a process that has imported their modules.
 
 A testbed has a Python process for every switch, server and worker, and each would import the same
-modules, most of a second of CPU time. The *fork server* (``python -m emulation.nodes.forkserver``)
-imports them once and forks for each process; the child becomes what ``python -m MODULE ...`` would
-be: session, network and mount namespaces, files, environment, working directory, command line. Its
-parent is the supervisor, as of every process of a testbed (prctl(2), PR_SET_CHILD_SUBREAPER).
+modules, most of a second of CPU time. The *fork server*, forked from the supervisor, which needs
+most of them, too, imports the rest once and forks for each process; the child becomes what
+``python -m MODULE ...`` would be: session, network and mount namespaces, files, environment,
+working directory, command line. Its parent is the supervisor, as of every process of a testbed
+(prctl(2), PR_SET_CHILD_SUBREAPER).
 
 ``RACKHUB_FRESH=1`` in the environment disables it, for tools that hook into the start of an
 interpreter (debuggers, ``sitecustomize``).
@@ -21,8 +22,8 @@ import json
 import logging
 import os
 import runpy
+import signal
 import socket
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -48,9 +49,9 @@ _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER, linux/prctl.h
 _NAMESPACES = ("net", "mnt")
 _MOST_BYTES = 1 << 20
 _MOST_SECONDS = 30.0  # for an answer
-# A process's title overwrites its arguments, so they reserve room for it. The environment follows
-# them in memory and has to stay readable in /proc.
-_ROOM = 4000
+# The last argument of the supervisor. A process's title overwrites its arguments, so they reserve
+# room for it; the environment follows them in memory and has to stay readable in /proc.
+ROOM = " " * 4000  # which nobody sees in a list of processes
 
 
 class _Command(TypedDict):
@@ -90,39 +91,23 @@ class Forked:
 
 
 class ForkServer:
-    """Client of a fork server that it starts; the server ends when this socket is closed.
+    """Client of a fork server, which ends when this socket is closed.
 
-    log: file for the server's own errors. Raises ``OSError`` if it cannot be started.
+    pid: The fork server, a child of this process.
     """
 
-    def __init__(self, log: Path, env: Mapping[str, str]) -> None:
+    def __init__(self, connection: socket.socket, pid: int) -> None:
         _libc("prctl", _SUBREAPER, 1, 0, 0, 0)
-        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.pid = pid
+        self._socket = connection
         self._socket.settimeout(_MOST_SECONDS)
         self._ready = False
         self._gone = False
-        command = [
-            sys.executable,
-            "-m",
-            "emulation.nodes.forkserver",
-            str(theirs.fileno()),
-            "-" * _ROOM,
-        ]
-        with theirs, log.open("ab") as output:
-            self._popen = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                env={**env, "SPT_NOENV": "1"},
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,
-            )
 
     def close(self) -> None:
         """Ends the fork server; processes that it started continue."""
         self._socket.close()
-        self._popen.wait()
+        os.waitpid(self.pid, 0)
 
     def start(
         self,
@@ -169,7 +154,7 @@ class ForkServer:
                     if end is not None:
                         end.close()
                 self._gone = True
-                self._popen.kill()
+                os.kill(self.pid, signal.SIGKILL)
                 return None
         return Forked(pid, stdin, stdout)
 
@@ -197,10 +182,34 @@ def _command(arguments: Sequence[str]) -> _Command | None:
 # --- the fork server itself ---
 
 
-def main(arguments: Sequence[str]) -> None:
+def fork(log: Path) -> ForkServer:
+    """Forks a fork server from this process, which may not have another thread, and whose last
+    argument has to be ``ROOM``. Returns its client; never returns in the fork server.
+
+    log: file for the server's own errors. Raises ``OSError``.
+    """
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        pid = os.fork()
+        if pid == 0:
+            ours.close()
+            os.setsid()
+            with log.open("ab") as output, Path(os.devnull).open("rb") as nothing:
+                for number, file in enumerate((nothing, output, output)):
+                    os.dup2(file.fileno(), number)
+            # Locks and pipes that others gave this process say by their end that it has ended.
+            kept = theirs.fileno()
+            os.closerange(3, kept)
+            os.closerange(kept + 1, os.sysconf("SC_OPEN_MAX"))
+            serve(theirs)
+            sys.exit()
+    return ForkServer(ours, pid)
+
+
+def serve(connection: socket.socket) -> None:
     """Imports the modules, then forks for each order until the socket is closed. Returns in each
     child, too, after its module has run."""
-    connection = socket.socket(fileno=int(arguments[0]))
+    os.environ["SPT_NOENV"] = "1"  # for setproctitle, which would write over the environment
     gc.disable()  # modules make many objects, and nearly all of them stay
     for module in MODULES.values():
         importlib.import_module(module)
@@ -304,7 +313,3 @@ def _libc(function: str, *arguments: int) -> None:
     if getattr(libc, function)(*arguments) != 0:
         error = ctypes.get_errno()
         raise OSError(error, f"{function}: {os.strerror(error)}")
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

@@ -7,21 +7,38 @@ import asyncio
 import ctypes
 import os
 import signal
+import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from emulation.nodes.forkserver import Forked, ForkServer
+from emulation.nodes.forkserver import ROOM, Forked, ForkServer
 from emulation.nodes.processes import Processes, environment, python
 from specs.paths import ROOT
 
 _SUBREAPER = 36
 
 
+SERVE = """\
+import socket, sys
+from emulation.nodes.forkserver import serve
+serve(socket.socket(fileno=int(sys.argv[1])))
+"""
+
+
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[ForkServer]:
-    server = ForkServer(tmp_path / "forkserver.log", environment())
+    """One that a process of its own has become: pytest, with its threads, must not fork."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    command = [sys.executable, "-c", SERVE, str(theirs.fileno()), ROOM]
+    with theirs:
+        process = subprocess.Popen(
+            command, env=environment(), pass_fds=[theirs.fileno()], start_new_session=True
+        )
+    server = ForkServer(ours, process.pid)
     yield server
     server.close()
     # Orphans of other tests are no business of this process.
@@ -111,8 +128,7 @@ def test_other_programs_start_normally(server: ForkServer, tmp_path: Path) -> No
 
 def test_processes_start_without_a_fork_server(server: ForkServer, tmp_path: Path) -> None:
     start(server, tmp_path, *python("switch", "--help")).wait()
-    server._popen.kill()
-    server._popen.wait()
+    os.kill(server.pid, signal.SIGKILL)
 
     async def run() -> tuple[list[str], int]:
         processes = Processes(tmp_path, tmp_path, server)
