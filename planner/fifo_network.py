@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
+from itertools import count
 from typing import NamedTuple
 
 from planner.network import SERVER, WORKER, Ends, Network, uplink
@@ -17,6 +18,18 @@ from topologies.model.topology import Costs
 
 Key = tuple[int, ...]
 Packet = tuple[int, ...]  # an identifier of the caller's choice
+Station = list[float]  # its only item: the time when it is free
+# What a packet passes in turn, in plain tuples, as this is the inner loop: a link's station, its
+# seconds a bit, the seconds after its last bit, the hop behind it, and the last one's host, if any.
+_Hop = tuple[Station, float, float, "_Hop | None", Station | None]
+_Frame = tuple[float, float]  # bits on a link, seconds of a host
+
+
+def passed(station: Station, now: float, seconds: float) -> float:
+    """Queues work of `seconds` at a station and returns the time when it is done."""
+    free = station[0]
+    station[0] = done = (now if now > free else free) + seconds
+    return done
 
 
 class _Link(NamedTuple):
@@ -51,19 +64,14 @@ class FifoNetwork:
             for name, line in network.lines.items()
         }
         self._cores = [1, *(one.cores for one in network.levels)]
-        self._free: dict[Key, float] = {}
-        self._count = 0
-        self._events: list[tuple[float, int, int, tuple[_Link, ...], Packet]] = []
-        self._ways: dict[tuple[bool, int, int], tuple[_Link, ...]] = {}
+        self._stations: dict[Key, Station] = {}
+        self._numbers = count()
+        self._events: list[tuple[float, int, _Hop | None, _Frame, Packet]] = []
+        self._frames: dict[int, _Frame] = {}
+        self._starts: dict[tuple[bool, int, int], tuple[Station | None, _Hop | None]] = {}
 
-    def way(self, source: int, server: int, *, back: bool) -> tuple[_Link, ...]:
+    def way(self, source: int, server: int, *, back: bool) -> list[_Link]:
         """Lists the links from a worker to a server, or back; none within one host."""
-        known = self._ways.get((back, source, server))
-        if known is None:
-            known = self._ways[back, source, server] = tuple(self._found(source, server, back=back))
-        return known
-
-    def _found(self, source: int, server: int, *, back: bool) -> list[_Link]:
         if self.colocated and source == server:
             return []
         hosts = [(WORKER, 0, source), (WORKER, 0, server)]
@@ -90,10 +98,19 @@ class FifoNetwork:
             level += 1
         return [*up, *reversed(down)]
 
-    def passed(self, key: Key, now: float, seconds: float) -> float:
-        """Queues work of `seconds` at a station and returns the time when it is done."""
-        self._free[key] = done = max(now, self._free.get(key, 0.0)) + seconds
-        return done
+    def station(self, key: Key) -> Station:
+        """Returns the station with a key, which all ways share that pass it."""
+        return self._stations.setdefault(key, [0.0])
+
+    def _start(self, source: int, server: int, *, back: bool) -> tuple[Station | None, _Hop | None]:
+        """Returns the host that sends on a way, if its time counts, and the way's first hop."""
+        hop: _Hop | None = None
+        for link in reversed(self.way(source, server, back=back)):
+            receives = hop is None and link.key[1] == 0  # a worker's link
+            host = self.station((13, link.key[2])) if receives else None
+            hop = self.station(link.key), link.pace, link.after, hop, host
+        sends = hop is not None and (self.colocated or not back)
+        return self.station((12, server if back else source)) if sends else None, hop
 
     def leave(
         self, now: float, frame: int, source: int, server: int, packet: Packet, *, back: bool
@@ -102,33 +119,36 @@ class FifoNetwork:
 
         The host's own link has no other sender, so it is passed at once.
         """
-        way = self.way(source, server, back=back)
-        if way and (self.colocated or not back):
-            host = server if back else source
-            now = self.passed((12, host), now, host_seconds(frame, self.costs))
-        if way:
-            bits = wire_bits(frame, self.costs)
-            now = self.passed(way[0].key, now, bits * way[0].pace) + way[0].after
-        self._push(now, frame, way[1:], packet)
-
-    def _push(self, now: float, frame: int, way: tuple[_Link, ...], packet: Packet) -> None:
-        self._count += 1
-        heapq.heappush(self._events, (now, self._count, frame, way, packet))
+        start = self._starts.get((back, source, server))
+        if start is None:
+            start = self._start(source, server, back=back)
+            self._starts[back, source, server] = start
+        known = self._frames.get(frame)
+        if known is None:
+            known = wire_bits(frame, self.costs), host_seconds(frame, self.costs)
+            self._frames[frame] = known
+        host, hop = start
+        if host is not None:
+            now = passed(host, now, known[1])
+        if hop is not None:
+            station, pace, after, hop, _ = hop
+            now = passed(station, now, known[0] * pace) + after
+        heapq.heappush(self._events, (now, next(self._numbers), hop, known, packet))
 
     def run(self, come: Callable[[float, Packet], None]) -> None:
         """Runs until no packet is in flight; calls `come` for each arrival in order of time."""
-        events = self._events
-        bits: dict[int, float] = {}
+        events, numbers, replace = self._events, self._numbers, heapq.heapreplace
         while events:
-            now, _, frame, way, packet = heapq.heappop(events)
-            if way:
-                link = way[0]
-                if frame not in bits:
-                    bits[frame] = wire_bits(frame, self.costs)
-                now = self.passed(link.key, now, bits[frame] * link.pace) + link.after
-                if len(way) > 1:
-                    self._push(now, frame, way[1:], packet)
+            now, _, hop, frame, packet = events[0]
+            if hop is not None:
+                station, pace, after, following, host = hop
+                free = station[0]
+                station[0] = now = (now if now > free else free) + frame[0] * pace
+                now += after
+                if following is not None:
+                    replace(events, (now, next(numbers), following, frame, packet))
                     continue
-                if link.key[1] == 0:
-                    now = self.passed((13, link.key[2]), now, host_seconds(frame, self.costs))
+                if host is not None:
+                    now = passed(host, now, frame[1])
+            heapq.heappop(events)
             come(now, packet)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from planner.fifo_network import FifoNetwork, Packet
+from planner.fifo_network import FifoNetwork, Packet, passed
 from planner.network import SERVER, Ends, Network
 from planner.stations import server_seconds
 from topologies.model.topology import Costs
@@ -35,10 +35,15 @@ class _PacketSimulation:
         self, lines: FifoNetwork, units: Sequence[int], frame: int, chunks: int, slice_: int,
         window: int, process: float, skew: float, turns: int,
     ) -> None:  # fmt: skip
-        self._lines, self._units, self._frame, self._slice = lines, units, frame, slice_
+        self._lines, self._frame = lines, frame
         self._window, self._process, self._skew = window, process, skew
         self._chunks, self._all = chunks, chunks * turns
         self._workers = len(lines.sources.racks)
+        # Of each chunk: its server process, and that one's link.
+        turn = [number // slice_ % len(units) for number in range(chunks)]
+        servers = [lines.station((14, unit)) for unit in range(len(units))]
+        self._server = [servers[unit] for unit in turn] * turns
+        self._link = [units[unit] for unit in turn] * turns
         self._came = [0] * self._all
         self._has = [bytearray(self._all) for _ in range(self._workers)]
         self._had = [0] * self._workers
@@ -51,38 +56,36 @@ class _PacketSimulation:
             self._send(worker, 0.0)
         self._lines.run(self._come)
 
-    def _unit(self, chunk: int) -> int:
-        return chunk % self._chunks // self._slice % len(self._units)
-
     def _send(self, worker: int, now: float) -> None:
         """Sends what the window allows; starts the next iteration after this one has ended."""
-        has, window = self._has[worker], self._window
+        has, window, chunk = self._has[worker], self._window, self._next[worker]
         if worker == self._workers - 1:
             now += self._skew
-        while (chunk := self._next[worker]) < self._all:
+        while chunk < self._all:
             number = chunk % self._chunks
             waits = number >= window and not has[chunk - window]
             if waits or self._had[worker] < chunk - number:
-                return
-            self._next[worker] += 1
-            link = self._units[self._unit(chunk)]
+                break
+            link = self._link[chunk]
             self._lines.leave(now, self._frame, worker, link, (0, worker, chunk), back=False)
+            chunk += 1
+        self._next[worker] = chunk
 
     def _come(self, now: float, packet: Packet) -> None:
         result, worker, chunk = packet
         if result:
-            self.back[chunk] = max(self.back[chunk], now)
+            if now > self.back[chunk]:
+                self.back[chunk] = now
             self._has[worker][chunk] = 1
             self._had[worker] += 1
             self._send(worker, now)
             return
-        unit = self._unit(chunk)
-        now = self._lines.passed((14, unit), now, self._process)
+        now = passed(self._server[chunk], now, self._process)
         self._came[chunk] += 1
         if self._came[chunk] < self._workers:
             return
+        link = self._link[chunk]
         for one in range(self._workers):
-            link = self._units[unit]
             self._lines.leave(now, self._frame, one, link, (1, one, chunk), back=True)
 
 
