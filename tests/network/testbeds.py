@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import json
 import os
 import subprocess
@@ -14,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.conftest import ROOT
+from tests.network.command_line import CommandLine
 from tests.summaries import check_summary
 
 TOPOLOGY = """\
@@ -36,6 +39,15 @@ optimizer: {name: momentum, rate: 0.05}
 ENDLESS = JOB.replace("brief", "endless").replace("12", "1000000")
 
 WAIT_SECONDS = 60.0
+CALL_SECONDS = 120.0
+
+
+@functools.cache
+def command_line() -> CommandLine:
+    """What runs the commands of all tests of this process."""
+    found = CommandLine()
+    atexit.register(found.close)
+    return found
 
 
 class Rackhub:
@@ -67,14 +79,20 @@ class Rackhub:
     def call(
         self, *arguments: str | Path, keyboard: str | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """Runs a command to its end; keyboard: what it reads from standard input."""
+        """Runs a command to its end; keyboard: what it reads from standard input.
+
+        It is forked, unless what the interpreter imports was changed. ``started`` starts it.
+        """
+        if self.environment["PYTHONPATH"] == str(ROOT):
+            words = [*map(str, arguments)]
+            return command_line().run(words, self.environment, keyboard, CALL_SECONDS)
         return subprocess.run(
             self.command(*arguments),
             input=keyboard,
             capture_output=True,
             text=True,
             env=self.environment,
-            timeout=120,
+            timeout=CALL_SECONDS,
         )
 
     def json(self, *arguments: str | Path) -> Any:
