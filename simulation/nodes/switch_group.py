@@ -11,6 +11,7 @@ the same as without grouping.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from functools import partial
 
@@ -63,6 +64,7 @@ class SwitchGroup(Node):
                     places.append((row, port.number))
                     hosts.append((port.into, port.out))
         self._places = np.array(places, np.intp).reshape(-1, 2).T
+        self._threads = len(os.sched_getaffinity(0))
         self._first = FirstEvent([switch.lines for switch in switches])
         self._heads = LinkFields([into for into, _ in hosts], "head")
         self._free = LinkFields([into for into, _ in hosts], "free")
@@ -133,7 +135,7 @@ class SwitchGroup(Node):
         self._echoes[row, port, 0] = self._free.read()
         self._echoes[row, port, 5] = self._silent.read()
         given = [(switch.lines, arrivals) for switch, arrivals in parts]
-        came = run_together(given, self._lookahead, until)
+        came = run_together(given, self._lookahead, until, self._threads)
         for (switch, arrivals), departures, taken in zip(
             parts, came.departures, came.taken, strict=True
         ):

@@ -160,7 +160,7 @@ _FUNCTIONS: Functions = {
     "timed_next": (c_int64, [pointer]),
     "timed_first": (c_int64, [pointer, c_uint64]),
     "timed_since": (c_int64, [pointer]),
-    "timed_run": (c_int, [POINTER(_Part), c_uint64, c_int64, POINTER(c_int64)]),
+    "timed_run": (c_int, [POINTER(_Part), c_uint64, c_int64, c_uint64, POINTER(c_int64)]),
     "timed_watch": (None, [pointer]),
     "timed_echoes": (None, [pointer, pointer]),
     "timed_wire": (c_int, [pointer, c_uint32, pointer, c_uint32, c_int64, c_uint64]),
@@ -436,13 +436,17 @@ class Together(NamedTuple):
 
 
 def run_together(
-    parts: Sequence[tuple[TimedPorts, Sequence[Arrivals]]], lookahead: int, until: int
+    parts: Sequence[tuple[TimedPorts, Sequence[Arrivals]]],
+    lookahead: int,
+    until: int,
+    threads: int = 1,
 ) -> Together:
     """Runs several switches, which have wires only among one another, as `run` does one. Stops at
     the first time at which an answer could arrive (`TimedPorts.set_echoes`).
 
-    lookahead: ps that each wire takes at least. Arrivals of a switch are in the order of their
-    ranks.
+    lookahead: ps that each wire takes at least. threads: that share the work, at most, where that
+    is worth their start; results do not depend on it. Arrivals of a switch are in the order of
+    their ranks.
     """
     native = (_Part * len(parts))()
     kept: list[Any] = []
@@ -464,7 +468,7 @@ def run_together(
         part.timed, part.count = ports._handle, count
         part.trains = ctypes.addressof(trains) if count else None
     end = c_int64(until)
-    result = _library().timed_run(native, len(parts), lookahead, byref(end))
+    result = _library().timed_run(native, len(parts), lookahead, threads, byref(end))
     if result == abi.RANGE:
         raise TimedPortsError(
             "packets were recirculated or resubmitted more than 65536 times at one moment: the"

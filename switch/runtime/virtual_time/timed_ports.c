@@ -160,9 +160,6 @@ int timed_wire_read(struct timed *from, uint32_t port, struct timed_carried *car
 static void carry(struct wire *wire, const struct departure *one, uint64_t wire_bytes) {
     wire->carried.wire += wire_bytes;
     wire_put(wire, one->end, (uint32_t)one->length, one->stored);
-    int64_t at = timed_when(wire->to, wire_next(wire));
-    if (at < wire->to->next)
-        wire->to->next = at;
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -223,8 +220,8 @@ static void await(struct timed *timed, struct timed_echo *echo, int64_t leaves) 
         echo->silent--;
     else if (noticed + echo->effect < first)
         first = noticed + echo->effect;
-    if (first < *timed->until)
-        *timed->until = first;
+    if (first < timed->until)
+        timed->until = first;
 }
 
 static bool room(struct timed *timed, struct outlet *outlet) {
@@ -263,7 +260,7 @@ static void settle(struct timed *timed, struct outlet *outlet, uint32_t port, in
     struct strict_packet packet;
     struct departure one = {0};
     while (!timed->no_memory) {
-        int64_t until = reached < *timed->until ? reached : *timed->until;
+        int64_t until = reached < timed->until ? reached : timed->until;
         until = until < TIMED_NEVER - (int64_t)timed->latency ? until + (int64_t)timed->latency
                                                                : TIMED_NEVER;
         uint64_t wire_bytes =

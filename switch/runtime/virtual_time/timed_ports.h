@@ -145,10 +145,13 @@ struct timed_part {
 
 // Processes all that is due before `until` in switches that have wires to no others: their trains,
 // packets on wires, and recirculated ones. `until` becomes the first time at which an answer to a
-// departure could arrive, or its effect, if that is earlier. lookahead: ps that every wire takes at least. Returns
-// 0, SW_NO_MEMORY, SW_RANGE: packets recirculate without time passing, or SW_EXISTS: a packet has a
+// departure could arrive, or its effect, if that is earlier; all before it is done, and what a
+// switch does less than a lookahead after it, which no answer reaches. lookahead: ps that every wire
+// takes at least. threads: that share the work, at most; results do not depend on it. Returns 0,
+// SW_NO_MEMORY, SW_RANGE: packets recirculate without time passing, or SW_EXISTS: a packet has a
 // priority, but its line serves packets as they come.
-int timed_run(struct timed_part *parts, uint64_t count, int64_t lookahead, int64_t *until);
+int timed_run(struct timed_part *parts, uint64_t count, int64_t lookahead, uint64_t threads,
+              int64_t *until);
 
 // Copies or gives the departures of the last call, and drops them.
 void timed_collect(struct timed *timed, const struct timed_departures *into);

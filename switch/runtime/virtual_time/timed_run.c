@@ -3,15 +3,18 @@
 // The order of events of switches in virtual time: see timed_state.h.
 //
 // Events are taken by time; at one time recirculated packets come first, then arrivals by rank.
-// run_all is conservative parallel simulation, run sequentially: the switch with the earliest event
-// advances as far as no packet of another switch can reach it, which is one lookahead after the
-// others' next events, and two behind its own.
+// run_all is conservative parallel simulation, from one window to the next: before the end of a
+// window no packet that leaves a switch within it reaches another. So their work in a window may be
+// done in any order, and by several threads where it is worth their start.
 
 #include "timed_state.h"
 
 #include <stdlib.h>
 
 #include "grow.h"
+#include "thread_pool.h"
+
+enum { MANY = 1000 }; // events of a window for which threads begin: some 0.3 ms
 
 static void arrive_by_train(struct timed *timed, struct head *head) {
     struct timed_train *train = head->train;
@@ -116,7 +119,7 @@ static void add_up(const struct timed *timed, struct timed_totals *totals) {
 
 // Processes the events of one switch before a time.
 static void forward(struct timed *timed, int64_t reached) {
-    // Packets that other switches have sent since.
+    // Packets that other switches sent in the last window.
     for (uint64_t i = 0; i < timed->head_count; i++)
         if (timed->heads[i].wire)
             timed->heads[i].at = timed_when(timed, wire_next(timed->heads[i].wire));
@@ -125,7 +128,8 @@ static void forward(struct timed *timed, int64_t reached) {
     while (!timed->no_memory && timed->again <= MOST_ROUNDS) {
         int64_t again = timed_when(timed, rounds_next(&timed->rounds));
         struct head *head = earliest(timed);
-        int64_t until = reached < *timed->until ? reached : *timed->until;
+        int64_t until = reached < timed->until ? reached : timed->until;
+        timed->events++;
         // As in emulation, recirculated packets precede arrivals.
         if (head && head->at < again) {
             if (head->at >= until)
@@ -150,45 +154,94 @@ static void forward(struct timed *timed, int64_t reached) {
     timed->next = next_event(timed);
 }
 
-// Advances switches in the order of their next events, each as far as none of the others can reach.
-static void run_all(struct timed_part *parts, uint64_t count, int64_t lookahead, int64_t *end) {
-    for (;;) {
-        int64_t until = *end;
-        struct timed *first = NULL;
-        int64_t second = TIMED_NEVER;
-        for (uint64_t i = 0; i < count; i++) {
-            struct timed *one = parts[i].timed;
-            if (!first || one->next < first->next) {
-                second = first ? first->next : second;
-                first = one;
-            } else if (one->next < second) {
-                second = one->next;
-            }
-            if (one->no_memory || one->again > MOST_ROUNDS)
-                return;
-        }
-        if (!first || first->next >= until)
-            return;
-        // Reached by another switch's next packet, or by its reaction to a packet of this one.
-        int64_t reached = until - lookahead > second ? second + lookahead : until;
-        // Twice the look-ahead is less than what is left; of one switch alone it has no limit.
-        if (lookahead <= (until - first->next - 1) / 2 && first->next + 2 * lookahead < reached)
-            reached = first->next + 2 * lookahead;
-        forward(first, count > 1 ? reached : until);
+// Takes what other switches have sent in a window.
+static void join_wires(struct timed *timed) {
+    for (uint64_t i = 0; i < timed->wire_count; i++) {
+        struct wire *wire = timed->wires[i];
+        if (!wire->leaving.end)
+            continue;
+        timed->no_memory |= !wire_join(wire);
+        int64_t at = timed_when(timed, wire_next(wire));
+        timed->next = at < timed->next ? at : timed->next;
     }
 }
 
-int timed_run(struct timed_part *parts, uint64_t count, int64_t lookahead, int64_t *until) {
+struct window {
+    struct timed **active;
+    int64_t reached;
+};
+
+static void forward_part(void *context, uint64_t i) {
+    const struct window *window = context;
+    forward(window->active[i], window->reached);
+}
+
+// Processes the events of a window that `count` switches have. The pool is made when one is needed.
+static void run_window(struct window *window, uint64_t count, uint64_t threads,
+                       struct thread_pool **pool) {
+    uint64_t events = 0; // as many as in the last window of each, presumably
+    for (uint64_t i = 0; threads > 1 && count > 1 && i < count; i++)
+        events += window->active[i]->events;
+    for (uint64_t i = 0; i < count; i++)
+        window->active[i]->events = 0;
+    if (events >= MANY && !*pool)
+        *pool = pool_create(threads);
+    if (events >= MANY && *pool)
+        pool_run(*pool, forward_part, window, count);
+    else
+        for (uint64_t i = 0; i < count; i++)
+            forward(window->active[i], window->reached);
+}
+
+// Advances switches from window to window. active: room for all.
+static void run_all(struct timed_part *parts, uint64_t count, struct timed **active,
+                    int64_t lookahead, uint64_t threads, int64_t *end) {
+    struct thread_pool *pool = NULL;
+    struct window window = {.active = active};
+    for (;;) {
+        int64_t first = TIMED_NEVER, until = *end;
+        uint64_t chosen = 0;
+        bool failed = false;
+        for (uint64_t i = 0; i < count; i++) {
+            struct timed *one = parts[i].timed;
+            first = one->next < first ? one->next : first;
+            failed |= one->no_memory || one->again > MOST_ROUNDS;
+        }
+        if (failed || first >= until)
+            break;
+        window.reached = count > 1 && lookahead < until - first ? first + lookahead : until;
+        for (uint64_t i = 0; i < count; i++)
+            if (parts[i].timed->next < window.reached) {
+                active[chosen++] = parts[i].timed;
+                parts[i].timed->until = until;
+            }
+        run_window(&window, chosen, threads, &pool);
+        for (uint64_t i = 0; i < chosen; i++)
+            *end = active[i]->until < *end ? active[i]->until : *end;
+        for (uint64_t i = 0; i < count; i++)
+            join_wires(parts[i].timed);
+    }
+    pool_destroy(pool);
+}
+
+int timed_run(struct timed_part *parts, uint64_t count, int64_t lookahead, uint64_t threads,
+              int64_t *until) {
+    struct timed **active = malloc((count ? count : 1) * sizeof *active);
+    if (!active)
+        return SW_NO_MEMORY;
     for (uint64_t i = 0; i < count; i++) {
         struct timed_part *part = &parts[i];
         part->totals = (struct timed_totals){0, 0, 0};
         begin(part->timed);
-        part->timed->until = until;
-        if (!set_heads(part->timed, part->trains, part->count))
+        if (!set_heads(part->timed, part->trains, part->count)) {
+            free(active);
             return SW_NO_MEMORY;
+        }
         part->timed->next = next_event(part->timed);
+        part->timed->events = 0;
     }
-    run_all(parts, count, lookahead, until);
+    run_all(parts, count, active, lookahead, threads, until);
+    free(active);
     for (uint64_t i = 0; i < count; i++) {
         struct timed *timed = parts[i].timed;
         add_up(timed, &parts[i].totals);

@@ -57,9 +57,10 @@ struct timed {
     struct head *heads;
     uint64_t head_count, heads_room;
     struct timed_echo *echoes;
-    int64_t *until;     // of this call
+    int64_t until;      // of this window
     int64_t next, last; // of the next event; of the last recirculation
     uint32_t again;     // recirculations since time passed
+    uint64_t events;    // of the last window in which there were any
     bool no_memory, prioritised, watched, strict;
     // The present packet.
     int64_t now;

@@ -22,7 +22,13 @@ from simulation.links.link import Link, LinkSpec
 from simulation.links.trains import NEVER, Train, train
 from simulation.nodes.switch import SwitchNode
 from switch.ports.paced_line import Line
-from switch.ports.virtual_time import Arrivals, Departures, FirstEvent, TimedPortsError
+from switch.ports.virtual_time import (
+    Arrivals,
+    Departures,
+    FirstEvent,
+    TimedPortsError,
+    run_together,
+)
 from testbed.targets import CPU_PORT
 
 WINDOW = 64
@@ -253,6 +259,41 @@ def test_batches_change_nothing(switch: Switch, steps: int) -> None:
     assert 10 < sum(marked) < len(marked)
     assert all(ipv4_checksum(frame[14:34]) == 0 for _, _, frame in expected[SERVER_PORT])
     whole.node.close()
+
+
+def crossed(threads: int) -> list[dict[int, list[tuple[int, int, bytes]]]]:
+    """What leaves two switches with four workers each and one between them and servers, if every
+    other packet is only forwarded. Wires of 1 ms let each do thousands of packets in one go."""
+    delay, sent = 10**9, []
+    switches = [*leaves, core] = [Switch() for _ in range(3)]
+    for one in switches:
+        one.lines_of(1 << 18)
+        one.to_server()
+    for number, one in enumerate(leaves):
+        one.lines.wire(SERVER_PORT, core.lines, number + 1, delay, 2 * number)
+        core.lines.wire(number + 1, one.lines, SERVER_PORT, delay, 2 * number + 1)
+        trains = []
+        for worker in range(4):
+            frames = contributions(worker, np.arange(3000).repeat(2).tolist())
+            frames[1::2] = contributions(worker, [0], job=99)
+            times = np.arange(len(frames)) * 700_000 + 1000 * worker + number
+            trains.append(arrivals(worker + 1, times.tolist(), frames))
+        sent.append(trains)
+    sent.append([])
+    given = [(one.lines, trains) for one, trains in zip(switches, sent, strict=True)]
+    came = run_together(given, delay, NEVER, threads)
+    for one in switches:
+        one.connection.close()
+        one.node.close()
+    return [departed_packets(found) for found in came.departures]
+
+
+def test_threads_change_nothing() -> None:
+    alone = crossed(1)
+    assert crossed(4) == alone
+    assert [len(found) for found in alone] == [4, 4, 1]
+    assert all(len(packets) == 3000 for found in alone[:2] for packets in found.values())
+    assert len(alone[2][SERVER_PORT]) > 3000
 
 
 def test_a_long_queue_marks_and_a_full_one_drops(switch: Switch) -> None:
