@@ -132,8 +132,8 @@ class _End:
         kind = _LETTERS.get(self.node.kind, 0x10 + self.node.level)
         above, index = divmod(self.node.index, 1 << 16)
         last = above << 9 | self.number
-        octets = (2, kind, *index.to_bytes(2, "big"), *last.to_bytes(2, "big"))
-        return ":".join(f"{octet:02x}" for octet in octets)
+        high, low = divmod(index, 256)
+        return f"02:{kind:02x}:{high:02x}:{low:02x}:{last >> 8:02x}:{last & 255:02x}"
 
 
 class Addressing:
