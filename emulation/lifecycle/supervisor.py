@@ -144,8 +144,8 @@ def main(arguments: list[str]) -> int:
     """Runs the supervisor of a run directory; returns the exit status."""
     run = RunDirectory(Path(arguments[0]).resolve())
     # Before there are threads, and locks that they hold.
-    fresh = os.environ.get(forkserver.FRESH)
-    fork_server = None if fresh else forkserver.fork(run.logs / "forkserver.log")
+    forks = forkserver.MODULES.keys() - forkserver.fresh()
+    fork_server = forkserver.fork(run.logs / "forkserver.log") if forks else None
     logging.basicConfig(
         level="INFO", stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )

@@ -9,7 +9,8 @@ working directory, command line. Its parent is the supervisor, as of every proce
 (prctl(2), PR_SET_CHILD_SUBREAPER).
 
 ``RACKHUB_FRESH=1`` in the environment disables it, for tools that hook into the start of an
-interpreter (debuggers, ``sitecustomize``).
+interpreter (debuggers, ``sitecustomize``); ``RACKHUB_FRESH=testbed.worker`` does for the modules
+named, with commas between them.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ MODULES = {
     "workloads.reference": "workloads.reference",
     "simulation.replay": "simulation.replay",
 }
-FRESH = "RACKHUB_FRESH"
+_FRESH = "RACKHUB_FRESH"
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER, linux/prctl.h
 _NAMESPACES = ("net", "mnt")
 _MOST_BYTES = 1 << 20
@@ -52,6 +53,12 @@ _MOST_SECONDS = 30.0  # for an answer
 # The last argument of the supervisor. A process's title overwrites its arguments, so they reserve
 # room for it; the environment follows them in memory and has to stay readable in /proc.
 ROOM = " " * 4000  # which nobody sees in a list of processes
+
+
+def fresh() -> set[str]:
+    """Returns the modules whose processes are not forked."""
+    named = set(os.environ.get(_FRESH, "").split(",")) - {""}
+    return named if named <= MODULES.keys() else {*MODULES}
 
 
 class _Command(TypedDict):
@@ -169,12 +176,12 @@ class ForkServer:
 
 
 def _command(arguments: Sequence[str]) -> _Command | None:
-    """Returns the command for a command line that runs a known Python module, with or without
+    """Returns the command for a command line that runs a Python module to fork, with or without
     ``mnexec -a PID`` in front; None for other command lines."""
     words, namespaces = list(arguments), 0
     if words[:2] == ["mnexec", "-a"]:
         namespaces, words = int(words[2]), words[3:]
-    if words[:2] != [sys.executable, "-m"] or words[2] not in MODULES:
+    if words[:2] != [sys.executable, "-m"] or words[2] not in MODULES.keys() - fresh():
         return None
     return {"words": words, "namespaces": namespaces}
 

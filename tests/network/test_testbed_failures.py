@@ -24,15 +24,15 @@ def rackhub(tmp_path: Path) -> Rackhub:
     return Rackhub(tmp_path)
 
 
-def inject(rackhub: Rackhub, script: str, *, nodes: bool = True) -> None:
-    """Makes every Python process of the testbed run a script first; nodes: also those of nodes,
-    none of which can be forked then."""
+def inject(rackhub: Rackhub, script: str, *modules: str) -> None:
+    """Makes each Python process that is started run a script first; modules: those whose processes
+    are started, not forked; "1": all."""
     folder = rackhub.folder / "injected"
     folder.mkdir()
     (folder / "sitecustomize.py").write_text(script)
     rackhub.environment["PYTHONPATH"] = f"{folder}:{ROOT}"
-    if nodes:
-        rackhub.environment["RACKHUB_FRESH"] = "1"
+    if modules:
+        rackhub.environment["RACKHUB_FRESH"] = ",".join(modules)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -146,6 +146,7 @@ def test_diverging_worker_is_detected(rackhub: Rackhub) -> None:
         "        list(values.values())[-1].reshape(-1)[0] += 1e-3\n"
         "        return loss, values\n"
         "    Replica.gradients = gradients\n",
+        "testbed.worker",
     )
     result = rackhub.call("run", rackhub.topology, "--job", rackhub.job, *EMBEDDED)
     assert result.returncode == 1
@@ -171,7 +172,7 @@ def test_supervisor_failure_is_reported(
 ) -> None:
     if number == signal.SIGSTOP:  # the others are noticed at once
         silence = "import observability.control\nobservability.control.SILENCE_SECONDS = 8\n"
-        inject(rackhub, silence, nodes=False)
+        inject(rackhub, silence)
     with rackhub.started("run", rackhub.topology, "--job", rackhub.endless, *EMBEDDED) as process:
         read_until(process, "iteration")
         os.kill(rackhub.pid("-m emulation.lifecycle.supervisor"), number)
@@ -197,6 +198,7 @@ def test_worker_exception_ends_run(rackhub: Rackhub) -> None:
         "    def fail(self, sums):\n"
         "        raise RuntimeError('out of coffee')\n"
         "    workloads.trainer.Replica.apply = fail\n",
+        "1",
     )
     result = rackhub.call("run", rackhub.topology, "--job", rackhub.endless, *EMBEDDED)
     assert result.returncode == 1
@@ -213,6 +215,7 @@ def test_port_in_use_is_reported(rackhub: Rackhub) -> None:
         "    import socket\n"
         "    squatter = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
         "    squatter.bind(('0.0.0.0', 47110))\n",
+        "hosts.server",
     )
     result = rackhub.call("run", rackhub.topology, "--job", rackhub.job, *EMBEDDED)
     assert result.returncode == 1

@@ -113,7 +113,7 @@ def test_why_shows_computing_worker(rackhub: Rackhub) -> None:
     slow.touch()
     rackhub.environment["PYTHONPATH"] = f"{folder}:{Path(__file__).parents[2]}"
     rackhub.environment["SLOW"] = str(slow)
-    rackhub.environment["RACKHUB_FRESH"] = "1"
+    rackhub.environment["RACKHUB_FRESH"] = "testbed.worker"
     options = ("--job", rackhub.endless, "--target", "embedded")
     with rackhub.started("run", rackhub.topology, *options) as process:
         wait_for(lambda: "running" in rackhub.call("jobs").stdout, "the job to run")

@@ -106,6 +106,39 @@ def test_process_has_own_name_and_can_be_killed(server: ForkServer, tmp_path: Pa
     assert worker.wait() == -signal.SIGKILL
 
 
+@pytest.mark.parametrize(
+    ("value", "forked"),
+    [
+        ("", {"switch", "hosts.server"}),
+        ("1", set()),
+        ("switch", {"hosts.server"}),
+        ("switch,hosts.server", set()),
+        ("swich", set()),
+    ],
+)
+def test_the_environment_says_what_is_not_forked(
+    server: ForkServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    value: str,
+    forked: set[str],
+) -> None:
+    monkeypatch.setenv("RACKHUB_FRESH", value)
+    for module in ("switch", "hosts.server"):
+        with (tmp_path / "log").open("wb") as log:
+            found = server.start(
+                python(module, "--help"),
+                log.fileno(),
+                cwd=tmp_path,
+                env=environment(),
+                wants_input=False,
+                wants_output=False,
+            )
+        assert (found is not None) is (module in forked)
+        if found is not None:
+            assert found.wait() == 0
+
+
 def test_other_programs_start_normally(server: ForkServer, tmp_path: Path) -> None:
     for command in (
         ["sleep", "1"],
