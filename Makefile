@@ -68,7 +68,7 @@ summary-reference: setup ## write the keys and the schema of summary.json from t
 lint: setup-lint docs ## format, style, types, layers, shell scripts, environments, merges, documentation
 	@.venv/bin/ruff check .
 	@.venv/bin/ruff format --check .
-	@.venv/bin/mypy
+	@.venv/bin/mypy --num-workers auto
 	@.venv/bin/mypy examples/*.py
 	@.venv/bin/lint-imports --no-logo
 	@shellcheck scripts/*.sh .ci/run

@@ -174,10 +174,12 @@ pip_install() {
     environment=$1 locked=$2
     shift 2
     if ! run_logged "$environment/pip.log" pip_progress "$environment/bin/python" -m pip install \
-        --disable-pip-version-check --progress-bar off -c "$locked" "$@"; then
+        --disable-pip-version-check --progress-bar off --no-compile -c "$locked" "$@"; then
         tail -n 20 "$environment/pip.log" >&2
         fail "pip could not install the Python packages; its output is in $environment/pip.log"
     fi
+    # With all cores, which pip does with one. Files that are none of this Python's stay as they are.
+    "$environment/bin/python" -m compileall -q -j 0 "$environment/lib" >/dev/null || true
 }
 
 # Makes the virtual environment $1 that has nothing but what requirements/$2.in names, in the versions that
@@ -193,10 +195,19 @@ own_venv() {
 }
 
 # The documentation site's generator needs nothing of rackhub.
-if [ "$purpose" = docs ] || [ "$purpose" = lint ]; then
+if [ "$purpose" = docs ]; then
     own_venv .venv-docs docs
+    exit
 fi
-if [ "$purpose" = docs ]; then exit; fi
+
+# P4Runtime clients of others, for `rackhub shell` and for tests: each pins versions of what rackhub needs, too.
+others() {
+    own_venv .venv-shell shell
+    if [ "$purpose" != run ]; then own_venv .venv-finsy finsy; fi
+    if [ "$purpose" = lint ]; then own_venv .venv-docs docs; fi
+}
+others & # beside .venv, which takes as long as all of them
+others=$!
 
 # A venv that sees the system's packages would mix Debian's versions with the locked ones.
 if ! grep -qs '^include-system-site-packages = false' $venv/pyvenv.cfg; then rm -rf $venv; fi
@@ -220,6 +231,4 @@ if [ "$(cat $venv/installed-"$purpose" 2>/dev/null)" != "$state" ]; then
     for each in $includes; do printf '%s\n' "$state" >"$venv/installed-$each"; done
 fi
 
-# P4Runtime clients of others, for `rackhub shell` and for tests: each pins versions of what rackhub needs, too.
-own_venv .venv-shell shell
-if [ "$purpose" != run ]; then own_venv .venv-finsy finsy; fi
+wait "$others"
