@@ -151,10 +151,11 @@ def test_a_job_may_have_classes_of_urgency(rackhub: Rackhub) -> None:
     program = SUM.replace("np.float32)})", "np.float32)}, priority=3)")
     assert program != SUM
     (rackhub.folder / "mine" / "sum.py").write_text(program)
-    given = ("--target", "embedded", "-n", "2", "--order")
-    done = rackhub.call("launch", rackhub.topology, *given, "priority", "sum.py")
+    rackhub.json("up", rackhub.topology, "--target", "embedded")
+    given = ("--on", "small", "-n", "2", "--order")
+    done = rackhub.call("launch", *given, "priority", "sum.py")
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.splitlines()) == [f"[{rank}] w{rank} 3.0 2" for rank in range(2)]
-    refused = rackhub.call("launch", rackhub.topology, *given, "fifo", "sum.py")
+    refused = rackhub.call("launch", *given, "fifo", "sum.py")
     assert refused.returncode == 1
     assert "the job has one class of urgency" in refused.stderr

@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 
@@ -38,27 +37,31 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.fixture(scope="module", params=TARGETS)
+def standing(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Rackhub]:
+    """A testbed that is up, for one job after the other."""
+    rackhub = Rackhub(tmp_path_factory.mktemp("standing"))
+    rackhub.json("up", rackhub.topology, "--target", request.param)
+    yield rackhub
+    rackhub.call("down")
+    assert not rackhub.processes()
+
+
 @pytest.mark.parametrize("way", WAYS)
-def test_weights_do_not_depend_on_the_order(tmp_path: Path, way: str, target: str) -> None:
-    rackhub = Rackhub(tmp_path)
-    rackhub.job.write_text(DIGITS + WAYS[way])
-    _trains(rackhub, target)
+def test_weights_do_not_depend_on_the_order(standing: Rackhub, way: str) -> None:
+    standing.job.write_text(DIGITS + WAYS[way])
+    _trains(standing)
 
 
-@pytest.mark.parametrize("target", TARGETS)
-def test_a_model_of_characters_learns_with_priorities(tmp_path: Path, target: str) -> None:
-    rackhub = Rackhub(tmp_path)
-    rackhub.job.write_text(CHARACTERS + WAYS["P3 in the network"])
-    _trains(rackhub, target)
+def test_a_model_of_characters_learns_with_priorities(standing: Rackhub) -> None:
+    standing.job.write_text(CHARACTERS + WAYS["P3 in the network"])
+    _trains(standing)
 
 
-def _trains(rackhub: Rackhub, target: str) -> None:
+def _trains(rackhub: Rackhub) -> None:
     """Runs the job: its weights are those of one process that sums in one order."""
-    result = rackhub.call(
-        "run", rackhub.topology, "--job", rackhub.job, "--target", target, "--json"
-    )
-    assert result.returncode == 0, result.stderr
-    summary = json.loads(result.stdout)
+    summary = rackhub.json("submit", rackhub.job)
     assert summary["matches_reference"] is True
     assert summary["schedule"] != "fifo"
