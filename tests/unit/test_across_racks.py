@@ -16,7 +16,8 @@ from experiments.across_racks.figures import crossover, pipelined, pipelined_swi
 @pytest.mark.timeout(300)
 def test_boxes_relieve_the_core_and_the_plan_knows_when_they_pay(tmp_path: Path) -> None:
     found = CliRunner().invoke(
-        main, ["experiment", "across_racks", "--quick", "--json", "--to", str(tmp_path)]
+        main,
+        ["experiment", "across_racks", "--quick", "--jobs", "1", "--json", "--to", str(tmp_path)],
     )
     # Claims hold: the plan chooses as measured, which is one level and two with slow boxes.
     assert found.exit_code == 0, found.stderr

@@ -19,7 +19,8 @@ from experiments.aggregation.planned import planned
 @pytest.mark.timeout(300)
 def test_coarse_points_have_the_shapes_of_closed_forms(tmp_path: Path) -> None:
     found = CliRunner().invoke(
-        main, ["experiment", "aggregation", "--quick", "--json", "--to", str(tmp_path)]
+        main,
+        ["experiment", "aggregation", "--quick", "--jobs", "1", "--json", "--to", str(tmp_path)],
     )
     assert found.exit_code == 0, found.stderr  # claims: flat, below baselines, a knee
     figures = {one["id"]: one for one in json.loads(found.stdout)["figures"]}

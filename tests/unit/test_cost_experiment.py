@@ -25,7 +25,7 @@ PRICES = {
 @pytest.mark.timeout(300)
 def test_less_traffic_is_more_throughput_for_a_price(tmp_path: Path) -> None:
     found = CliRunner().invoke(
-        main, ["experiment", "cost", "--quick", "--json", "--to", str(tmp_path)]
+        main, ["experiment", "cost", "--quick", "--jobs", "1", "--json", "--to", str(tmp_path)]
     )
     assert found.exit_code == 0, found.stderr  # claims: faster, and most per dollar with a switch
     figures = {one["id"]: one for one in json.loads(found.stdout)["figures"]}

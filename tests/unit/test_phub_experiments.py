@@ -24,7 +24,9 @@ BREAKDOWN = next(model for model in MODELS if model.name == "resnet269-v2")
 
 def quick(name: str, folder: Path) -> dict[str, Any]:
     """Runs the coarse points, whose claims must hold; returns figures by name."""
-    found = CliRunner().invoke(main, ["experiment", name, "--quick", "--json", "--to", str(folder)])
+    found = CliRunner().invoke(
+        main, ["experiment", name, "--quick", "--jobs", "1", "--json", "--to", str(folder)]
+    )
     assert found.exit_code == 0, found.stderr
     for picture in (folder / name).glob("*.svg"):
         assert ElementTree.parse(picture).getroot().tag.endswith("svg")

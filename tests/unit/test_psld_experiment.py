@@ -17,7 +17,7 @@ from experiments.psld.jobs import CASES
 @pytest.mark.timeout(300)
 def test_balancing_helps_with_a_straggler_and_costs_nothing_without(tmp_path: Path) -> None:
     found = CliRunner().invoke(
-        main, ["experiment", "psld", "--quick", "--json", "--to", str(tmp_path)]
+        main, ["experiment", "psld", "--quick", "--jobs", "1", "--json", "--to", str(tmp_path)]
     )
     assert found.exit_code == 0, found.stderr  # claims hold: nothing moved where nothing is wrong
     figures = {one["id"]: one for one in json.loads(found.stdout)["figures"]}

@@ -17,7 +17,7 @@ from experiments.tenants.jobs import HUBS, SWITCH
 @pytest.mark.timeout(300)
 def test_jobs_share_what_is_narrow_and_nothing_else(tmp_path: Path) -> None:
     found = CliRunner().invoke(
-        main, ["experiment", "tenants", "--quick", "--json", "--to", str(tmp_path)]
+        main, ["experiment", "tenants", "--quick", "--jobs", "1", "--json", "--to", str(tmp_path)]
     )
     assert found.exit_code == 0, found.stderr  # claims: no slow-down with wide links, fairness
     figures = {one["id"]: one for one in json.loads(found.stdout)["figures"]}

@@ -22,7 +22,7 @@ _PASSES = ("forward", "backward")
 @pytest.mark.timeout(300)
 def test_time_differs_by_what_sums_and_weights_do_not(tmp_path: Path) -> None:
     found = CliRunner().invoke(
-        main, ["experiment", "training", "--quick", "--json", "--to", str(tmp_path)]
+        main, ["experiment", "training", "--quick", "--jobs", "1", "--json", "--to", str(tmp_path)]
     )
     assert found.exit_code == 0, found.stderr  # claims: bit-identical weights, switches are fastest
     figures = {one["id"]: one for one in json.loads(found.stdout)["figures"]}
