@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from controller.jobs.journal import Journal
+from controller.jobs.journal import Journal, NoJournal
 from controller.jobs.registry import JobTable
 from controller.p4rt.connection import (
     CLOSE_SECONDS,
@@ -44,7 +44,7 @@ Send = Callable[[Any], None]
 class ControlNode(TaskNode):
     """The node of the controller.
 
-    journal: file of its journal, so that it can be killed and started again; None: in memory.
+    journal: file of its journal, so that it can be killed and started again; None: none.
 
     service: the job service while it answers, else None.
     table: its jobs, while it is up.
@@ -123,7 +123,7 @@ class ControlNode(TaskNode):
 
     def _bring_up(self) -> None:
         fabric = self.fabric
-        journal = Journal(self.journal or ":memory:")
+        journal = NoJournal() if self.journal is None else Journal(self.journal)
         self.process.holds(lambda _: journal.close())
         term = journal.next_term()
         fabric.addressing = fabric.addressing.without(journal.gone())
