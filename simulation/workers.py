@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from hosts.errors import ClientError
 from hosts.session.job_service import enrol, report_gone
-from observability.messages.process_reports import Report, decode, encode
+from observability.messages.process_reports import Report
 from protocol import jobs_pb2
 from protocol.runtime import Event, Thread
 from simulation.errors import ProcessEndedError
@@ -186,7 +186,7 @@ class WorkerSupervisor:
 
         def take(report: Report) -> None:
             if not process.how:
-                job.take(rank, decode(encode(report)))  # as a process would send it
+                job.take(rank, report)
 
         def begin() -> Process:
             self.members[name] = process

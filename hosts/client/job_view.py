@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 
 from hosts.data.reports import ClientStatistics, Statistics
@@ -95,7 +94,7 @@ class JobView:
         packets; `socket` has the counters of `hosts.net.driver.Counters`.
         """
         counts = self._statistics().counts()
-        return {**counts, "socket": dataclasses.asdict(self._endpoint.counters)}
+        return {**counts, "socket": vars(self._endpoint.counters).copy()}
 
     @property
     def chunks_done(self) -> int:
