@@ -9,6 +9,7 @@ of the job.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -49,6 +50,8 @@ class Progress:
         self.latest: list[Iteration] = []  # iterations that the last report completed
         self._before = before
         self._reached = dict.fromkeys(range(world), before)  # by rank
+        self._lowest = 0  # rank of those
+        self._workers = Counter({before: world})  # by what they have reached
         # By iteration, of those that not all workers have reported.
         self._losses: dict[int, list[float | None]] = {}
         self._ended: dict[int, float] = {}
@@ -61,18 +64,25 @@ class Progress:
 
     def drop(self, rank: int) -> None:
         """Removes a lost worker; at least one has to remain."""
-        self._reached.pop(rank, None)
+        if rank in self._reached:
+            self._leave(self._reached.pop(rank))
+            self._lowest = min(self._reached, default=0)
 
     def join(self, rank: int, iteration: int) -> None:
         """Adds a worker that rejoins after so many iterations."""
+        self.drop(rank)
         self._reached[rank] = iteration
+        self._workers[iteration] += 1
+        self._lowest = min(self._reached)
 
     def take(self, rank: int, report: ProgressReport) -> bool:
         """Takes a worker's report; returns whether it completes an iteration."""
         if rank not in self._reached:
             return False
         reached, losses = report["iteration"], report["losses"]
+        self._leave(self._reached[rank])
         self._reached[rank] = reached
+        self._workers[reached] += 1
         first = reached - len(losses) + 1
         for iteration, loss in enumerate(losses, start=first):
             self._losses.setdefault(iteration, []).append(loss)
@@ -80,11 +90,11 @@ class Progress:
             self._ended[iteration] = max(ended, self._ended.get(iteration, ended))
         if report["accuracy"] is not None:
             self._accuracies[reached] = report["accuracy"]
-        if rank == min(self._reached):
+        if rank == self._lowest:
             counts = report["statistics"]
             self._chunks = counts["completed"], counts["completed_direct"]
             self._per_pass = reached / report["passes"]
-        before, self.iteration = self.iteration, min(self._reached.values())
+        before, self.iteration = self.iteration, min(self._workers)
         self.latest = []
         for iteration in range(before + 1, self.iteration + 1):
             # Sorted, as a sum of floats depends on the order.
@@ -95,6 +105,12 @@ class Progress:
             ended = self._ended.pop(iteration)
             self.latest.append(Iteration(iteration, ended, self._loss, measured))
         return self.iteration > before
+
+    def _leave(self, iteration: int) -> None:
+        """Records that a worker is not at this iteration any more."""
+        self._workers[iteration] -= 1
+        if not self._workers[iteration]:
+            del self._workers[iteration]
 
     def message(self, *, served: bool = False) -> JobProgress:
         """Returns the progress so far. served: servers sum all chunks."""

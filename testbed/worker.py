@@ -149,11 +149,11 @@ class _Activity:
             sums = call(gradients, self._calls)
         finally:
             self.computes()
-        workers = np.concatenate([sums.workers[name] for name in gradients])
-        entry = entry_of(workers, sums.members)
+        entry = entry_of([sums.workers[name] for name in gradients], sums.members)
         self.participation.note(entry)
-        # All workers in the sums compute the same rank.
-        self.first = min(set.intersection(*(set(ranks) for ranks, _ in entry)))
+        # All workers in the sums compute the same rank. Ranks ascend, so it is mostly the first.
+        some, *others = [ranks for ranks, _ in entry]
+        self.first = next(rank for rank in some if all(rank in ranks for ranks in others))
         return sums
 
     def run(self) -> None:

@@ -64,18 +64,23 @@ class AttendanceSpan(_SpanFrom):
     """Workers in the sums; several if a worker was lost within an iteration."""
 
 
-def entry_of(workers: npt.NDArray[np.int64], members: Mapping[int, Sequence[int]]) -> Entry:
+def entry_of(
+    workers: Sequence[npt.NDArray[np.int64]], members: Mapping[int, Sequence[int]]
+) -> Entry:
     """Returns the entry of an iteration.
 
-    workers: (chunks,), number of workers in the sum of each chunk.
+    workers: by key (chunks,), number of workers in the sum of each chunk.
     members: ranks in a sum, by their number.
     """
+    if len(members) == 1:
+        return ((tuple(*members.values()), None),)
     import numpy as np  # slow to import, and every command imports this file
 
-    counts = [*members] if len(members) == 1 else np.unique(workers)[::-1].tolist()
+    chunks = np.concatenate(workers)
+    counts = np.unique(chunks)[::-1].tolist()
     if len(counts) == 1:
         return ((tuple(members[counts[0]]), None),)
-    return tuple((tuple(members[n]), tuple(np.flatnonzero(workers == n).tolist())) for n in counts)
+    return tuple((tuple(members[n]), tuple(np.flatnonzero(chunks == n).tolist())) for n in counts)
 
 
 class ParticipationLog:

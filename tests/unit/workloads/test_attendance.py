@@ -27,8 +27,8 @@ def passed(report: dict[str, object]) -> dict[str, object]:
 
 def test_entries_say_who_is_in_which_chunks() -> None:
     members = {3: (0, 1, 2), 2: (0, 2)}
-    assert entry_of(np.array([3, 3, 3, 3]), members) == ALL
-    assert entry_of(np.array([3, 2, 2, 3]), members) == MIXED
+    assert entry_of([np.array([3, 3]), np.array([3, 3])], members) == ALL
+    assert entry_of([np.array([3, 2, 2]), np.array([3])], members) == MIXED
 
 
 def test_iteration_is_reported_after_next_completes() -> None:
