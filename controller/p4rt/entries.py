@@ -8,9 +8,9 @@ what is allowed. Values are canonical binary strings (P4Runtime spec, "Bytestrin
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Set
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from google.protobuf import text_format
 
@@ -58,6 +58,7 @@ class P4Info:
     def __init__(self, message: p4info_pb2.P4Info) -> None:
         self.message = message
         self._actions = {action.preamble.id: action for action in message.actions}
+        self._tables: dict[str, _Table] = {}  # by the names they were asked for by
 
     @staticmethod
     def load(path: str | Path) -> P4Info:
@@ -73,8 +74,7 @@ class P4Info:
 
     def table(self, name: str) -> p4info_pb2.Table:
         """Finds a table by name."""
-        found: p4info_pb2.Table = _find(self.message.tables, name, "table")
-        return found
+        return self._table(name).message
 
     def register(self, name: str) -> p4info_pb2.Register:
         """Finds a register by name."""
@@ -109,14 +109,14 @@ class P4Info:
 
         Don't-care matches (prefix length 0, mask 0) may be omitted.
         """
-        found = self.table(table)
+        found = self._table(table)
         entity = Entity()
         entry = entity.table_entry
-        entry.table_id = found.preamble.id
+        entry.table_id = found.message.preamble.id
         entry.priority = priority
-        entry.match.extend(_matches(found, match))
+        _add_matches(entry, found, match)
         if action is not None:
-            entry.action.action.CopyFrom(self._action(found, action, parameters or {}))
+            _set_action(entry, found.action(action), parameters or {})
         return entity
 
     def default_entry(
@@ -149,22 +149,59 @@ class P4Info:
         entity.counter_entry.counter_id = self.counter(name).preamble.id
         return entity
 
-    def _action(
-        self, table: p4info_pb2.Table, name: str, parameters: Mapping[str, int]
-    ) -> p4runtime_pb2.Action:
-        allowed = [
-            self._actions[ref.id]
-            for ref in table.action_refs
-            if ref.scope != p4info_pb2.ActionRef.DEFAULT_ONLY
-        ]
-        action: p4info_pb2.Action = _find(allowed, name, f"action of {table.preamble.name}")
-        where = f"{table.preamble.name}: {action.preamble.name}"
-        _same_names(where, "parameters", [p.name for p in action.params], parameters)
-        message = p4runtime_pb2.Action(action_id=action.preamble.id)
-        for param in action.params:
-            value = packed(parameters[param.name], param.bitwidth, f"{where}.{param.name}")
-            message.params.add(param_id=param.id, value=value)
-        return message
+    def _table(self, name: str) -> _Table:
+        if name not in self._tables:
+            self._tables[name] = _Table(_find(self.message.tables, name, "table"), self._actions)
+        return self._tables[name]
+
+
+class _Field(NamedTuple):
+    """A match field, or a parameter of an action, which has no `kind`. what: its name in errors."""
+
+    id: int
+    name: str
+    bits: int
+    what: str
+    kind: int = 0
+
+
+class _Action(NamedTuple):
+    id: int
+    where: str  # its name in errors
+    parameters: dict[str, _Field]
+
+
+class _Table:
+    """What building entries of a table takes of its message: to find and to read that for each of
+    thousands of entries would take most of the time."""
+
+    def __init__(self, message: p4info_pb2.Table, actions: Mapping[int, p4info_pb2.Action]) -> None:
+        self.message = message
+        self.where = where = message.preamble.name
+        self.fields = {
+            f.name: _Field(f.id, f.name, f.bitwidth, f"{where}.{f.name}", f.match_type)
+            for f in message.match_fields
+        }
+        exact = p4info_pb2.MatchField.EXACT
+        self.needed = {name for name, field in self.fields.items() if field.kind == exact}
+        self._all_actions = actions
+        self._actions: dict[str, _Action] = {}
+
+    def action(self, name: str) -> _Action:
+        """Finds an action of its entries by name."""
+        if name not in self._actions:
+            allowed = [
+                self._all_actions[ref.id]
+                for ref in self.message.action_refs
+                if ref.scope != p4info_pb2.ActionRef.DEFAULT_ONLY
+            ]
+            found: p4info_pb2.Action = _find(allowed, name, f"action of {self.where}")
+            where = f"{self.where}: {found.preamble.name}"
+            parameters = {
+                p.name: _Field(p.id, p.name, p.bitwidth, f"{where}.{p.name}") for p in found.params
+            }
+            self._actions[name] = _Action(found.preamble.id, where, parameters)
+        return self._actions[name]
 
 
 def multicast_group(group: int, replicas: Iterable[tuple[int, int]]) -> Entity:
@@ -202,27 +239,23 @@ def bare(entity: Entity) -> Entity:
     return result
 
 
-def canonical(entity: Entity) -> bytes:
-    """Encodes an entry or group independently of a target's representation, for comparison."""
-    result = Entity()
+def canonical(entity: Entity) -> Hashable:
+    """Returns what identifies an entry or group with its action or replicas, independently of a
+    target's representation, for comparison."""
     if entity.HasField("table_entry"):
         entry = entity.table_entry
-        result.table_entry.table_id = entry.table_id
-        result.table_entry.priority = entry.priority
-        result.table_entry.is_default_action = entry.is_default_action
-        result.table_entry.match.extend(sorted(entry.match, key=lambda field: field.field_id))
-        if entry.HasField("action"):
-            action = result.table_entry.action.action
-            action.action_id = entry.action.action.action_id
-            action.params.extend(sorted(entry.action.action.params, key=lambda p: p.param_id))
-    else:
-        group = entity.packet_replication_engine_entry.multicast_group_entry
-        replicas = [(r.egress_port, r.instance) for r in group.replicas]
-        if not replicas:
-            result = bare(entity)
-        else:
-            result = multicast_group(group.multicast_group_id, sorted(replicas))
-    return result.SerializeToString(deterministic=True)
+        action = entry.action.action
+        return (
+            (entry.table_id, entry.priority, entry.is_default_action),
+            tuple(sorted([field.SerializeToString() for field in entry.match])),
+            action.action_id,
+            tuple(sorted([param.SerializeToString() for param in action.params])),
+        )
+    group = entity.packet_replication_engine_entry.multicast_group_entry
+    replicas = sorted((r.egress_port, r.instance) for r in group.replicas)
+    entity = multicast_group(group.multicast_group_id, replicas) if replicas else bare(entity)
+    data: bytes = entity.SerializeToString(deterministic=True)
+    return data
 
 
 def difference(wanted: Iterable[Entity], found: Iterable[Entity]) -> list[Update]:
@@ -241,54 +274,61 @@ def difference(wanted: Iterable[Entity], found: Iterable[Entity]) -> list[Update
     return updates + [deletion(bare(entity)) for entity in there.values()]
 
 
-def _matches(
-    table: p4info_pb2.Table, match: Mapping[str, MatchValue]
-) -> list[p4runtime_pb2.FieldMatch]:
-    where = table.preamble.name
+def _set_action(
+    entry: p4runtime_pb2.TableEntry, action: _Action, parameters: Mapping[str, int]
+) -> None:
+    known = action.parameters
+    _check_names(action.where, "parameters", known, known.keys(), parameters)
+    message = entry.action.action
+    message.action_id = action.id
+    for field in known.values():
+        value = packed(parameters[field.name], field.bits, field.what)
+        message.params.add(param_id=field.id, value=value)
+
+
+def _add_matches(
+    entry: p4runtime_pb2.TableEntry, table: _Table, match: Mapping[str, MatchValue]
+) -> None:
     kinds = p4info_pb2.MatchField
-    optional = [f.name for f in table.match_fields if f.match_type != kinds.EXACT]
-    names = [field.name for field in table.match_fields]
-    _same_names(where, "match fields", names, match, optional)
-    result = []
-    for field in table.match_fields:
+    _check_names(table.where, "match fields", table.fields, table.needed, match)
+    for field in table.fields.values():
         if field.name not in match:
             continue
-        value = match[field.name]
-        what = f"{where}.{field.name}"
-        message = p4runtime_pb2.FieldMatch(field_id=field.id)
-        if field.match_type in (kinds.EXACT, kinds.OPTIONAL):
+        value, bits, what = match[field.name], field.bits, field.what
+        if field.kind in (kinds.EXACT, kinds.OPTIONAL):
             if isinstance(value, tuple):
                 raise EntryError(f"{what}: one number, not {value!r}")
-            kind = message.exact if field.match_type == kinds.EXACT else message.optional
-            kind.value = packed(value, field.bitwidth, what)
-            result.append(message)
+            message = entry.match.add(field_id=field.id)
+            kind = message.exact if field.kind == kinds.EXACT else message.optional
+            kind.value = packed(value, bits, what)
             continue
         first, second = _pair(value, what)
-        if field.match_type == kinds.LPM:
-            if not 0 <= second <= field.bitwidth:
-                raise EntryError(f"{what}: prefix length {second}, allowed 0 to {field.bitwidth}")
-            if first & ((1 << (field.bitwidth - second)) - 1):
+        # The spec wants a don't-care match left out.
+        if field.kind == kinds.LPM:
+            if not 0 <= second <= bits:
+                raise EntryError(f"{what}: prefix length {second}, allowed 0 to {bits}")
+            if first & ((1 << (bits - second)) - 1):
                 raise EntryError(f"{what}: {first:#x}/{second} has bits set outside of the prefix")
-            message.lpm.value = packed(first, field.bitwidth, what)
-            message.lpm.prefix_len = second
-            wildcard = second == 0
-        elif field.match_type == kinds.TERNARY:
+            prefix = packed(first, bits, what)
+            if second:
+                lpm = entry.match.add(field_id=field.id).lpm
+                lpm.value, lpm.prefix_len = prefix, second
+        elif field.kind == kinds.TERNARY:
             if first & ~second:
                 raise EntryError(f"{what}: {first:#x} has bits set outside of mask {second:#x}")
-            message.ternary.value = packed(first, field.bitwidth, what)
-            message.ternary.mask = packed(second, field.bitwidth, what)
-            wildcard = second == 0
-        elif field.match_type == kinds.RANGE:
+            bytes_and_mask = packed(first, bits, what), packed(second, bits, what)
+            if second:
+                ternary = entry.match.add(field_id=field.id).ternary
+                ternary.value, ternary.mask = bytes_and_mask
+        elif field.kind == kinds.RANGE:
             if first > second:
                 raise EntryError(f"{what}: {first}..{second} is empty")
-            message.range.low = packed(first, field.bitwidth, what)
-            message.range.high = packed(second, field.bitwidth, what)
-            wildcard = first == 0 and second == (1 << field.bitwidth) - 1
+            ends = packed(first, bits, what), packed(second, bits, what)
+            if first or second != (1 << bits) - 1:
+                found = entry.match.add(field_id=field.id).range
+                found.low, found.high = ends
         else:
-            raise EntryError(f"{what}: match kind {field.match_type} is not supported")
-        if not wildcard:  # the spec wants a don't-care match left out
-            result.append(message)
-    return result
+            raise EntryError(f"{what}: match kind {field.kind} is not supported")
 
 
 def _pair(value: MatchValue, what: str) -> tuple[int, int]:
@@ -297,19 +337,20 @@ def _pair(value: MatchValue, what: str) -> tuple[int, int]:
     return value
 
 
-def _same_names(
+def _check_names(
     where: str,
     what: str,
-    wanted: Sequence[str],
+    known: Mapping[str, _Field],
+    needed: Set[str],
     given: Mapping[str, Any],
-    optional: Sequence[str] = (),
 ) -> None:
-    missing = [name for name in wanted if name not in given and name not in optional]
-    unknown = [name for name in given if name not in wanted]
-    if missing or unknown:
-        problems = [f"missing {', '.join(missing)}"] if missing else []
-        problems += [f"unknown {', '.join(unknown)}"] if unknown else []
-        raise EntryError(f"{where}: {'; '.join(problems)}; {what} are {', '.join(wanted)}")
+    if needed <= given.keys() <= known.keys():
+        return
+    missing = [name for name in known if name in needed and name not in given]
+    unknown = [name for name in given if name not in known]
+    problems = [f"missing {', '.join(missing)}"] if missing else []
+    problems += [f"unknown {', '.join(unknown)}"] if unknown else []
+    raise EntryError(f"{where}: {'; '.join(problems)}; {what} are {', '.join(known)}")
 
 
 def _find(objects: Iterable[Any], name: str, kind: str) -> Any:

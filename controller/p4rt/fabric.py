@@ -11,7 +11,7 @@ import dataclasses
 import logging
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 from google.rpc import code_pb2
@@ -62,7 +62,9 @@ class Fabric:
         self.down: set[str] = set()  # switches that cannot be reached now
         self.writes: Counter[str] = Counter()  # begun, by switch: what was read before is old
         self._impaired: dict[frozenset[str], Mapping[str, float]] = {}  # see `impair`
-        self._swept: dict[str, set[bytes]] = {name: set() for name in connections}  # see `_sweep`
+        self._swept: dict[str, set[Hashable]] = {
+            name: set() for name in connections
+        }  # see `_sweep`
         switches = {node.name for node in topology.switches}
         if set(connections) != switches:
             missing = ", ".join(sorted(switches - set(connections))) or "none"
