@@ -13,7 +13,7 @@ import math
 import mmap
 import sys
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ import numpy.typing as npt
 _UNUSED = 2
 _LOOKS = 64  # arrays that are looked at for an unused one
 _SMALL = 1 << 16  # bytes; the C library keeps freed memory of smaller arrays itself
+_LINE = 64  # bytes of a processor's cache
 _LARGE = 32 << 20  # bytes of an array whose memory the C library takes from the kernel, and returns
 _KEPT = 256 << 20  # bytes at the end of the heap that it keeps at most
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # options of mallopt(3), from glibc's malloc.h
@@ -70,6 +71,21 @@ def demand_zeros(n: int, kind: npt.DTypeLike) -> npt.NDArray[Any]:
     size = max(1, n * np.dtype(kind).itemsize)
     memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     return np.frombuffer(memory, kind, n)
+
+
+def demand_columns(n: int, kinds: Mapping[str, npt.DTypeLike]) -> dict[str, npt.NDArray[Any]]:
+    """Returns arrays of n zeros by name, in one block of such memory.
+
+    A worker has dozens of arrays, and to make each by itself takes longer than to fill it.
+    """
+    places, end = {}, 0
+    for name, kind in kinds.items():
+        places[name] = end
+        # With a line between them: else a row of one would be in the same set of a processor's
+        # cache as that of all others whose length is a multiple of a page.
+        end += (-(-n * np.dtype(kind).itemsize // _LINE) + 1) * _LINE
+    memory = demand_zeros(end, np.uint8)
+    return {name: np.frombuffer(memory, kind, n, places[name]) for name, kind in kinds.items()}
 
 
 @functools.cache

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from hosts.data.array_pool import demand_zeros
+from hosts.data.array_pool import demand_columns, demand_zeros
 from hosts.data.reports import Failure, Statistics, Sums
 from hosts.data.workspace import Workspace
 from hosts.native.loader import check_constants, load_native
@@ -58,6 +58,12 @@ _Turn = structures("turn.c")["turn"]
 SUM, _FAILURE = np.dtype(_STRUCTURES["sum"]), np.dtype(_STRUCTURES["failure"])
 RESPONSE = np.dtype(_STRUCTURES["response"])
 _DUE = np.dtype(_STRUCTURES["due"])
+# Arrays by row that nothing else has.
+_COLUMNS: dict[str, Any] = {
+    "flags": np.uint8, "due": np.bool_, "probe_pending": np.bool_, "failures": np.uint8,
+    "hash": np.uint32, "server": np.uint16, "exponent": np.int16, "held_next": np.int32,
+    "mark": np.int64, "probed": np.int64, "chosen": np.int64, "failed": _FAILURE,
+}  # fmt: skip
 _COUNTS = [name for name, *_ in _STRUCTURES["counts"]._fields_]
 
 _WRONG = [name for name in _COUNTS if name.startswith("wrong_")]
@@ -122,22 +128,17 @@ class Core:
         gaps = np.full((3, streams), np.nan)
         gaps[0] = -np.inf
         small, large = wire_bytes(plan.lanes)
-        self._failed = demand_zeros(rows, _FAILURE)
+        columns = demand_columns(rows, _COLUMNS)
+        self._failed = columns["failed"]
         self._responses = np.zeros(servers, RESPONSE)
         self._responses["first"] = np.inf
         self._arrays: dict[str, Any] = {
             # By row.
-            "stage": slots.stage, "flags": np.zeros(rows, np.uint8),
-            "due": np.zeros(rows, np.bool_), "probe_pending": np.zeros(rows, np.bool_),
-            "seq": slots.seq, "hash": np.zeros(rows, np.uint32),
-            "server": np.zeros(rows, np.uint16), "failures": np.zeros(rows, np.uint8),
-            "held_next": np.zeros(rows, np.int32), "mark": np.zeros(rows, np.int64),
-            "exponent": np.zeros(rows, np.int16), "entry": slots.entry,
+            **columns, "stage": slots.stage, "seq": slots.seq, "entry": slots.entry,
             "progress": slots.progress, "probing": slots.probing, "deadline": np.full(rows, np.inf),
             "results": slots.result_headers, "words": slots.result_words,
-            "stream": slots.stream, "probed": np.zeros(rows, np.int64),
-            "chosen": np.zeros(rows, np.int64), "heap": demand_zeros(2 * rows + 1, _DUE),
-            "failed": self._failed, "submissions": slots.submissions.table,
+            "stream": slots.stream, "heap": demand_zeros(2 * rows + 1, _DUE),
+            "submissions": slots.submissions.table,
             # By stream.
             "common": _common(plan), "bases": slots.bases, "masks": slots.masks,
             "nodes": np.array([stream.node for stream in plan.streams], np.int64),

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hosts.data.array_pool import demand_zeros
+from hosts.data.array_pool import demand_columns
 from hosts.data.submissions import Scattered, Submission
 from hosts.native.structures import structures
 from hosts.worker.chunk_queues import ENTRY
@@ -37,6 +37,13 @@ _PLACE = np.dtype(structures("worker.h")["submission"])
 PROBING = np.dtype(structures("worker.h")["probing"])
 _UNPROBED = np.zeros((), PROBING)
 _UNPROBED["state_time"] = np.nan
+
+
+# Arrays by row. For `probing`, see `Slots.probing_of`.
+_COLUMNS: dict[str, Any] = {
+    "stage": np.uint8, "seq": np.uint32, "entry": ENTRY, "progress": PROGRESS, "probing": PROBING,
+    "result_headers": HEADER,
+}  # fmt: skip
 
 
 class Submissions:
@@ -102,18 +109,16 @@ class Slots:
         self.stream = streams
         self.stream_number = np.array([s.stream for s in plan.streams], np.uint8)[streams]
         # Of the number that is in it.
-        self.stage = np.zeros(n, np.uint8)
-        self.seq = np.zeros(n, np.uint32)
-        self.entry: Array = np.zeros(n, ENTRY)
+        columns = demand_columns(n, _COLUMNS)
+        self.stage, self.seq, self.entry, self.progress, self.probing, self.result_headers = (
+            columns.values()
+        )
         self.exponent_round = self.entry["exponent_round"]
         self.chunk = self.entry["chunk"]
         self.round = self.entry["round"]
         self.order = self.entry["order"]
-        self.progress: Array = np.zeros(n, PROGRESS)
-        self.probing: Array = demand_zeros(n, PROBING)  # see `probing_of`
         self.sent = self.progress["sent"]
         # The result, kept until the row is used again.
-        self.result_headers: Array = np.zeros(n, HEADER)
         self.result_words: Words = np.zeros((n, self.width), LANE)
         # By stream: most numbers in flight (see hosts.worker.congestion), a number that all before
         # have their results, and the next to enter.
