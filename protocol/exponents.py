@@ -156,7 +156,7 @@ class Exponents:
         """
         if self.staleness:
             raise ValueError(f"levels mean nothing with a staleness of {self.staleness}")
-        return (self._contacted + self._folded).astype(np.uint32)
+        return np.add(self._contacted, self._folded, dtype=np.uint32, casting="unsafe")
 
     def export(self) -> bytes:
         """Returns the state that a joining worker needs, for `restore`; 6 bytes per chunk.

@@ -12,7 +12,6 @@ submission.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -61,7 +60,7 @@ def last_kept(plan: WorkerPlan, slots: Slots, levels: npt.NDArray[np.uint32]) ->
     """
     rows = np.flatnonzero(slots.stage == DONE)
     if not slots.width:
-        rows = rows[hands_over(slots.chunk[rows], plan.rank, plan.world)]
+        rows = rows[hands_over(len(levels), plan.rank, plan.world)[slots.chunk[rows]]]
     following = slots.next[slots.stream[rows]]
     age = (following - slots.seq[rows]) & 0xFFFFFFFF
     recent = age <= np.array(slots.windows)[slots.stream[rows]]
@@ -69,14 +68,17 @@ def last_kept(plan: WorkerPlan, slots: Slots, levels: npt.NDArray[np.uint32]) ->
     return last
 
 
-def hands_over(chunks: npt.NDArray[Any], rank: int, world: int) -> npt.NDArray[np.bool_]:
-    """Returns a mask (n,) of the chunks whose results a worker hands over, in a job without
+def hands_over(chunks: int, rank: int, world: int) -> npt.NDArray[np.bool_]:
+    """Returns a mask (chunks,) of those whose results a worker hands over, in a job without
     payload.
 
     Such a job may have a thousand workers in one process, most with the same results. The workers
     chosen for a chunk are far apart, as losses come by rack.
     """
-    return np.asarray((chunks + rank) % max(1, world // _HOLDERS) == 0)
+    every = max(1, world // _HOLDERS)
+    chosen = np.zeros(chunks, np.bool_)
+    chosen[-rank % every :: every] = True
+    return chosen
 
 
 def kept(slots: Slots, wants: Iterable[tuple[int, int]]) -> list[jobs_pb2.Result]:
@@ -96,17 +98,20 @@ def kept(slots: Slots, wants: Iterable[tuple[int, int]]) -> list[jobs_pb2.Result
 def results_of(slots: Slots, rows: Rows) -> list[jobs_pb2.Result]:
     """Returns the results in these rows (n,)."""
     headers = picked(slots.result_headers, rows)
+    data = headers.tobytes()
+    full = carries_payload(headers).tolist() if slots.width else [False] * len(rows)
     return [
         jobs_pb2.Result(
             chunk=chunk,
             level=level,
-            header=header.tobytes(),
-            payload=slots.result_words[row].tobytes() if full else b"",
+            header=data[HEADER_BYTES * i : HEADER_BYTES * (i + 1)],
+            payload=slots.result_words[row].tobytes() if full[i] else b"",
         )
-        for row, chunk, level, header, full in zip(
-            *(rows.tolist(), slots.chunk[rows].tolist(), levels_of(slots, rows).tolist()),
-            *(headers, carries_payload(headers).tolist()),
-            strict=True,
+        for i, (row, chunk, level) in enumerate(
+            zip(
+                *(rows.tolist(), slots.chunk[rows].tolist(), levels_of(slots, rows).tolist()),
+                strict=True,
+            )
         )
     ]
 

@@ -121,7 +121,11 @@ def unanswered(slots: Slots, now: float) -> float:
     rows = np.flatnonzero((slots.stage != EMPTY) & (slots.stage != DONE) & (slots.sent > 0))
     if not len(rows):
         return 0.0
-    heard = np.fmax(slots.progress["sent_first"][rows], slots.probing_of(rows)["state_time"])
+    heard = slots.progress["sent_first"][rows]
+    probed = slots.progress["probed"][rows]
+    if probed.any():
+        answered = slots.probing["state_time"][rows[probed]]
+        heard[probed] = np.fmax(heard[probed], answered)
     return max(0.0, now - float(heard.min()))
 
 
