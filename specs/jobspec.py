@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Annotated, Any, Literal, cast
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
@@ -91,7 +90,7 @@ class OptimizerSpec(_Strict):
     keys: dict[str, KeySpec] = Field(default={}, max_length=100)
     at: Literal["workers", "servers"] = "workers"
 
-    def plan(self, iterations: int) -> OptimizerPlan:
+    def plan(self, iterations: int, consistency: Consistency) -> OptimizerPlan:
         """Returns the plan for workers and servers in a job of so many iterations."""
         schedule = self.schedule
         steps = 0
@@ -114,6 +113,7 @@ class OptimizerSpec(_Strict):
                 schedule.factor,
             ),
             tuple(KeyOptions(name, one.rate, one.weight_decay) for name, one in self.keys.items()),
+            consistency=consistency,
         )
 
 
@@ -410,4 +410,4 @@ class JobSpec(_Strict):
     @property
     def plan(self) -> OptimizerPlan:
         """The optimizer's plan for workers and servers."""
-        return replace(self.optimizer.plan(self.iterations), consistency=self.consistency)
+        return self.optimizer.plan(self.iterations, self.consistency)
