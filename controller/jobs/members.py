@@ -65,9 +65,11 @@ class Members(dict[Membership, Member]):
     def __init__(self) -> None:
         super().__init__()
         self._known: set[int] = set()  # IPv4 addresses of all that are or were members
+        self.joined_late = False  # a member waits to join the running job, or has done so
 
     def __setitem__(self, place: Membership, member: Member) -> None:
         self._known.add(member.address.ipv4)
+        self.joined_late |= member.joining
         super().__setitem__(place, member)
 
     def at(self, address: Address) -> list[Membership]:
