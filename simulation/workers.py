@@ -7,6 +7,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable
+from pathlib import Path
 
 from hosts.errors import ClientError
 from hosts.session.job_service import enrol, report_gone
@@ -64,7 +65,6 @@ class WorkerSupervisor:
         self._late: dict[int, str] = {}  # how those end that have not left in time, by rank
         self.gone: set[int] = set()
         self._nonce = ""
-        self._parser = worker.parser()
 
     def run(self, nonce: str) -> None:
         """Runs all workers, also those that are added meanwhile, until they have ended."""
@@ -177,9 +177,7 @@ class WorkerSupervisor:
         host, nonce, observer = network.hosts[name], self._nonce, self.observers[rank]
         process, orders = Process(name), worker.Orders()
         self._orders[rank] = orders
-        options = self._parser.parse_args(
-            job.worker_options(rank, str(job.file.source), SERVICE, job.file.restore)
-        )
+        options = job.worker_options(rank, Path(job.file.source), SERVICE, job.file.restore)
 
         def iterated(iteration: int) -> None:
             self._iterated(host, rank, iteration)

@@ -48,6 +48,7 @@ from specs.jobfile import JobFile, Placement
 from specs.jobspec import JobSpec
 from specs.scaling import Changes
 from testbed.errors import JobError
+from testbed.worker_options import WorkerOptions
 from topologies.model.addressing import Addressing
 from topologies.model.documents import shown
 from topologies.model.wording import few
@@ -202,24 +203,27 @@ class JobRun:
         """Records that servers came or went while it ran."""
         self.forecast = replace(self.forecast, spares=True)
 
-    def worker_options(self, rank: int, file: str, service: str, restore: Path | None) -> list[str]:
-        """Returns the options of a worker process (``testbed.worker``).
+    def worker_options(
+        self, rank: int, file: Path, service: str, restore: Path | None
+    ) -> WorkerOptions:
+        """Returns the options of a worker process.
 
         file: the job file. service: address of the job service. restore: checkpoint.
         """
         end = self.addressing.host_interfaces(self.placement.workers[rank])[0]
-        options = [
-            *("--job", file, "--rank", str(rank), "--world", str(self.world)),
-            *("--service", service, "--address", str(end.ipv4)),
-            *("--queue-bytes", str(end.outgoing.queue_bytes)),
-            *("--link-rate", str(end.outgoing.rate)),
-            *("--weights", str(self.folder / f"weights-{self.name}.npz")),
-        ]
-        if restore is not None:
-            options += ["--restore", str(restore)]
-        if self.spec.checkpoint is not None:
-            options += ["--checkpoints", str(self.folder / self.spec.checkpoint.to / self.name)]
-        return options
+        kept = self.spec.checkpoint
+        return WorkerOptions(
+            job=file,
+            rank=rank,
+            world=self.world,
+            service=service,
+            address=str(end.ipv4),
+            queue_bytes=end.outgoing.queue_bytes,
+            link_rate=end.outgoing.rate,
+            weights=self.folder / f"weights-{self.name}.npz",
+            restore=restore,
+            checkpoints=None if kept is None else str(self.folder / kept.to / self.name),
+        )
 
     def take(self, rank: int, report: Report) -> None:
         """Handles a worker's report."""

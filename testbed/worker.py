@@ -32,6 +32,7 @@ from observability.messages.process_reports import Report, Scheduling, encode
 from protocol.runtime import REAL, Runtime
 from specs.jobfile import JobFile, JobFileError, load
 from testbed.errors import CONSEQUENCE, LEFT_BEHIND
+from testbed.worker_options import WorkerOptions
 from workloads.attendance import ParticipationLog, entry_of
 from workloads.layer_times import times_of
 from workloads.models import Parameters
@@ -200,7 +201,7 @@ def report_stall(stall: Stall, emit: Emit = emit) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the worker process; returns its exit status."""
-    options = parser().parse_args(arguments)
+    options = WorkerOptions(**vars(parser().parse_args(arguments)))
     logging.basicConfig(
         level="INFO", stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
@@ -214,7 +215,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def work(
-    options: argparse.Namespace,
+    options: WorkerOptions,
     nonce: str,
     queries: Iterable[bytes],
     emit: Emit = emit,
@@ -225,7 +226,6 @@ def work(
 ) -> int:
     """Trains one worker of a job; returns its exit status.
 
-    options: of ``parser``.
     queries: lines of input.
     environment: clock, threads and network of the host.
     observer: notified of what the worker does.

@@ -227,9 +227,9 @@ class EmulatedJob(JobRun):
 
     def _command(self, rank: int, file: Path) -> list[str]:
         """Returns the command line of a worker of the job in ``file``."""
-        options = self.worker_options(rank, str(file), JOBS_ADDRESS, self._restored_from)
+        options = self.worker_options(rank, file, JOBS_ADDRESS, self._restored_from)
         node = self._context.network.node(self.placement.workers[rank])
-        return node.command(python("testbed.worker", *options))
+        return node.command(python("testbed.worker", *options.arguments()))
 
     def _process_name(self, host: str) -> str:
         # The first job's logs need no prefix.
