@@ -248,7 +248,8 @@ def work(
             environment=environment,
         )
         activity = _Activity(queries, orders, client, emit, runtime)
-        runtime.thread(activity.run, name="activity", daemon=True).start()
+        if queries:  # in virtual time none come
+            runtime.thread(activity.run, name="activity", daemon=True).start()
         with client:
             client.connect_service(nonce, rank=options.rank)
             at_servers = job.optimizer.at == "servers"

@@ -390,9 +390,10 @@ def _abort(context: grpc.ServicerContext, code: grpc.StatusCode, text: str) -> N
 
 
 def _role(context: grpc.ServicerContext, role: int) -> Role:
-    if role not in [known.value for known in Role]:
+    try:
+        return Role(role)
+    except ValueError:
         _refuse(context, f"role {role} is neither WORKER nor SERVER")
-    return Role(role)
 
 
 def _by_rank(
