@@ -132,7 +132,8 @@ def main() -> None:
                     os.close(key.fd)
                     pid, status = running.pop(key.fd)
                     _, ended = os.waitpid(pid, 0)
-                    os.write(status, str(os.waitstatus_to_exitcode(ended)).encode())
+                    with suppress(BrokenPipeError):  # nobody waits for it any more
+                        os.write(status, str(os.waitstatus_to_exitcode(ended)).encode())
                     os.close(status)
                     continue
                 data, files, _, _ = socket.recv_fds(connection, _MOST_BYTES, 4)
