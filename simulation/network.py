@@ -112,8 +112,9 @@ class Network:
             if any(port.out.on_departure is not None for port in switch.ports.values()):
                 switch.lines.watch()
         if self.together and SwitchGroup.possible(switches, self._between):
-            group = SwitchGroup(switches, self._between, self.engine.control_latency)
-            self.engine.unite(group, switches)
+            engine = self.engine
+            group = SwitchGroup(switches, self._between, engine.control_latency, engine.threads)
+            engine.unite(group, switches)
 
     def _connect(self, spec_of: Callable[[LinkQuality], LinkSpec]) -> None:
         for node in self.topology.hosts:

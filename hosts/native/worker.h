@@ -342,6 +342,10 @@ double first_deadline(struct worker *w);
 // receive.c
 void receive(struct worker *w, const struct arrivals *a, int64_t first, int64_t last, double now);
 
+// read_ahead.c
+int64_t worker_run(struct worker *w, const struct arrivals *a, struct driver *driver,
+                   struct departures *out);
+
 // send.c
 double room(const struct worker *w, double now);
 int uses_link(const struct worker *w, const struct peer *server);

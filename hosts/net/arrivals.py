@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from hosts.net.background import Background
 from protocol.header import Batch
 
 Seconds = npt.NDArray[np.float64]
@@ -31,16 +32,30 @@ class Clock(NamedTuple):
         into the queue.
     queue: returns the bytes that leave the queue each second, at least; those that wait in it now;
         and its limit.
+    background: threads that may take packets while the caller does something else; None: none.
     """
 
     second: float
     tick: float
     room: Callable[[Seconds, Numbers], bool]
     queue: Callable[[], tuple[float, float, float]]
+    background: Background | None = None
 
     def alarm(self, now: float, seconds: float) -> float:
         """Returns the time of the alarm for a wait of `seconds` that begins at `now`."""
         return (round(now * self.second) + round(seconds * self.second)) / self.second
+
+
+class Pending(NamedTuple):
+    """Packets that threads take in the background.
+
+    ready: returns true if `finish` would not wait.
+    finish: waits for the end, once; until then nothing else happens to the state machine. Raises
+        what taking them raises.
+    """
+
+    ready: Callable[[], bool]
+    finish: Callable[[], Released]
 
 
 class Released(NamedTuple):

@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from hosts.net.arrivals import Clock, Released, Seconds
+from hosts.net.arrivals import Clock, Pending, Released, Seconds
 from protocol.header import Batch
 from protocol.runtime import REAL
 
@@ -57,7 +57,7 @@ class Turn(NamedTuple):
     summed: float = 0.0
 
 
-OnTrain = Callable[[Seconds, Batch, Clock], Released | None]
+OnTrain = Callable[[Seconds, Batch, Clock], Released | Pending | None]
 Visible = Callable[[Batch], npt.NDArray[np.bool_]]  # see HostEnvironment.expect
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from hosts.data.reports import Statistics
 from hosts.epoch_change import UnrecoverableChunkError
 from hosts.errors import CallOrderError, ClientError, JobRefusedError, UseAfterLeaveError
-from hosts.net.arrivals import Clock, Released, Seconds
+from hosts.net.arrivals import Clock, Pending, Released, Seconds
 from hosts.net.driver import Attachment, Turn, drive
 from hosts.net.environment import HERE, HostEnvironment
 from hosts.net.udp import Endpoint
@@ -264,7 +264,7 @@ class Participation:
         with self.turn:
             self.follower.on_packets(now, batch)
 
-    def on_train(self, times: Seconds, batch: Batch, clock: Clock) -> Released | None:
+    def on_train(self, times: Seconds, batch: Batch, clock: Clock) -> Released | Pending | None:
         """See WorkerTransport. Only the last packet taken may complete a call."""
         assert self.follower is not None
         with self.turn:
@@ -274,14 +274,18 @@ class Participation:
             if transport is not None and self._calls.fewest - transport.arrived <= len(times):
                 self._collect(every=True)  # `until_done` counts what is missing
                 enough = self._calls.until_done
-            released = self.follower.on_train(times, batch, clock, enough)
-            if released is None or transport is None:
-                return None
+            found = self.follower.on_train(times, batch, clock, enough)
+            if isinstance(found, Pending):
+                return Pending(found.ready, lambda: self._took(times, found.finish()))
+            return None if found is None else self._took(times, found)
+
+    def _took(self, times: Seconds, released: Released) -> Released:
+        """Notes the sums among packets with these arrival times (n,)."""
+        with self.turn:
+            transport = self.running_transport()
             if transport.arrived != self._arrived:
-                self._arrived, self._arrived_at = (
-                    transport.arrived,
-                    float(times[released.taken - 1]),
-                )
+                self._arrived = transport.arrived
+                self._arrived_at = float(times[released.taken - 1])
             ends = transport.failing or transport.arrived >= self._calls.fewest
             return released._replace(ends=True) if ends else released
 

@@ -20,7 +20,7 @@ from hosts.data.reports import Failure, Statistics, Sums
 from hosts.data.workspace import Workspace
 from hosts.native.loader import check_constants, load_native
 from hosts.native.structures import structures
-from hosts.net.arrivals import EXACT, Clock, Enough, Numbers, Released, Seconds
+from hosts.net.arrivals import EXACT, Clock, Enough, Numbers, Pending, Released, Seconds
 from hosts.net.driver import Turn
 from hosts.net.pacer import wire_bytes
 from hosts.net.udp import Endpoint
@@ -74,6 +74,7 @@ _LOSSY = 4096
 _OF_CODEC = ("sum_digits", "finest_scale", "least_digits", "least_exponent", "most_exponent")
 _OF_TRIPS = ("smoothed", "variation", "timeouts", "late", "lowest")
 _OF_GAPS = ("gap_last", "gap", "gap_variation")
+_MANY = 32  # packets that are worth a thread's attention
 _SPARE = 64  # packets that a batch of arrivals may lead to, beside two for each
 
 _ADAPT = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int64)
@@ -188,6 +189,10 @@ class Core:
         self._make_room(_SPARE)
         self._policies = [_ADAPT(functools.partial(self._call, congestion.update))]
         self._point("adapt", self._policies[0])
+        # True if no policy in Python is called.
+        self._calls_nothing = not congestion.adapts and not (
+            slots.width and not plan.codec.rounds_to_nearest
+        )
         if not plan.codec.rounds_to_nearest and slots.width:
             coder = CodecCalls(plan.codec, plan.world, slots.width)
             for name, kind, function in (
@@ -384,16 +389,20 @@ class Core:
 
     def run(
         self, times: Seconds, batch: Batch, clock: Clock, enough: Enough | None
-    ) -> Released | None:
+    ) -> Released | Pending | None:
         """Takes a prefix of packets that arrived at these ascending times (n,), and sends what
         polls between them would.
 
         The prefix ends at `enough` (None: all), or where what is sent might not fit into the queue.
-        Returns None, with nothing changed, if it is empty.
+        Returns None, with nothing changed, if it is empty; Pending if it goes on in the background.
         """
         n = most = len(batch)
         if float(times[-1]) * clock.second >= EXACT / 2:
             return None
+        background, shared, space = clock.background, self._workspace, None
+        if background is not None and enough is None and n >= _MANY and self._calls_nothing:
+            space = background.begin()
+            self._workspace = space.workspace if space is not None else shared
         kept, ends = self._arrive(batch), False
         if enough is not None:
             tickets = np.empty(n, np.int64)
@@ -410,9 +419,23 @@ class Core:
         driver.since = float(times[0])
         driver.polls_last = not ends  # else the caller of a call may submit first
         room = self._depart(2 * most + self._worker.heap_length + _SPARE)
-        taken = self._lib.worker_run(self._at, self._arrived_at, self._driver_at, self._out_at)
+        addresses = self._at, self._arrived_at, self._driver_at, self._out_at
+        if background is None or space is None:
+            return self._ran(self._lib.worker_run(*addresses), room)
+        background.run(space, *addresses)
+
+        def finish(kept: tuple[Any, ...] = kept) -> Released:
+            try:
+                return self._ran(background.wait(space), room)
+            finally:
+                self._workspace = shared
+                background.finish(space)
+
+        return Pending(functools.partial(background.ready, space), finish)
+
+    def _ran(self, taken: int, room: Wire | None) -> Released:
+        """Returns what ``worker_run``, which took so many packets, has sent."""
         self._arrived.times = None
-        del kept
         self._raise()
         following, leaving = self._out.following, self._workspace.leaving[: self._out.count].copy()
         following = None if math.isnan(following) else following

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from hosts.data.reports import Failure
 from hosts.epoch_change import EpochMember, pages_of
-from hosts.net.arrivals import Clock, Enough, Released, Seconds
+from hosts.net.arrivals import Clock, Enough, Pending, Released, Seconds
 from hosts.worker.epoch_transfer import last_of
 from hosts.worker.round_barrier import RoundBarrier
 from hosts.worker.transport import WorkerTransport
@@ -138,7 +138,7 @@ class WorkerEpochs(EpochMember):
 
     def on_train(
         self, times: Seconds, batch: Batch, clock: Clock, enough: Enough | None
-    ) -> Released | None:
+    ) -> Released | Pending | None:
         """See WorkerTransport."""
         if self.transport is None:
             return None

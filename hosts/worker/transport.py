@@ -28,7 +28,7 @@ import numpy.typing as npt
 from hosts.data.reports import Completed, EpochSums, Failure, Statistics, Sums
 from hosts.data.submissions import Scattered, Submission
 from hosts.data.workspace import Workspace
-from hosts.net.arrivals import Clock, Enough, Released, Seconds
+from hosts.net.arrivals import Clock, Enough, Pending, Released, Seconds
 from hosts.net.driver import Turn
 from hosts.net.pacer import BACKLOG, wire_bytes
 from hosts.net.udp import Endpoint
@@ -437,7 +437,7 @@ class WorkerTransport:
 
     def on_train(
         self, times: Seconds, batch: Batch, clock: Clock, enough: Enough | None
-    ) -> Released | None:
+    ) -> Released | Pending | None:
         """Takes a prefix of packets with arrival times (n,), which ends at `enough` (None: all).
 
         Returns None if the first must be processed singly.

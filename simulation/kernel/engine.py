@@ -11,10 +11,14 @@ times of messages alone, not on rounds or their order.
 from __future__ import annotations
 
 import heapq
+import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Protocol
 
+from hosts.net.background import Background
 from simulation.errors import CausalityError, DeadlockError, LinkError
 from simulation.kernel.rounds import NodeState, Rounds
 from simulation.kernel.signals import deferred_signals
@@ -42,6 +46,16 @@ class Port:
         return self.into.take(until)
 
 
+class Unfinished(Protocol):
+    """A node's run, of which a part is done in the background."""
+
+    def ready(self) -> bool:
+        """Returns true if `finish` would not wait."""
+
+    def finish(self) -> None:
+        """Ends the run; called once."""
+
+
 class Node(ABC):
     """A simulated node with a name, links and a local time `now` (ps), which never decreases.
 
@@ -56,6 +70,7 @@ class Node(ABC):
     patient: it runs only if others could soon be affected, to process more events at once.
     hears: packets may lead it to call other nodes.
     moved: it may have sent or taken packets when it ran last.
+    background: threads that may do a part of its work; None: none.
     """
 
     latency = 0
@@ -65,6 +80,7 @@ class Node(ABC):
     patient = False
     hears = True
     moved = True
+    background: Background | None = None
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -97,6 +113,12 @@ class Node(ABC):
         Afterwards `now` is `until`, or the time at which it stopped, no earlier than the first
         event.
         """
+
+    def start_run(self, until: int) -> Unfinished | None:
+        """Runs as `run` does; returns what has to be finished if a part of the work is done in the
+        background. Nodes with such work extend this."""
+        self.run(until)
+        return None
 
     def waits(self) -> str:
         """Describes what the node waits for, for error messages."""
@@ -137,6 +159,8 @@ class Engine:
     control_latency: lower bound in ps of a call between nodes.
     span: the most ps that a node runs at once, so that a node with endless timers yields.
     order: the order in which the nodes of a round run; for tests, as results do not depend on it.
+    threads: that may work at a time; None: as many as this process may use CPUs. Results do not
+        depend on it.
     running: the node that runs now; None between rounds.
     """
 
@@ -145,10 +169,12 @@ class Engine:
         control_latency: int = CONTROL_LATENCY,
         span: int = _SPAN,
         order: Callable[[Sequence[Node]], Sequence[Node]] | None = None,
+        threads: int | None = None,
     ) -> None:
         if control_latency <= 0 or span <= 0:
             raise LinkError("the latency of calls and the span of a round must be above 0 ps")
         self.control_latency = control_latency
+        self.threads = threads or len(os.sched_getaffinity(0))
         self.nodes: list[Node] = []
         self.links: list[Link] = []
         self.rounds = 0
@@ -242,11 +268,25 @@ class Engine:
             self.on_begin()
             self.on_begin = None
         self._rounds = rounds = self._begin()
-        with deferred_signals() as handle_signals:
+        with deferred_signals() as handle_signals, self._background():
             while not until():
                 if not self._round(rounds):
                     raise DeadlockError(self._why())
                 handle_signals()
+
+    @contextmanager
+    def _background(self) -> Iterator[None]:
+        """Lets nodes use threads beside this one."""
+        background = Background(self.threads - 1) if self.threads > 1 else None
+        for node in self.nodes:
+            node.background = background
+        try:
+            yield
+        finally:
+            for node in self.nodes:
+                node.background = None
+            if background is not None:
+                background.close()
 
     def _begin(self) -> Rounds:
         """Takes the state of all nodes and links."""
@@ -289,14 +329,23 @@ class Engine:
         if self._order is not None:
             of = {nodes[turn[0]]: turn for turn in turns}
             turns = [of[node] for node in self._order(list(of))]
-        for number, due, horizon in turns:
+        under_way: list[tuple[Node, Unfinished]] = []
+        for number, _, horizon in turns:
             self.running = node = nodes[number]
-            node.run(horizon)
+            unfinished = node.start_run(horizon)
+            if unfinished is not None:
+                under_way.append((node, unfinished))
+            if len(under_way) == Background.most:
+                self._finish_one(under_way)
+        while under_way:
+            self._finish_one(under_way)
+        self.running = None
+        for number, due, horizon in turns:
+            node = nodes[number]
             if not node.now >= due:
                 raise CausalityError(
                     f"{node.name} is at {node.now} ps after it ran to {horizon} ps"
                 )
-        self.running = None
         for number, _, _ in turns:
             node, state = nodes[number], rounds.nodes[number]
             self._follow(node, state)
@@ -305,6 +354,13 @@ class Engine:
             else:
                 state.calls = node.outlook()[0]
         return moved or bool(turns)
+
+    def _finish_one(self, under_way: list[tuple[Node, Unfinished]]) -> None:
+        """Finishes the first run that is ready, so that one whose thread got no CPU keeps none of
+        the others waiting."""
+        ready = (place for place, (_, one) in enumerate(under_way) if one.ready())
+        self.running, unfinished = under_way.pop(next(ready, 0))
+        unfinished.finish()
 
     def _follow(self, node: Node, state: NodeState) -> None:
         """Takes the time of a node that has run, and its next event."""

@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from hosts.native.loader import load_native
-from hosts.net.arrivals import Clock, Seconds
+from hosts.net.arrivals import Clock, Pending, Released, Seconds
+from hosts.net.background import Background
 from hosts.net.driver import Ahead, Counters, Visible
 from hosts.net.pacer import urgent_bytes, wire_bytes
 from hosts.net.priority_queue import PriorityQueue
@@ -20,7 +21,7 @@ from protocol.ethernet import FRAMING
 from protocol.frames import OVERHEAD, Interface
 from protocol.header import SERVER_PORTS, Batch, packet_bytes
 from protocol.priorities import PRIORITIES, STREAM_BYTE
-from simulation.kernel.engine import Port
+from simulation.kernel.engine import Port, Unfinished
 from simulation.kernel.processes import Process
 from simulation.kernel.tasks import Alarm, Tasks, Waiter
 from simulation.links.link import Link
@@ -66,6 +67,7 @@ class EndpointHost(Protocol):
     interfaces: tuple[HostInterface, ...]
     payload: bool
     slowdown: Timeline
+    background: Background | None
 
     @property
     def immediate(self) -> bool: ...
@@ -83,6 +85,8 @@ class EndpointHost(Protocol):
     def hand_over(self, frames: Frames, lengths: Lengths) -> None: ...
 
     def give_back(self, train: Train) -> None: ...
+
+    def put_off_to_finish(self, work: Unfinished) -> None: ...
 
     def wanted(self, train: Train, count: int) -> None: ...
 
@@ -238,37 +242,47 @@ class VirtualEndpoint:
             return False
         if self._processor is not None:  # which delays each packet
             return False
-        node, released = self._node, None
         batch = self._framing.packets(train.frames, train.lengths, self.lanes)
-        if batch is not None:
-            clock = Clock(SECOND, self.tick, self._room, self._waiting)
-            try:
-                released = ahead.on_train(train.times / SECOND, batch, clock)
-            except Exception as error:  # the driver's, which `wait` raises
-                self._failed = error
-                self._wake()
-                return True
-        if released is None:
-            node.give_back(train)
+        if batch is None:
+            self._node.give_back(train)
             return True
-        counters, taken = self.counters, released.taken
+        clock = Clock(SECOND, self.tick, self._room, self._waiting, self._node.background)
+        try:
+            found = ahead.on_train(train.times / SECOND, batch, clock)
+        except Exception as error:
+            self.fail(error)
+            return True
+        if isinstance(found, Pending):
+            self._node.put_off_to_finish(_Taking(self, ahead, train, found))
+        elif found is None:
+            self._node.give_back(train)
+        else:
+            self.took(ahead, train, found)
+        return True
+
+    def fail(self, error: Exception) -> None:
+        """Wakes the driver, for which `wait` raises the error of taking packets."""
+        self._failed = error
+        self._wake()
+
+    def took(self, ahead: Ahead, train: Train, released: Released) -> None:
+        """Sends what is released, and advances time to the last packet that was taken."""
+        node, counters, taken = self._node, self.counters, released.taken
         counters.receive_calls += 1
         counters.received += taken
         node.wanted(train, taken)
-        last = int(train.times[taken - 1])
         if released.batch is not None:
             written = self._framing.frames(released.batch)
             times = np.rint(released.times * SECOND).astype(np.int64)
             node.transmit([(self._number, Train(times, written.frames, written.lengths))])
             counters.send_calls += 1
             counters.sent += len(times)
-        node.now = max(node.now, last)
+        node.now = max(node.now, int(train.times[taken - 1]))
         waits = ahead.goes_on(released, node.now / SECOND, self.tick)
         if waits is None:
             self._wake()
         else:
             node.tasks.prolong(self._waiters[0], None if waits == math.inf else waits)
-        return True
 
     def _room(self, times: Seconds, sizes: Lengths) -> bool:
         """True if frames of these bytes fit into the link's queue, with a small margin."""
@@ -418,3 +432,22 @@ class VirtualEndpoint:
     @property
     def _link(self) -> Link:
         return self._node.ports[self._number].out
+
+
+class _Taking:
+    """Implements Unfinished: packets that an endpoint's driver takes in the background."""
+
+    def __init__(
+        self, endpoint: VirtualEndpoint, ahead: Ahead, train: Train, pending: Pending
+    ) -> None:
+        self.ready = pending.ready
+        self._endpoint, self._given, self._pending = endpoint, (ahead, train), pending
+
+    def finish(self) -> None:
+        """Implements Unfinished."""
+        try:
+            released = self._pending.finish()
+        except Exception as error:
+            self._endpoint.fail(error)
+        else:
+            self._endpoint.took(*self._given, released)

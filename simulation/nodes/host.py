@@ -82,7 +82,6 @@ class HostNode(TaskNode):
         self._handled = NEVER  # when one of them has handled something
         if sends is not None:
             self.latency = sends.per_packet
-        self._until = 0
         self._unoffered = 0  # packets until the next offer ahead of time
         self._refusals = 0  # consecutive ones
 
@@ -156,7 +155,6 @@ class HostNode(TaskNode):
 
     def take(self, until: int) -> None:
         """Implements TaskNode."""
-        self._until = until
         for processor in self._processors:
             if processor.open:
                 self._undecided[processor] = None
@@ -187,9 +185,8 @@ class HostNode(TaskNode):
         """Returns the time of the first event, including work of processors on earlier packets."""
         return min(super().next(), self.arrival())
 
-    def run(self, until: int) -> None:
-        """Implements Node."""
-        super().run(until)
+    def ran(self, until: int) -> None:
+        """Implements TaskNode."""
         # Events may be left after the arrivals, or there are none.
         delays = self._receiving is not None or self.interval > 1 or self._processors
         if delays or self.discards is not None:

@@ -11,7 +11,6 @@ the same as without grouping.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from functools import partial
 
@@ -26,7 +25,10 @@ from switch.ports.virtual_time import ECHO, PORTS, Arrivals, FirstEvent, run_tog
 
 
 class SwitchGroup(Node):
-    """Switches, and the links between them: (sender, port, receiver, port, link)."""
+    """Switches, and the links between them: (sender, port, receiver, port, link).
+
+    threads: that share their work, at most.
+    """
 
     eager = True
     answered = True
@@ -37,6 +39,7 @@ class SwitchGroup(Node):
         switches: Sequence[SwitchNode],
         between: Sequence[tuple[SwitchNode, int, SwitchNode, int, Link]],
         control_latency: int,
+        threads: int,
     ) -> None:
         super().__init__("switches")
         self._switches, self._between = switches, between
@@ -64,7 +67,7 @@ class SwitchGroup(Node):
                     places.append((row, port.number))
                     hosts.append((port.into, port.out))
         self._places = np.array(places, np.intp).reshape(-1, 2).T
-        self._threads = len(os.sched_getaffinity(0))
+        self._threads = threads
         self._first = FirstEvent([switch.lines for switch in switches])
         self._heads = LinkFields([into for into, _ in hosts], "head")
         self._free = LinkFields([into for into, _ in hosts], "free")

@@ -13,6 +13,8 @@ import pytest
 from controller.p4rt.dataplane import DataPlane
 from hosts.client import Client
 from hosts.errors import PolicyError
+from hosts.net.arrivals import Pending, Released
+from hosts.net.background import Background, Space
 from hosts.server.root_node import RootNode
 from hosts.session.job_service import Service, create_service
 from hosts.worker.congestion.registry import WINDOWS
@@ -166,9 +168,13 @@ def counting(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> list[int
     function = getattr(owner, name)
 
     def counted(*arguments: Any) -> Any:
-        released = function(*arguments)
-        if released is not None:
-            taken.append(released.taken)
+        found = function(*arguments)
+        if isinstance(found, Pending):
+            return Pending(found.ready, lambda: count(found.finish()))
+        return None if found is None else count(found)
+
+    def count(released: Released) -> Released:
+        taken.append(released.taken)
         return released
 
     monkeypatch.setattr(owner, name, counted)
@@ -230,6 +236,27 @@ def test_releases_in_batch_equal_one_by_one(case: Case, monkeypatch: pytest.Monk
     assert together.sums == singly.sums
     assert together.known == singly.known
     assert together.left == singly.left
+
+
+def test_workers_in_the_background_change_nothing(monkeypatch: pytest.MonkeyPatch):
+    case = Case("10 Gbit/s", "0.02 ms", "1 MiB", elements=200_000, loss=0.001, late=0.0001)
+    case.racks = "racks: [{workers: 3, servers: 1}, {workers: 3}]\ncores: 1"
+    begun: list[Space] = []
+    run = Background.run
+
+    def counted(background: Background, space: Space, *addresses: int) -> None:
+        begun.append(space)
+        run(background, space, *addresses)
+
+    monkeypatch.setattr(Background, "run", counted)
+    together = Played(case, trains=True, engine=Engine(threads=3))
+    assert len(begun) >= 32  # then they may pause, if no CPU is free
+    begun.clear()
+    alone = Played(case, trains=True, engine=Engine(threads=1))
+    assert not begun
+    assert together.sums == alone.sums
+    assert together.known == alone.known
+    assert together.left == alone.left
 
 
 class Reversed(ChunkScheduler):
