@@ -22,7 +22,7 @@ static int match(struct worker *w, const struct arrivals *a, int64_t i, int64_t 
     else if ((uint32_t)w->entry[row].chunk != four(header->chunk))
         w->counts.other_chunk++;
     else if (memcmp(&a->peers[i], &w->servers[w->server[row]], sizeof *a->peers))
-        w->counts.wrong_source++;
+        w->counts.wrong_source++, w->met_wrong = 1;
     else if (op == STATE)
         return ANSWER;
     else
@@ -103,6 +103,7 @@ static void take_results(struct worker *w, const struct arrivals *a, int64_t fir
         int64_t *cause = failed_check(w, a, i, row, stage == DIRECTLY);
         if (cause) {
             ++*cause;
+            w->met_wrong = 1;
             fail(w, row);
         } else if (w->mark[row] == w->stamp) {
             w->counts.duplicates++;

@@ -207,6 +207,7 @@ struct worker {
     int64_t moved;      // windows may move
     int64_t prepared;   // `probed` is of a poll whose packets are not built
     int64_t expired;    // that poll met expired timers, of the rows in `chosen`
+    int64_t met_wrong;  // a packet has failed a check
     int64_t stamp, error;
 };
 

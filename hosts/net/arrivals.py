@@ -59,7 +59,7 @@ class Pending(NamedTuple):
 
 
 class Released(NamedTuple):
-    """Packets sent in response to a batch of arrivals.
+    """Packets sent in response to a batch of arrivals, valid until more are taken from any batch.
 
     taken: arrivals that were processed.
     batch: packets to send, None if there are none.

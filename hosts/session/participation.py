@@ -283,10 +283,10 @@ class Participation:
         """Notes the sums among packets with these arrival times (n,)."""
         with self.turn:
             transport = self.running_transport()
-            if transport.arrived != self._arrived:
-                self._arrived = transport.arrived
-                self._arrived_at = float(times[released.taken - 1])
-            ends = transport.failing or transport.arrived >= self._calls.fewest
+            arrived = transport.arrived
+            if arrived != self._arrived:
+                self._arrived, self._arrived_at = arrived, float(times[released.taken - 1])
+            ends = transport.failing or arrived >= self._calls.fewest
             return released._replace(ends=True) if ends else released
 
     def on_turn(self) -> Turn | None:

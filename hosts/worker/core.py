@@ -66,7 +66,6 @@ _COLUMNS: dict[str, Any] = {
 }  # fmt: skip
 _COUNTS = [name for name, *_ in _STRUCTURES["counts"]._fields_]
 
-_WRONG = [name for name in _COUNTS if name.startswith("wrong_")]
 _KINDS, _BLOCK_BITS = 3, 6  # as in worker.h
 _CHECKS = ("wrong_workers", "wrong_lanes", "wrong_exponent", "wrong_checksum")
 # Lost packets are remembered for so many results at least.
@@ -320,9 +319,8 @@ class Core:
 
     @property
     def met_wrong(self) -> bool:
-        """True if a packet that failed a check came since the last call of `count`."""
-        counts = self._worker.counts
-        return any(getattr(counts, name) for name in _WRONG)
+        """True if a packet has failed a check."""
+        return bool(self._worker.met_wrong)
 
     # -- packets ----------------------------------------------------------------------------------
 
@@ -437,9 +435,9 @@ class Core:
         """Returns what ``worker_run``, which took so many packets, has sent."""
         self._arrived.times = None
         self._raise()
-        following, leaving = self._out.following, self._workspace.leaving[: self._out.count].copy()
+        following, leaving = self._out.following, self._workspace.leaving[: self._out.count]
         following = None if math.isnan(following) else following
-        return Released(taken, self._departed(room), leaving, True, following)
+        return Released(taken, self._departed(room, lasts=False), leaving, True, following)
 
     def complete(self, rows: Rows, batch: Batch) -> None:
         """Takes good results (n,) of these rows that came another way than by the network."""
@@ -508,8 +506,11 @@ class Core:
         out.full, out.times, out.peers = space.sent_at
         out.packets = address(room) + self._header_room
 
-    def _departed(self, room: Wire | None) -> Batch | None:
-        """Returns the packets that were written to memory of `_depart`, or to the window."""
+    def _departed(self, room: Wire | None, *, lasts: bool = True) -> Batch | None:
+        """Returns the packets that were written to memory of `_depart`, or to the window.
+
+        lasts: they are valid for longer than until the next call of any transport.
+        """
         n, space = self._out.count, self._workspace
         if room is None or not n:
             return None
@@ -517,7 +518,10 @@ class Core:
         if room is not self._window:
             space.hold(kept)
         wire = kept[:, self._header_room :]
-        return WireBatch(wire, space.full[:n].copy(), copied(space.peers[:n]), kept)
+        full, peers = space.full[:n], space.peers[:n]
+        if lasts:
+            full, peers = full.copy(), copied(peers)
+        return WireBatch(wire, full, peers, kept)
 
 
 def _common(plan: WorkerPlan) -> Array:

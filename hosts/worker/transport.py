@@ -105,6 +105,7 @@ class WorkerTransport:
         self._sums = Sums(plan.epoch, plan.tree, plan.roots)
         self._statistics = former.statistics if former is not None else Statistics()
         self._statistics.plans.append(self._sums)
+        self._former_met_wrong = former is not None and former.met_wrong
         rate = plan.link_rate if link_rate is None else link_rate
         seconds = 8 * wire_bytes(plan.lanes)[1] / rate if rate else 0.0
         if former is None:
@@ -160,12 +161,7 @@ class WorkerTransport:
     @property
     def met_wrong(self) -> bool:
         """True if packets failed a check since the start of the job."""
-        found = self._statistics
-        return (
-            self._core.met_wrong
-            or found.wrong_checksum > 0
-            or any(cause.startswith("wrong_") for cause in found.dropped)
-        )
+        return self._core.met_wrong or self._former_met_wrong
 
     @property
     def idle(self) -> bool:

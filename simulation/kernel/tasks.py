@@ -91,7 +91,11 @@ class Tasks:
     def due_beside(self, alarm: Alarm | None) -> int:
         """Returns the time of the first alarm (ps) other than `alarm`."""
         alarms, first = self._alarms, NEVER
-        places = [0]
+        if not alarms:
+            return NEVER
+        if alarms[0][2] is not alarm and not alarms[0][2].over:
+            return alarms[0][0]
+        places = [1, 2]
         for place in places:  # of a heap, so only behind one that does not count can be an earlier
             if place < len(alarms) and alarms[place][0] < first:
                 if alarms[place][2] is alarm or alarms[place][2].over:

@@ -276,6 +276,12 @@ class Link(ctypes.Structure):
         found = self.slowdown.slowest(first, last)
         return max(found, factor) if first < until else found
 
+    def pace(self, first: int, last: int) -> float:
+        """Returns how many bytes leave in a second between two times (see `slowest`), at least."""
+        factor = self.slowest(first, last)
+        # Conversion of fractions is slow, and most links are never slowed.
+        return self.spec.rate / 8 / (1.0 if factor is NORMAL else float(factor))
+
     # The sender's end
 
     def send(self, train: Train) -> None:

@@ -291,7 +291,7 @@ class VirtualEndpoint:
             return True
         # Like `flush`: packets of the same time find the queue as it is then.
         handed = np.rint(times * SECOND).astype(np.int64)
-        pace = link.spec.rate / 8 / float(link.slowest(int(handed[0]), int(handed[-1])))
+        pace = link.pace(int(handed[0]), int(handed[-1]))
         if link.spec.framing:
             pace *= int(sizes.min()) / (int(sizes.min()) + FRAMING)
         if self._node.immediate:
@@ -314,7 +314,7 @@ class VirtualEndpoint:
         link, node = self._link, self._node
         pace, reached = 0.0, node.now
         if node.immediate:
-            pace = link.spec.rate / 8 / float(link.slowest(node.now, NEVER))
+            pace = link.pace(node.now, NEVER)
         else:
             reached = int(node.queued(np.array([node.now]), np.array([_LEAST_FRAME]))[0])
         if link.spec.framing:
