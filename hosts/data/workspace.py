@@ -18,15 +18,16 @@ _ALIGNED = 64
 class Workspace:
     """Memory for one call of a transport at a time; all transports of a thread may share it.
 
-    pool: of blocks of packets to send, which are held until all of a block are on their way.
+    pool: of blocks of packets to send, which are held until all of a block are on their way; None:
+        its own.
     sent: packets that `full`, `leaving`, `peers` and their addresses `sent_at` have room for.
     received: packets that the addresses of `received_at` have room for: three int64 for each.
     """
 
     _entries: Array | None = None
 
-    def __init__(self) -> None:
-        self.pool = ArrayPool()
+    def __init__(self, pool: ArrayPool | None = None) -> None:
+        self.pool = pool or ArrayPool()
         self._block, self._held = np.empty(0, np.uint8), 0
         self.sent = self.received = -1
         self.make_room_to_send(0)

@@ -10,7 +10,7 @@
 
 #include "worker.h"
 
-enum { BACKGROUND_TURNS = 32 }; // places
+enum { BACKGROUND_TURNS = 8 }; // places
 
 struct background;
 

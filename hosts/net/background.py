@@ -10,14 +10,15 @@ from __future__ import annotations
 from time import perf_counter
 from typing import Any, NamedTuple
 
+from hosts.data.array_pool import ArrayPool
 from hosts.data.workspace import Workspace
 from hosts.native.loader import check_constants, load_native
 
-_TURNS = 32  # as in background.h
+_TURNS = 8  # as in background.h
 # A turn takes some 0.1 ms. Where threads get no CPU, waiting for them costs more than they save:
 # after turns that were waited for longer than this in the mean, others do without for a while.
 _LONG = 0.0002
-_PAUSE = 1000  # turns
+_MEASURED, _PAUSE = 32, 1000  # turns
 
 
 class Space(NamedTuple):
@@ -42,7 +43,8 @@ class Background:
         self._handle: int | None = None
         self._turns, self._waited = 0, 0.0  # since it was last looked at
         self._pause = 0
-        self._spaces = [Space(place, Workspace()) for place in range(_TURNS)]
+        pool = ArrayPool()
+        self._spaces = [Space(place, Workspace(pool)) for place in range(_TURNS)]
 
     def close(self) -> None:
         """Ends the threads; turns that are under way cannot be finished any more."""
@@ -76,8 +78,8 @@ class Background:
         self._turns += 1
         if began is not None:
             self._waited += perf_counter() - began
-        if self._turns == _TURNS:
-            self._pause = _PAUSE if self._waited > _TURNS * _LONG else 0
+        if self._turns == _MEASURED:
+            self._pause = _PAUSE if self._waited > _MEASURED * _LONG else 0
             self._turns, self._waited = 0, 0.0
         return taken
 

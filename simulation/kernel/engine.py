@@ -27,6 +27,7 @@ from simulation.links.trains import NEVER, SECOND, Train
 
 CONTROL_LATENCY = SECOND // 1000
 _SPAN = SECOND // 10
+_MOST_THREADS = 16  # more would mostly wait for Python, and for each other
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,8 +160,8 @@ class Engine:
     control_latency: lower bound in ps of a call between nodes.
     span: the most ps that a node runs at once, so that a node with endless timers yields.
     order: the order in which the nodes of a round run; for tests, as results do not depend on it.
-    threads: that may work at a time; None: as many as this process may use CPUs. Results do not
-        depend on it.
+    threads: that may work at a time; None: as many as this process may use CPUs, up to 16. Results
+        do not depend on it.
     running: the node that runs now; None between rounds.
     """
 
@@ -174,7 +175,7 @@ class Engine:
         if control_latency <= 0 or span <= 0:
             raise LinkError("the latency of calls and the span of a round must be above 0 ps")
         self.control_latency = control_latency
-        self.threads = threads or len(os.sched_getaffinity(0))
+        self.threads = threads or min(len(os.sched_getaffinity(0)), _MOST_THREADS)
         self.nodes: list[Node] = []
         self.links: list[Link] = []
         self.rounds = 0
@@ -277,7 +278,8 @@ class Engine:
     @contextmanager
     def _background(self) -> Iterator[None]:
         """Lets nodes use threads beside this one."""
-        background = Background(self.threads - 1) if self.threads > 1 else None
+        others = min(self.threads - 1, Background.most)
+        background = Background(others) if others > 0 else None
         for node in self.nodes:
             node.background = background
         try:

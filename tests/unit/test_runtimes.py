@@ -10,12 +10,14 @@ import controller
 import hosts
 
 OWN = {"threading", "time", "queue", "sched", "asyncio"}
-# The edges to this machine: processes, gRPC's own threads, an event loop of the application's.
+# The edges to this machine: processes, gRPC's own threads, the application's event loop, and how
+# long a simulation waits for its threads.
 EDGES = {
     "controller/__main__.py": {"threading"},
     "controller/p4rt/connection.py": {"queue"},
     "controller/service/servicer.py": {"ThreadPoolExecutor"},
     "hosts/client/asynchronous.py": {"asyncio", "ThreadPoolExecutor"},
+    "hosts/net/background.py": {"time"},
     "hosts/net/environment.py": {"ThreadPoolExecutor"},
 }
 
