@@ -28,6 +28,7 @@ from simulation.links.trains import NEVER, SECOND, Train
 CONTROL_LATENCY = SECOND // 1000
 _SPAN = SECOND // 10
 _MOST_THREADS = 16  # more would mostly wait for Python, and for each other
+_MANY = 256  # nodes: with fewer, threads wait for longer than they work
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,8 +161,8 @@ class Engine:
     control_latency: lower bound in ps of a call between nodes.
     span: the most ps that a node runs at once, so that a node with endless timers yields.
     order: the order in which the nodes of a round run; for tests, as results do not depend on it.
-    threads: that may work at a time; None: as many as this process may use CPUs, up to 16. Results
-        do not depend on it.
+    threads: that may work at a time; None: one, or in a network of many nodes as many as this
+        process may use CPUs, up to 16. Results do not depend on it.
     running: the node that runs now; None between rounds.
     """
 
@@ -175,7 +176,7 @@ class Engine:
         if control_latency <= 0 or span <= 0:
             raise LinkError("the latency of calls and the span of a round must be above 0 ps")
         self.control_latency = control_latency
-        self.threads = threads or min(len(os.sched_getaffinity(0)), _MOST_THREADS)
+        self._threads = threads
         self.nodes: list[Node] = []
         self.links: list[Link] = []
         self.rounds = 0
@@ -189,6 +190,13 @@ class Engine:
         self._within: dict[int, int] = {}  # nodes that run within another
         # Called once at the first `run`.
         self.on_begin: Callable[[], None] | None = None
+
+    @property
+    def threads(self) -> int:
+        """Threads that may work at a time, this one included; call when all nodes are there."""
+        if self._threads is not None:
+            return self._threads
+        return min(len(os.sched_getaffinity(0)), _MOST_THREADS) if len(self.nodes) >= _MANY else 1
 
     def add(self, node: Node) -> None:
         """Adds a node, before `run`."""
