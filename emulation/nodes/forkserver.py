@@ -100,7 +100,7 @@ class Forked:
 class ForkServer:
     """Client of a fork server, which ends when this socket is closed.
 
-    pid: The fork server, a child of this process.
+    pid: of the fork server, a child of this process.
     """
 
     def __init__(self, connection: socket.socket, pid: int) -> None:
