@@ -172,8 +172,11 @@ class _Action(NamedTuple):
 
 
 class _Table:
-    """What building entries of a table takes of its message: to find and to read that for each of
-    thousands of entries would take most of the time."""
+    """The fields and the actions of a table, by name.
+
+    They are read from its message once, as reading them for each of thousands of entries would take
+    most of the time.
+    """
 
     def __init__(self, message: p4info_pb2.Table, actions: Mapping[int, p4info_pb2.Action]) -> None:
         self.message = message

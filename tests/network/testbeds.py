@@ -44,7 +44,7 @@ CALL_SECONDS = 120.0
 
 @functools.cache
 def command_line() -> CommandLine:
-    """What runs the commands of all tests of this process."""
+    """The interpreter that runs the commands of all tests of this process."""
     found = CommandLine()
     atexit.register(found.close)
     return found

@@ -262,8 +262,8 @@ def test_batches_change_nothing(switch: Switch, steps: int) -> None:
 
 
 def crossed(threads: int) -> list[dict[int, list[tuple[int, int, bytes]]]]:
-    """What leaves two switches with four workers each and one between them and servers, if every
-    other packet is only forwarded. Wires of 1 ms let each do thousands of packets in one go."""
+    """Sends packets of four workers each through two switches, and every other one on to a server
+    through a third, by wires of 1 ms, in which each forwards thousands; returns what leaves."""
     delay, sent = 10**9, []
     switches = [*leaves, core] = [Switch() for _ in range(3)]
     for one in switches:
